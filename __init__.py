@@ -1,0 +1,1 @@
+"""Exact inference on discrete graphical models by bucket elimination."""

@@ -1,0 +1,1 @@
+"""Example models that ship with the package."""

@@ -1,0 +1,1 @@
+"""Tables on disk: specs, chunks, run directories."""
