@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,8 @@ class Function:
     """
 
     scope: tuple[int, ...]
-    values: NDArray[np.generic]
-    rows: NDArray[np.integer] | None = None
+    values: NDArray[Any]
+    rows: NDArray[Any] | None = None
     default: int | float = 0
     child: int | None = None
 
@@ -50,19 +50,22 @@ class Function:
         return self.values[hits[0]].item() if hits.size else self.default
 
 
-def dense_function(scope: Sequence[int], values: NDArray[np.generic], child: int | None = None) -> Function:
+def dense_function(scope: Sequence[int], values: NDArray[Any], child: int | None = None) -> Function:
     """Build a dense function; a variable named twice in the scope keeps only its diagonal."""
     distinct = tuple(dict.fromkeys(scope))
     if len(distinct) < len(scope):
-        letters = {v: i for i, v in enumerate(distinct)}
-        values = np.ascontiguousarray(
-            np.einsum(values, [letters[v] for v in scope], [letters[v] for v in distinct])
-        )
+        # The diagonal of equal axes is a view whose stride is the sum of theirs.
+        size = {v: n for v, n in zip(scope, values.shape, strict=True)}
+        stride = dict.fromkeys(distinct, 0)
+        for v, step in zip(scope, values.strides, strict=True):
+            stride[v] += step
+        shape, strides = [size[v] for v in distinct], [stride[v] for v in distinct]
+        values = np.ascontiguousarray(np.lib.stride_tricks.as_strided(values, shape, strides))
     return Function(distinct, values, child=child)
 
 
 def row_function(
-    scope: Sequence[int], rows: NDArray[np.integer], values: NDArray[np.generic], default: int | float
+    scope: Sequence[int], rows: NDArray[Any], values: NDArray[Any], default: int | float
 ) -> Function:
     """Build a function from listed rows; later duplicates win, a repeated variable keeps consistent rows."""
     distinct = tuple(dict.fromkeys(scope))

@@ -1,0 +1,196 @@
+"""The numbers behind a network: function values as the entries of its leaf tables, per query.
+
+Costs become non-negative integers above an exact offset, in the narrowest dtype that cannot overflow
+(DESIGN §5); probabilities stay float64, as natural values for sums and as ``-ln p`` for the optimum; a
+count sees 0 and 1, or powers of a root of unity where costs may add up to ``top``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import ModelError
+from .reduce import Leaf, Network, allowed
+
+# Costs above this are refused, so that a sum of two of them still fits int64.
+COST_LIMIT = 1 << 61
+_FORBIDDEN = np.int64(COST_LIMIT)
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class CostScale:
+    """How the costs of a network are stored.
+
+    Parameters
+    ----------
+    offset : int
+        Sum of what was subtracted from the functions so that each has minimum 0 or more.
+    bound : int
+        No allowed total above the offset exceeds this.
+    cap : int or None
+        Stored costs of at least this are forbidden.
+    shifts : tuple of int
+        What was subtracted from each of the model's functions.
+    """
+
+    offset: int
+    bound: int
+    cap: int | None
+    shifts: tuple[int, ...]
+
+
+def cost_scale(network: Network) -> CostScale:
+    """Find the offset and the largest possible total of a cost network.
+
+    Raises
+    ------
+    ModelError
+        If totals could exceed 2**61, where int64 sums would no longer be safe.
+    """
+    model = network.model
+    shifts = [0] * len(model.functions)
+    bound = 0
+    for f in _functions(network):
+        function = model.functions[f]
+        values = function.values
+        if function.rows is not None:
+            values = np.append(values, np.array(function.default, dtype=values.dtype))
+        finite = values[allowed(model, values)]
+        if finite.size:
+            shifts[f] = int(finite.min())
+            bound += int(finite.max()) - shifts[f]
+    offset = sum(shifts)
+    cap = None
+    if model.top is not None:
+        cap = max(model.top - offset, 0)
+        bound = min(bound, max(cap - 1, 0))
+    if bound >= COST_LIMIT:
+        raise ModelError(f"costs may add up to {bound:.3g}, more than 2**61; divide them by a common factor")
+    return CostScale(offset, bound, cap, tuple(shifts))
+
+
+def _functions(network: Network) -> list[int]:
+    return [*network.constants, *(f for leaf in network.leaves for f in leaf.functions)]
+
+
+def integer_dtype(bound: int, max_inputs: int) -> np.dtype[Any]:
+    """Return the narrowest signed dtype in which sums of ``max_inputs`` entries, each at most the
+    saturating infinity above ``bound``, cannot overflow.
+    """
+    for dtype in (np.int16, np.int32, np.int64):
+        if np.iinfo(dtype).max // max_inputs > bound:
+            return np.dtype(dtype)
+    raise ModelError(f"costs may add up to {bound:.3g}, too large for steps of {max_inputs} inputs")
+
+
+def cost_leaf(network: Network, scale: CostScale, leaf: Leaf, axes: Sequence[int]) -> Array:
+    """Build one leaf table of costs, axes in the given order, int64; forbidden entries are ``COST_LIMIT``."""
+    model = network.model
+
+    def convert(f: int, values: Array) -> Array:
+        shifted = np.where(allowed(model, values), values - scale.shifts[f], _FORBIDDEN)
+        return shifted if scale.cap is None else np.where(shifted >= scale.cap, _FORBIDDEN, shifted)
+
+    def add(total: Array, values: Array) -> None:
+        np.add(total, values, out=total)
+        np.minimum(total, _FORBIDDEN, out=total)
+
+    return _combine(network, leaf, axes, np.zeros((), dtype=np.int64), convert, add)
+
+
+def energy_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Array:
+    """Build one leaf table of ``-ln p``, float64; +inf where the probability is 0."""
+    return _combine(network, leaf, axes, np.zeros(()), lambda _, v: energies(v), _add_into)
+
+
+def energies(probabilities: Array) -> Array:
+    """Return ``-ln p`` elementwise; +inf for 0."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(0.0 - np.log(np.asarray(probabilities, dtype=np.float64)))
+
+
+def probability_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> tuple[Array, float]:
+    """Build one leaf table of probabilities scaled to maximum 1, float64, and the ln of the scale.
+
+    Products that would underflow are taken as logarithms first.
+    """
+    logs = len(leaf.functions) > 1
+    table = (
+        _combine(network, leaf, axes, np.zeros(()), lambda _, v: -energies(v), _add_into)
+        if logs
+        else _combine(network, leaf, axes, np.ones(()), lambda _, v: v, _multiply_into)
+    )
+    top = float(table.max())
+    if logs:
+        return (np.exp(table - top), top) if top > -math.inf else (np.zeros_like(table), 0.0)
+    return (table / top, math.log(top)) if top > 0.0 else (table, 0.0)
+
+
+def indicator_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Array:
+    """Build one leaf table of 0 (impossible) and 1 (possible), float64."""
+
+    def convert(_: int, values: Array) -> Array:
+        return allowed(network.model, values).astype(np.float64)
+
+    return _combine(network, leaf, axes, np.ones(()), convert, _multiply_into)
+
+
+def _add_into(total: Array, values: Array) -> None:
+    np.add(total, values, out=total)
+
+
+def _multiply_into(total: Array, values: Array) -> None:
+    np.multiply(total, values, out=total)
+
+
+def _combine(
+    network: Network,
+    leaf: Leaf,
+    axes: Sequence[int],
+    one: Array,
+    convert: Callable[[int, Array], Array],
+    combine: Callable[[Array, Array], None],
+) -> Array:
+    """Combine the functions of a leaf on the states that are left, into a C-contiguous table."""
+    position = {v: i for i, v in enumerate(axes)}
+    total = np.full([network.dims[v] for v in axes], one)
+    for f in leaf.functions:
+        scope, values = restricted(network, f)
+        values = convert(f, values)
+        order = sorted(range(len(scope)), key=lambda i: position[scope[i]])
+        shape = [1] * len(axes)
+        for v in scope:
+            shape[position[v]] = network.dims[v]
+        combine(total, values.transpose(order).reshape(shape))
+    return total
+
+
+def restricted(network: Network, f: int) -> tuple[tuple[int, ...], Array]:
+    """Return a function's dense values on the states that are left, and its scope in local variables."""
+    function = network.model.functions[f]
+    domains = [network.domains[v] for v in function.scope]
+    scope = tuple(network.local[v] for v, d in zip(function.scope, domains, strict=True) if len(d) > 1)
+    shape = [len(d) for d in domains if len(d) > 1]
+    if function.rows is not None:
+        inside = np.ones(len(function.rows), dtype=bool)
+        for column, domain in enumerate(domains):
+            inside &= np.isin(function.rows[:, column], domain)
+        rows = function.rows[inside]
+        dense = np.full(shape, function.default, dtype=function.values.dtype)
+        index = tuple(np.searchsorted(d, rows[:, i]) for i, d in enumerate(domains) if len(d) > 1)
+        if inside.any():
+            dense[index] = function.values[inside] if shape else function.values[inside][0]
+        return scope, dense
+    values = function.values
+    for axis, domain in enumerate(domains):
+        if len(domain) < values.shape[axis]:
+            values = values.take(domain, axis=axis)
+    return scope, values.reshape(shape)
