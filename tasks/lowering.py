@@ -1,0 +1,95 @@
+"""Lowering: from the scopes and sizes of a dense step to the loops that compute it. Pure: no values.
+
+The step is ``out[o] = ⊕_x ⊗_i f_i[o_i, x]`` of bucket elimination (Fioretto et al. 2018 §6, Bistaffa et al.
+2016): join the functions of a bucket and project its variables out, here without ever storing the join.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .axes import Axes, fuse
+from .broadcast import Blocks, cut, workspace_bytes
+from .semiring import Semiring
+
+Regime = Literal["small", "streaming", "matrix"]
+
+SMALL_CELLS: Final = 8192
+"""Up to here NumPy broadcasting takes some tens of microseconds and importing a compiler is not worth it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A dense step ready to run on any tables of its scopes; picklable, and a pure function of sizes.
+
+    Attributes
+    ----------
+    cells
+        Cells of the join: the arithmetic of the step.
+    out_cells
+        Cells of the result.
+    workspace_bytes
+        Peak bytes of temporaries besides inputs and output.
+    regime
+        ``small`` (NumPy), ``streaming`` (bound by bytes) or ``matrix`` (a product that reuses its data).
+    """
+
+    semiring: Semiring
+    axes: Axes
+    regime: Regime
+    cells: int
+    out_cells: int
+    input_cells: tuple[int, ...]
+    workspace_bytes: int
+    blocks: Blocks
+
+
+def lower(
+    inputs: Sequence[tuple[int, ...]],
+    output: tuple[int, ...],
+    sizes: Mapping[int, int],
+    dtype: npt.DTypeLike,
+    semiring: Semiring,
+) -> Lowered:
+    """Lower a step.
+
+    Parameters
+    ----------
+    inputs
+        For each table, its variables in the order of its axes; empty for a scalar.
+    output
+        The variables of the result in the order of its axes; all others are eliminated.
+    sizes
+        Domain size of each variable.
+    dtype
+        Dtype of all tables; must be that of the semiring.
+
+    Raises
+    ------
+    ValueError
+        If there is no input, a scope repeats a variable, the output has a variable that no input has, or the
+        dtype is not that of the semiring.
+    """
+    if not inputs:
+        raise ValueError("a step needs at least one input")
+    if dtype != semiring.dtype and np.dtype(dtype).name != semiring.dtype:
+        raise ValueError(f"tables of dtype {np.dtype(dtype).name} in a semiring over {semiring.dtype}")
+    axes = fuse(inputs, output, sizes)
+    cells = axes.cells
+    blocks = cut(axes)
+    return Lowered(
+        semiring=semiring,
+        axes=axes,
+        regime="small" if cells <= SMALL_CELLS else "streaming",
+        cells=cells,
+        out_cells=math.prod([sizes[v] for v in output]),
+        input_cells=tuple([math.prod([sizes[v] for v in scope]) for scope in inputs]),
+        workspace_bytes=workspace_bytes(blocks, semiring),
+        blocks=blocks,
+    )
