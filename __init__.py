@@ -1,1 +1,50 @@
 """Exact inference on discrete graphical models by bucket elimination."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .pipeline.api import load, plan, save, solve
+    from .pipeline.errors import BucketflowError, BudgetError, FormatError, InternalError, ModelError
+    from .pipeline.model import Function, Model
+    from .pipeline.result import Result
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BucketflowError",
+    "BudgetError",
+    "FormatError",
+    "Function",
+    "InternalError",
+    "Model",
+    "ModelError",
+    "Result",
+    "load",
+    "plan",
+    "save",
+    "solve",
+]
+
+# Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
+_HOME = {
+    "api": ("load", "plan", "save", "solve"),
+    "errors": ("BucketflowError", "BudgetError", "FormatError", "InternalError", "ModelError"),
+    "model": ("Function", "Model"),
+    "result": ("Result",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names:
+            value = getattr(import_module(f".pipeline.{module}", __name__), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

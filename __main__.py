@@ -1,0 +1,5 @@
+"""Run the command line as ``python -m bucketflow``."""
+
+from .pipeline.cli import main
+
+main()

@@ -1,0 +1,78 @@
+"""Opening a Dask client: a local cluster of single-threaded processes, or a scheduler's address."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# How long to wait for a scheduler, and then for its first worker.
+_PATIENCE = "15s"
+
+
+class ClusterError(Exception):
+    """No usable cluster at the given address."""
+
+
+@contextmanager
+def local_client(workers: int) -> Iterator[Any]:
+    """Start ``workers`` processes of one thread each and yield their client; stop them on the way out.
+
+    Dask's own memory limit is off: plans keep their budgets themselves, and a worker that pauses or spills
+    behind their back only makes them wrong.
+    """
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=0,
+            dashboard_address=None,
+            silence_logs=logging.ERROR,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def remote_client(address: str) -> Iterator[Any]:
+    """Connect to a running scheduler and yield its client.
+
+    Raises
+    ------
+    ClusterError
+        If nothing answers there, no worker is attached, or the workers cannot import bucketflow.
+    """
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=_PATIENCE, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise ClusterError(f"no Dask scheduler answers at {address} ({error})") from None
+    with client:
+        _verify(client, address)
+        yield client
+
+
+def _verify(client: Any, address: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=_PATIENCE)
+    except TimeoutError:
+        raise ClusterError(f"the scheduler at {address} has no workers") from None
+    from .. import __version__
+
+    for worker, version in client.run(worker_version, on_error="return").items():
+        if version != __version__:
+            has = f"bucketflow {version}" if isinstance(version, str) else f"no bucketflow ({version})"
+            raise ClusterError(f"worker {worker} has {has}, this is bucketflow {__version__}")
+
+
+def worker_version() -> str:
+    """Return the version of bucketflow where this runs."""
+    from .. import __version__
+
+    return __version__

@@ -1,0 +1,219 @@
+"""Running a plan: slices or parts as tasks of a pool, the sweep itself in ``tasks``; the only user of pools."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+from ..cluster.pool import Pool, SerialPool
+from ..tasks.program import OnStep, Program
+from ..tasks.sweep import Step
+from .decode import decode
+from .memory import step_bytes
+from .planner import Plan, Problem, lowered_step, sliced_dims
+from .queries import Arithmetic
+from .reduce import Network
+
+T = TypeVar("T")
+
+# A Dask task should run for at least this long: the scheduler costs about 2 ms for each.
+_TASK_SECONDS = 0.2
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Run(Generic[T]):
+    """A plan with its tables and the place where it runs.
+
+    Parameters
+    ----------
+    network, plan, problem, arithmetic
+        What to run.
+    pool : Pool
+    threads : int
+        Threads of one step in a serial pool.
+    progress : callable
+        Called with the number of bytes that were read and written since the last call.
+    states : mapping of int to int
+        Sliced variables that are fixed for the whole run.
+    """
+
+    network: Network
+    plan: Plan
+    problem: Problem
+    arithmetic: Arithmetic[T]
+    pool: Pool
+    threads: int = 1
+    compiled: bool = True
+    progress: Progress | None = None
+    states: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def serial(self) -> bool:
+        """Whether everything runs in this thread."""
+        return isinstance(self.pool, SerialPool)
+
+    def on_step(self) -> OnStep | None:
+        """Return the per-step callback of a serial run."""
+        report = self.progress
+        if report is None or not self.serial:
+            return None
+        return lambda step: report(step_bytes(step, self.plan.tree.dims, self.plan.itemsize))
+
+    def program(self, steps: Sequence[Step], outputs: Sequence[int], variant_from: int = 0) -> Program[T]:
+        """Build the leaf tables that ``steps`` read and put them together."""
+        axes = {
+            node: node_axes
+            for step in steps
+            for node, node_axes in zip(step.inputs, step.input_axes, strict=True)
+            if node < self.plan.tree.n_leaves
+        }
+        algebra = self.arithmetic.algebra(self.plan.tree.dims, self.compiled)
+        leaves = {
+            node: algebra.restrict(self.arithmetic.leaf(self.network.leaves[node], a), a, self.plan.dims, self.states)
+            for node, a in axes.items()
+        }
+        return Program(
+            tuple(steps), leaves, axes, tuple(outputs), self.plan.dims, algebra, variant_from
+        )
+
+
+def slice_states(plan: Plan, index: int) -> dict[int, int]:
+    """Return the states of the sliced variables in slice ``index``; the last one varies fastest."""
+    states = {}
+    for v in reversed(plan.sliced):
+        index, states[v] = divmod(index, plan.dims[v])
+    return states
+
+
+def slice_roots(run: Run[T]) -> Iterator[list[T]]:
+    """Yield the root tables of every slice, in order."""
+    plan = run.plan
+    program = run.program(plan.steps, plan.tree.roots, plan.variant_from)
+    size = 1 if run.serial else _slices_per_task(plan, run.pool.width)
+    shared = run.pool.put(program)
+    batches = (range(i, min(i + size, plan.slices)) for i in range(0, plan.slices, size))
+    calls = ((shared, [slice_states(plan, i) for i in batch], run.threads, run.on_step()) for batch in batches)
+    for results in run.pool.stream(run_slices, calls):
+        if run.progress is not None and not run.serial:
+            run.progress(len(results) * (plan.read_bytes + plan.written_bytes) // plan.slices)
+        yield from results
+
+
+def _slices_per_task(plan: Plan, width: int) -> int:
+    enough = math.ceil(_TASK_SECONDS / max(plan.cost.seconds, 1e-9))
+    return max(1, min(enough, plan.slices // (4 * width)))
+
+
+def run_slices(
+    program: Program[T], states: Sequence[Mapping[int, int]], threads: int, on_step: OnStep | None
+) -> list[list[T]]:
+    """Task: sweep some slices."""
+    return program.run_slices(states, threads=threads, on_step=on_step)
+
+
+def run_part(
+    program: Program[T],
+    inputs: Sequence[int],
+    keep: Sequence[int],
+    threads: int,
+    on_step: OnStep | None,
+    *messages: T,
+) -> dict[int, T]:
+    """Task: sweep one part, given the messages of the parts below it."""
+    given = dict(zip(inputs, messages, strict=True))
+    return program.run(given, keep=keep, threads=threads, on_step=on_step)
+
+
+def table_of(tables: Mapping[int, T], node: int) -> T:
+    """Task: pick one table of a part's result."""
+    return tables[node]
+
+
+@dataclass(frozen=True)
+class Swept(Generic[T]):
+    """A finished forward sweep: programs and results of each part, by the node it ends at (-1: the roots)."""
+
+    programs: dict[int, Any]
+    inputs: dict[int, list[int]]
+    messages: dict[int, Any]
+    roots: list[T]
+    kept: dict[int, T]
+
+
+def sweep_parts(run: Run[T], *, keep: bool) -> Swept[T]:
+    """Sweep every part once, children first; with ``keep`` the tables of a plan of one part stay for decoding."""
+    plan = run.plan
+    parts = plan.parts
+    programs: dict[int, Any] = {}
+    inputs: dict[int, list[int]] = {}
+    messages: dict[int, Any] = {}
+    result: dict[int, T] = {}
+    for head, steps in parts.items():
+        outputs = (head,) if head >= 0 else plan.tree.roots
+        program = run.program(steps, outputs)
+        programs[head] = run.pool.put(program)
+        inputs[head] = [i for s in steps for i in s.inputs if i in plan.cuts]
+        kept = [s.node for s in steps] if keep and not plan.cuts else []
+        args = (programs[head], inputs[head], kept, run.threads, run.on_step())
+        handle = run.pool.submit(run_part, *args, *(messages[i] for i in inputs[head]))
+        if head >= 0:
+            messages[head] = run.pool.submit(table_of, handle, head)
+        else:
+            result = run.pool.get(handle)
+            if kept:
+                result = {**program.leaves, **result}
+    return Swept(programs, inputs, messages, [result[r] for r in plan.tree.roots], result)
+
+
+def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
+    """Return the optimal states of all local variables, roots first."""
+    plan = run.plan
+    assignment = dict(run.states)
+    sizes = plan.tree.dims
+    if not plan.cuts:
+        decode(plan.steps, swept.kept, sizes, assignment)  # type: ignore[arg-type]
+        return assignment
+    ready = [-1]
+    heads = list(plan.parts)
+    while ready:
+        handles = []
+        for head in ready:
+            fixed = {v: assignment[v] for v in (plan.tree.scopes[head] if head >= 0 else ())}
+            tables = [swept.messages[i] for i in swept.inputs[head]]
+            handles.append(
+                run.pool.submit(
+                    decode_part, swept.programs[head], swept.inputs[head], sizes, fixed, run.problem, run.threads, *tables
+                )
+            )
+        for handle in handles:
+            assignment.update(run.pool.get(handle))
+        done = set(ready)
+        ready = [h for h in heads if any(h in swept.inputs[d] for d in done)]
+    return assignment
+
+
+def decode_part(
+    program: Program[Any],
+    inputs: Sequence[int],
+    sizes: Sequence[int],
+    fixed: Mapping[int, int],
+    problem: Problem,
+    threads: int,
+    *messages: Any,
+) -> dict[int, int]:
+    """Task: sweep a part again with the variables above it fixed, keeping its messages, and decode it."""
+    inner = sliced_dims(sizes, fixed)
+    axes = {i: a for s in program.steps for i, a in zip(s.inputs, s.input_axes, strict=True)}
+    restrict = program.algebra.restrict
+    tables = {n: restrict(t, axes[n], sizes, fixed) for n, t in program.leaves.items()}
+    tables |= {n: restrict(t, axes[n], sizes, fixed) for n, t in zip(inputs, messages, strict=True)}
+    steps = [lowered_step(s.node, s.inputs, s.input_axes, s.axes, inner, problem) for s in program.steps]
+    again = replace(program, steps=tuple(steps), leaves=tables)
+    kept = again.run(keep=[s.node for s in steps], threads=threads)
+    states = dict(fixed)
+    decode(steps, {**tables, **kept}, inner, states)
+    return states

@@ -1,0 +1,70 @@
+"""Every byte formula of a plan in one place: what is alive while its steps run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from math import prod
+
+from ..tasks.sweep import Step
+from .trees import Tree
+
+
+def table_bytes(sizes: Sequence[int], axes: Collection[int], itemsize: int) -> int:
+    """Bytes of a dense table over ``axes``."""
+    return prod(sizes[v] for v in axes) * itemsize
+
+
+def step_bytes(step: Step, sizes: Sequence[int], itemsize: int) -> int:
+    """Bytes that one step reads and writes."""
+    return sum(table_bytes(sizes, axes, itemsize) for axes in (*step.input_axes, step.axes))
+
+
+def leaf_bytes(tree: Tree, sizes: Sequence[int], itemsize: int) -> int:
+    """Bytes of all leaf tables together."""
+    return sum(table_bytes(sizes, scope, itemsize) for scope in tree.leaves)
+
+
+def sweep_peak(steps: Sequence[Step], sizes: Sequence[int], itemsize: int, kept: Collection[int], given: int = 0) -> int:
+    """Return the peak bytes of messages and workspace while ``steps`` run, leaves not counted.
+
+    Mirrors :func:`bucketflow.tasks.sweep.sweep`: a message is freed after the step that reads it unless it
+    is in ``kept``. ``given`` is what is alive all the time.
+    """
+    keep = set(kept)
+    made = {step.node: table_bytes(sizes, step.axes, itemsize) for step in steps}
+    live = peak = given
+    for step in steps:
+        live += made[step.node]
+        peak = max(peak, live + step.lowered.workspace_bytes)
+        live -= sum(made[i] for i in step.inputs if i in made and i not in keep)
+    return peak
+
+
+def parts_below(tree: Tree, steps: Sequence[Step], cuts: Collection[int]) -> dict[int, list[Step]]:
+    """Group the steps by the cut they lie below, in execution order; -1 stands for the roots."""
+    head: dict[int, int] = {}
+    parts: dict[int, list[Step]] = {}
+    for step in reversed(steps):
+        head[step.node] = step.node if step.node in cuts else head.get(tree.parent[step.node], -1)
+        parts.setdefault(head[step.node], []).append(step)
+    return {node: members[::-1] for node, members in reversed(parts.items())}
+
+
+def partition(tree: Tree, order: Sequence[int], weight: Callable[[int], float], limit: float) -> frozenset[int]:
+    """Choose internal nodes to cut below, so that each connected part weighs at most ``limit`` where it can.
+
+    Bottom-up over ``order`` (children first): a part that grows too heavy sheds its heaviest sub-parts. A
+    single node heavier than the limit stands alone.
+    """
+    leaves = len(tree.leaves)
+    load: dict[int, float] = {}
+    cuts: set[int] = set()
+    for node in order:
+        below = sorted((c for c in tree.children[node - leaves] if c >= leaves), key=lambda c: load[c])
+        total = weight(node) + sum(load[c] for c in below)
+        while below and total > limit:
+            heaviest = below.pop()
+            cuts.add(heaviest)
+            total -= load[heaviest]
+        load[node] = total
+    return frozenset(cuts)

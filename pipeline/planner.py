@@ -1,0 +1,340 @@
+"""The planner: from a network's scopes to a frozen list of steps with exact byte counts.
+
+Pure: it sees sizes, never a table. The plan is what ``bucketflow plan`` prints, what the executor runs and
+what the tests measure against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from ..tasks.lowering import lower
+from ..tasks.semiring import Semiring
+from ..tasks.sweep import Step
+from .costs import Rates, TreeCost, step_seconds, tree_cost
+from .errors import BudgetError
+from .layouts import choose_layouts
+from .memory import leaf_bytes, partition, parts_below, step_bytes, sweep_peak, table_bytes
+from .ordering import elimination_order, search_tree
+from .slicing import next_slice
+from .trees import Tree, schedule
+
+TreeKind = Literal["refined", "bucket", "junction"]
+
+# Beyond this many slices, or this much repeated work, conditioning is no answer to a small budget.
+MAX_SLICES = 1 << 20
+MAX_SLICE_OVERHEAD = 64.0
+
+# A message between workers; a larger one costs more to send than it saves.
+MAX_SENT_BYTES = 1 << 28
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What the caller asks of a plan.
+
+    Parameters
+    ----------
+    tree : {"refined", "bucket", "junction"}
+    order : str or sequence of int
+        A heuristic's name, or the local variables in elimination order.
+    order_seconds : float or None
+        CPU time for the search of orders and trees; None spends what the predicted run time justifies.
+    seed : int
+    memory_bytes : int
+        Peak bytes that the plan may need.
+    decode : bool
+        Whether an assignment has to be found after the sweep, which keeps messages alive.
+    """
+
+    tree: TreeKind = "refined"
+    order: str | Sequence[int] = "auto"
+    order_seconds: float | None = None
+    seed: int = 0
+    memory_bytes: int = 1 << 62
+    decode: bool = False
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the planner is given: sizes, never values.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Domain sizes.
+    scopes : tuple of tuple of int
+        Scopes of the leaf tables.
+    semiring : Semiring
+    dtype : numpy dtype
+        Of every table.
+    model_bytes : int
+        What the model itself occupies while the plan runs.
+    """
+
+    dims: tuple[int, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    semiring: Semiring
+    dtype: np.dtype[Any]
+    model_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A frozen description of everything that will run, and what it costs.
+
+    Parameters
+    ----------
+    tree : Tree
+        With domain sizes as inside one slice (one state for a sliced variable).
+    dims : tuple of int
+        Domain sizes without slicing.
+    layouts : tuple of tuple of int
+        Axis order of every node's table.
+    steps : tuple of Step
+        In execution order.
+    cuts : frozenset of int
+        Nodes whose table is kept while the parts below them are dropped and, for the assignment, swept again
+        with the variables above them fixed. Empty: one part, whose messages are all kept for the decoding.
+    sliced : tuple of int
+        Variables that are conditioned on; the steps run once for each of their joint states.
+    leaf_bytes, model_bytes, peak_bytes : int
+        Leaf tables, the model itself, and everything together at the worst moment.
+    cost : TreeCost
+        Of one slice.
+    unsliced_cells : int
+        Cells of the same tree without slicing.
+    variant_from : int
+        The steps before this one do not depend on the slice.
+    """
+
+    tree: Tree
+    dims: tuple[int, ...]
+    layouts: tuple[tuple[int, ...], ...]
+    steps: tuple[Step, ...]
+    cuts: frozenset[int]
+    sliced: tuple[int, ...]
+    itemsize: int
+    leaf_bytes: int
+    model_bytes: int
+    peak_bytes: int
+    cost: TreeCost
+    unsliced_cells: int
+    variant_from: int = 0
+
+    @property
+    def slices(self) -> int:
+        """Number of independent sub-problems."""
+        return prod(self.dims[v] for v in self.sliced)
+
+    @property
+    def cells(self) -> int:
+        """Cells swept over all slices."""
+        return self.cost.cells * self.slices
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes read by the steps of all slices."""
+        return self.cost.read_cells * self.itemsize * self.slices
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes written by the steps of all slices."""
+        return self.cost.written_cells * self.itemsize * self.slices
+
+    @property
+    def seconds(self) -> float:
+        """Predicted run time on one core."""
+        return self.cost.seconds * self.slices
+
+    @property
+    def tasks(self) -> int:
+        """Number of pieces of work that may run independently."""
+        return (len(self.cuts) + 1) * self.slices
+
+    @property
+    def slice_overhead(self) -> float:
+        """Work of all slices over the work without slicing."""
+        return self.cells / max(self.unsliced_cells, 1)
+
+    @cached_property
+    def parts(self) -> dict[int, list[Step]]:
+        """The steps below each cut, in execution order; those that end at the roots under -1, last."""
+        return parts_below(self.tree, self.steps, self.cuts)
+
+
+def sliced_dims(dims: Sequence[int], sliced: Iterable[int]) -> tuple[int, ...]:
+    """Return domain sizes with one state for every sliced variable."""
+    fixed = set(sliced)
+    return tuple(1 if v in fixed else d for v, d in enumerate(dims))
+
+
+def make_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
+    """Plan the elimination of every variable of a problem.
+
+    Raises
+    ------
+    BudgetError
+        If no acceptable conditioning brings the plan into ``options.memory_bytes``.
+    """
+    tree = search_tree(
+        problem.dims,
+        problem.scopes,
+        tree=options.tree,
+        order=options.order,
+        seconds=options.order_seconds,
+        seed=options.seed,
+        rates=rates,
+        itemsize=problem.dtype.itemsize,
+    )
+    sliced: frozenset[int] = frozenset()
+    plan = first = _plan(problem, options, rates, tree, sliced)
+    while plan.peak_bytes > options.memory_bytes:
+        variable = next_slice(tree, sliced, rates=rates)
+        if variable is None:
+            raise _refusal(first, plan, options.memory_bytes)
+        sliced |= {variable}
+        if prod(problem.dims[v] for v in sliced) > MAX_SLICES:
+            raise _refusal(first, plan, options.memory_bytes)
+        plan = _plan(problem, options, rates, tree, sliced)
+    if plan.slice_overhead > MAX_SLICE_OVERHEAD:
+        raise _refusal(first, plan, options.memory_bytes)
+    return plan
+
+
+def _plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sliced: frozenset[int]) -> Plan:
+    itemsize = problem.dtype.itemsize
+    tree = replace(whole, dims=sliced_dims(whole.dims, sliced))
+    layouts = choose_layouts(tree, elimination_order(tree))
+    varies = _variant_nodes(tree, sliced)
+    order = sorted(schedule(tree), key=varies.__contains__)
+    steps = tuple(_step(problem, tree, layouts, node) for node in order)
+    fixed = leaf_bytes(tree, whole.dims, itemsize) + (leaf_bytes(tree, tree.dims, itemsize) if sliced else 0)
+    variant_from = sum(node not in varies for node in order) if sliced else 0
+    frontier = {i for s in steps[variant_from:] for i in s.inputs if i not in varies}
+    peak = sweep_peak(steps, tree.dims, itemsize, frontier)
+    cuts: frozenset[int] = frozenset()
+    if options.decode:
+        cuts, again = _cuts(tree, steps, itemsize, options.memory_bytes - problem.model_bytes - fixed)
+        peak = max(peak, again) if sliced else again
+    cost = tree_cost(tree, rates, itemsize)
+    return Plan(
+        tree=tree,
+        dims=whole.dims,
+        layouts=layouts,
+        steps=steps,
+        cuts=cuts,
+        sliced=tuple(sorted(sliced)),
+        itemsize=itemsize,
+        leaf_bytes=fixed,
+        model_bytes=problem.model_bytes,
+        peak_bytes=problem.model_bytes + fixed + peak,
+        cost=cost,
+        unsliced_cells=tree_cost(whole, rates, itemsize).cells if sliced else cost.cells,
+        variant_from=variant_from,
+    )
+
+
+def _variant_nodes(tree: Tree, sliced: frozenset[int]) -> frozenset[int]:
+    """Nodes whose table depends on the states of the sliced variables."""
+    varies = [not sliced.isdisjoint(scope) for scope in tree.leaves]
+    for kids in tree.children:
+        varies.append(any(varies[c] for c in kids))
+    return frozenset(node for node, flag in enumerate(varies) if flag)
+
+
+def _step(problem: Problem, tree: Tree, layouts: Sequence[tuple[int, ...]], node: int) -> Step:
+    inputs = tree.children[node - len(tree.leaves)]
+    return lowered_step(node, inputs, tuple(layouts[i] for i in inputs), layouts[node], tree.dims, problem)
+
+
+def lowered_step(
+    node: int,
+    inputs: tuple[int, ...],
+    input_axes: tuple[tuple[int, ...], ...],
+    axes: tuple[int, ...],
+    sizes: Sequence[int],
+    problem: Problem,
+) -> Step:
+    """Fix the loops of one step for the given domain sizes."""
+    lowered = lower(input_axes, axes, dict(enumerate(sizes)), problem.dtype, problem.semiring)
+    return Step(node, inputs, input_axes, axes, lowered)
+
+
+def _cuts(tree: Tree, steps: Sequence[Step], itemsize: int, available: int) -> tuple[frozenset[int], int]:
+    """Where to drop messages, and the peak of messages and workspace that follows.
+
+    Keeping all messages makes the decoding free. Where they do not fit, the tree is cut and each part swept
+    again, conditioned on the variables above it, which costs at most as much as the first sweep.
+    """
+    everything = sweep_peak(steps, tree.dims, itemsize, [s.node for s in steps])
+    best: tuple[frozenset[int], int] = (frozenset(), everything)
+    order = [s.node for s in steps]
+    made = {s.node: table_bytes(tree.dims, s.axes, itemsize) for s in steps}
+    limit = everything / 2
+    while best[1] > available and limit > everything / 4096:
+        cuts = partition(tree, order, made.__getitem__, limit)
+        peak = recomputing_peak(tree, steps, itemsize, cuts)
+        best = min(best, (cuts, peak), key=lambda choice: choice[1])
+        limit /= 2
+    return best
+
+
+def recomputing_peak(tree: Tree, steps: Sequence[Step], itemsize: int, cuts: frozenset[int]) -> int:
+    """Peak of sweeping part by part, keeping the tables at the cuts, and then each part again to decode it."""
+    held = sum(table_bytes(tree.dims, s.axes, itemsize) for s in steps if s.node in cuts)
+    peak = 0
+    for head, part in parts_below(tree, steps, cuts).items():
+        sizes = sliced_dims(tree.dims, tree.scopes[head] if head >= 0 else ())
+        copies = sum(table_bytes(sizes, a, itemsize) for s in part for a in s.input_axes)
+        again = copies + sweep_peak(part, sizes, itemsize, [s.node for s in part])
+        peak = max(peak, held + again, held + sweep_peak(part, tree.dims, itemsize, ()))
+    return peak
+
+
+def split_for(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:
+    """Cut a plan into parts of at least ``seconds`` for ``width`` workers, where that pays and fits."""
+    sizes = plan.tree.dims
+    if plan.slices > 1 or plan.seconds < 2 * seconds:
+        return plan
+    work = {
+        s.node: step_seconds(
+            s.lowered.cells, step_bytes(s, sizes, 1), s.lowered.regime == "matrix", rates, plan.itemsize
+        )
+        for s in plan.steps
+    }
+    cuts = partition(plan.tree, [s.node for s in plan.steps], work.__getitem__, max(seconds, plan.seconds / (4 * width)))
+    small = {s.node for s in plan.steps if table_bytes(sizes, s.axes, plan.itemsize) <= MAX_SENT_BYTES}
+    cuts = (cuts & small) | plan.cuts
+    fixed = plan.model_bytes + plan.leaf_bytes
+    peak = fixed + recomputing_peak(plan.tree, plan.steps, plan.itemsize, cuts)
+    return replace(plan, cuts=cuts, peak_bytes=peak) if cuts and peak <= memory_bytes else plan
+
+
+def _refusal(first: Plan, last: Plan, allowed_bytes: int) -> BudgetError:
+    worst = max(first.steps, key=lambda s: table_bytes(first.tree.dims, s.axes, 1))
+    largest = table_bytes(first.tree.dims, worst.axes, first.itemsize)
+    return BudgetError(
+        f"the plan needs {format_bytes(first.peak_bytes)} (largest message "
+        f"{format_bytes(largest)}), allowed {format_bytes(allowed_bytes)}; slicing to "
+        f"{format_bytes(last.peak_bytes)} would take {last.slices:.3g} slices at {last.slice_overhead:.3g} times "
+        "the work; try a larger --memory or a longer --order-time"
+    )
+
+
+def format_bytes(count: int) -> str:
+    """Write a number of bytes with a decimal unit, as ``--memory`` reads it."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if value < 1000 or unit == "PB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
+        value /= 1000
+    raise AssertionError
+
+

@@ -1,0 +1,76 @@
+"""A program: the part of a plan that one task runs, with its leaf tables, for any of the plan's slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from .sweep import Algebra, Step, sweep
+
+T = TypeVar("T")
+
+OnStep = Callable[[Step], None]
+
+
+@dataclass(frozen=True)
+class Program(Generic[T]):
+    """Steps and the leaf tables they read.
+
+    Parameters
+    ----------
+    steps : tuple of Step
+        In execution order. Those before ``variant_from`` give the same tables in every slice.
+    leaves : mapping of int to table
+        Leaf tables with all states, in the axis order that the steps expect.
+    leaf_axes : mapping of int to tuple of int
+    outputs : tuple of int
+        The tables that the task returns.
+    dims : tuple of int
+        Domain sizes without slicing.
+    algebra : Algebra
+    """
+
+    steps: tuple[Step, ...]
+    leaves: Mapping[int, T]
+    leaf_axes: Mapping[int, tuple[int, ...]]
+    outputs: tuple[int, ...]
+    dims: tuple[int, ...]
+    algebra: Algebra[T]
+    variant_from: int = 0
+
+    def restricted_leaves(self, states: Mapping[int, int]) -> dict[int, T]:
+        """Return the leaf tables with the given variables fixed (their axes keep one state)."""
+        return {
+            node: self.algebra.restrict(table, self.leaf_axes[node], self.dims, states)
+            for node, table in self.leaves.items()
+        }
+
+    def run(
+        self,
+        messages: Mapping[int, T] | None = None,
+        *,
+        keep: Collection[int] = (),
+        threads: int = 1,
+        on_step: OnStep | None = None,
+    ) -> dict[int, T]:
+        """Sweep once, without slicing; return the outputs and every table in ``keep``."""
+        tables = {**self.leaves, **(messages or {})}
+        kept = {*keep, *self.outputs}
+        live = sweep(self.steps, tables, self.algebra, keep=kept, threads=threads, on_step=on_step)
+        return {node: table for node, table in live.items() if node in kept}
+
+    def run_slices(
+        self, slices: Iterable[Mapping[int, int]], *, threads: int = 1, on_step: OnStep | None = None
+    ) -> list[list[T]]:
+        """Sweep once per slice; return the outputs of each. Steps that no slice changes run once."""
+        first, rest = self.steps[: self.variant_from], self.steps[self.variant_from :]
+        read = {i for step in rest for i in step.inputs} | set(self.outputs)
+        shared = sweep(first, self.leaves, self.algebra, keep=read, threads=threads, on_step=on_step)
+        shared = {node: table for node, table in shared.items() if node in read and node not in self.leaves}
+        results = []
+        for states in slices:
+            tables = {**shared, **self.restricted_leaves(states)}
+            live = sweep(rest, tables, self.algebra, keep=self.outputs, threads=threads, on_step=on_step)
+            results.append([live[node] for node in self.outputs])
+        return results

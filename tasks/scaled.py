@@ -1,0 +1,127 @@
+"""Sums of products that can neither underflow nor overflow: float64 tables with a logarithmic scale.
+
+Each table carries ln-bounds of its non-zero entries. They are propagated by interval arithmetic and only
+measured when they become too loose to prove that the next step's products stay in range; a step whose
+products really do not fit float64 is done on logarithms (log-sum-exp).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .dense import contract, run
+from .semiring import LOG_SUM
+from .sweep import Step, restrict
+
+Array = NDArray[Any]
+
+# Normal float64 numbers reach from e^-708 to e^709; a product or sum within these bounds keeps its precision.
+_LOWEST, _HIGHEST = -690.0, 690.0
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A table whose true entries are ``values * exp(log_scale)``; with ``logs``, ``exp(values + log_scale)``.
+
+    Parameters
+    ----------
+    values : ndarray, float64
+    log_scale : float
+        Natural logarithm of the common factor.
+    low, high : float
+        Every non-zero entry of ``values`` (every finite one, with ``logs``) has its ln in this range.
+    """
+
+    values: Array
+    log_scale: float = 0.0
+    low: float = _LOWEST
+    high: float = 0.0
+    logs: bool = False
+
+    def log_value(self) -> float:
+        """Return ln of a table's single entry; -inf for 0."""
+        value = float(self.values.item())
+        if self.logs:
+            return value + self.log_scale
+        return math.log(value) + self.log_scale if value > 0.0 else -math.inf
+
+
+def measured(values: Array, log_scale: float = 0.0) -> Scaled:
+    """Wrap natural values with exact bounds, scaled **in place** to maximum 1; all zeros stay zeros."""
+    high = float(values.max())
+    if high == 0.0:
+        return Scaled(values, log_scale, 0.0, 0.0)
+    if high != 1.0:
+        np.divide(values, high, out=values)
+    return Scaled(values, log_scale + math.log(high), math.log(_lowest_positive(values)), 0.0)
+
+
+def _lowest_positive(values: Array) -> float:
+    """Minimum over the non-zero entries of a table with maximum 1, in blocks so that no mask grows large."""
+    flat = values.reshape(-1)
+    blocks = (flat[i : i + _BLOCK] for i in range(0, flat.size, _BLOCK))
+    return min(float(np.min(b, where=b > 0.0, initial=1.0)) for b in blocks)
+
+
+def _as_logs(table: Scaled) -> Scaled:
+    if table.logs:
+        return table
+    with np.errstate(divide="ignore"):
+        return replace(table, values=np.log(table.values), logs=True)
+
+
+def _from_logs(logs: Array, log_scale: float) -> Scaled:
+    """Shift logarithms to maximum 0; return natural values again if their range allows."""
+    high = float(logs.max())
+    if high == -math.inf:
+        return Scaled(np.zeros_like(logs), log_scale, 0.0, 0.0)
+    low = float(np.min(logs, where=logs > -math.inf, initial=high)) - high
+    logs = logs - high
+    if low < _LOWEST / 2:
+        return Scaled(logs, log_scale + high, low, 0.0, logs=True)
+    return Scaled(np.exp(logs), log_scale + high, low, 0.0)
+
+
+@dataclass(frozen=True)
+class SumProduct:
+    """The algebra of :class:`Scaled` tables."""
+
+    sizes: tuple[int, ...]
+    compiled: bool = True
+
+    def step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
+        """Return the output of ``step``, on natural values wherever its range allows."""
+        summed = sum({v: math.log(self.sizes[v]) for a in step.input_axes for v in a if v not in step.axes}.values())
+        if not self._fits(tables, summed):
+            tables = [t if t.logs else measured(t.values, t.log_scale) for t in tables]
+            if not self._fits(tables, summed):
+                return self._log_step(step, tables, threads)
+        values = run(step.lowered, [t.values for t in tables], threads=threads, compiled=self.compiled)
+        low, high = sum(t.low for t in tables), sum(t.high for t in tables) + summed
+        return Scaled(values, math.fsum(t.log_scale for t in tables), low, high)
+
+    def restrict(
+        self, table: Scaled, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]
+    ) -> Scaled:
+        """Return the table with some variables fixed; its bounds still hold."""
+        return replace(table, values=restrict(table.values, axes, sizes, states))
+
+    @staticmethod
+    def _fits(tables: Sequence[Scaled], summed: float) -> bool:
+        """Whether every product, partial product and sum of the step stays in range."""
+        low = sum(min(t.low, 0.0) for t in tables)
+        high = sum(max(t.high, 0.0) for t in tables) + summed
+        return not any(t.logs for t in tables) and low >= _LOWEST and high <= _HIGHEST
+
+    def _log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
+        logs = [_as_logs(t).values for t in tables]
+        sizes = dict(enumerate(self.sizes))
+        out = contract(logs, step.input_axes, step.axes, sizes, LOG_SUM, threads=threads)
+        return _from_logs(out, math.fsum(t.log_scale for t in tables))

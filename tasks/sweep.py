@@ -1,0 +1,140 @@
+"""The forward sweep: a list of steps run over tables in memory, in one semiring.
+
+The loop is the same for every query and every place it runs (one process, a Dask worker); what differs is
+the algebra, which knows how one step combines its input tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .dense import run
+from .lowering import Lowered
+from .semiring import Semiring
+
+Array = NDArray[Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One table operation: combine ``inputs``, eliminate what the output lacks.
+
+    Parameters
+    ----------
+    node : int
+        The table that this step makes (a node of the tree).
+    inputs : tuple of int
+        The tables that it reads.
+    input_axes, axes : tuples of int
+        Variables of each input and of the output, in the order of their axes.
+    lowered : Lowered
+        The loops, fixed at planning time.
+    """
+
+    node: int
+    inputs: tuple[int, ...]
+    input_axes: tuple[tuple[int, ...], ...]
+    axes: tuple[int, ...]
+    lowered: Lowered
+
+
+class Algebra(Protocol[T]):
+    """How one step combines its tables; ``T`` is the kind of table."""
+
+    def step(self, step: Step, tables: Sequence[T], threads: int) -> T:
+        """Return the output table of ``step``."""
+        ...
+
+    def restrict(self, table: T, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> T:
+        """Return the table with some variables fixed; their axes keep one state."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Tables are bare arrays; the kernel's semiring does everything (min-plus, residues)."""
+
+    semiring: Semiring
+    compiled: bool = True
+
+    def step(self, step: Step, tables: Sequence[Array], threads: int) -> Array:
+        """Return the output array of ``step``."""
+        return run(step.lowered, tables, threads=threads, compiled=self.compiled)
+
+    def restrict(
+        self, table: Array, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]
+    ) -> Array:
+        """Return the array with some variables fixed."""
+        return restrict(table, axes, sizes, states)
+
+
+def sweep(
+    steps: Sequence[Step],
+    tables: Mapping[int, T],
+    algebra: Algebra[T],
+    *,
+    keep: Collection[int] = (),
+    threads: int = 1,
+    on_step: Callable[[Step], None] | None = None,
+) -> dict[int, T]:
+    """Run ``steps`` in order and return every table that was not freed.
+
+    A table is freed after the step that reads it, except the given ``tables`` (the caller's) and those in
+    ``keep``.
+    """
+    live: dict[int, T] = dict(tables)
+    kept = set(keep) | set(tables)
+    for step in steps:
+        live[step.node] = algebra.step(step, [live[i] for i in step.inputs], threads)
+        for i in step.inputs:
+            if i not in kept:
+                del live[i]
+        if on_step is not None:
+            on_step(step)
+    return live
+
+
+def restrict(array: Array, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Array:
+    """Fix some variables of a C-ordered table; the result is flat and contiguous.
+
+    Parameters
+    ----------
+    array : ndarray
+        ``prod(sizes[v] for v in axes)`` values.
+    axes : sequence of int
+        Variables of the table; ``sizes`` is indexed by variable.
+    states : mapping of int to int
+        Variables to fix; those that the table lacks, or that have one state there, do not matter.
+    """
+    wide = [v for v in axes if sizes[v] > 1]
+    if not any(v in states for v in wide):
+        return array
+    index = tuple(states.get(v, slice(None)) for v in wide)
+    return np.ascontiguousarray(array.reshape([sizes[v] for v in wide])[index]).reshape(-1)
+
+
+def gather(
+    array: Array, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int], over: Sequence[int]
+) -> Array:
+    """Return the values over the joint states of ``over`` with every other variable fixed.
+
+    Shape: one axis for each variable of ``over``, of size 1 where the table lacks it.
+    """
+    offset = np.zeros(1, dtype=np.int64)
+    stride = 1
+    strides = {}
+    for v in reversed(axes):
+        strides[v] = stride
+        stride *= sizes[v]
+    for v in over:
+        steps = np.arange(sizes[v], dtype=np.int64) * strides[v] if v in strides else np.zeros(1, np.int64)
+        offset = (offset[:, None] + steps).reshape(-1)
+    offset += sum(strides[v] * states[v] for v in axes if v not in over and sizes[v] > 1)
+    shape = [sizes[v] if v in strides else 1 for v in over]
+    return np.asarray(array.reshape(-1)[offset].reshape(shape))
