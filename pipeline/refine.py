@@ -1,0 +1,247 @@
+"""From an elimination order to a refined contraction tree.
+
+The order's buckets are joined pairwise, a variable being summed out the moment no other table has it; the
+binary tree is rearranged locally; steps are then merged where not writing the table in between is cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log2, prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .costs import Rates, is_matmul, step_seconds
+from .trees import Tree, bits_of, build_tree, mask_of
+
+if TYPE_CHECKING:
+    from .reconfigure import Binary
+
+
+class Sizer:
+    """Sizes of sets of variables given as bit sets."""
+
+    def __init__(self, dims: Sequence[int]) -> None:
+        classes: dict[int, int] = {}
+        for v, d in enumerate(dims):
+            classes[d] = classes.get(d, 0) | 1 << v
+        self._classes = [(d, log2(d), mask) for d, mask in classes.items() if d > 1]
+
+    def log(self, mask: int) -> float:
+        """Return the log2 size."""
+        return sum(lg * (mask & members).bit_count() for _, lg, members in self._classes)
+
+    def cells(self, mask: int) -> int:
+        """Return the exact size."""
+        return prod(d ** (mask & members).bit_count() for d, _, members in self._classes)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Input functions grouped so that one table stands for all functions whose scopes it includes.
+
+    ``private`` are variables that no other unit has; they are summed out before anything else.
+    """
+
+    members: tuple[tuple[int, ...], ...]
+    masks: tuple[int, ...]
+    private: tuple[int, ...]
+
+
+@dataclass
+class Forest:
+    """A binary contraction forest over units; node ``len(units)+j`` joins ``kids[j]``.
+
+    A virtual node is not stored: the step above reads its inputs.
+    """
+
+    masks: list[int]
+    kids: list[tuple[int, int]]
+    virtual: list[bool]
+
+
+def group_units(n_variables: int, scopes: Sequence[Sequence[int]]) -> Units:
+    """Attach every function to one whose scope includes its own; functions of no variable are left out."""
+    masks = [mask_of(s) for s in scopes]
+    holders: list[list[int]] = [[] for _ in range(n_variables)]
+    members: dict[int, list[int]] = {}
+    for i in sorted(range(len(masks)), key=lambda i: -masks[i].bit_count()):
+        if not masks[i]:
+            continue
+        rarest = min(scopes[i], key=lambda v: len(holders[v]))
+        host = next((h for h in holders[rarest] if masks[i] & ~masks[h] == 0), None)
+        if host is not None:
+            members[host].append(i)
+            continue
+        members[i] = [i]
+        for v in scopes[i]:
+            holders[v].append(i)
+    private = [mask_of(v for v in scopes[i] if len(holders[v]) == 1) for i in members]
+    groups = tuple(tuple(sorted(g)) for g in members.values())
+    return Units(groups, tuple(masks[i] & ~p for i, p in zip(members, private, strict=True)), tuple(private))
+
+
+def pairwise_forest(units: Units, sizer: Sizer, n_variables: int, order: Sequence[int]) -> Forest:
+    """Join the buckets of an order two tables at a time, the pair with the smallest result first."""
+    masks = list(units.masks)
+    kids: list[tuple[int, int]] = []
+    virtual = [False] * len(masks)
+    holders: list[set[int]] = [set() for _ in range(n_variables)]
+    for i, mask in enumerate(masks):
+        for v in bits_of(mask):
+            holders[v].add(i)
+    for v in order:
+        while len(holders[v]) > 1:
+            a = min(holders[v], key=lambda i: (sizer.log(masks[i]), i))
+            b = min(holders[v] - {a}, key=lambda i: (sizer.log(masks[a] | masks[i]), i))
+            node, union = len(masks), masks[a] | masks[b]
+            keep = union
+            for u in bits_of(union):
+                holders[u] -= {a, b}
+                if holders[u]:
+                    holders[u].add(node)
+                else:
+                    keep &= ~(1 << u)
+            masks.append(keep)
+            kids.append((a, b))
+            virtual.append(keep == union)
+    return Forest(masks, kids, virtual)
+
+
+def forest_tree(forest: Forest, units: Units, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> Tree:
+    """Turn a binary forest into a tree of k-ary steps: virtual joins dissolve into the step above."""
+    n_leaves, first = len(scopes), len(units.members)
+    below = {c for pair in forest.kids for c in pair}
+
+    def inputs(node: int) -> list[int]:
+        """List what a step reads in place of a node."""
+        if node < first:
+            return [n_leaves + node] if units.private[node] else list(units.members[node])
+        if forest.virtual[node]:
+            return [i for c in forest.kids[node - first] for i in inputs(c)]
+        return [n_leaves + node]
+
+    kids: dict[int, Sequence[int]] = {}
+    for u in range(first):
+        if units.private[u] or u not in below:
+            kids[n_leaves + u] = units.members[u]
+    for j, pair in enumerate(forest.kids):
+        if not forest.virtual[first + j]:
+            kids[n_leaves + first + j] = [i for c in pair for i in inputs(c)]
+    return build_tree(tuple(dims), tuple(tuple(s) for s in scopes), kids)
+
+
+def merge_steps(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> Tree:
+    """Merge a step into the one above wherever that lowers the predicted seconds.
+
+    ``T = A·B`` then ``U = T·C`` becomes ``U = A·B·C``: T is neither written nor read, and the merged step
+    sweeps what both eliminated.
+    """
+    first = tree.n_leaves
+    masks, joined = tree.scope_masks, list(tree.joined_masks)
+    kids = [list(c) for c in tree.children]
+    size = [sizer.cells(m) for m in masks]
+
+    def seconds(union: int, inputs: list[int], node: int) -> float:
+        cells, read = sizer.cells(union), [size[i] for i in inputs]
+        matmul = is_matmul(cells, read, size[node])
+        return step_seconds(cells, sum(read) + size[node], matmul, rates, itemsize)
+
+    price = [seconds(joined[j], kids[j], first + j) for j in range(len(kids))]
+    merged: dict[int, Sequence[int]] = {}
+    for j in range(len(kids)):
+        for c in sorted((c for c in kids[j] if c >= first), key=lambda c: -price[c - first]):
+            rest = [i for i in kids[j] if i != c] + kids[c - first]
+            union = joined[j] | joined[c - first]
+            together = seconds(union, rest, first + j)
+            if together < price[j] + price[c - first]:
+                kids[j], joined[j], price[j] = rest, union, together
+                del merged[c]
+        merged[first + j] = kids[j]
+    return build_tree(tree.dims, tree.leaves, merged)
+
+
+class Rearranger:
+    """Local search on one binary forest: exact rearrangement of subtrees of growing size.
+
+    Attributes
+    ----------
+    seconds : float
+        Predicted time of the whole forest now.
+    """
+
+    #: (inputs of a subtree, how it is grown), in the order in which they are tried.
+    MOVES = ((6, 0), (8, 1), (8, 2), (9, 0), (10, 1), (9, 2))
+
+    def __init__(self, forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int, seed: int) -> None:
+        from . import reconfigure
+
+        self._kernel = reconfigure
+        self.first = len(forest.masks) - len(forest.kids)
+        self.tree = _binary(forest, dims, rates, itemsize)
+        reconfigure.price_tree(self.tree, self.first)
+        self.seed = seed
+        self._move = 0
+        self._clean: dict[tuple[int, int], object] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds of all steps."""
+        return float(self.tree.seconds.sum())
+
+    def run(self, max_work: int) -> int:
+        """Rearrange until about ``max_work`` splits have been looked at; return how many were."""
+        spent = 0
+        while spent < max_work and len(self.tree.kids) > self.first + 1:
+            k, how = self.MOVES[self._move % len(self.MOVES)]
+            clean = np.zeros(len(self.tree.kids), dtype=np.bool_)
+            self.seed += 1
+            saved, work = self._kernel.improve(
+                self.tree, self.first, k, how, self.seed, max_work - spent, clean
+            )
+            spent += work + len(clean)
+            if saved < 1e-3 * self.seconds:
+                self._move += 1
+        return spent
+
+    def forest(self) -> Forest:
+        """Return the current forest."""
+        t = self.tree
+        masks = [int.from_bytes(row.tobytes(), "little") for row in t.masks]
+        kids = [(int(a), int(b)) for a, b in t.kids[self.first :]]
+        return Forest(masks, kids, [bool(x) for x in t.virtual])
+
+
+def _binary(forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int) -> Binary:
+    """Lay a forest out in arrays."""
+    from .reconfigure import Binary
+
+    n, first = len(forest.masks), len(forest.masks) - len(forest.kids)
+    words = len(dims) // 64 + 1
+    data = b"".join(m.to_bytes(8 * words, "little") for m in forest.masks)
+    kids = np.full((n, 2), -1, dtype=np.int64)
+    parent = np.full(n, -1, dtype=np.int64)
+    for j, pair in enumerate(forest.kids):
+        kids[first + j] = pair
+        parent[list(pair)] = first + j
+    logs = np.zeros(64 * words)
+    logs[: len(dims)] = np.log2(np.asarray(dims, dtype=np.float64))
+    per = [
+        1 / rates.cells_per_second,
+        1 / rates.matmul_cells_per_second,
+        itemsize / rates.bytes_per_second,
+        rates.step_seconds,
+    ]
+    return Binary(
+        kids,
+        parent,
+        np.frombuffer(data, dtype=np.uint64).reshape(n, words).copy(),
+        np.array(forest.virtual, dtype=np.bool_),
+        np.zeros(n),
+        np.zeros(n),
+        np.zeros(n),
+        logs,
+        np.array(per),
+    )
