@@ -1,0 +1,51 @@
+"""Which format a file is in: by its name, or else by its content."""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import FormatError
+from .source import Source, shorten
+
+_BY_SUFFIX = {
+    ".wcsp": "wcsp",
+    ".cfn": "cfn",
+    ".json": "cfn",
+    ".uai": "uai",
+    ".erg": "erg",
+    ".bif": "bif",
+    ".net": "net",
+}
+_KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif or .net model"
+# Tried in this order on the beginning of a file whose name says nothing.
+_BY_CONTENT = (
+    (re.compile(r"\s*\{"), "cfn"),
+    (re.compile(r"\s*(?:MARKOV|BAYES)\b", re.IGNORECASE), "uai"),
+    (re.compile(r"\s*(?:/\*.*?\*/\s*|//[^\n]*\s*)*(?:network|variable|probability)\b", re.DOTALL), "bif"),
+    (re.compile(r"(?:\s|%[^\n]*\n)*(?:net\s*\{|class\s+\w+)"), "net"),
+    (re.compile(r"\s*\S+\s+\d+\s+\d+\s+\d+\s+\d+\s*\n"), "wcsp"),
+    (re.compile(r"\s*\d+\s*(?:/\*.*?\*/)?\s*\n[\s\d]+", re.DOTALL), "erg"),
+    (re.compile(r"\s*[^\s{]+(?:\s+\d+){4}"), "wcsp"),
+)
+_HEAD_CHARS = 1 << 16
+
+
+def detect_format(source: Source) -> str:
+    """Return the name of a source's format, a key of the table of readers.
+
+    Raises
+    ------
+    FormatError
+        If the file is empty, holds evidence, or neither name nor content say what it is.
+    """
+    if not source.text.strip():
+        raise FormatError(source.path, None, _KNOWN, "an empty file")
+    if source.suffix in (".evid", ".evidence"):
+        raise FormatError(source.path, None, _KNOWN, "an evidence file, which goes with a model")
+    if source.suffix in _BY_SUFFIX:
+        return _BY_SUFFIX[source.suffix]
+    head = source.text[:_HEAD_CHARS]
+    for pattern, name in _BY_CONTENT:
+        if pattern.match(head):
+            return name
+    raise FormatError(source.path, None, _KNOWN, f"a file that begins {shorten(head.lstrip())!r}")

@@ -1,0 +1,85 @@
+"""The .uai format: Markov networks of potentials and Bayesian networks."""
+
+from __future__ import annotations
+
+from ..model import Function, Kind, Model
+from .source import Source
+from .tables import cell_count, full_table
+from .tokens import MAX_DOMAIN, Tokens, blank_comments
+
+_KINDS: dict[str, Kind] = {"MARKOV": "markov", "BAYES": "bayes"}
+
+
+def read_uai(source: Source) -> Model:
+    """Read a .uai file; in a ``BAYES`` file the last variable of each scope is the child.
+
+    Raises
+    ------
+    FormatError
+        If the file is malformed.
+    """
+    tokens = Tokens(source, text=blank_comments(source.text))
+    kind = _KINDS.get(tokens.peek(0).upper())
+    if kind is None:
+        raise tokens.fail(0, "MARKOV or BAYES")
+    n_vars = tokens.integer(1, "the number of variables", 0, len(tokens))
+    dims = read_domains(tokens, 2, n_vars)
+    at = 2 + n_vars
+    n_functions = tokens.integer(at, "the number of functions", 0, len(tokens))
+    at += 1
+    scopes: list[list[int]] = []
+    for _ in range(n_functions):
+        scopes.append(read_scope(tokens, at, n_vars))
+        at += 1 + len(scopes[-1])
+    functions = []
+    for scope in scopes:
+        child = scope[-1] if kind == "bayes" and scope else None
+        functions.append(read_table(tokens, at, scope, dims, child))
+        at += 1 + cell_count(scope, dims)
+    check_end(tokens, at)
+    return potential_model(kind, dims, functions, source.stem)
+
+
+def read_domains(tokens: Tokens, at: int, n_vars: int) -> tuple[int, ...]:
+    """Read the domain sizes that stand from an index on."""
+    dims = tokens.integers(at, at + n_vars, "a domain size")
+    for v, size in enumerate(dims):
+        if not 1 <= size <= MAX_DOMAIN:
+            raise tokens.fail(at + v, f"a domain size from 1 to {MAX_DOMAIN}")
+    return tuple(dims)
+
+
+def read_scope(tokens: Tokens, at: int, n_vars: int) -> list[int]:
+    """Read a scope: the number of variables, then the variables."""
+    arity = tokens.integer(at, "the number of variables of a scope", 0, len(tokens))
+    scope = tokens.integers(at + 1, at + 1 + arity, "a variable of the scope")
+    for k, variable in enumerate(scope):
+        if not 0 <= variable < n_vars:
+            raise tokens.fail(at + 1 + k, f"a variable from 0 to {n_vars - 1}")
+    return scope
+
+
+def read_table(
+    tokens: Tokens, at: int, scope: list[int], dims: tuple[int, ...], child: int | None
+) -> Function:
+    """Read a table: its size, then its entries, the last variable of the scope fastest."""
+    cells = cell_count(scope, dims)
+    tokens.integer(at, "the number of table entries,", cells, cells)
+    if at + 1 + cells > len(tokens):
+        raise tokens.fail(len(tokens), f"{cells} table entries")
+    part = tokens.items[at + 1 : at + 1 + cells]
+    values = tokens.probabilities(part, lambda k: at + 1 + k)
+    return full_table(scope, dims, values, tokens, at, child)
+
+
+def check_end(tokens: Tokens, at: int) -> None:
+    """Refuse anything behind the last table."""
+    if at < len(tokens):
+        raise tokens.fail(at, "the end of the file after the last table")
+
+
+def potential_model(kind: Kind, dims: tuple[int, ...], functions: list[Function], name: str) -> Model:
+    """Build a model whose file names neither variables nor states."""
+    n_vars = len(dims)
+    names = tuple(f"x{v}" for v in range(n_vars))
+    return Model(kind, names, dims, (None,) * n_vars, tuple(functions), name=name)

@@ -1,0 +1,154 @@
+"""The .wcsp format: weighted constraint networks with integer costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import FormatError
+from ..model import Function, Model
+from .source import Source, shorten
+from .tables import first_bad_state, tuple_table
+from .tokens import MAX_DOMAIN, Tokens
+
+MAX_COST = 2**62
+
+
+@dataclass
+class _Shared:
+    """A table without its scope, which later functions may reuse."""
+
+    dims: tuple[int, ...]
+    rows: NDArray[np.int32]
+    values: NDArray[np.int64]
+    default: int
+
+
+@dataclass
+class _Reader:
+    tokens: Tokens
+    dims: tuple[int, ...] = ()
+    file_top: int = 0
+    at: int = 0
+    shared: list[_Shared] = field(default_factory=list)
+
+    @property
+    def top(self) -> int:
+        return min(self.file_top, MAX_COST)
+
+    def function(self) -> Function:
+        """Read one function, from its arity to its last tuple."""
+        tokens, start = self.tokens, self.at
+        arity = tokens.integer(start, "the number of variables of a function", -len(tokens), len(tokens))
+        default_at = start + 1 + abs(arity)
+        scope = tokens.integers(start + 1, default_at, "a variable of the scope")
+        self._check_scope(scope, start + 1)
+        table = self._table(scope, default_at)
+        if arity < 0:
+            self.shared.append(table)
+        return tuple_table(scope, self.dims, table.rows, table.values, table.default)
+
+    def _check_scope(self, scope: list[int], at: int) -> None:
+        for k, variable in enumerate(scope):
+            if not 0 <= variable < len(self.dims):
+                raise self.tokens.fail(at + k, f"a variable from 0 to {len(self.dims) - 1}")
+
+    def _table(self, scope: list[int], at: int) -> _Shared:
+        tokens = self.tokens
+        dims = tuple(self.dims[v] for v in scope)
+        if tokens.peek(at) == "-1" and not tokens.peek(at + 1).lstrip("-").isdigit():
+            name = shorten(tokens.peek(at + 1))
+            raise tokens.fail(at, "a table of costs", f"the global cost function {name!r}, which is not read")
+        default = self._costs(at, at + 1, 1)[0]
+        count = tokens.integer(at + 1, "the number of tuples", -len(self.shared), len(tokens))
+        if count < 0:
+            self.at = at + 2
+            return self._reuse(dims, at + 1, self.shared[-count - 1])
+        rows, values = self._tuples(dims, at + 2, count)
+        self.at = at + 2 + count * (len(scope) + 1)
+        return _Shared(dims, rows, values, int(default))
+
+    def _reuse(self, dims: tuple[int, ...], at: int, table: _Shared) -> _Shared:
+        if dims != table.dims:
+            raise self.tokens.fail(at, f"a shared function over domains {table.dims}", f"domains {dims}")
+        return table
+
+    def _tuples(
+        self, dims: tuple[int, ...], at: int, count: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        width = len(dims) + 1
+        stop = at + count * width
+        numbers = self.tokens.integers(at, stop, "a tuple and its cost")
+        try:
+            table = np.array(numbers, dtype=np.int64).reshape(count, width)
+        except OverflowError:
+            # Only costs may be that large, and _costs deals with those.
+            clipped = [min(max(v, -1), MAX_COST) for v in numbers]
+            table = np.array(clipped, dtype=np.int64).reshape(count, width)
+        rows = table[:, :-1]
+        bad = first_bad_state(rows, np.array(dims, dtype=np.int64))
+        if bad is not None:
+            place = at + bad[0] * width + bad[1]
+            raise self.tokens.fail(place, f"a state from 0 to {dims[bad[1]] - 1}")
+        costs = table[:, -1]
+        if count and not 0 <= costs.min() <= costs.max() < MAX_COST:
+            costs = self._costs(at + width - 1, stop, width)
+        return rows.astype(np.int32), np.minimum(costs, self.top)
+
+    def _costs(self, start: int, stop: int, step: int) -> NDArray[np.int64]:
+        """Read costs one by one, clipped to the top."""
+        places = range(start, stop, step)
+        costs = [self.tokens.integer(place, "a cost") for place in places]
+        for place, cost in zip(places, costs, strict=True):
+            if MAX_COST <= cost < self.file_top:
+                raise self.tokens.fail(place, f"a cost below {MAX_COST} or of at least the top")
+        return np.array([min(cost, self.top) for cost in costs], dtype=np.int64)
+
+
+def read_wcsp(source: Source) -> Model:
+    """Read a .wcsp file.
+
+    Costs of at least the top are stored as the top. Shared functions (a negative arity, reused by a
+    negative number of tuples) are expanded.
+
+    Raises
+    ------
+    FormatError
+        If the file is malformed, or has a global (intension) cost function.
+    """
+    tokens = Tokens(source)
+    if not tokens.items:
+        raise tokens.fail(0, "the name of a problem")
+    n_vars = tokens.integer(1, "the number of variables", 0, len(tokens))
+    tokens.integer(2, "the largest domain size", 0)
+    n_functions = tokens.integer(3, "the number of functions", 0, len(tokens))
+    top = tokens.integer(4, "the top cost", 0)
+    reader = _Reader(tokens, _domains(tokens, n_vars), top, 5 + n_vars)
+    functions = tuple(reader.function() for _ in range(n_functions))
+    if reader.at < len(tokens):
+        raise tokens.fail(reader.at, f"the end of the file after {n_functions} functions")
+    return Model(
+        kind="cost",
+        names=tuple(f"x{v}" for v in range(n_vars)),
+        dims=reader.dims,
+        states=(None,) * n_vars,
+        functions=functions,
+        top=reader.top,
+        name=tokens.items[0],
+    )
+
+
+def _domains(tokens: Tokens, n_vars: int) -> tuple[int, ...]:
+    dims = tokens.integers(5, 5 + n_vars, "a domain size")
+    for v, size in enumerate(dims):
+        if not 1 <= size <= MAX_DOMAIN:
+            raise _domain_error(tokens, 5 + v, size)
+    return tuple(dims)
+
+
+def _domain_error(tokens: Tokens, at: int, size: int) -> FormatError:
+    if size < 0:
+        return tokens.fail(at, "a domain size", f"{size}, an interval domain, which is not read")
+    return tokens.fail(at, f"a domain size from 1 to {MAX_DOMAIN}")
