@@ -1,1 +1,95 @@
 """Example models that ship with the package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from ..errors import ModelError
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example model, and a question worth asking about it.
+
+    Parameters
+    ----------
+    name, file : str
+        What :func:`example_path` accepts.
+    title, description : str
+        A few words, and a paragraph.
+    query : str
+        The suggested question, in words.
+    evidence : str, optional
+        The file with the suggested evidence.
+    """
+
+    name: str
+    file: str
+    title: str
+    description: str
+    query: str
+    evidence: str | None = None
+
+
+_EXAMPLES = (
+    Example(
+        "satellite",
+        "satellite.wcsp",
+        "a day of an earth-observation satellite",
+        "40 photographs on one orbit, each with a profit. A mono photograph is not taken (0) or taken by "
+        "one of three cameras (1, 2, 3); a stereo photograph needs the front and the rear camera (1). Two "
+        "photographs close in time cannot share a camera, and some triples would fill the recorder. The "
+        "cost is the profit of all photographs that are left out.",
+        "Which photographs should be taken, and how much profit is lost?",
+    ),
+    Example(
+        "frequency",
+        "frequency.wcsp",
+        "channels for twenty radio links",
+        "Ten sites in a row, with one link in each direction, and 8 or 9 channels a link. The two links of "
+        "a site must be two channels apart, links of neighbouring sites must differ, and channels that are "
+        "too close interfere at a cost that falls with their distance. Some channels cost extra.",
+        "Which channels give the least interference in total?",
+    ),
+    Example(
+        "diagnosis",
+        "diagnosis.bif",
+        "faults of a pumping station",
+        "A Bayesian network of 26 variables: season, storms and overdue service cause hidden faults in "
+        "power supply, motor, bearings, seals and intake, which show in gauges, lamps and alarms.",
+        "The alarm sounds, the motor draws a high current, but nothing shakes and the panel is lit: "
+        "what is the posterior of every fault?",
+        "diagnosis.evid",
+    ),
+    Example(
+        "grid",
+        "grid.uai",
+        "a 12 by 12 spin glass",
+        "144 binary variables on a square grid, with random fields and couplings of mixed sign: a Markov "
+        "network without any structure to exploit but its treewidth of 12.",
+        "What are the partition function and the most probable configuration?",
+    ),
+)
+
+
+def examples() -> list[Example]:
+    """Return the examples that ship with the package."""
+    return list(_EXAMPLES)
+
+
+def example_path(name: str) -> Path:
+    """Return where an example's file is, by name or file name; evidence files count as well.
+
+    Raises
+    ------
+    ModelError
+        If there is no such example.
+    """
+    known = {key: example.file for example in _EXAMPLES for key in (example.name, example.file)}
+    known |= {example.evidence: example.evidence for example in _EXAMPLES if example.evidence}
+    if name not in known:
+        names = ", ".join(example.name for example in _EXAMPLES)
+        raise ModelError(f"there is no example {name!r}; there are {names}")
+    return Path(str(files(__package__).joinpath(known[name])))
