@@ -6,7 +6,7 @@ The effort is counted in units of work, not by the clock, so that a seed always 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Literal, cast, get_args
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from .costs import Rates, tree_cost
 from .errors import ModelError
 from .greedy import min_fill_order, primal_graph
-from .refine import Forest, Rearranger, Sizer, forest_tree, group_units, merge_steps, pairwise_forest
+from .refine import Forest, Rearranger, Sizer, forest_tree, group_units, merge_steps, pairwise_forest, split_steps
 from .trees import Tree, bucket_tree, elimination_order, junction_tree
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["OrderName", "TreeName", "elimination_order", "search_tree"]
+__all__ = ["OrderName", "TreeName", "elimination_order", "refine_tree", "search_tree"]
 
 TreeName = Literal["refined", "bucket", "junction"]
 OrderName = Literal["auto", "min-fill", "weighted-min-fill", "min-degree", "min-weight", "mixed"]
@@ -86,8 +86,27 @@ def search_tree(
     if not small and isinstance(order, str):
         search.run(order, budget, automatic=seconds is None)
     elif not small and tree == "refined":
-        search.refine_given(budget, automatic=seconds is None)
+        search.refine_tree(search.best, budget, automatic=seconds is None)
     return search.best
+
+
+def refine_tree(
+    tree: Tree,
+    *,
+    sliced: Set[int] = frozenset(),
+    seconds: float = 1.0,
+    seed: int = 0,
+    rates: Rates | None = None,
+    itemsize: int = 8,
+) -> Tree:
+    """Improve a tree by local search, for a run in which some variables are conditioned on.
+
+    The result is never dearer than the tree given, as predicted for one slice.
+    """
+    dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
+    search = _Search(dims, tree.leaves, "refined", seed, rates or Rates(), itemsize)
+    search.refine_tree(Tree(dims, tree.leaves, tree.children), seconds, automatic=False)
+    return Tree(tree.dims, tree.leaves, search.best.children)
 
 
 def _checked(order: Sequence[int], n_variables: int) -> tuple[int, ...]:
@@ -154,9 +173,10 @@ class _Search:
             self._work(best, self._budget(budget, automatic) - self.spent)
             self._keep_forest(best.forest())
 
-    def refine_given(self, budget: float, automatic: bool) -> None:
-        """Refine the tree of a given order."""
-        rearranger = self._rearranger(self.pairwise(elimination_order(self.best)))
+    def refine_tree(self, tree: Tree, budget: float, automatic: bool) -> None:
+        """Refine a given tree."""
+        self._keep(tree)
+        rearranger = self._rearranger(split_steps(tree, self.units, self.sizer))
         self._work(rearranger, self._budget(budget, automatic) - self.spent)
         self._keep_forest(rearranger.forest())
 

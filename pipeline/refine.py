@@ -6,7 +6,7 @@ binary tree is rearranged locally; steps are then merged where not writing the t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log2, prod
 from typing import TYPE_CHECKING
@@ -40,7 +40,7 @@ class Sizer:
 
 @dataclass(frozen=True)
 class Units:
-    """Input functions grouped so that one table stands for all functions whose scopes it includes.
+    """Input functions grouped so that the first of a group stands for all, whose scopes it includes.
 
     ``private`` are variables that no other unit has; they are summed out before anything else.
     """
@@ -79,35 +79,64 @@ def group_units(n_variables: int, scopes: Sequence[Sequence[int]]) -> Units:
         for v in scopes[i]:
             holders[v].append(i)
     private = [mask_of(v for v in scopes[i] if len(holders[v]) == 1) for i in members]
-    groups = tuple(tuple(sorted(g)) for g in members.values())
+    groups = tuple(tuple(g) for g in members.values())
     return Units(groups, tuple(masks[i] & ~p for i, p in zip(members, private, strict=True)), tuple(private))
 
 
+class _Joiner:
+    """Builds a forest by joining tables; a variable is summed out when no other table has it."""
+
+    def __init__(self, units: Units, sizer: Sizer, n_variables: int) -> None:
+        self.forest = Forest(list(units.masks), [], [False] * len(units.masks))
+        self.holders: list[set[int]] = [set() for _ in range(n_variables)]
+        self._sizer = sizer
+        for i, mask in enumerate(units.masks):
+            for v in bits_of(mask):
+                self.holders[v].add(i)
+
+    def join(self, tables: Iterable[int]) -> int:
+        """Join tables two at a time, the smallest with what it makes the smallest result with."""
+        left, masks, log = set(tables), self.forest.masks, self._sizer.log
+        while len(left) > 1:
+            a = min(left, key=lambda i: (log(masks[i]), i))
+            b = min(left - {a}, key=lambda i: (log(masks[a] | masks[i]), i))
+            left -= {a, b}
+            left.add(self._join_pair(a, b))
+        return left.pop()
+
+    def _join_pair(self, a: int, b: int) -> int:
+        node, union = len(self.forest.masks), self.forest.masks[a] | self.forest.masks[b]
+        keep = union
+        for u in bits_of(union):
+            self.holders[u] -= {a, b}
+            if self.holders[u]:
+                self.holders[u].add(node)
+            else:
+                keep &= ~(1 << u)
+        self.forest.masks.append(keep)
+        self.forest.kids.append((a, b))
+        self.forest.virtual.append(keep == union)
+        return node
+
+
 def pairwise_forest(units: Units, sizer: Sizer, n_variables: int, order: Sequence[int]) -> Forest:
-    """Join the buckets of an order two tables at a time, the pair with the smallest result first."""
-    masks = list(units.masks)
-    kids: list[tuple[int, int]] = []
-    virtual = [False] * len(masks)
-    holders: list[set[int]] = [set() for _ in range(n_variables)]
-    for i, mask in enumerate(masks):
-        for v in bits_of(mask):
-            holders[v].add(i)
+    """Join the buckets of an order two tables at a time."""
+    joiner = _Joiner(units, sizer, n_variables)
     for v in order:
-        while len(holders[v]) > 1:
-            a = min(holders[v], key=lambda i: (sizer.log(masks[i]), i))
-            b = min(holders[v] - {a}, key=lambda i: (sizer.log(masks[a] | masks[i]), i))
-            node, union = len(masks), masks[a] | masks[b]
-            keep = union
-            for u in bits_of(union):
-                holders[u] -= {a, b}
-                if holders[u]:
-                    holders[u].add(node)
-                else:
-                    keep &= ~(1 << u)
-            masks.append(keep)
-            kids.append((a, b))
-            virtual.append(keep == union)
-    return Forest(masks, kids, virtual)
+        if joiner.holders[v]:
+            joiner.join(joiner.holders[v])
+    return joiner.forest
+
+
+def split_steps(tree: Tree, units: Units, sizer: Sizer) -> Forest:
+    """Turn the steps of a tree into joins of two tables; functions go where the one they belong to goes."""
+    joiner = _Joiner(units, sizer, len(tree.dims))
+    unit_of = {members[0]: u for u, members in enumerate(units.members)}
+    table: dict[int, int | None] = {i: unit_of.get(i) for i in range(tree.n_leaves)}
+    for j, kids in enumerate(tree.children):
+        inputs = [t for t in (table[c] for c in kids) if t is not None]
+        table[tree.n_leaves + j] = joiner.join(inputs) if inputs else None
+    return joiner.forest
 
 
 def forest_tree(forest: Forest, units: Units, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> Tree:
