@@ -53,7 +53,16 @@ def run(
     else:
         _check_table("the output", out, lowered.out_cells, lowered.semiring.dtype)
         result = out.reshape(-1)
-    run_blocks(lowered.blocks, lowered.semiring, tables, result)
+    if lowered.product is not None and compiled:
+        from .tropical import run_product
+
+        run_product(lowered.axes, lowered.product, lowered.semiring, tables, result, threads)
+    elif lowered.loops is not None and compiled:
+        from .streaming import run_loops
+
+        run_loops(lowered.loops, lowered.semiring, tables, result, threads)
+    else:
+        run_blocks(lowered.blocks, lowered.semiring, tables, result)
     return result if out is None else out
 
 

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from .axes import Axes, fuse
 from .broadcast import Blocks, cut, workspace_bytes
+from .loops import Loops, as_loops
+from .products import Product, as_product
 from .semiring import Semiring
 
 Regime = Literal["small", "streaming", "matrix"]
@@ -48,6 +50,8 @@ class Lowered:
     input_cells: tuple[int, ...]
     workspace_bytes: int
     blocks: Blocks
+    loops: Loops | None = None
+    product: Product | None = None
 
 
 def lower(
@@ -83,13 +87,19 @@ def lower(
     axes = fuse(inputs, output, sizes)
     cells = axes.cells
     blocks = cut(axes)
+    product, loops = None, None
+    if cells > SMALL_CELLS:
+        product = as_product(axes, semiring)
+        loops = None if product else as_loops(axes, semiring)
     return Lowered(
         semiring=semiring,
         axes=axes,
-        regime="small" if cells <= SMALL_CELLS else "streaming",
+        regime="small" if cells <= SMALL_CELLS else "matrix" if product else "streaming",
         cells=cells,
         out_cells=math.prod([sizes[v] for v in output]),
         input_cells=tuple([math.prod([sizes[v] for v in scope]) for scope in inputs]),
         workspace_bytes=workspace_bytes(blocks, semiring),
         blocks=blocks,
+        loops=loops,
+        product=product,
     )

@@ -1,0 +1,122 @@
+"""Lowering of matrix-like steps: which axes are batch, rows, columns and depth. Pure: no values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from .axes import Axes
+from .offsets import Enumeration, enumerate_groups
+from .semiring import Semiring
+
+Group = tuple[int, ...]
+
+DEPTH: Final = 256
+LEFT_ROWS: Final = 128
+RIGHT_COLUMNS: Final = 512
+"""Cells of the packed blocks: the left block fits in the second-level cache beside the right one."""
+
+TILE_ROWS: Final = 8
+TILE_BYTES: Final = 128
+"""A register tile: with two vectors of columns its accumulators fill 16 of 32 registers."""
+
+_LEAST: Final = (16, 32, 16)
+"""Rows, columns and depth from which packing pays (measured against the streaming loops)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A step as a batched matrix product ``out[b, m, n] = ⊕_k left[b, m, k] ⊗ right[b, k, n]``.
+
+    Attributes
+    ----------
+    left, right
+        Inputs that make up each factor; the first is the large one, the others are multiplied into it while
+        it is packed.
+    batch, rows, columns, depth
+        Axes of each group, in the order of `Axes`.
+    """
+
+    left: Group
+    right: Group
+    batch: Group
+    rows: Group
+    columns: Group
+    depth: Group
+    offsets: Enumeration
+
+
+def as_product(axes: Axes, semiring: Semiring) -> Product | None:
+    """Return the step as a matrix product if it is one that is worth it."""
+    if semiring.name == "log_sum" or len(axes.strides) < 2 or not axes.eliminated:
+        return None
+    order = sorted(range(len(axes.strides)), key=axes.cells_of, reverse=True)
+    left, right = order[:2]
+    # The rightmost axis of the output belongs to the columns: tiles are written along them.
+    if axes.strides[right][-1] == 0:
+        left, right = right, left
+    groups = _groups(axes, left, right)
+    if groups is None or any(cells(axes, g) < n for g, n in zip(groups[1:], _LEAST, strict=True)):
+        return None
+    folded = _fold(axes, left, right, order[2:])
+    if folded is None:
+        return None
+    return Product(*folded, *groups, _offsets(axes, folded, groups))
+
+
+def cells(axes: Axes, group: Group) -> int:
+    """Cells of a group of axes."""
+    return math.prod([axes.sizes[axis] for axis in group])
+
+
+def _groups(axes: Axes, left: int, right: int) -> tuple[Group, ...] | None:
+    batch, rows, columns, depth = [], [], [], []
+    for axis, (a, b, out) in enumerate(zip(axes.strides[left], axes.strides[right], axes.out, strict=True)):
+        if not (a or b) or (not out and not (a and b)):
+            return None
+        group = depth if not out else batch if a and b else rows if a else columns
+        group.append(axis)
+    return tuple(batch), tuple(rows), tuple(columns), tuple(depth)
+
+
+def _fold(axes: Axes, left: int, right: int, rest: list[int]) -> tuple[Group, Group] | None:
+    """Assign each further input to a factor whose axes include its own."""
+    factors: tuple[list[int], list[int]] = ([left], [right])
+    for i in rest:
+        for factor in factors:
+            if all(
+                have or not need for have, need in zip(axes.strides[factor[0]], axes.strides[i], strict=True)
+            ):
+                factor.append(i)
+                break
+        else:
+            return None
+    return tuple(factors[0]), tuple(factors[1])
+
+
+def buffer_cells(axes: Axes, product: Product, itemsize: int) -> tuple[int, int, int]:
+    """Cells of a thread's packed left block, packed right block and tile."""
+    columns = TILE_BYTES // itemsize
+    depth = min(DEPTH, cells(axes, product.depth))
+    rows = _round_up(min(LEFT_ROWS, cells(axes, product.rows)), TILE_ROWS)
+    wide = _round_up(min(RIGHT_COLUMNS, cells(axes, product.columns)), columns)
+    return rows * depth, wide * depth, TILE_ROWS * columns
+
+
+def _offsets(axes: Axes, factors: tuple[Group, Group], groups: tuple[Group, ...]) -> Enumeration:
+    """Offsets by batch, line and depth of the left factor and of the right, then those of the output."""
+    batch, rows, columns, depth = groups
+    left, right = ([axes.strides[i] for i in factor] for factor in factors)
+    return enumerate_groups(
+        axes.sizes,
+        [
+            *[(group, left) for group in (batch, rows, depth)],
+            *[(group, right) for group in (batch, columns, depth)],
+            *[(group, [axes.out]) for group in (batch, rows, columns)],
+        ],
+    )
+
+
+def _round_up(n: int, unit: int) -> int:
+    return -(-n // unit) * unit
