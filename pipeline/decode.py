@@ -13,14 +13,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tasks.sweep import Step, gather
+from ..tasks.dense import contract
+from ..tasks.semiring import Semiring
+from ..tasks.sweep import Step, restrict
 
-# The joint states of one step's variables are searched in pieces of this many.
-_PIECE = 1 << 16
+Array = NDArray[Any]
+
+# Up to so many joint states are compared at once; more are first minimised down to some of the variables.
+_JOINT_STATES = 1 << 12
 
 
 def decode(
-    steps: Sequence[Step], tables: Mapping[int, NDArray[Any]], sizes: Sequence[int], assignment: dict[int, int]
+    steps: Sequence[Step],
+    tables: Mapping[int, Array],
+    sizes: Sequence[int],
+    semiring: Semiring,
+    assignment: dict[int, int],
 ) -> None:
     """Extend ``assignment`` (variable → state), in place, to every variable that ``steps`` eliminated.
 
@@ -29,56 +37,73 @@ def decode(
     steps : sequence of Step
         In execution order.
     tables : mapping
-        The table of every input of every step, min-plus.
+        The table of every input of every step.
     sizes : sequence of int
         Domain sizes; a variable that was fixed before the sweep has one state and must be in ``assignment``.
+    semiring : Semiring
+        Min-plus, of the tables' dtype.
     """
     for step in reversed(steps):
-        new = [v for v in dict.fromkeys(v for axes in step.input_axes for v in axes) if v not in assignment]
-        if new:
-            _choose(step, tables, sizes, new, assignment)
+        scopes = [[v for v in axes if v not in assignment] for axes in step.input_axes]
+        new = list(dict.fromkeys(v for scope in scopes for v in scope))
+        if not new:
+            continue
+        slices = [
+            restrict(tables[node], axes, sizes, assignment)
+            for node, axes in zip(step.inputs, step.input_axes, strict=True)
+        ]
+        while new:
+            _fix_some(slices, scopes, new, sizes, semiring, assignment)
 
 
-def _choose(
-    step: Step, tables: Mapping[int, NDArray[Any]], sizes: Sequence[int], new: list[int], assignment: dict[int, int]
+def _fix_some(
+    slices: list[Array],
+    scopes: list[list[int]],
+    new: list[int],
+    sizes: Sequence[int],
+    semiring: Semiring,
+    assignment: dict[int, int],
 ) -> None:
-    """Pick the joint state of ``new`` of least total; the first of equals."""
-    outer, inner = _split(new, sizes)
-    best: tuple[float, int, int] | None = None
-    for code in range(prod(sizes[v] for v in outer)):
-        states = {**assignment, **_joint_state(code, outer, sizes)}
-        total = _totals(step, tables, sizes, states, inner)
-        index = int(total.argmin())
-        if best is None or total[index] < best[0]:
-            best = total[index], code, index
-    assert best is not None
-    assignment.update(_joint_state(best[1], outer, sizes))
-    assignment.update(_joint_state(best[2], inner, sizes))
+    """Fix the first of the ``new`` variables at a best joint state, and restrict the slices to it, in place."""
+    count = _how_many(new, sizes)
+    chosen = new[:count]
+    if count == len(new):
+        totals = _totals(slices, scopes, chosen, sizes, semiring)
+    else:
+        axes = [tuple(scope) for scope in scopes]
+        totals = contract(slices, axes, tuple(chosen), dict(enumerate(sizes)), semiring)
+    code = int(totals.argmin())
+    for v in reversed(chosen):
+        code, assignment[v] = divmod(code, sizes[v])
+    del new[:count]
+    for i, scope in enumerate(scopes):
+        slices[i] = restrict(slices[i], scope, sizes, assignment)
+        scopes[i] = [v for v in scope if v not in assignment]
 
 
-def _split(new: list[int], sizes: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Split variables into those looped over and those gathered at once, the latter bounded in size."""
-    cut = len(new)
-    while cut > 0 and prod(sizes[v] for v in new[cut - 1 :]) <= _PIECE:
-        cut -= 1
-    cut = min(cut, len(new) - 1)
-    return new[:cut], new[cut:]
+def _how_many(new: Sequence[int], sizes: Sequence[int]) -> int:
+    """How many of the first variables have at most ``_JOINT_STATES`` joint states; at least one."""
+    count = 1
+    while count < len(new) and prod(sizes[v] for v in new[: count + 1]) <= _JOINT_STATES:
+        count += 1
+    return count
 
 
 def _totals(
-    step: Step, tables: Mapping[int, NDArray[Any]], sizes: Sequence[int], states: Mapping[int, int], over: list[int]
-) -> NDArray[Any]:
-    """Sum the inputs over the joint states of ``over``, flat; wide enough that nothing saturates."""
-    total: NDArray[Any] = np.zeros((1,) * len(over), dtype=np.int64)
-    for node, axes in zip(step.inputs, step.input_axes, strict=True):
-        values = gather(tables[node], axes, sizes, states, over)
-        total = total + (values.astype(np.int64) if values.dtype.kind == "i" else values)
-    return np.broadcast_to(total, [sizes[v] for v in over]).reshape(-1)
-
-
-def _joint_state(code: int, variables: Sequence[int], sizes: Sequence[int]) -> dict[int, int]:
-    """Decode a mixed-radix number into states, the last variable least significant."""
-    states = {}
-    for v in reversed(variables):
-        code, states[v] = divmod(code, sizes[v])
-    return states
+    slices: Sequence[Array],
+    scopes: Sequence[Sequence[int]],
+    chosen: Sequence[int],
+    sizes: Sequence[int],
+    semiring: Semiring,
+) -> Array:
+    """Sum the slices over the joint states of ``chosen``, flat, saturating like the sweep."""
+    position = {v: i for i, v in enumerate(chosen)}
+    total: Array = np.zeros([sizes[v] for v in chosen], dtype=semiring.dtype)
+    for values, scope in zip(slices, scopes, strict=True):
+        order = sorted(range(len(scope)), key=lambda i: position[scope[i]])
+        shape = [1] * len(chosen)
+        for v in scope:
+            shape[position[v]] = sizes[v]
+        total += values.reshape([sizes[v] for v in scope]).transpose(order).reshape(shape)
+        np.minimum(total, semiring.zero, out=total)
+    return total.reshape(-1)

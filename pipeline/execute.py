@@ -19,7 +19,7 @@ from .reduce import Network
 T = TypeVar("T")
 
 # A Dask task should run for at least this long: the scheduler costs about 2 ms for each.
-_TASK_SECONDS = 0.2
+TASK_SECONDS = 0.2
 
 Progress = Callable[[int], None]
 
@@ -104,7 +104,7 @@ def slice_roots(run: Run[T]) -> Iterator[list[T]]:
 
 
 def _slices_per_task(plan: Plan, width: int) -> int:
-    enough = math.ceil(_TASK_SECONDS / max(plan.cost.seconds, 1e-9))
+    enough = math.ceil(TASK_SECONDS / max(plan.cost.seconds, 1e-9))
     return max(1, min(enough, plan.slices // (4 * width)))
 
 
@@ -175,7 +175,7 @@ def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
     assignment = dict(run.states)
     sizes = plan.tree.dims
     if not plan.cuts:
-        decode(plan.steps, swept.kept, sizes, assignment)  # type: ignore[arg-type]
+        decode(plan.steps, swept.kept, sizes, run.problem.semiring, assignment)  # type: ignore[arg-type]
         return assignment
     ready = [-1]
     heads = list(plan.parts)
@@ -215,5 +215,5 @@ def decode_part(
     again = replace(program, steps=tuple(steps), leaves=tables)
     kept = again.run(keep=[s.node for s in steps], threads=threads)
     states = dict(fixed)
-    decode(steps, {**tables, **kept}, inner, states)
+    decode(steps, {**tables, **kept}, inner, problem.semiring, states)
     return states

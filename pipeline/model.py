@@ -122,6 +122,11 @@ class Model:
         """Variable index by name."""
         return {name: i for i, name in enumerate(self.names)}
 
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of all function values and rows."""
+        return sum(f.values.nbytes + (0 if f.rows is None else f.rows.nbytes) for f in self.functions)
+
     def state_index(self, variable: int, state: str | int) -> int:
         """Return the index of a state given by label or by number.
 

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from ..tasks.lowering import lower
 from ..tasks.semiring import Semiring
@@ -21,7 +19,7 @@ from .costs import Rates, TreeCost, step_seconds, tree_cost
 from .errors import BudgetError
 from .layouts import choose_layouts
 from .memory import leaf_bytes, partition, parts_below, step_bytes, sweep_peak, table_bytes
-from .ordering import elimination_order, search_tree
+from .ordering import OrderName, elimination_order, search_tree
 from .slicing import next_slice
 from .trees import Tree, schedule
 
@@ -54,7 +52,7 @@ class PlanOptions:
     """
 
     tree: TreeKind = "refined"
-    order: str | Sequence[int] = "auto"
+    order: OrderName | Sequence[int] = "auto"
     order_seconds: float | None = None
     seed: int = 0
     memory_bytes: int = 1 << 62
@@ -72,8 +70,8 @@ class Problem:
     scopes : tuple of tuple of int
         Scopes of the leaf tables.
     semiring : Semiring
-    dtype : numpy dtype
-        Of every table.
+    itemsize : int
+        Bytes of one value in every table.
     model_bytes : int
         What the model itself occupies while the plan runs.
     """
@@ -81,7 +79,7 @@ class Problem:
     dims: tuple[int, ...]
     scopes: tuple[tuple[int, ...], ...]
     semiring: Semiring
-    dtype: np.dtype[Any]
+    itemsize: int
     model_bytes: int = 0
 
 
@@ -191,7 +189,7 @@ def make_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
         seconds=options.order_seconds,
         seed=options.seed,
         rates=rates,
-        itemsize=problem.dtype.itemsize,
+        itemsize=problem.itemsize,
     )
     sliced: frozenset[int] = frozenset()
     plan = first = _plan(problem, options, rates, tree, sliced)
@@ -209,7 +207,7 @@ def make_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
 
 
 def _plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sliced: frozenset[int]) -> Plan:
-    itemsize = problem.dtype.itemsize
+    itemsize = problem.itemsize
     tree = replace(whole, dims=sliced_dims(whole.dims, sliced))
     layouts = choose_layouts(tree, elimination_order(tree))
     varies = _variant_nodes(tree, sliced)
@@ -241,6 +239,17 @@ def _plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sli
     )
 
 
+def with_rates(plan: Plan, rates: Rates) -> Plan:
+    """Return the plan with its seconds predicted from other rates."""
+    return replace(plan, cost=tree_cost(plan.tree, rates, plan.itemsize))
+
+
+def relowered(plan: Plan, problem: Problem) -> Plan:
+    """Return the plan with its steps lowered for another semiring of the same value size."""
+    steps = (lowered_step(s.node, s.inputs, s.input_axes, s.axes, plan.tree.dims, problem) for s in plan.steps)
+    return replace(plan, steps=tuple(steps))
+
+
 def _variant_nodes(tree: Tree, sliced: frozenset[int]) -> frozenset[int]:
     """Nodes whose table depends on the states of the sliced variables."""
     varies = [not sliced.isdisjoint(scope) for scope in tree.leaves]
@@ -263,7 +272,7 @@ def lowered_step(
     problem: Problem,
 ) -> Step:
     """Fix the loops of one step for the given domain sizes."""
-    lowered = lower(input_axes, axes, dict(enumerate(sizes)), problem.dtype, problem.semiring)
+    lowered = lower(input_axes, axes, dict(enumerate(sizes)), problem.semiring.dtype, problem.semiring)
     return Step(node, inputs, input_axes, axes, lowered)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..tasks.scaled import Scaled, SumProduct, measured
 from ..tasks.semiring import SUM_PRODUCT, Semiring, min_plus
 from ..tasks.sweep import Algebra, Plain
+from .count import CountEstimate
 from .reduce import Leaf, Network
 from .values import CostScale, cost_leaf, cost_scale, energy_leaf, integer_dtype, probability_leaf
 
@@ -40,6 +41,10 @@ class Arithmetic(Protocol[T]):
 
     def leaf(self, leaf: Leaf, axes: Sequence[int]) -> T:
         """Build a leaf table."""
+        ...
+
+    def total(self, roots: Sequence[T]) -> Any:
+        """Return the value of one slice from its root tables."""
         ...
 
 
@@ -117,6 +122,13 @@ def optimum_arithmetic(network: Network) -> CostOptimum | EnergyOptimum:
         return EnergyOptimum(network)
     scale = cost_scale(network)
     return CostOptimum(network, scale, min_plus(integer_dtype(scale.bound, _MAX_INPUTS), _MAX_INPUTS))
+
+
+def arithmetic_for(network: Network) -> Arithmetic[Any]:
+    """Return what the network's query computes with; a count begins with its estimate."""
+    if network.query == "optimum":
+        return optimum_arithmetic(network)
+    return Partition(network) if network.query == "partition" else CountEstimate(network)
 
 
 def log_sum(values: Sequence[float]) -> float:

@@ -56,6 +56,8 @@ class Network:
         Functions whose variables are all fixed.
     feasible : bool
         False when preprocessing already found that no assignment is possible.
+    barren : frozenset of int
+        Variables of the model that were summed out to 1.
     """
 
     model: Model
@@ -65,6 +67,7 @@ class Network:
     leaves: tuple[Leaf, ...]
     constants: tuple[int, ...]
     feasible: bool
+    barren: frozenset[int] = frozenset()
 
     @cached_property
     def dims(self) -> tuple[int, ...]:
@@ -84,7 +87,7 @@ class Network:
     @cached_property
     def free(self) -> tuple[int, ...]:
         """Variables of the model with several states and no function: any state will do."""
-        used = set(self.variables)
+        used = {*self.variables, *self.barren}
         return tuple(v for v, d in enumerate(self.domains) if len(d) > 1 and v not in used)
 
     @cached_property
@@ -95,7 +98,7 @@ class Network:
 
 def reduce_model(model: Model, query: Query, evidence: Mapping[int, int]) -> Network:
     """Preprocess ``model`` for ``query`` given evidence (variable index → state index)."""
-    functions = _relevant(model, query, evidence)
+    functions, barren = _relevant(model, query, evidence)
     domains = [
         np.array([evidence[v]], dtype=np.intp) if v in evidence else np.arange(d, dtype=np.intp)
         for v, d in enumerate(model.dims)
@@ -108,11 +111,13 @@ def reduce_model(model: Model, query: Query, evidence: Mapping[int, int]) -> Net
     variables = tuple(sorted({v for s in scopes.values() for v in s}))
     local = {v: i for i, v in enumerate(variables)}
     groups = absorb({f: tuple(sorted(local[v] for v in s)) for f, s in scopes.items() if s})
-    return Network(model, query, tuple(domains), variables, groups, constants, True)
+    return Network(model, query, tuple(domains), variables, groups, constants, True, barren)
 
 
-def _relevant(model: Model, query: Query, evidence: Mapping[int, int]) -> list[int]:
-    """Functions that matter: for sums over a Bayesian network, not those of barren variables.
+def _relevant(
+    model: Model, query: Query, evidence: Mapping[int, int]
+) -> tuple[list[int], frozenset[int]]:
+    """Functions that matter, and the barren variables: those of a Bayesian network that sum to 1.
 
     A barren variable is unobserved and occurs only in its own conditional distribution, so summing it out
     leaves 1 (Shachter 1986). Kept where the file's rows do not sum to 1, since the answer is for the model
@@ -120,7 +125,8 @@ def _relevant(model: Model, query: Query, evidence: Mapping[int, int]) -> list[i
     """
     keep = set(range(len(model.functions)))
     if model.kind != "bayes" or query != "partition":
-        return sorted(keep)
+        return sorted(keep), frozenset()
+    barren: set[int] = set()
     users: dict[int, set[int]] = defaultdict(set)
     for f in keep:
         for v in model.functions[f].scope:
@@ -135,11 +141,12 @@ def _relevant(model: Model, query: Query, evidence: Mapping[int, int]) -> list[i
         if function.child != variable or not _is_normalised(function):
             continue
         keep.discard(f)
+        barren.add(variable)
         for v in function.scope:
             users[v].discard(f)
             if len(users[v]) == 1:
                 queue.append(v)
-    return sorted(keep)
+    return sorted(keep), frozenset(barren)
 
 
 def _is_normalised(function: Function) -> bool:
@@ -243,3 +250,19 @@ def absorb(scopes: Mapping[int, tuple[int, ...]]) -> tuple[Leaf, ...]:
         members[key].append(f)
     leaves = (Leaf(tuple(sorted(key)), tuple(sorted(fs))) for key, fs in members.items())
     return tuple(sorted(leaves, key=lambda leaf: leaf.functions[0]))
+
+
+def components(n_variables: int, scopes: Sequence[Sequence[int]]) -> int:
+    """Count the connected components among the variables that some scope contains."""
+    parent = list(range(n_variables))
+
+    def find(v: int) -> int:
+        while parent[v] != v:
+            parent[v] = parent[parent[v]]
+            v = parent[v]
+        return v
+
+    for scope in scopes:
+        for v in scope[1:]:
+            parent[find(v)] = find(scope[0])
+    return len({find(v) for scope in scopes for v in scope})

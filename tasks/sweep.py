@@ -118,23 +118,3 @@ def restrict(array: Array, axes: Sequence[int], sizes: Sequence[int], states: Ma
     index = tuple(states.get(v, slice(None)) for v in wide)
     return np.ascontiguousarray(array.reshape([sizes[v] for v in wide])[index]).reshape(-1)
 
-
-def gather(
-    array: Array, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int], over: Sequence[int]
-) -> Array:
-    """Return the values over the joint states of ``over`` with every other variable fixed.
-
-    Shape: one axis for each variable of ``over``, of size 1 where the table lacks it.
-    """
-    offset = np.zeros(1, dtype=np.int64)
-    stride = 1
-    strides = {}
-    for v in reversed(axes):
-        strides[v] = stride
-        stride *= sizes[v]
-    for v in over:
-        steps = np.arange(sizes[v], dtype=np.int64) * strides[v] if v in strides else np.zeros(1, np.int64)
-        offset = (offset[:, None] + steps).reshape(-1)
-    offset += sum(strides[v] * states[v] for v in axes if v not in over and sizes[v] > 1)
-    shape = [sizes[v] if v in strides else 1 for v in over]
-    return np.asarray(array.reshape(-1)[offset].reshape(shape))

@@ -1,0 +1,207 @@
+"""From a run to an answer: sweep, decode, check."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from .count import (
+    CountResidue,
+    Spectrum,
+    combine,
+    enough_primes,
+    prefix_sum,
+    root_of_unity,
+    spectrum,
+)
+from .errors import InternalError
+from .execute import Run, decode_parts, slice_roots, slice_states, sweep_parts
+from .model import Model
+from .planner import relowered
+from .queries import CostOptimum, log_sum
+from .reduce import Network
+from .result import Status, finite_or_none
+from .values import COST_LIMIT, CostScale, cost_leaf, cost_scale
+from ..tasks.semiring import mod_sum_product
+
+# How far the probability of a decoded assignment may be from the swept optimum, in log10, relative to their
+# size: each of thousands of additions rounds by 1e-16.
+_LOG_TOLERANCE = 1e-10
+# Counts up to here are exact in float64, and so is every intermediate result.
+_EXACT_FLOATS = 1 << 52
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a query found, before it is dressed as a result."""
+
+    status: Status
+    value: int | Decimal | None = None
+    log10: float | None = None
+    assignment: dict[str, str | int] | None = None
+    decode_seconds: float = 0.0
+
+
+def optimum(run: Run[Any]) -> Answer:
+    """Find the least cost or the most probable explanation, decode it and evaluate it on the model."""
+    network = run.network
+    fixed = fixed_value(network)
+    if fixed is None:
+        return Answer("infeasible")
+    total: float | int | None = 0
+    states: dict[int, int] = {}
+    decode_seconds = 0.0
+    if run.plan is not None:
+        if run.plan.slices > 1:
+            found = _best_slice(run)
+            if found is None:
+                return Answer("infeasible")
+            run = replace(run, states=slice_states(run.plan, found), progress=None)
+        swept = sweep_parts(run, keep=True)
+        total = run.arithmetic.total(swept.roots)
+        if total is None:
+            return Answer("infeasible")
+        start = time.perf_counter()
+        states = decode_parts(run, swept)
+        decode_seconds = time.perf_counter() - start
+    return replace(_checked(run, states, fixed, total), decode_seconds=decode_seconds)
+
+
+def _best_slice(run: Run[Any]) -> int | None:
+    totals = (run.arithmetic.total(roots) for roots in slice_roots(run))
+    feasible = ((total, i) for i, total in enumerate(totals) if total is not None)
+    best = min(feasible, default=None)
+    return None if best is None else best[1]
+
+
+def fixed_value(network: Network) -> float | int | None:
+    """Combine the functions whose variables are all fixed: a cost, or a natural logarithm; None if impossible."""
+    if not network.feasible:
+        return None
+    model = network.model
+    values = [
+        model.functions[f].at([int(network.domains[v][0]) for v in model.functions[f].scope])
+        for f in network.constants
+    ]
+    if model.kind == "cost":
+        forbidden = model.top is not None and any(v >= model.top for v in values)
+        return None if forbidden else sum(int(v) for v in values)
+    return None if 0.0 in values else math.fsum(math.log(v) for v in values)
+
+
+def _checked(run: Run[Any], states: dict[int, int], fixed: float | int, total: float | int) -> Answer:
+    """Evaluate the decoded assignment on the original model and compare."""
+    network = run.network
+    model = network.model
+    full = [int(domain[0]) for domain in network.domains]
+    for v, state in states.items():
+        variable = network.variables[v]
+        full[variable] = int(network.domains[variable][state])
+    named = {name: model.label(v, full[v]) for v, name in enumerate(model.names)}
+    if isinstance(run.arithmetic, CostOptimum):
+        scale = run.arithmetic.scale
+        shifts = sum(scale.shifts[f] for f in network.constants)
+        expected = int(total) + scale.offset + int(fixed) - shifts
+        if model.top is not None and expected >= model.top:
+            return Answer("infeasible")
+        cost = model.cost(full)
+        if cost != expected:
+            raise InternalError(f"the decoded assignment costs {cost}, the sweep found {expected}")
+        return Answer("optimal", value=objective(model, cost), assignment=named)
+    found = model.log10_value(full)
+    expected_log10 = (float(fixed) - total) / math.log(10)
+    if not abs(found - expected_log10) <= _LOG_TOLERANCE * max(1.0, abs(found)):
+        raise InternalError(f"the decoded assignment has log10 {found}, the sweep found {expected_log10}")
+    return Answer("optimal", log10=found, assignment=named)
+
+
+def objective(model: Model, cost: int) -> int | Decimal:
+    """Turn a stored cost into the value that the file's author means."""
+    signed = -cost if model.maximize else cost
+    return Decimal(signed).scaleb(-model.decimals) if model.decimals else signed
+
+
+def partition(run: Run[Any]) -> Answer:
+    """Sum the product of all functions over all assignments."""
+    fixed = fixed_value(run.network)
+    if fixed is None:
+        return Answer("infeasible")
+    total = fixed + math.log(run.network.free_states)
+    if run.plan is not None:
+        total += _summed_logs(run)
+    log10 = finite_or_none(total / math.log(10))
+    return Answer("infeasible" if log10 is None else "ok", log10=log10)
+
+
+def _summed_logs(run: Run[Any]) -> float:
+    """Return ln of the sum over all slices."""
+    assert run.plan is not None
+    if run.plan.slices == 1:
+        return float(run.arithmetic.total(sweep_parts(run, keep=False).roots))
+    return log_sum([run.arithmetic.total(roots) for roots in slice_roots(run)])
+
+
+def count(run: Run[Any]) -> Answer:
+    """Count the assignments that are possible, exactly."""
+    network = run.network
+    fixed = fixed_value(network)
+    if fixed is None:
+        return Answer("ok", value=0)
+    spread = _spectrum(network, int(fixed)) if network.model.kind == "cost" else None
+    if network.model.top is not None and fixed >= network.model.top:
+        return Answer("ok", value=0)
+    if run.plan is None:
+        return Answer("ok", value=network.free_states)
+    bound = _summed_logs(run)
+    if bound == -math.inf:
+        return Answer("ok", value=0)
+    if spread is None and math.prod(network.dims) <= _EXACT_FLOATS:
+        return Answer("ok", value=round(math.exp(bound)) * network.free_states)
+    points = spread.points if spread else 1
+    residues = [(_residue(run, prime, spread), prime) for prime in enough_primes(bound, points)]
+    value = combine(residues)
+    if value and math.log(value) > bound + 1e-6:
+        raise InternalError("the residues of the count contradict each other")
+    return Answer("ok", value=value * network.free_states)
+
+
+def _spectrum(network: Network, fixed: int) -> Spectrum | None:
+    """Find out whether sums of finite costs can reach ``top``, from the leaf tables."""
+    scale = cost_scale(network)
+    bound, unit = 0, 0
+    for leaf in network.leaves:
+        costs = cost_leaf(network, scale, leaf, leaf.scope)
+        finite = costs[costs < COST_LIMIT]
+        bound += int(finite.max(initial=0))
+        unit = math.gcd(unit, int(np.gcd.reduce(finite, axis=None, initial=0)))
+    used = fixed - sum(scale.shifts[f] for f in network.constants)
+    return spectrum(network, scale, bound, max(unit, 1), used)
+
+
+def _residue(run: Run[Any], prime: int, spread: Spectrum | None) -> int:
+    """Return the count modulo a prime."""
+    points = spread.points if spread else 1
+    root = root_of_unity(prime, points)
+    values = [_evaluated(run, prime, spread, pow(root, j, prime)) for j in range(points)]
+    return prefix_sum(values, spread.limit, root, prime) if spread else values[0]
+
+
+def _evaluated(run: Run[Any], prime: int, spread: Spectrum | None, point: int) -> int:
+    """Evaluate the generating polynomial at one point modulo a prime: one sweep."""
+    assert run.plan is not None
+    semiring = mod_sum_product(prime)
+    scale: CostScale | None = spread.scale if spread else None
+    arithmetic = CountResidue(run.network, semiring, scale, spread.unit if spread else 1, point)
+    problem = replace(run.problem, semiring=semiring)
+    again = replace(
+        run, plan=relowered(run.plan, problem), problem=problem, arithmetic=arithmetic, progress=None
+    )
+    if run.plan.slices == 1:
+        return arithmetic.total(sweep_parts(again, keep=False).roots)
+    return sum(arithmetic.total(roots) for roots in slice_roots(again)) % prime
+

@@ -1,0 +1,312 @@
+"""The public functions: load, save, plan, solve."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any
+
+from ..cluster.budget import default_memory_bytes, peak_rss_bytes
+from ..cluster.connect import ClusterError, local_client, remote_client
+from ..cluster.pool import DaskPool, Pool, SerialPool
+from .answer import Answer, count, optimum, partition
+from .calibrate import cached_rates, machine_rates
+from .costs import Rates
+from .errors import BucketflowError, ModelError
+from .execute import TASK_SECONDS, Run
+from .formats import load as load_file
+from .formats import load_evidence
+from .formats import save as save
+from .model import Model
+from .planner import Plan, PlanOptions, Problem, TreeKind, make_plan, split_for, with_rates
+from .queries import Arithmetic, arithmetic_for
+from .reduce import QUERIES, Network, Query, reduce_model
+from .result import Result
+
+Evidence = str | PathLike[str] | Mapping[str, str | int] | None
+
+# Below this many cells NumPy is done before a compiler is even imported.
+_COMPILED_CELLS = 1 << 23
+# Below this, one thread is done before others have started.
+_THREADED_SECONDS = 0.05
+
+Progress = Callable[[int, int], None]
+
+
+def load(path: str | PathLike[str]) -> Model:
+    """Read a model file; the format follows from its content and name.
+
+    Parameters
+    ----------
+    path : str or path
+        A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif`` or Hugin ``.net`` file, plain, ``.gz`` or ``.xz``.
+
+    Raises
+    ------
+    FormatError
+        If the file is missing or malformed.
+    """
+    return load_file(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to plan and where to run; see :func:`solve`."""
+
+    memory: int | str | None = None
+    order: str | Sequence[str] = "auto"
+    order_time: float | None = None
+    tree: TreeKind = "refined"
+    seed: int = 0
+    threads: int | None = None
+    workers: int | None = None
+    scheduler: str | None = None
+    client: Any = None
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory budget in bytes."""
+        if self.memory is None:
+            return default_memory_bytes()
+        if isinstance(self.memory, int):
+            return self.memory
+        from dask.utils import parse_bytes
+
+        try:
+            return int(parse_bytes(self.memory))
+        except ValueError:
+            raise ModelError(f"{self.memory!r} is not a size; write for example 4GB or 512MiB") from None
+
+    @property
+    def distributed(self) -> bool:
+        """Whether a Dask cluster was asked for."""
+        return self.client is not None or self.scheduler is not None or bool(self.workers)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A query that is planned and ready to run; ``plan`` is None where nothing is left to eliminate."""
+
+    network: Network
+    arithmetic: Arithmetic[Any]
+    problem: Problem
+    plan: Plan | None
+    seconds: float
+
+
+def prepare(model: Model, query: str, evidence: Evidence, options: Options) -> Prepared:
+    """Preprocess and plan a query."""
+    start = time.perf_counter()
+    if query not in QUERIES:
+        raise ModelError(f"unknown query {query!r}; one of {', '.join(QUERIES)}")
+    if query == "partition" and model.kind == "cost":
+        raise ModelError("a cost network has no partition function; ask for its optimum or count")
+    network = reduce_model(model, query, observed(model, evidence))  # type: ignore[arg-type]
+    arithmetic = arithmetic_for(network)
+    semiring = arithmetic.semiring
+    problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes)
+    plan = make_plan(problem, _plan_options(network, options), Rates()) if network.leaves else None
+    return Prepared(network, arithmetic, problem, plan, time.perf_counter() - start)
+
+
+def observed(model: Model, evidence: Evidence) -> dict[int, int]:
+    """Read evidence from a mapping or a file into variable index → state index."""
+    if evidence is None:
+        return dict(model.evidence)
+    if isinstance(evidence, Mapping):
+        return model.observe(evidence)
+    found = load_evidence(evidence, model)
+    return model.observe({model.names[v]: s for v, s in found.items()})
+
+
+def _plan_options(network: Network, options: Options) -> PlanOptions:
+    order: str | list[int]
+    if isinstance(options.order, str):
+        order = options.order
+    else:
+        order = _local_order(network, options.order)
+    return PlanOptions(
+        tree=options.tree,
+        order=order,
+        order_seconds=options.order_time,
+        seed=options.seed,
+        memory_bytes=options.memory_bytes,
+        decode=network.query == "optimum",
+    )
+
+
+def _local_order(network: Network, names: Sequence[str]) -> list[int]:
+    """Turn an order given by names into local variables; it must name all that are left to eliminate."""
+    model = network.model
+    unknown = [name for name in names if name not in model.index]
+    if unknown:
+        raise ModelError(f"the order names {unknown[0]!r}, which is not a variable of the model")
+    if len(set(names)) < len(names):
+        raise ModelError("the order names a variable twice")
+    listed = [network.local[model.index[n]] for n in names if model.index[n] in network.local]
+    missing = set(range(len(network.dims))) - set(listed)
+    if missing:
+        name = model.names[network.variables[min(missing)]]
+        raise ModelError(f"the order lacks {len(missing)} variables, {name!r} among them")
+    return listed
+
+
+def prepared_plan(model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Any) -> Prepared:
+    """Plan a query, with seconds predicted for this machine; see :func:`plan`."""
+    found = prepare(model, query, evidence, Options(**options))
+    return replace(found, plan=found.plan and with_rates(found.plan, machine_rates()))
+
+
+def plan(model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Any) -> Plan | None:
+    """Plan a query without computing anything.
+
+    Takes the same arguments as :func:`solve`. Returns None if preprocessing leaves nothing to eliminate.
+
+    Raises
+    ------
+    BudgetError
+        If no acceptable plan fits ``memory``.
+    """
+    return prepared_plan(model, query, evidence=evidence, **options).plan
+
+
+def solve(
+    model: Model,
+    query: str = "optimum",
+    *,
+    evidence: Evidence = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Result:
+    """Answer a query exactly.
+
+    Parameters
+    ----------
+    model : Model
+    query : {"optimum", "partition", "count"}
+        Minimum cost or most probable explanation with an assignment; log10 of the partition function or of
+        the probability of the evidence; the exact number of possible assignments.
+    evidence : mapping, path or None
+        Variable name → state label or index, or an evidence file.
+    progress : callable, optional
+        Called with (bytes done, bytes planned).
+    memory : int or str, optional
+        Budget in bytes, or as ``"4GB"``; most of the free memory by default.
+    order : str or sequence of str, optional
+        A heuristic (``"auto"``, ``"min-fill"``, ``"min-size"``, ``"min-degree"``, …) or variable names.
+    order_time : float, optional
+        CPU seconds for the search of orders and trees; by default what the predicted run time justifies.
+    tree : {"refined", "bucket", "junction"}, optional
+    seed : int, optional
+        Plans are a deterministic function of it.
+    threads : int, optional
+        Threads of the compiled kernels when no cluster is used; all cores by default.
+    workers : int, optional
+        Start a local Dask cluster with so many processes.
+    scheduler : str, optional
+        Address of a running Dask scheduler.
+    client : distributed.Client, optional
+        A connected client.
+
+    Raises
+    ------
+    ModelError
+        If the query, evidence or order does not fit the model.
+    BudgetError
+        If no acceptable plan fits ``memory``.
+    """
+    chosen = Options(**options)
+    prepared = prepare(model, query, evidence, chosen)
+    start = time.perf_counter()
+    with _pool(chosen, prepared) as pool:
+        run = _run(prepared, chosen, pool, progress)
+        answer = _ANSWERS[prepared.network.query](run)
+    seconds = {"plan": prepared.seconds, "run": time.perf_counter() - start - answer.decode_seconds}
+    return Result(
+        query=prepared.network.query,
+        status=answer.status,
+        value=answer.value,
+        log10=answer.log10,
+        assignment=answer.assignment,
+        plan=prepared.plan,
+        seconds={**seconds, "decode": answer.decode_seconds},
+        peak_rss_bytes=peak_rss_bytes(),
+    )
+
+
+_ANSWERS: dict[Query, Callable[[Run[Any]], Answer]] = {
+    "optimum": optimum,
+    "partition": partition,
+    "count": count,
+}
+
+
+def _pool(options: Options, prepared: Prepared) -> AbstractContextManager[Pool]:
+    """A pool for the plan: serial unless a cluster was asked for and the plan is worth its overhead."""
+    plan = prepared.plan
+    if not options.distributed or plan is None or plan.slices == 1 and plan.seconds < 2 * TASK_SECONDS:
+        return nullcontext(SerialPool())
+    return _DaskPools(options)
+
+
+class _DaskPools(AbstractContextManager[Pool]):
+    """Opens the client that the options name and closes it if it was opened here."""
+
+    def __init__(self, options: Options):
+        self._options = options
+        self._opened: AbstractContextManager[Any] = nullcontext(options.client)
+        if options.client is None and options.scheduler is not None:
+            self._opened = remote_client(options.scheduler)
+        elif options.client is None:
+            self._opened = local_client(options.workers or 1)
+
+    def __enter__(self) -> Pool:
+        try:
+            return DaskPool(self._opened.__enter__(), uuid.uuid4().hex[:8])
+        except ClusterError as error:
+            raise BucketflowError(str(error)) from None
+
+    def __exit__(self, *details: Any) -> bool | None:
+        return self._opened.__exit__(*details)
+
+
+def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | None) -> Run[Any]:
+    rates = cached_rates() or Rates()
+    plan = prepared.plan and with_rates(prepared.plan, rates)
+    report = None
+    compiled, threads = False, 1
+    if plan is not None:
+        if isinstance(pool, DaskPool):
+            plan = split_for(plan, pool.width, TASK_SECONDS, rates, options.memory_bytes)
+        elif plan.seconds > _THREADED_SECONDS:
+            threads = options.threads or _cores()
+        compiled = plan.cells >= _COMPILED_CELLS
+        if progress is not None:
+            report = _accumulate(progress, plan.read_bytes + plan.written_bytes)
+    return Run(prepared.network, plan, prepared.problem, prepared.arithmetic, pool, threads, compiled, report)
+
+
+def _accumulate(progress: Progress, planned: int) -> Callable[[int], None]:
+    done = 0
+
+    def report(count: int) -> None:
+        nonlocal done
+        done = min(done + count, planned)
+        progress(done, planned)
+
+    return report
+
+
+def _cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0))
+
+
+def timed(result: Result, read_seconds: float) -> Result:
+    """Return the result with the time that reading took put first."""
+    return replace(result, seconds={"read": read_seconds, **result.seconds})
