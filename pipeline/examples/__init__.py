@@ -49,7 +49,7 @@ _EXAMPLES = (
         "frequency.wcsp",
         "channels for twenty radio links",
         "Ten sites in a row, with one link in each direction, and 8 or 9 channels a link. The two links of "
-        "a site must be two channels apart, links of neighbouring sites must differ, and channels that are "
+        "a site must be two channels apart, neighbours in the same direction must differ, and channels that are "
         "too close interfere at a cost that falls with their distance. Some channels cost extra.",
         "Which channels give the least interference in total?",
     ),

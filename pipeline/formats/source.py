@@ -73,12 +73,11 @@ def shorten(text: str, width: int = 40) -> str:
 def _read_bytes(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            data = file.read(MAX_TEXT_BYTES + 1)
+            # Not read(limit): that allocates the limit first.
+            return _collect(path, iter(lambda: file.read(_CHUNK_BYTES), b""))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise FormatError(path, None, "a readable file", reason) from error
-    _check_size(path, data)
-    return data
 
 
 def _decompress(path: str, data: bytes) -> bytes:
@@ -88,14 +87,19 @@ def _decompress(path: str, data: bytes) -> bytes:
         chunks = _xz_chunks(data)
     else:
         return data
-    out = bytearray()
     try:
-        for chunk in chunks:
-            out += chunk
-            _check_size(path, out)
+        return _collect(path, chunks)
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         raise FormatError(path, None, "an undamaged compressed file", shorten(str(error), 80)) from error
-    return bytes(out)
+
+
+def _collect(path: str, chunks: Iterator[bytes]) -> bytes:
+    data = bytearray()
+    for chunk in chunks:
+        data += chunk
+        if len(data) > MAX_TEXT_BYTES:
+            raise FormatError(path, None, f"at most {MAX_TEXT_BYTES} bytes of text", "more")
+    return bytes(data)
 
 
 def _gzip_chunks(data: bytes) -> Iterator[bytes]:
@@ -115,8 +119,3 @@ def _xz_chunks(data: bytes) -> Iterator[bytes]:
             yield chunk
             chunk = b"" if decoder.eof else decoder.decompress(b"", _CHUNK_BYTES)
         data = decoder.unused_data.lstrip(b"\x00")  # padding between streams
-
-
-def _check_size(path: str, data: bytes | bytearray) -> None:
-    if len(data) > MAX_TEXT_BYTES:
-        raise FormatError(path, None, f"at most {MAX_TEXT_BYTES} bytes of text", "more")

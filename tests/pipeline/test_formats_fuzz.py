@@ -1,0 +1,180 @@
+"""Damaged files: a reader succeeds or raises FormatError, and never allocates what a file merely claims."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from bucketflow.pipeline.errors import FormatError, ModelError
+from bucketflow.pipeline.formats import load, load_evidence
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+SAMPLES = {
+    "a.wcsp": "p 3 3 4 10\n2 3 2\n2 0 1 1 2\n0 0 4\n1 2 99\n-1 2 0 1\n1 3\n1 0 0 -1\n0 2 0\n",
+    "a.cfn": '{problem: {name: "p", mustbe: "<12.5"} variables: {a: [u v], b: 3} functions: {f: {scope: [a b]'
+    ' costs: [0 1.5 -2 inf 3 4]} g: {scope: ["b"] defaultcost: 1 costs: [0 2 1 3]} {scope: [1] costs: g}}}',
+    "a.uai": "BAYES\n2\n2 3\n2\n1 0\n2 0 1\n2\n .5 .5\n6\n .1 .2 .7 1 0 0\n",
+    "a.erg": "2\n2 2\n0\n1 0\n/* Probabilities */\n2\n.5 .5\n4\n.1 .9 1 0\nA\nB\n",
+    "a.bif": "network n { property p = 1; }\nvariable A { type discrete [ 2 ] { x, y }; }\n"
+    "variable B { type discrete [ 2 ] { u, v }; }\nprobability ( A ) { table 0.5, 0.5; }\n"
+    "probability ( B | A ) { (x) 0.1, 0.9; default 0.3, 0.7; }\n",
+    "a.net": 'net { s = "x"; }\nnode A { states = ("x" "y"); }\nnode B { states = ("u" "v"); }\n'
+    "potential (A) { data = (.5 .5); }\npotential (B | A) { data = ((.1 .9) (1 0)); } % end\n",
+}
+ABSURD = (
+    "-1",
+    "0",
+    "1",
+    "99999999999999999999",
+    "1e400",
+    "-1e400",
+    "nan",
+    "-inf",
+    "1" * 5000,
+    "1_0",
+    "٣",
+    "",
+    "{",
+    "}",
+    "[",
+    "]",
+    "(",
+    ")",
+    '"',
+    "|",
+    ";",
+    "=",
+    "/*",
+    "%",
+    "\\",
+    "\n",
+    "1e-999999999999",
+    "2147483647",
+    "4611686018427387904",
+)
+names = st.sampled_from(sorted(SAMPLES))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+def attempt(folder: Path, name: str, data: bytes) -> None:
+    path = folder / name
+    path.write_bytes(data)
+    try:
+        model = load(path)
+    except (FormatError, ModelError):
+        return
+    assert all(d >= 1 for d in model.dims)
+    for f in model.functions:
+        dense_shape = tuple(model.dims[v] for v in f.scope)
+        assert f.values.shape == (dense_shape if f.rows is None else (len(f.rows),))
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_samples_are_good(folder: Path, name: str) -> None:
+    path = folder / name
+    path.write_text(SAMPLES[name])
+    assert len(load(path).dims) >= 2
+
+
+@settings(max_examples=150, deadline=None)
+@given(name=names, cut=st.floats(0, 1), packed=st.booleans(), nameless=st.booleans())
+def test_truncation(folder: Path, name: str, cut: float, packed: bool, nameless: bool) -> None:
+    data = SAMPLES[name].encode()
+    data = gzip.compress(data) if packed else data
+    attempt(folder, "nameless" if nameless else name, data[: int(cut * len(data))])
+
+
+@settings(max_examples=300, deadline=None)
+@given(name=names, edits=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4))
+def test_bytes(folder: Path, name: str, edits: list[tuple[float, int]]) -> None:
+    data = bytearray(SAMPLES[name].encode())
+    for where, value in edits:
+        data[int(where * (len(data) - 1))] = value
+    attempt(folder, name, bytes(data))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    name=names, seed=st.integers(0, 10**6), edits=st.lists(st.sampled_from(ABSURD), min_size=1, max_size=3)
+)
+def test_tokens(folder: Path, name: str, seed: int, edits: list[str]) -> None:
+    rng = random.Random(seed)
+    words = SAMPLES[name].replace("\n", " \n").split(" ")
+    for edit in edits:
+        place = rng.randrange(len(words))
+        if rng.random() < 0.3:
+            words.insert(place, words[rng.randrange(len(words))])
+        elif rng.random() < 0.2:
+            del words[place]
+        words[min(place, len(words) - 1)] = edit
+    attempt(folder, name, " ".join(words).encode())
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.lists(st.sampled_from(["1", "0", "2", "x0", "/*", "*/", "9" * 30, "-1", "\n"]), max_size=8))
+def test_evidence(folder: Path, text: list[str]) -> None:
+    model_path, path = folder / "a.uai", folder / "a.evid"
+    model_path.write_text(SAMPLES["a.uai"])
+    path.write_text(" ".join(text))
+    try:
+        found = load_evidence(path, load(model_path))
+    except FormatError:
+        return
+    assert set(found) <= {0, 1}
+
+
+WIDE = " ".join(map(str, range(40)))
+CLAIMS = [
+    ("a.wcsp", "p 1000000000000 2 1 9\n2\n"),
+    ("a.wcsp", "p 1 2 1000000000000 9\n2\n"),
+    ("a.wcsp", "p 2 2147483647 1 9\n2147483647 2147483647\n2 0 1 5 0\n"),
+    ("a.wcsp", f"p 40 2 1 9\n{' '.join(['2'] * 40)}\n40 {WIDE} 5 1\n{' '.join(['1'] * 41)}\n"),
+    ("a.wcsp", "p 1 2 1 9\n2\n1 0 5 999999999999\n"),
+    ("a.wcsp", "p 1 2 1 9\n2\n-999999999999 0 5 0\n"),
+    ("a.uai", "MARKOV 1000000000000 2 1 9\n2\n"),
+    ("a.uai", "MARKOV 2\n2147483647 2147483647\n1\n2 0 1\n4611686014132420609\n1\n"),
+    ("a.erg", "2\n2147483647 2147483647\n0\n1 0\n2147483647\n1\n"),
+    ("a.cfn", "{variables: {a: 2147483647 b: 2147483647} functions: {{scope: [a b] defaultcost: 1}}}"),
+    ("a.cfn", "{variables: {a: 2147483647} functions: {{scope: [a] costs: [1]}}}"),
+    ("a.cfn", "[" * 10**5),
+    ("a.cfn", "{variables: {a: 2} functions: {{scope: " + "[" * 10**5),
+    (
+        "a.cfn",
+        "{problem: {mustbe: <1e999999999} variables: {a: 2} functions: {{scope: [a] costs: [1e999999 1]}}}",
+    ),
+    ("a.cfn", "{variables: {a: 2} functions: {{scope: [a] costs: [1e-999999999 1]}}}"),
+    ("a.net", 'node A { states = ("x" "y"); } potential (A) { data = ' + "(" * 10**5),
+    ("a.bif", "variable A { type discrete [ 1000000000000 ] { x }; }"),
+]
+
+
+def many_parents(kind: str) -> str:
+    """Return a network whose one distribution over 41 binary variables is left to a default."""
+    names = [f"V{k}" for k in range(41)]
+    if kind == "a.net":
+        nodes = "".join(f'node {name} {{ states = ("x" "y"); }}\n' for name in names)
+        return f"net {{ }}\n{nodes}potential ( V0 | {' '.join(names[1:])} ) {{ }}"
+    variables = "".join(f"variable {name} {{ type discrete [ 2 ] {{ x, y }}; }}\n" for name in names)
+    return f"{variables}probability ( V0 | {', '.join(names[1:])} ) {{ default 0.5, 0.5; }}"
+
+
+CLAIMS += [(kind, many_parents(kind)) for kind in ("a.bif", "a.net")]
+
+
+@pytest.mark.parametrize(("name", "text"), CLAIMS, ids=[f"{name}-{k}" for k, (name, _) in enumerate(CLAIMS)])
+def test_claims_allocate_nothing(folder: Path, name: str, text: str) -> None:
+    tracemalloc.start()
+    try:
+        attempt(folder, name, text.encode())
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 20_000_000 + 100 * len(text)
