@@ -74,7 +74,7 @@ class DaskPool:
     @property
     def width(self) -> int:
         """Number of worker threads."""
-        return max(1, sum(self.client.nthreads().values()))
+        return max(1, sum(int(n) for n in self.client.nthreads().values()))
 
     def put(self, value: Any) -> Any:
         """Send a value to a worker, from which the others fetch it when they need it."""

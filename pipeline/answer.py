@@ -53,10 +53,10 @@ def optimum(run: Run[Any]) -> Answer:
     fixed = fixed_value(network)
     if fixed is None:
         return Answer("infeasible")
-    total: float | int | None = 0
+    total: Any = 0
     states: dict[int, int] = {}
     decode_seconds = 0.0
-    if run.plan is not None:
+    if run.planned is not None:
         if run.plan.slices > 1:
             found = _best_slice(run)
             if found is None:
@@ -132,7 +132,7 @@ def partition(run: Run[Any]) -> Answer:
     if fixed is None:
         return Answer("infeasible")
     total = fixed + math.log(run.network.free_states)
-    if run.plan is not None:
+    if run.planned is not None:
         total += _summed_logs(run)
     log10 = finite_or_none(total / math.log(10))
     return Answer("infeasible" if log10 is None else "ok", log10=log10)
@@ -140,7 +140,6 @@ def partition(run: Run[Any]) -> Answer:
 
 def _summed_logs(run: Run[Any]) -> float:
     """Return ln of the sum over all slices."""
-    assert run.plan is not None
     if run.plan.slices == 1:
         return float(run.arithmetic.total(sweep_parts(run, keep=False).roots))
     return log_sum([run.arithmetic.total(roots) for roots in slice_roots(run)])
@@ -155,7 +154,7 @@ def count(run: Run[Any]) -> Answer:
     spread = _spectrum(network, int(fixed)) if network.model.kind == "cost" else None
     if network.model.top is not None and fixed >= network.model.top:
         return Answer("ok", value=0)
-    if run.plan is None:
+    if run.planned is None:
         return Answer("ok", value=network.free_states)
     bound = _summed_logs(run)
     if bound == -math.inf:
@@ -193,13 +192,12 @@ def _residue(run: Run[Any], prime: int, spread: Spectrum | None) -> int:
 
 def _evaluated(run: Run[Any], prime: int, spread: Spectrum | None, point: int) -> int:
     """Evaluate the generating polynomial at one point modulo a prime: one sweep."""
-    assert run.plan is not None
     semiring = mod_sum_product(prime)
     scale: CostScale | None = spread.scale if spread else None
     arithmetic = CountResidue(run.network, semiring, scale, spread.unit if spread else 1, point)
     problem = replace(run.problem, semiring=semiring)
     again = replace(
-        run, plan=relowered(run.plan, problem), problem=problem, arithmetic=arithmetic, progress=None
+        run, planned=relowered(run.plan, problem), problem=problem, arithmetic=arithmetic, progress=None
     )
     if run.plan.slices == 1:
         return arithmetic.total(sweep_parts(again, keep=False).roots)

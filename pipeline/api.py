@@ -105,7 +105,7 @@ def prepare(model: Model, query: str, evidence: Evidence, options: Options) -> P
         raise ModelError(f"unknown query {query!r}; one of {', '.join(QUERIES)}")
     if query == "partition" and model.kind == "cost":
         raise ModelError("a cost network has no partition function; ask for its optimum or count")
-    network = reduce_model(model, query, observed(model, evidence))  # type: ignore[arg-type]
+    network = reduce_model(model, query, observed(model, evidence))
     arithmetic = arithmetic_for(network)
     semiring = arithmetic.semiring
     problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes)
@@ -124,11 +124,9 @@ def observed(model: Model, evidence: Evidence) -> dict[int, int]:
 
 
 def _plan_options(network: Network, options: Options) -> PlanOptions:
-    order: str | list[int]
-    if isinstance(options.order, str):
-        order = options.order
-    else:
-        order = _local_order(network, options.order)
+    order: Any = options.order
+    if not isinstance(order, str):
+        order = _local_order(network, order)
     return PlanOptions(
         tree=options.tree,
         order=order,

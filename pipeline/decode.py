@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tasks.dense import contract
+from ..tasks.dense import run
+from ..tasks.lowering import lower
 from ..tasks.semiring import Semiring
 from ..tasks.sweep import Step, restrict
 
@@ -29,6 +30,7 @@ def decode(
     sizes: Sequence[int],
     semiring: Semiring,
     assignment: dict[int, int],
+    compiled: bool = True,
 ) -> None:
     """Extend ``assignment`` (variable → state), in place, to every variable that ``steps`` eliminated.
 
@@ -42,6 +44,8 @@ def decode(
         Domain sizes; a variable that was fixed before the sweep has one state and must be in ``assignment``.
     semiring : Semiring
         Min-plus, of the tables' dtype.
+    compiled : bool
+        Whether large slices may use compiled kernels.
     """
     for step in reversed(steps):
         scopes = [[v for v in axes if v not in assignment] for axes in step.input_axes]
@@ -53,7 +57,7 @@ def decode(
             for node, axes in zip(step.inputs, step.input_axes, strict=True)
         ]
         while new:
-            _fix_some(slices, scopes, new, sizes, semiring, assignment)
+            _fix_some(slices, scopes, new, sizes, semiring, assignment, compiled)
 
 
 def _fix_some(
@@ -63,6 +67,7 @@ def _fix_some(
     sizes: Sequence[int],
     semiring: Semiring,
     assignment: dict[int, int],
+    compiled: bool,
 ) -> None:
     """Fix the first of the ``new`` variables at a best joint state, and restrict the slices to it, in place."""
     count = _how_many(new, sizes)
@@ -71,7 +76,8 @@ def _fix_some(
         totals = _totals(slices, scopes, chosen, sizes, semiring)
     else:
         axes = [tuple(scope) for scope in scopes]
-        totals = contract(slices, axes, tuple(chosen), dict(enumerate(sizes)), semiring)
+        lowered = lower(axes, tuple(chosen), dict(enumerate(sizes)), semiring.dtype, semiring)
+        totals = run(lowered, slices, compiled=compiled)
     code = int(totals.argmin())
     for v in reversed(chosen):
         code, assignment[v] = divmod(code, sizes[v])

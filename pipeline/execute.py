@@ -30,8 +30,8 @@ class Run(Generic[T]):
 
     Parameters
     ----------
-    network, plan, problem, arithmetic
-        What to run.
+    network, planned, problem, arithmetic
+        What to run; ``planned`` is None where preprocessing left nothing to eliminate.
     pool : Pool
     threads : int
         Threads of one step in a serial pool.
@@ -42,7 +42,7 @@ class Run(Generic[T]):
     """
 
     network: Network
-    plan: Plan
+    planned: Plan | None
     problem: Problem
     arithmetic: Arithmetic[T]
     pool: Pool
@@ -50,6 +50,12 @@ class Run(Generic[T]):
     compiled: bool = True
     progress: Progress | None = None
     states: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan; only asked for where something is left to eliminate."""
+        assert self.planned is not None
+        return self.planned
 
     @property
     def serial(self) -> bool:
@@ -175,7 +181,7 @@ def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
     assignment = dict(run.states)
     sizes = plan.tree.dims
     if not plan.cuts:
-        decode(plan.steps, swept.kept, sizes, run.problem.semiring, assignment)  # type: ignore[arg-type]
+        decode(plan.steps, swept.kept, sizes, run.problem.semiring, assignment, run.compiled)  # type: ignore[arg-type]
         return assignment
     ready = [-1]
     heads = list(plan.parts)
@@ -215,5 +221,5 @@ def decode_part(
     again = replace(program, steps=tuple(steps), leaves=tables)
     kept = again.run(keep=[s.node for s in steps], threads=threads)
     states = dict(fixed)
-    decode(steps, {**tables, **kept}, inner, problem.semiring, states)
+    decode(steps, {**tables, **kept}, inner, problem.semiring, states, program.algebra.compiled)
     return states

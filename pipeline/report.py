@@ -81,14 +81,15 @@ def _steps_table(prepared: Prepared, plan: Plan) -> Table:
     """The most expensive steps, by cells."""
     table = Table(title="largest steps", box=box.SIMPLE, title_justify="left")
     for column in ("eliminates", "inputs", "cells", "output", "bytes", "kernel"):
-        table.add_column(column, justify="left" if column in ("eliminates", "kernel") else "right")
+        text = column in ("eliminates", "kernel")
+        table.add_column(column, justify="left" if text else "right", no_wrap=True)
     sizes = plan.tree.dims
     model, variables = prepared.network.model, prepared.network.variables
     for step in sorted(plan.steps, key=lambda s: -s.lowered.cells)[:_LARGEST_STEPS]:
         gone = {v for axes in step.input_axes for v in axes} - set(step.axes) - set(plan.sliced)
         names = [model.names[variables[v]] for v in sorted(gone)]
         table.add_row(
-            ", ".join(names[:3]) + (f" +{len(names) - 3}" if len(names) > 3 else ""),
+            ", ".join(names[:2]) + (f" +{len(names) - 2}" if len(names) > 2 else ""),
             str(len(step.inputs)),
             _cells(step.lowered.cells),
             _cells(table_bytes(sizes, step.axes, 1)),
@@ -141,7 +142,8 @@ def print_examples() -> None:
     for example in examples():
         console.print(f"[bold]{example.name}[/bold]  {example.title}")
         console.print(f"    {example.description}")
-        console.print(f"    bucketflow solve {example.file} --query {example.query}", highlight=False)
+        console.print(f"    {example.query}")
+        console.print(f"    bucketflow solve {example.name}", highlight=False)
 
 
 def _facts_table() -> Table:

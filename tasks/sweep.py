@@ -47,6 +47,11 @@ class Step:
 class Algebra(Protocol[T]):
     """How one step combines its tables; ``T`` is the kind of table."""
 
+    @property
+    def compiled(self) -> bool:
+        """Whether compiled kernels may be used."""
+        ...
+
     def step(self, step: Step, tables: Sequence[T], threads: int) -> T:
         """Return the output table of ``step``."""
         ...
