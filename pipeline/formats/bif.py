@@ -241,10 +241,13 @@ def _ravel(keys: list[tuple[int, ...]], shape: list[int]) -> NDArray[np.int64]:
 def _block_end(tokens: Tokens, opening: int) -> int:
     """Return the index of the closing brace; a property is free text, which may hold braces."""
     at, end = opening, tokens.find("}", opening)
-    while "property" in tokens.items[at:end]:
-        at = tokens.find(";", tokens.find("property", at))
+    while True:
+        try:
+            at = tokens.items.index("property", at, end)
+        except ValueError:
+            return end
+        at = tokens.find(";", at)
         end = max(end, tokens.find("}", at))
-    return end
 
 
 def _blank(found: re.Match[str]) -> str:

@@ -237,14 +237,13 @@ class _Reader:
         part = [
             labels.get(t, t) for t in map(unquote, tokens.items[places.start : places.stop : places.step])
         ]
-        what = f"a state of variable {list(self.names)[variable]!r}"
         try:
             states = np.array(list(map(int, part)), dtype=np.int64)
         except (ValueError, OverflowError):
             states = np.array([_state(item, dim) for item in part], dtype=np.int64)
         bad = first_bad_state(states[:, None], np.array([dim], dtype=np.int64))
         if bad is not None:
-            raise tokens.fail(places[bad[0]], what)
+            raise tokens.fail(places[bad[0]], f"a state of variable {list(self.names)[variable]!r}")
         return states
 
 
@@ -287,23 +286,34 @@ def _functions(reader: _Reader) -> tuple[tuple[Function, ...], int | None, int]:
     if decimals > MAX_DECIMALS:
         raise tokens.fail(0, f"at most {MAX_DECIMALS} decimals", f"{decimals} decimals")
     at = 0
-    stored = []
+    known: dict[int, CostTable] = {}  # by identity: a shared function is one list of costs
     try:
         for table in reader.tables:
             at = table.at
-            stored.append(_stored(table, decimals, reader.maximize))
+            if id(table.costs) not in known:
+                known[id(table.costs)] = _stored(table, decimals, reader.maximize)
         bound = int(scaled(bounds, decimals, reader.maximize)[0]) if bounds else None
-        top = settle(stored, None if bound == INFINITE else bound)
+        stored = [known[id(table.costs)] for table in reader.tables]
+        stored, top = settle(stored, None if bound == INFINITE else bound)
     except ValueError as error:
         raise tokens.fail(at, str(error), "others") from None
-    functions = []
+    functions: list[Function] = []
+    built: dict[int, Function] = {}
     for table, costs in zip(reader.tables, stored, strict=True):
-        if table.rows is None:
-            functions.append(full_table(table.scope, reader.dims, costs.values, tokens, table.at))
+        distinct = len(set(table.scope)) == len(table.scope)
+        if distinct and id(costs) in built:
+            functions.append(replace(built[id(costs)], scope=table.scope))
         else:
-            default = costs.default or 0
-            functions.append(tuple_table(table.scope, reader.dims, table.rows, costs.values, default))
+            functions.append(_function(table, costs, reader))
+        if distinct:
+            built[id(costs)] = functions[-1]
     return tuple(functions), top, decimals
+
+
+def _function(table: _Table, costs: CostTable, reader: _Reader) -> Function:
+    if table.rows is None:
+        return full_table(table.scope, reader.dims, costs.values, reader.tokens, table.at)
+    return tuple_table(table.scope, reader.dims, table.rows, costs.values, costs.default or 0)
 
 
 def _stored(table: _Table, decimals: int, maximize: bool) -> CostTable:

@@ -21,17 +21,32 @@ _EXACT = Context(prec=80)
 _INTEGERS = re.compile(r"[-+0-9]*")
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class CostTable:
     """The stored costs of a function, ``INFINITE`` where forbidden; ``default`` is None for a full table."""
 
     values: NDArray[np.int64]
     default: int | None
 
-    def finite(self) -> NDArray[np.int64]:
-        """Return all costs that are not forbidden."""
-        values = self.values if self.default is None else np.append(self.values, self.default)
-        return values[values < INFINITE]
+    def range(self, limit: int = INFINITE) -> tuple[int, int] | None:
+        """Return the least and the largest cost below a limit, or None if there is none."""
+        values = self.values[self.values < min(limit, INFINITE)]
+        ends = [int(values.min()), int(values.max())] if values.size else []
+        if self.default is not None and self.default < min(limit, INFINITE):
+            ends.append(self.default)
+        return (min(ends), max(ends)) if ends else None
+
+    def forbids(self) -> bool:
+        """Return whether any cost is infinite."""
+        return self.default == INFINITE or bool((self.values == INFINITE).any())
+
+    def settled(self, limit: int, top: int, shift: int) -> CostTable:
+        """Return the table with the top for costs of at least the limit, and the others shifted."""
+        limit = min(limit, INFINITE)
+        values = np.where(self.values >= limit, top, self.values + shift)
+        if self.default is None:
+            return CostTable(values, None)
+        return CostTable(values, top if self.default >= limit else self.default + shift)
 
 
 def read_numbers(tokens: Tokens, part: list[str], place: Callable[[int], int]) -> Sequence[Number]:
@@ -96,8 +111,8 @@ def _stored(number: Number, decimals: int, sign: int) -> int:
     return value
 
 
-def settle(tables: list[CostTable], bound: int | None) -> int | None:
-    """Choose the top and rewrite the tables, in place, such that a cost of at least the top is forbidden.
+def settle(tables: list[CostTable], bound: int | None) -> tuple[list[CostTable], int | None]:
+    """Choose the top and rewrite the tables such that a cost of at least the top is forbidden.
 
     The bound limits the total only: beside negative costs, a single cost may exceed it. So constants are
     moved between functions until every cost that is part of some total below the bound is itself below
@@ -105,33 +120,43 @@ def settle(tables: list[CostTable], bound: int | None) -> int | None:
 
     Returns
     -------
-    int or None
-        The top; None when nothing is forbidden.
+    tables : list of CostTable
+        Where one table stood several times, so do the results.
+    top : int or None
+        None when there is neither a bound nor an infinite cost.
+
+    Raises
+    ------
+    ValueError
+        If the top does not fit.
     """
-    finite = [table.finite() for table in tables]
     if bound is not None:
-        gain = sum(min(0, int(costs.min())) for costs in finite if costs.size)
-        for table, costs in zip(tables, finite, strict=True):
-            low = min(0, int(costs.min())) if costs.size else 0
-            # The cheapest total with this cost in it is cost - low + gain.
-            _forbid(table, bound - gain + low)
-        shifts = _shifts([table.finite() for table in tables], bound)
-        if shifts is not None:
-            for table, shift in zip(tables, shifts, strict=True):
-                _replace_infinite(table, bound, shift)
-            return bound
-        finite = [table.finite() for table in tables]
-    if all(_all_finite(table) for table in tables):
-        return None
-    top = 1 + sum(max(0, int(costs.max())) for costs in finite if costs.size)
-    for table in tables:
-        _replace_infinite(table, top, 0)
-    return top
+        lows = [min(0, (table.range() or (0, 0))[0]) for table in tables]
+        # The least total with some cost in it is that cost - low + sum(lows).
+        least = sum(lows)
+        limits = [min(INFINITE, bound - least + low) for low in lows]
+    else:
+        limits = [INFINITE] * len(tables)
+    ranges = [table.range(limit) for table, limit in zip(tables, limits, strict=True)]
+    shifts = None if bound is None else _shifts(ranges, bound)
+    top = bound
+    if shifts is None:
+        shifts = [0] * len(tables)
+        top = 1 + sum(max(0, found[1]) for found in ranges if found is not None)
+        if top > INFINITE:
+            raise ValueError(f"costs with a sum below {INFINITE}")
+        if not any(map(CostTable.forbids, tables)) and bound is None:
+            return tables, None
+    done: dict[tuple[int, int], CostTable] = {}
+    for table, limit, shift in zip(tables, limits, shifts, strict=True):
+        if (id(table), shift) not in done:
+            done[id(table), shift] = table.settled(limit, top or 0, shift)
+    return [done[id(table), shift] for table, shift in zip(tables, shifts, strict=True)], top
 
 
-def _shifts(finite: list[NDArray[np.int64]], bound: int) -> list[int] | None:
+def _shifts(ranges: list[tuple[int, int] | None], bound: int) -> list[int] | None:
     """Return constants to add to each function, of sum 0, that bring every cost below the bound."""
-    room = [bound - 1 - int(costs.max()) if costs.size else 0 for costs in finite]
+    room = [0 if found is None else bound - 1 - found[1] for found in ranges]
     owed = -sum(r for r in room if r < 0)
     if owed > sum(r for r in room if r > 0):
         return None
@@ -141,21 +166,3 @@ def _shifts(finite: list[NDArray[np.int64]], bound: int) -> list[int] | None:
         owed -= max(shift, 0)
         shifts.append(shift)
     return shifts
-
-
-def _all_finite(table: CostTable) -> bool:
-    return len(table.finite()) == len(table.values) + (table.default is not None)
-
-
-def _forbid(table: CostTable, limit: int) -> None:
-    table.values = np.where(table.values >= limit, INFINITE, table.values)
-    if table.default is not None and table.default >= limit:
-        table.default = INFINITE
-
-
-def _replace_infinite(table: CostTable, top: int, shift: int) -> None:
-    if top > INFINITE:
-        raise ValueError(f"costs with a sum below {INFINITE}")
-    table.values = np.where(table.values >= INFINITE, top, table.values + shift)
-    if table.default is not None:
-        table.default = top if table.default >= INFINITE else table.default + shift

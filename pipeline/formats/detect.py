@@ -6,6 +6,7 @@ import re
 
 from ..errors import FormatError
 from .source import Source, shorten
+from .tokens import blank_comments
 
 _BY_SUFFIX = {
     ".wcsp": "wcsp",
@@ -21,11 +22,11 @@ _KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif or .net model"
 _BY_CONTENT = (
     (re.compile(r"\s*\{"), "cfn"),
     (re.compile(r"\s*(?:MARKOV|BAYES)\b", re.IGNORECASE), "uai"),
-    (re.compile(r"\s*(?:/\*.*?\*/\s*|//[^\n]*\s*)*(?:network|variable|probability)\b", re.DOTALL), "bif"),
-    (re.compile(r"(?:\s|%[^\n]*\n)*(?:net\s*\{|class\s+\w+)"), "net"),
-    (re.compile(r"\s*\S+\s+\d+\s+\d+\s+\d+\s+\d+\s*\n"), "wcsp"),
-    (re.compile(r"\s*\d+\s*(?:/\*.*?\*/)?\s*\n[\s\d]+", re.DOTALL), "erg"),
-    (re.compile(r"\s*[^\s{]+(?:\s+\d+){4}"), "wcsp"),
+    (re.compile(r"(?:\s|//[^\n]*\n)*+(?:network|variable|probability)\b"), "bif"),
+    (re.compile(r"(?:\s|%[^\n]*\n)*+(?:net\s*\{|class\s+\w)"), "net"),
+    (re.compile(r"\s*\S+(?:[ \t]+\d+){4}\s*\n"), "wcsp"),
+    (re.compile(r"\s*\d+[ \t]*\r?\n\s*\d"), "erg"),
+    (re.compile(r"\s*\S+(?:\s+\d+){4}"), "wcsp"),
 )
 _HEAD_CHARS = 1 << 16
 
@@ -45,7 +46,8 @@ def detect_format(source: Source) -> str:
     if source.suffix in _BY_SUFFIX:
         return _BY_SUFFIX[source.suffix]
     head = source.text[:_HEAD_CHARS]
+    plain = blank_comments(head)
     for pattern, name in _BY_CONTENT:
-        if pattern.match(head):
+        if pattern.match(plain):
             return name
     raise FormatError(source.path, None, _KNOWN, f"a file that begins {shorten(head.lstrip())!r}")

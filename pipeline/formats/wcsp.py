@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,21 @@ MAX_COST = 2**62
 
 @dataclass
 class _Shared:
-    """A table without its scope, which later functions may reuse."""
+    """A table without its scope, which later functions may reuse, and the function that holds it."""
 
     dims: tuple[int, ...]
     rows: NDArray[np.int32]
     values: NDArray[np.int64]
     default: int
+    function: Function | None = None
+
+    def over(self, scope: tuple[int, ...], all_dims: tuple[int, ...]) -> Function:
+        """Return the table over a scope; all functions that reuse it share one array."""
+        if len(set(scope)) < len(scope):
+            return tuple_table(scope, all_dims, self.rows, self.values, self.default)
+        if self.function is None:
+            self.function = tuple_table(scope, all_dims, self.rows, self.values, self.default)
+        return replace(self.function, scope=scope)
 
 
 @dataclass
@@ -48,7 +57,7 @@ class _Reader:
         table = self._table(scope, default_at)
         if arity < 0:
             self.shared.append(table)
-        return tuple_table(scope, self.dims, table.rows, table.values, table.default)
+        return table.over(tuple(scope), self.dims)
 
     def _check_scope(self, scope: list[int], at: int) -> None:
         for k, variable in enumerate(scope):

@@ -114,6 +114,21 @@ def test_wcsp_wide_scopes_are_rows(read: Read) -> None:
     assert model.cost([1] * 70) == 4
 
 
+@pytest.mark.parametrize(
+    ("reuse", "name"), [("2 1 0 0 -1\n", "a.wcsp"), ("{scope: [1 0] costs: f}\n", "a.cfn")]
+)
+def test_shared_functions_share_memory(read: Read, reuse: str, name: str) -> None:
+    costs = " ".join(str((7 * k) % 11) for k in range(2500))
+    rows = "\n".join(f"{k // 50} {k % 50} {(7 * k) % 11}" for k in range(2500))
+    heads = {
+        "a.wcsp": f"s 2 50 501 99\n50 50\n-2 0 1 0 2500\n{rows}\n",
+        "a.cfn": f"{{variables: {{a: 50 b: 50}} functions: {{f: {{scope: [a b] costs: [{costs}]}}\n",
+    }
+    model = read(heads[name] + reuse * 500 + ("}}" if name == "a.cfn" else ""), name)
+    assert [f.scope for f in model.functions] == [(0, 1)] + [(1, 0)] * 500
+    assert {id(f.values) for f in model.functions} == {id(model.functions[0].values)}
+
+
 BAD_WCSP = [
     ("", None, "a .wcsp, .cfn, .uai, .erg, .bif or .net model", "an empty file"),
     ("p 1", 1, "the largest domain size of at least 0", "the end of the file"),
@@ -208,9 +223,8 @@ def test_cfn_bounds(read: Read, bound: str | None, costs: tuple[str, str], expec
     functions = "".join(f"{{scope: [{v}] costs: [{c}]}}" for v, c in enumerate(costs))
     model = read(f"{{problem: {{{problem}}} variables: {{a: 2 b: 2}} functions: {{{functions}}}}}", "a.cfn")
     assert optimum(model) == expected
-    assert (model.top is None) == (bound == ">0")
-    if model.top is not None:
-        assert max(f.values.max() for f in model.functions) <= model.top
+    assert model.top is not None
+    assert max(f.values.max() for f in model.functions) <= model.top
 
 
 def test_cfn_maximum(read: Read) -> None:
