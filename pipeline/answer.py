@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ..tasks.semiring import mod_sum_product
 from .count import (
+    CountEstimate,
     CountResidue,
     Spectrum,
     combine,
@@ -26,8 +28,7 @@ from .planner import relowered
 from .queries import CostOptimum, log_sum
 from .reduce import Network
 from .result import Status, finite_or_none
-from .values import COST_LIMIT, CostScale, cost_leaf, cost_scale
-from ..tasks.semiring import mod_sum_product
+from .values import COST_LIMIT, CostScale, cost_leaf
 
 # How far the probability of a decoded assignment may be from the swept optimum, in log10, relative to their
 # size: each of thousands of additions rounds by 1e-16.
@@ -85,8 +86,7 @@ def fixed_value(network: Network) -> float | int | None:
         return None
     model = network.model
     values = [
-        model.functions[f].at([int(network.domains[v][0]) for v in model.functions[f].scope])
-        for f in network.constants
+        model.functions[f].at([int(network.domains[v][0]) for v in model.functions[f].scope]) for f in network.constants
     ]
     if model.kind == "cost":
         forbidden = model.top is not None and any(v >= model.top for v in values)
@@ -149,11 +149,11 @@ def count(run: Run[Any]) -> Answer:
     """Count the assignments that are possible, exactly."""
     network = run.network
     fixed = fixed_value(network)
-    if fixed is None:
+    top = network.model.top
+    if fixed is None or (top is not None and fixed >= top):
         return Answer("ok", value=0)
-    spread = _spectrum(network, int(fixed)) if network.model.kind == "cost" else None
-    if network.model.top is not None and fixed >= network.model.top:
-        return Answer("ok", value=0)
+    scale = run.arithmetic.scale if isinstance(run.arithmetic, CountEstimate) else None
+    spread = _spectrum(network, scale, int(fixed)) if scale else None
     if run.planned is None:
         return Answer("ok", value=network.free_states)
     bound = _summed_logs(run)
@@ -162,16 +162,15 @@ def count(run: Run[Any]) -> Answer:
     if spread is None and math.prod(network.dims) <= _EXACT_FLOATS:
         return Answer("ok", value=round(math.exp(bound)) * network.free_states)
     points = spread.points if spread else 1
-    residues = [(_residue(run, prime, spread), prime) for prime in enough_primes(bound, points)]
+    residues = [(_residue(run, prime, scale, spread), prime) for prime in enough_primes(bound, points)]
     value = combine(residues)
     if value and math.log(value) > bound + 1e-6:
         raise InternalError("the residues of the count contradict each other")
     return Answer("ok", value=value * network.free_states)
 
 
-def _spectrum(network: Network, fixed: int) -> Spectrum | None:
+def _spectrum(network: Network, scale: CostScale, fixed: int) -> Spectrum | None:
     """Find out whether sums of finite costs can reach ``top``, from the leaf tables."""
-    scale = cost_scale(network)
     bound, unit = 0, 0
     for leaf in network.leaves:
         costs = cost_leaf(network, scale, leaf, leaf.scope)
@@ -182,24 +181,21 @@ def _spectrum(network: Network, fixed: int) -> Spectrum | None:
     return spectrum(network, scale, bound, max(unit, 1), used)
 
 
-def _residue(run: Run[Any], prime: int, spread: Spectrum | None) -> int:
+def _residue(run: Run[Any], prime: int, scale: CostScale | None, spread: Spectrum | None) -> int:
     """Return the count modulo a prime."""
     points = spread.points if spread else 1
     root = root_of_unity(prime, points)
-    values = [_evaluated(run, prime, spread, pow(root, j, prime)) for j in range(points)]
+    unit = spread.unit if spread else 1
+    values = [_evaluated(run, prime, scale, unit, pow(root, j, prime)) for j in range(points)]
     return prefix_sum(values, spread.limit, root, prime) if spread else values[0]
 
 
-def _evaluated(run: Run[Any], prime: int, spread: Spectrum | None, point: int) -> int:
+def _evaluated(run: Run[Any], prime: int, scale: CostScale | None, unit: int, point: int) -> int:
     """Evaluate the generating polynomial at one point modulo a prime: one sweep."""
     semiring = mod_sum_product(prime)
-    scale: CostScale | None = spread.scale if spread else None
-    arithmetic = CountResidue(run.network, semiring, scale, spread.unit if spread else 1, point)
+    arithmetic = CountResidue(run.network, semiring, scale, unit, point)
     problem = replace(run.problem, semiring=semiring)
-    again = replace(
-        run, planned=relowered(run.plan, problem), problem=problem, arithmetic=arithmetic, progress=None
-    )
+    again = replace(run, planned=relowered(run.plan, problem), problem=problem, arithmetic=arithmetic, progress=None)
     if run.plan.slices == 1:
         return arithmetic.total(sweep_parts(again, keep=False).roots)
     return sum(arithmetic.total(roots) for roots in slice_roots(again)) % prime
-

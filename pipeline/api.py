@@ -246,7 +246,7 @@ _ANSWERS: dict[Query, Callable[[Run[Any]], Answer]] = {
 def _pool(options: Options, prepared: Prepared) -> AbstractContextManager[Pool]:
     """A pool for the plan: serial unless a cluster was asked for and the plan is worth its overhead."""
     plan = prepared.plan
-    if not options.distributed or plan is None or plan.slices == 1 and plan.seconds < 2 * TASK_SECONDS:
+    if not options.distributed or plan is None or (plan.slices == 1 and plan.seconds < 2 * TASK_SECONDS):
         return nullcontext(SerialPool())
     return _DaskPools(options)
 

@@ -33,9 +33,13 @@ _SLACK = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class CountEstimate:
-    """The number of assignments that no function forbids, as a scaled float."""
+    """The number of assignments that no leaf table forbids, as a scaled float.
+
+    ``scale`` is that of the costs, None for a probabilistic model.
+    """
 
     network: Network
+    scale: CostScale | None
     semiring: Semiring = SUM_PRODUCT
 
     def algebra(self, sizes: Sequence[int], compiled: bool) -> SumProduct:
@@ -44,7 +48,11 @@ class CountEstimate:
 
     def leaf(self, leaf: Leaf, axes: Sequence[int]) -> Scaled:
         """Build a leaf table of 0 and 1."""
-        return measured(indicator_leaf(self.network, leaf, axes).reshape(-1))
+        if self.scale is None:
+            table = indicator_leaf(self.network, leaf, axes)
+        else:
+            table = (cost_leaf(self.network, self.scale, leaf, axes) < COST_LIMIT).astype(np.float64)
+        return measured(table.reshape(-1))
 
     def total(self, roots: Sequence[Scaled]) -> float:
         """Return ln of the number of assignments of one slice."""
@@ -57,7 +65,7 @@ class CountResidue:
 
     network: Network
     semiring: Semiring
-    scale: CostScale | None = None
+    scale: CostScale | None
     unit: int = 1
     root: int = 1
 
@@ -90,7 +98,6 @@ class Spectrum:
     An assignment counts if its cost above the offset, in units, is below ``limit``.
     """
 
-    scale: CostScale
     unit: int
     points: int
     limit: int
@@ -122,7 +129,7 @@ def spectrum(network: Network, scale: CostScale, total_bound: int, unit: int, us
             f"counting assignments of total cost below top {network.model.top} needs {points} sweeps, more "
             f"than {_MAX_POINTS}: single costs are finite but their sums reach top"
         )
-    return Spectrum(scale, unit, points, limit)
+    return Spectrum(unit, points, limit)
 
 
 def primes(points: int) -> Iterator[int]:
@@ -195,4 +202,3 @@ def enough_primes(log_bound: float, points: int) -> list[int]:
             return chosen
         reached += math.log(prime)
     raise ModelError("the count has more digits than this version can prove")
-

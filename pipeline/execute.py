@@ -82,9 +82,7 @@ class Run(Generic[T]):
             node: algebra.restrict(self.arithmetic.leaf(self.network.leaves[node], a), a, self.plan.dims, self.states)
             for node, a in axes.items()
         }
-        return Program(
-            tuple(steps), leaves, axes, tuple(outputs), self.plan.dims, algebra, variant_from
-        )
+        return Program(tuple(steps), leaves, axes, tuple(outputs), self.plan.dims, algebra, variant_from)
 
 
 def slice_states(plan: Plan, index: int) -> dict[int, int]:
@@ -192,7 +190,14 @@ def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
             tables = [swept.messages[i] for i in swept.inputs[head]]
             handles.append(
                 run.pool.submit(
-                    decode_part, swept.programs[head], swept.inputs[head], sizes, fixed, run.problem, run.threads, *tables
+                    decode_part,
+                    swept.programs[head],
+                    swept.inputs[head],
+                    sizes,
+                    fixed,
+                    run.problem,
+                    run.threads,
+                    *tables,
                 )
             )
         for handle in handles:

@@ -24,7 +24,9 @@ def leaf_bytes(tree: Tree, sizes: Sequence[int], itemsize: int) -> int:
     return sum(table_bytes(sizes, scope, itemsize) for scope in tree.leaves)
 
 
-def sweep_peak(steps: Sequence[Step], sizes: Sequence[int], itemsize: int, kept: Collection[int], given: int = 0) -> int:
+def sweep_peak(
+    steps: Sequence[Step], sizes: Sequence[int], itemsize: int, kept: Collection[int], given: int = 0
+) -> int:
     """Return the peak bytes of messages and workspace while ``steps`` run, leaves not counted.
 
     Mirrors :func:`bucketflow.tasks.sweep.sweep`: a message is freed after the step that reads it unless it

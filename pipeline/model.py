@@ -55,7 +55,7 @@ def dense_function(scope: Sequence[int], values: NDArray[Any], child: int | None
     distinct = tuple(dict.fromkeys(scope))
     if len(distinct) < len(scope):
         # The diagonal of equal axes is a view whose stride is the sum of theirs.
-        size = {v: n for v, n in zip(scope, values.shape, strict=True)}
+        size = dict(zip(scope, values.shape, strict=True))
         stride = dict.fromkeys(distinct, 0)
         for v, step in zip(scope, values.strides, strict=True):
             stride[v] += step
@@ -64,9 +64,7 @@ def dense_function(scope: Sequence[int], values: NDArray[Any], child: int | None
     return Function(distinct, values, child=child)
 
 
-def row_function(
-    scope: Sequence[int], rows: NDArray[Any], values: NDArray[Any], default: int | float
-) -> Function:
+def row_function(scope: Sequence[int], rows: NDArray[Any], values: NDArray[Any], default: int | float) -> Function:
     """Build a function from listed rows; later duplicates win, a repeated variable keeps consistent rows."""
     distinct = tuple(dict.fromkeys(scope))
     if len(distinct) < len(scope):

@@ -318,7 +318,9 @@ def split_for(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes
         )
         for s in plan.steps
     }
-    cuts = partition(plan.tree, [s.node for s in plan.steps], work.__getitem__, max(seconds, plan.seconds / (4 * width)))
+    cuts = partition(
+        plan.tree, [s.node for s in plan.steps], work.__getitem__, max(seconds, plan.seconds / (4 * width))
+    )
     small = {s.node for s in plan.steps if table_bytes(sizes, s.axes, plan.itemsize) <= MAX_SENT_BYTES}
     cuts = (cuts & small) | plan.cuts
     fixed = plan.model_bytes + plan.leaf_bytes
@@ -345,5 +347,3 @@ def format_bytes(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
         value /= 1000
     raise AssertionError
-
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,7 +128,9 @@ def arithmetic_for(network: Network) -> Arithmetic[Any]:
     """Return what the network's query computes with; a count begins with its estimate."""
     if network.query == "optimum":
         return optimum_arithmetic(network)
-    return Partition(network) if network.query == "partition" else CountEstimate(network)
+    if network.query == "partition":
+        return Partition(network)
+    return CountEstimate(network, cost_scale(network) if network.model.kind == "cost" else None)
 
 
 def log_sum(values: Sequence[float]) -> float:

@@ -114,9 +114,7 @@ def reduce_model(model: Model, query: Query, evidence: Mapping[int, int]) -> Net
     return Network(model, query, tuple(domains), variables, groups, constants, True, barren)
 
 
-def _relevant(
-    model: Model, query: Query, evidence: Mapping[int, int]
-) -> tuple[list[int], frozenset[int]]:
+def _relevant(model: Model, query: Query, evidence: Mapping[int, int]) -> tuple[list[int], frozenset[int]]:
     """Functions that matter, and the barren variables: those of a Bayesian network that sum to 1.
 
     A barren variable is unobserved and occurs only in its own conditional distribution, so summing it out

@@ -107,9 +107,7 @@ class SumProduct:
         low, high = sum(t.low for t in tables), sum(t.high for t in tables) + summed
         return Scaled(values, math.fsum(t.log_scale for t in tables), low, high)
 
-    def restrict(
-        self, table: Scaled, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]
-    ) -> Scaled:
+    def restrict(self, table: Scaled, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Scaled:
         """Return the table with some variables fixed; its bounds still hold."""
         return replace(table, values=restrict(table.values, axes, sizes, states))
 

@@ -72,9 +72,7 @@ class Plain:
         """Return the output array of ``step``."""
         return run(step.lowered, tables, threads=threads, compiled=self.compiled)
 
-    def restrict(
-        self, table: Array, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]
-    ) -> Array:
+    def restrict(self, table: Array, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Array:
         """Return the array with some variables fixed."""
         return restrict(table, axes, sizes, states)
 
@@ -122,4 +120,3 @@ def restrict(array: Array, axes: Sequence[int], sizes: Sequence[int], states: Ma
         return array
     index = tuple(states.get(v, slice(None)) for v in wide)
     return np.ascontiguousarray(array.reshape([sizes[v] for v in wide])[index]).reshape(-1)
-
