@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -51,17 +51,13 @@ class TreeCost:
     steps: int
 
 
-def step_seconds(
-    cells: int | float, moved_cells: int | float, matmul: bool, rates: Rates, itemsize: int
-) -> float:
+def step_seconds(cells: int | float, moved_cells: int | float, matmul: bool, rates: Rates, itemsize: int) -> float:
     """Predict one step: the slower of arithmetic and memory, after a fixed overhead (roofline)."""
     rate = rates.matmul_cells_per_second if matmul else rates.cells_per_second
-    return rates.step_seconds + max(
-        _ratio(cells, rate), _ratio(moved_cells, rates.bytes_per_second / itemsize)
-    )
+    return rates.step_seconds + max(_ratio(cells, rate), _ratio(moved_cells, rates.bytes_per_second / itemsize))
 
 
-def is_matmul(cells: int, inputs: list[int], output: int) -> bool:
+def is_matmul(cells: int | float, inputs: Sequence[int | float], output: int | float) -> bool:
     """Tell whether a step of two inputs is a product with M, N and K of at least 16 each.
 
     With every eliminated variable in both inputs, cells = M·N·K·batch, so M = cells / right and so on.
@@ -69,9 +65,7 @@ def is_matmul(cells: int, inputs: list[int], output: int) -> bool:
     return len(inputs) == 2 and all(cells >= MATMUL_SIDE * side for side in (*inputs, output))
 
 
-def tree_cost(
-    tree: Tree, rates: Rates | None = None, itemsize: int = 8, sliced: Set[int] = frozenset()
-) -> TreeCost:
+def tree_cost(tree: Tree, rates: Rates | None = None, itemsize: int = 8, sliced: Set[int] = frozenset()) -> TreeCost:
     """Count a tree's work exactly, and predict its seconds.
 
     Parameters

@@ -64,9 +64,7 @@ def _outside(a: NDArray[np.uint64], b: NDArray[np.uint64], weights: NDArray[np.f
 
 
 @njit(cache=True, nogil=True)
-def initial_fill(
-    adjacency: NDArray[np.uint64], weights: NDArray[np.float64], even: bool
-) -> NDArray[np.float64]:
+def initial_fill(adjacency: NDArray[np.uint64], weights: NDArray[np.float64], even: bool) -> NDArray[np.float64]:
     """Count the missing pairs among the neighbours of each vertex, each weighing the product of its ends."""
     n, words = adjacency.shape
     fill = np.zeros(n)

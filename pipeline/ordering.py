@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 from .costs import Rates, tree_cost
 from .errors import ModelError
 from .greedy import min_fill_order, primal_graph
-from .refine import Forest, Rearranger, Sizer, forest_tree, group_units, merge_steps, pairwise_forest, split_steps
+from .refine import (
+    Forest,
+    Rearranger,
+    Sizer,
+    forest_tree,
+    group_units,
+    merge_steps,
+    pairwise_forest,
+    split_steps,
+)
 from .trees import Tree, bucket_tree, elimination_order, junction_tree
 
 if TYPE_CHECKING:
@@ -36,6 +45,10 @@ _SMALL_SECONDS = 0.1
 #: Nominal speed of the searches; only the ratio to real time depends on the machine.
 _SECONDS_PER_WORK = 4e-9
 _SECONDS_PER_FOREST_VARIABLE = 25e-6
+#: The first round of a search takes this many seconds, each further one twice as long.
+_FIRST_EFFORT = 0.05
+#: Shares of a round for trying orders, and for the refinement of each of a few of them.
+_ORDER_SHARE, _START_SHARE, _STARTS = 0.35, 0.1, 3
 #: A search that takes this many times its nominal time is stopped by the clock.
 _EMERGENCY = 4.0
 
@@ -150,28 +163,26 @@ class _Search:
         return pairwise_forest(self.units, self.sizer, len(self.dims), order)
 
     def run(self, order: OrderName, budget: float, automatic: bool) -> None:
-        """Alternate between trying orders and refining the best of them until the budget is spent."""
+        """Alternate between trying orders and refining the best of them, with growing effort."""
         orders = _Orders(self.dims, self.scopes, order, self.seed)
-        share = 0.35 if self.kind == "refined" else 1.0
         starts: list[Rearranger] = []
-        for part in (0.1, 0.4, 1.0):
-            while self.spent < share * part * self._budget(budget, automatic) and not self._late(budget):
-                self.spent += orders.more(0.1 * budget / _SECONDS_PER_WORK / 10) * _SECONDS_PER_WORK
+        effort = _FIRST_EFFORT
+        while (left := self._budget(budget, automatic) - self.spent) > 0 and not self._late(budget):
+            effort = left if left < 3 * effort else 2 * effort
+            share = _ORDER_SHARE if self.kind == "refined" else 1.0
+            self.spent += orders.more(share * effort / _SECONDS_PER_WORK) * _SECONDS_PER_WORK
+            found = list(orders.take(_STARTS))
             if self.kind != "refined":
-                for found in orders.take(3):
-                    self.consider(found)
+                for each in found:
+                    self.consider(each)
                 continue
-            for found in orders.take(4):
-                starts.append(self._rearranger(self.pairwise(found)))
-                self._work(starts[-1], 0.03 * self._budget(budget, automatic))
-        starts.sort(key=lambda r: r.seconds)
-        for r in starts[:3]:
-            self._work(r, 0.1 * self._budget(budget, automatic))
-            self._keep_forest(r.forest())
-        if starts:
-            best = min(starts[:3], key=lambda r: r.seconds)
-            self._work(best, self._budget(budget, automatic) - self.spent)
-            self._keep_forest(best.forest())
+            fresh = [self._rearranger(self.pairwise(each)) for each in found]
+            for rearranger in fresh:
+                self._work(rearranger, _START_SHARE * effort)
+            starts = sorted([*starts, *fresh], key=lambda r: r.seconds)[:_STARTS]
+            self._work(starts[0], (1 - share - _START_SHARE * len(fresh)) * effort)
+            for rearranger in starts[:2]:
+                self._keep_forest(rearranger.forest())
 
     def refine_tree(self, tree: Tree, budget: float, automatic: bool) -> None:
         """Refine a given tree."""
@@ -211,9 +222,7 @@ class _Orders:
 
     KEEP = 16
 
-    def __init__(
-        self, dims: Sequence[int], scopes: Sequence[Sequence[int]], rule: OrderName, seed: int
-    ) -> None:
+    def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]], rule: OrderName, seed: int) -> None:
         from . import minfill
 
         self._kernel: ModuleType = minfill
@@ -237,9 +246,7 @@ class _Orders:
             weighted = rule == 1
             weights = self._logs if weighted else np.ones_like(self._logs)
             if weighted not in self._fills:
-                self._fills[weighted] = self._kernel.initial_fill(
-                    self._adjacency, weights, bool(np.all(weights == 1))
-                )
+                self._fills[weighted] = self._kernel.initial_fill(self._adjacency, weights, bool(np.all(weights == 1)))
             limit = 2 * self.pool[-1][0] if len(self.pool) >= self.KEEP else np.inf
             cells, spent = self._kernel.greedy_order(
                 self._adjacency,
@@ -253,7 +260,7 @@ class _Orders:
                 limit,
                 order,
             )
-            work += spent + 1000
+            work += spent + 10_000
             if cells < limit:
                 self._add(cells, tuple(order.tolist()))
         return work

@@ -239,9 +239,7 @@ def _best_splits(choice: Choice, count: int, bound: float, rates: NDArray[np.flo
 
 
 @njit(cache=True, nogil=True)
-def _replace(
-    t: Binary, frontier: NDArray[np.int64], inner: NDArray[np.int64], count: int, choice: Choice
-) -> None:
+def _replace(t: Binary, frontier: NDArray[np.int64], inner: NDArray[np.int64], count: int, choice: Choice) -> None:
     """Write the best splits into the tree, reusing the ids of the inner nodes; ``inner[0]`` is the top."""
     above = t.masks[inner[0]].copy()
     sets = np.empty(count, dtype=np.int64)
@@ -288,6 +286,16 @@ def new_choice(k: int) -> Choice:
 
 
 @njit(cache=True, nogil=True)
+def _soil(t: Binary, node: int, levels: int, clean: NDArray[np.bool_]) -> None:
+    """Mark the nearest ancestors as worth looking at again."""
+    for _ in range(levels):
+        node = t.parent[node]
+        if node < 0:
+            return
+        clean[node] = False
+
+
+@njit(cache=True, nogil=True)
 def improve(
     t: Binary,
     first: int,
@@ -329,12 +337,89 @@ def improve(
             _replace(t, frontier, inner, count, choice)
             for i in range(used):
                 clean[inner[i]] = False
-            up = top
-            for _ in range(k):
-                up = t.parent[up]
-                if up < 0:
-                    break
-                clean[up] = False
+            _soil(t, top, k, clean)
         if work > max_work:
             break
     return saved, work
+
+
+@njit(cache=True, nogil=True)
+def _kick(t: Binary, first: int, k: int, state: NDArray[np.uint64], choice: Choice, clean: NDArray[np.bool_]) -> None:
+    """Rearrange a small subtree at random; dear steps are likelier to be its top."""
+    weight = np.sqrt(t.seconds[first:])
+    aim = random_unit(state) * weight.sum()
+    top = first
+    for i in range(len(weight)):
+        aim -= weight[i]
+        if aim <= 0.0 and weight[i] > 0.0:
+            top = first + i
+            break
+    if t.virtual[top]:
+        return
+    frontier, inner = np.empty(k, dtype=np.int64), np.empty(k, dtype=np.int64)
+    count, used = _grow(t, first, top, k, RANDOM, state, frontier, inner)
+    for s in range(1, 1 << count):
+        low = s & -s
+        choice.lazy[s], choice.split[s] = False, low
+        if s != low:
+            others = s ^ low
+            part = low | (others & np.int64(random_unit(state) * (1 << count)))
+            choice.split[s] = low if part == s else part
+    _replace(t, frontier, inner, count, choice)
+    for i in range(used):
+        clean[inner[i]] = False
+    _soil(t, top, 3, clean)
+
+
+@njit(cache=True, nogil=True)
+def _copy(source: Binary, target: Binary) -> None:
+    """Copy all that a rearrangement changes."""
+    target.kids[:] = source.kids
+    target.parent[:] = source.parent
+    target.masks[:] = source.masks
+    target.virtual[:] = source.virtual
+    target.seconds[:] = source.seconds
+    target.reads[:] = source.reads
+    target.size[:] = source.size
+
+
+@njit(cache=True, nogil=True)
+def iterate(t: Binary, first: int, k: int, kick: int, seed: int, max_work: int) -> int:
+    """Kick and improve again and again, keeping what is not worse (iterated local search); return the work."""
+    n = t.kids.shape[0]
+    state = np.array([seed * 2 + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    kept = Binary(
+        t.kids.copy(),
+        t.parent.copy(),
+        t.masks.copy(),
+        t.virtual.copy(),
+        t.seconds.copy(),
+        t.reads.copy(),
+        t.size.copy(),
+        t.logs,
+        t.rates,
+    )
+    clean = np.ones(n, dtype=np.bool_)
+    choice = new_choice(kick)
+    best, work = np.sum(t.seconds), 0
+    while work < max_work:
+        _kick(t, first, kick, state, choice, clean)
+        work += n * (4 + t.masks.shape[1] // 4)
+        for turn in range(6):
+            how = LARGEST if turn & 1 else BREADTH
+            before = clean.copy()
+            saved, more = improve(t, first, k, how, seed, max_work, clean)
+            work += more + 4 * n
+            if saved == 0.0 and turn:
+                break
+            if saved == 0.0:
+                clean[:] = before
+        total = np.sum(t.seconds)
+        if total <= best:
+            best = total
+            _copy(t, kept)
+        else:
+            _copy(kept, t)
+        clean[:] = True
+    _copy(kept, t)
+    return work

@@ -176,7 +176,9 @@ def merge_steps(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> Tree:
     def seconds(union: int, inputs: list[int], node: int) -> float:
         cells, read = sizer.cells(union), [size[i] for i in inputs]
         matmul = is_matmul(cells, read, size[node])
-        return step_seconds(cells, sum(read) + size[node], matmul, rates, itemsize)
+        # beyond three inputs every further one costs as much as another cell: do not merge for nothing
+        swept = cells * max(2, len(inputs) - 1) // 2
+        return step_seconds(swept, sum(read) + size[node], matmul, rates, itemsize)
 
     price = [seconds(joined[j], kids[j], first + j) for j in range(len(kids))]
     merged: dict[int, Sequence[int]] = {}
@@ -203,6 +205,8 @@ class Rearranger:
 
     #: (inputs of a subtree, how it is grown), in the order in which they are tried.
     MOVES = ((6, 0), (8, 1), (8, 2), (9, 0), (10, 1), (9, 2))
+    #: Inputs of a subtree and of a random kick, once the moves find no more.
+    KICKS = (6, 6)
 
     def __init__(self, forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int, seed: int) -> None:
         from . import reconfigure
@@ -212,8 +216,7 @@ class Rearranger:
         self.tree = _binary(forest, dims, rates, itemsize)
         reconfigure.price_tree(self.tree, self.first)
         self.seed = seed
-        self._move = 0
-        self._clean: dict[tuple[int, int], object] = {}
+        self._move = self._vain = 0
 
     @property
     def seconds(self) -> float:
@@ -223,16 +226,23 @@ class Rearranger:
     def run(self, max_work: int) -> int:
         """Rearrange until about ``max_work`` splits have been looked at; return how many were."""
         spent = 0
-        while spent < max_work and len(self.tree.kids) > self.first + 1:
+        if len(self.tree.kids) <= self.first + 1:
+            return spent
+        while spent < max_work and self._vain < len(self.MOVES):
             k, how = self.MOVES[self._move % len(self.MOVES)]
             clean = np.zeros(len(self.tree.kids), dtype=np.bool_)
             self.seed += 1
-            saved, work = self._kernel.improve(
-                self.tree, self.first, k, how, self.seed, max_work - spent, clean
-            )
+            saved, work = self._kernel.improve(self.tree, self.first, k, how, self.seed, max_work - spent, clean)
             spent += work + len(clean)
             if saved < 1e-3 * self.seconds:
                 self._move += 1
+                self._vain += 1
+            else:
+                self._vain = 0
+        if spent < max_work:
+            self.seed += 1
+            k, kick = self.KICKS
+            spent += self._kernel.iterate(self.tree, self.first, k, kick, self.seed, max_work - spent)
         return spent
 
     def forest(self) -> Forest:

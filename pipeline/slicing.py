@@ -6,9 +6,8 @@ gone from every table. Steps without x are repeated, so the extra work is what x
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import replace
 from math import log2, prod
 
 import numpy as np
@@ -16,67 +15,99 @@ from numpy.typing import NDArray
 
 from .costs import Rates, is_matmul, step_seconds
 from .ordering import refine_tree
+from .refine import Sizer
 from .trees import Tree
 
+_EPSILON = 1e-9
 
-@dataclass(frozen=True, eq=False)
+
 class _Incidence:
-    """Which variables each step and each large table has, as arrays, with log2 sizes."""
+    """Which candidate variables each step and each large table has, as arrays, with log2 sizes.
 
-    tree: Tree
-    rates: Rates
-    itemsize: int
+    Parameters
+    ----------
+    log_limit : float or None
+        Only tables above this are to be made smaller; None for all tables.
+    fixed : set of int
+        Variables conditioned on already.
+    """
 
-    @cached_property
-    def logs(self) -> NDArray[np.float64]:
-        """log2 of the domain sizes, shape (n,)."""
-        return np.log2(np.asarray(self.tree.dims, dtype=np.float64))
-
-    @cached_property
-    def steps(self) -> NDArray[np.float64]:
-        """1 where a step sweeps a variable, shape (steps, n)."""
-        return _membership(self.tree.joined, len(self.tree.dims))
-
-    @cached_property
-    def tables(self) -> NDArray[np.float64]:
-        """1 where a table has a variable, shape (tables, n)."""
-        return _membership(self.tree.scopes, len(self.tree.dims))
-
-    @cached_property
-    def log_seconds(self) -> NDArray[np.float64]:
-        """log2 of the predicted seconds of each step without slicing, shape (steps,)."""
-        swept = self.steps @ self.logs
-        sizes = self.tables @ self.logs
-        out = np.empty(len(swept))
-        for j, kids in enumerate(self.tree.children):
-            # relative to the sweep, which may be beyond the range of floats
-            inputs = [2.0 ** (sizes[c] - swept[j]) for c in kids]
-            output = 2.0 ** (sizes[self.tree.n_leaves + j] - swept[j])
-            matmul = is_matmul(1.0, inputs, output)
-            free = Rates(
-                self.rates.cells_per_second, self.rates.matmul_cells_per_second, self.rates.bytes_per_second, 0.0
-            )
-            out[j] = swept[j] + log2(step_seconds(1.0, sum(inputs) + output, matmul, free, self.itemsize))
-        return out
+    def __init__(
+        self,
+        tree: Tree,
+        rates: Rates,
+        itemsize: int,
+        log_limit: float | None,
+        fixed: Set[int] = frozenset(),
+    ) -> None:
+        dims = [1 if v in fixed else d for v, d in enumerate(tree.dims)]
+        sizer = Sizer(dims)
+        sizes = [sizer.log(mask) for mask in tree.scope_masks]
+        large = [i for i, size in enumerate(sizes) if size > (log_limit or 0.0) + _EPSILON]
+        self.log_limit = log_limit
+        self.variables = np.array(sorted({v for i in large for v in tree.scopes[i] if dims[v] > 1}), dtype=np.int64)
+        self.logs = np.log2(np.array([dims[v] for v in self.variables], dtype=np.float64))
+        self.sizes = np.array([sizes[i] for i in large])
+        self.tables = _membership([tree.scopes[i] for i in large], self.variables)
+        self.steps = _membership(tree.joined, self.variables)
+        self.log_seconds = np.array(_log_seconds(tree, sizer, sizes, rates, itemsize))
 
     def log_work(self, sliced: Iterable[int]) -> tuple[float, NDArray[np.float64]]:
-        """Return log2 of all slices' seconds together, and log2 of what slicing each variable would make it."""
+        """Return log2 of all slices' seconds, and what conditioning on each candidate too would make it.
+
+        ``sliced`` holds positions among the candidates.
+        """
         picked = list(sliced)
         log_step = self.log_seconds - self.steps[:, picked] @ self.logs[picked]
-        top = log_step.max(initial=0.0)
+        top = float(log_step.max(initial=-1e9))
         weight = np.exp2(log_step - top)
-        total = weight.sum()
-        held = weight @ self.steps
-        repeats = np.exp2(np.minimum(self.logs, 60.0))
-        after = repeats * total - (repeats - 1) * held
-        base = top + self.logs[picked].sum()
-        return base + float(np.log2(max(total, 1e-300))), base + np.log2(np.maximum(after, 1e-300))
+        total = float(weight.sum())
+        # steps that have the variable are divided among its states, the others are repeated
+        after = total + (np.exp2(self.logs) - 1.0) * np.maximum(total - weight @ self.steps, 0.0)
+        base = top + float(self.logs[picked].sum())
+        return base + log2(max(total, 1e-300)), base + np.log2(np.maximum(after, 1e-300))
 
-    def excess(self, sliced: Iterable[int], log_limit: float) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Return which tables are above the limit, and every table's log2 size."""
+    def sliced_sizes(self, sliced: Iterable[int]) -> NDArray[np.float64]:
+        """Return the log2 sizes of the large tables under conditioning."""
         picked = list(sliced)
-        sizes = self.tables @ self.logs - self.tables[:, picked] @ self.logs[picked]
-        return sizes > log_limit + 1e-9, sizes
+        return self.sizes - self.tables[:, picked] @ self.logs[picked]
+
+    def fits(self, sliced: Iterable[int]) -> bool:
+        """Tell whether every table is within the limit (without one: holds one cell)."""
+        return bool(np.all(self.sliced_sizes(sliced) <= (self.log_limit or 0.0) + _EPSILON))
+
+    def choose(self, sliced: Set[int], rng: np.random.Generator | None = None) -> int:
+        """Pick the candidate with the least growth of work for what it takes off the largest tables."""
+        sizes = self.sliced_sizes(sliced)
+        highest = sizes.max(initial=0.0)
+        if highest <= _EPSILON:
+            raise ValueError("no table has a variable left to condition on")
+        # a table far above the others needs further variables anyway
+        weight = np.exp2(sizes - highest)
+        if self.log_limit is None:
+            weight[sizes < highest - _EPSILON] = 0.0
+        else:
+            weight *= np.clip(sizes - self.log_limit, 0.0, 1.0)
+        if not weight.any():
+            weight = np.exp2(sizes - highest)
+        relief = (weight @ self.tables) / weight.sum() * self.logs
+        relief[list(sliced)] = 0.0
+        work, after = self.log_work(sliced)
+        growth = after - work + 0.01 * self.logs
+        if rng is not None:
+            growth = growth * np.exp2(rng.random(len(growth)))
+        with np.errstate(divide="ignore"):
+            return int(np.argmin(np.where(relief > 0, growth / np.maximum(relief, 1e-300), np.inf)))
+
+    def complete(self, start: Iterable[int], rng: np.random.Generator | None = None) -> frozenset[int]:
+        """Add candidates until every table is within the limit, then drop those that were not needed."""
+        sliced = set(start)
+        while not self.fits(sliced):
+            sliced.add(self.choose(sliced, rng))
+        for v in sorted(sliced, key=lambda v: (-self.logs[v], v)):
+            if self.fits(sliced - {v}):
+                sliced.discard(v)
+        return frozenset(sliced)
 
 
 def next_slice(
@@ -99,23 +130,23 @@ def next_slice(
     Raises
     ------
     ValueError
-        If no table has a variable left.
+        If no table has a variable left, or none is larger than wanted.
     """
-    incidence = _Incidence(tree, rates or Rates(), itemsize)
     limit = None if max_cells is None else log2(max(max_cells, 1))
-    return _greedy_choice(incidence, sliced, limit, None)
+    incidence = _Incidence(tree, rates or Rates(), itemsize, limit, sliced)
+    return int(incidence.variables[incidence.choose(frozenset())])
 
 
 def slice_order(
     tree: Tree, *, max_cells: int | None = None, rates: Rates | None = None, itemsize: int = 8
 ) -> Iterator[int]:
-    """Yield the variables to condition on, one after the other, until no table has a variable."""
-    incidence = _Incidence(tree, rates or Rates(), itemsize)
+    """Yield variables to condition on, until no table exceeds ``max_cells`` (by default one cell)."""
     limit = None if max_cells is None else log2(max(max_cells, 1))
+    incidence = _Incidence(tree, rates or Rates(), itemsize, limit)
     sliced: set[int] = set()
-    while incidence.excess(sliced, 0.0)[0].any():
-        sliced.add(v := _greedy_choice(incidence, sliced, limit, None))
-        yield v
+    while not incidence.fits(sliced):
+        sliced.add(v := incidence.choose(sliced))
+        yield int(incidence.variables[v])
 
 
 def slice_tree(
@@ -125,7 +156,7 @@ def slice_tree(
     rates: Rates | None = None,
     itemsize: int = 8,
     seed: int = 0,
-    rounds: int = 60,
+    rounds: int = 30,
 ) -> frozenset[int]:
     """Choose variables to condition on until no table exceeds a number of cells.
 
@@ -139,19 +170,18 @@ def slice_tree(
     rounds : int
         Attempts of the local search.
     """
-    incidence = _Incidence(tree, rates or Rates(), itemsize)
-    limit = log2(max(max_table_cells, 1))
+    incidence = _Incidence(tree, rates or Rates(), itemsize, log2(max(max_table_cells, 1)))
     rng = np.random.default_rng(seed)
-    best = _complete(incidence, frozenset(), limit, None)
+    best = incidence.complete(())
     best_work = incidence.log_work(best)[0]
     for _ in range(rounds if best else 0):
-        count = int(rng.integers(1, max(2, len(best) // 3 + 1)))
+        count = int(rng.integers(1, len(best) // 2 + 2))
         removed = rng.choice(sorted(best), size=min(count, len(best)), replace=False)
-        trial = _complete(incidence, best - {int(v) for v in removed}, limit, rng)
+        trial = incidence.complete(best - {int(v) for v in removed}, rng)
         work = incidence.log_work(trial)[0]
-        if work < best_work - 1e-9:
+        if work < best_work - _EPSILON:
             best, best_work = trial, work
-    return best
+    return frozenset(int(incidence.variables[v]) for v in best)
 
 
 def slice_and_refine(
@@ -186,7 +216,12 @@ def slice_and_refine(
 
 def sliced_work(tree: Tree, sliced: Set[int], rates: Rates | None = None, itemsize: int = 8) -> float:
     """Return log2 of the predicted seconds of all slices together, without the overhead of steps."""
-    return _Incidence(tree, rates or Rates(), itemsize).log_work(sliced)[0]
+    dims = [1 if v in sliced else d for v, d in enumerate(tree.dims)]
+    sizer = Sizer(dims)
+    sizes = [sizer.log(mask) for mask in tree.scope_masks]
+    log_steps = _log_seconds(tree, sizer, sizes, rates or Rates(), itemsize)
+    top = max(log_steps, default=0.0)
+    return top + log2(sum(2.0 ** (x - top) for x in log_steps) or 1.0) + log2(slice_count(tree, sliced))
 
 
 def slice_count(tree: Tree, sliced: Iterable[int]) -> int:
@@ -194,47 +229,24 @@ def slice_count(tree: Tree, sliced: Iterable[int]) -> int:
     return prod(tree.dims[v] for v in sliced)
 
 
-def _complete(
-    incidence: _Incidence, start: frozenset[int], log_limit: float, rng: np.random.Generator | None
-) -> frozenset[int]:
-    """Add variables until every table is within the limit, then drop those that were not needed."""
-    sliced = set(start)
-    while incidence.excess(sliced, log_limit)[0].any():
-        sliced.add(_greedy_choice(incidence, sliced, log_limit, rng))
-    for v in sorted(sliced, key=lambda v: -incidence.logs[v]):
-        if not incidence.excess(sliced - {v}, log_limit)[0].any():
-            sliced.discard(v)
-    return frozenset(sliced)
+def _log_seconds(tree: Tree, sizer: Sizer, sizes: Sequence[float], rates: Rates, itemsize: int) -> list[float]:
+    """Return log2 of the predicted seconds of each step, without its overhead."""
+    streaming = replace(rates, step_seconds=0.0)
+    out = []
+    for j, kids in enumerate(tree.children):
+        swept = sizer.log(tree.joined_masks[j])
+        # relative to the sweep, which may be beyond the range of floats
+        inputs = [2.0 ** (sizes[c] - swept) for c in kids]
+        output = 2.0 ** (sizes[tree.n_leaves + j] - swept)
+        matmul = is_matmul(1.0, inputs, output)
+        out.append(swept + log2(step_seconds(1.0, sum(inputs) + output, matmul, streaming, itemsize)))
+    return out
 
 
-def _greedy_choice(
-    incidence: _Incidence, sliced: Set[int], log_limit: float | None, rng: np.random.Generator | None
-) -> int:
-    """Pick the variable with the least growth of work for what it takes off the tables above the limit."""
-    large, sizes = incidence.excess(sliced, np.inf if log_limit is None else log_limit)
-    highest = sizes.max(initial=0.0)
-    if highest <= 1e-9:
-        raise ValueError("no table has a variable left to condition on")
-    if not large.any():
-        large = sizes >= highest - 1e-9
-    floor = sizes[large].min() if log_limit is None else log_limit
-    # a bit off the largest tables counts most: they need further variables anyway
-    weight = np.exp2(sizes[large] - highest) * np.minimum(sizes[large] - floor + 1e-3, 1.0)
-    relief = (weight @ incidence.tables[large]) / weight.sum() * incidence.logs
-    relief[list(sliced)] = 0.0
-    work, after = incidence.log_work(sliced)
-    growth = after - work + 0.01 * incidence.logs
-    if rng is not None:
-        growth = growth * (1.0 + rng.random(len(growth)))
-    with np.errstate(divide="ignore"):
-        score = np.where(relief > 0, growth / relief, np.inf)
-    return int(np.argmin(score))
-
-
-def _membership(sets: Iterable[frozenset[int]], n_variables: int) -> NDArray[np.float64]:
-    """Lay sets of variables out as rows of ones and zeros."""
-    rows = list(sets)
-    out = np.zeros((len(rows), n_variables))
-    for i, row in enumerate(rows):
-        out[i, list(row)] = 1.0
+def _membership(sets: Sequence[frozenset[int]], variables: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Lay sets of variables out as rows of ones and zeros, one column per variable of ``variables``."""
+    column = {int(v): i for i, v in enumerate(variables)}
+    out = np.zeros((len(sets), len(variables)))
+    for i, row in enumerate(sets):
+        out[i, [column[v] for v in row if v in column]] = 1.0
     return out

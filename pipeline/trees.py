@@ -176,9 +176,7 @@ def junction_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: S
     return build_tree(tree.dims, tree.leaves, {first + j: kids[j] for j in range(len(kids)) if not gone[j]})
 
 
-def build_tree(
-    dims: tuple[int, ...], leaves: tuple[tuple[int, ...], ...], kids: dict[int, Sequence[int]]
-) -> Tree:
+def build_tree(dims: tuple[int, ...], leaves: tuple[tuple[int, ...], ...], kids: dict[int, Sequence[int]]) -> Tree:
     """Number the internal nodes of ``kids`` (any ids >= the number of leaves) children first."""
     named: dict[int, int] = {}
     children: list[tuple[int, ...]] = []

@@ -5,12 +5,11 @@ from __future__ import annotations
 from math import prod
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from bucketflow.pipeline.costs import Rates, tree_cost
 from bucketflow.pipeline.ordering import search_tree
 from bucketflow.pipeline.trees import Tree, bucket_tree, elimination_order, junction_tree, schedule
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 
@@ -185,10 +184,7 @@ def test_schedule(problem, data):
     assert sorted(sequence) == list(range(tree.n_leaves, tree.n_leaves + len(tree.children)))
     place = {node: i for i, node in enumerate(sequence)}
     assert all(
-        place[c] < place[tree.n_leaves + j]
-        for j, kids in enumerate(tree.children)
-        for c in kids
-        if c >= tree.n_leaves
+        place[c] < place[tree.n_leaves + j] for j, kids in enumerate(tree.children) for c in kids if c >= tree.n_leaves
     )
     assert peak_cells(tree, sequence) <= peak_cells(tree, naive_order(tree)) + len(tree.roots)
 

@@ -1,0 +1,91 @@
+"""Slicing: targets are met, and the work is what recounting gives."""
+
+from __future__ import annotations
+
+from math import log2
+
+import pytest
+from bucketflow.pipeline.costs import Rates, tree_cost
+from bucketflow.pipeline.slicing import (
+    next_slice,
+    slice_and_refine,
+    slice_count,
+    slice_order,
+    slice_tree,
+    sliced_work,
+)
+from bucketflow.pipeline.trees import Tree, bucket_tree
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+CELLS_ONLY = Rates(1.0, 1.0, 1e30, 0.0)
+
+
+def grid_tree(side: int = 7, d: int = 3) -> Tree:
+    """Eliminate a grid row by row."""
+    n = side * side
+    scopes = [(i, i + 1) for i in range(n) if (i + 1) % side] + [(i, i + side) for i in range(n - side)]
+    return bucket_tree((d,) * n, scopes, range(n))
+
+
+@given(st.data())
+def test_target_is_reached(data):
+    n = data.draw(st.integers(2, 8))
+    dims = data.draw(st.lists(st.sampled_from((2, 3, 5)), min_size=n, max_size=n))
+    scope = st.lists(st.integers(0, n - 1), min_size=1, max_size=4, unique=True).map(tuple)
+    scopes = data.draw(st.lists(scope, min_size=1, max_size=8))
+    tree = bucket_tree(dims, scopes, data.draw(st.permutations(range(n))))
+    target = data.draw(st.integers(1, 200))
+    sliced = slice_tree(tree, target, rounds=3)
+    cost = tree_cost(tree, CELLS_ONLY, sliced=sliced)
+    assert cost.largest_table_cells <= target
+    total = cost.cells * slice_count(tree, sliced)
+    assert sliced_work(tree, sliced, CELLS_ONLY) == pytest.approx(log2(total))
+    assert total >= tree_cost(tree).cells
+    # nothing sliced is superfluous
+    assert all(tree_cost(tree, sliced=sliced - {v}).largest_table_cells > target for v in sliced)
+
+
+def test_nothing_to_do():
+    tree = grid_tree()
+    assert slice_tree(tree, 3**8) == frozenset()
+    assert slice_and_refine(tree, 3**8) == (tree, frozenset())
+
+
+def test_next_slice_follows_the_order():
+    tree = grid_tree()
+    order = []
+    for v in slice_order(tree, max_cells=3**4):
+        assert v == next_slice(tree, frozenset(order), max_cells=3**4)
+        order.append(v)
+    assert tree_cost(tree, sliced=frozenset(order)).largest_table_cells <= 3**4
+    everything = frozenset(slice_order(tree))
+    assert tree_cost(tree, sliced=everything).largest_table_cells == 1
+    with pytest.raises(ValueError, match="no table"):
+        next_slice(tree, everything)
+
+
+def test_the_greedy_choice_is_the_cheapest_of_equals():
+    tree = grid_tree()
+    largest = max(tree.scopes, key=len)
+    picked = next_slice(tree, frozenset())
+    works = {v: sliced_work(tree, {v}, CELLS_ONLY) for v in largest}
+    assert sliced_work(tree, {picked}, CELLS_ONLY) <= min(works.values()) + 0.2
+
+
+def test_local_search_and_seed():
+    tree = grid_tree()
+    greedy, searched, again = (slice_tree(tree, 3**4, rounds=r, seed=2) for r in (0, 40, 40))
+    assert searched == again
+    assert sliced_work(tree, searched) <= sliced_work(tree, greedy)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(3, 6))
+def test_rearranging_helps_slices(power):
+    tree = grid_tree()
+    sliced = slice_tree(tree, 3**power)
+    better, other = slice_and_refine(tree, 3**power, seconds=0.1, rounds=2)
+    assert tree_cost(better, sliced=other).largest_table_cells <= 3**power
+    assert sliced_work(better, other) <= sliced_work(tree, sliced)
+    assert better.leaves == tree.leaves
