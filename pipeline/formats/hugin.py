@@ -140,9 +140,7 @@ class _Reader:
                 depth, inner = depth + 1, at
             elif items[at] == ")":
                 if inner >= start + 1 and at - inner - 1 != child_states:
-                    raise self.tokens.fail(
-                        inner, f"lists of {child_states} numbers", f"{at - inner - 1} numbers"
-                    )
+                    raise self.tokens.fail(inner, f"lists of {child_states} numbers", f"{at - inner - 1} numbers")
                 depth, inner = depth - 1, -1
             if depth < 0:
                 break
@@ -180,9 +178,7 @@ def read_hugin(source: Source) -> Model:
         done.add(functions[-1].child)
     names = tuple(reader.names)
     dims = tuple(len(labels) for labels in reader.states)
-    return Model(
-        "bayes", names, dims, tuple(reader.states), tuple(functions), name=reader.name or source.stem
-    )
+    return Model("bayes", names, dims, tuple(reader.states), tuple(functions), name=reader.name or source.stem)
 
 
 def _unquote(token: str) -> str:

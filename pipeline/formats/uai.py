@@ -59,9 +59,7 @@ def read_scope(tokens: Tokens, at: int, n_vars: int) -> list[int]:
     return scope
 
 
-def read_table(
-    tokens: Tokens, at: int, scope: list[int], dims: tuple[int, ...], child: int | None
-) -> Function:
+def read_table(tokens: Tokens, at: int, scope: list[int], dims: tuple[int, ...], child: int | None) -> Function:
     """Read a table: its size, then its entries, the last variable of the scope fastest."""
     cells = cell_count(scope, dims)
     tokens.integer(at, "the number of table entries,", cells, cells)

@@ -84,9 +84,7 @@ class _Reader:
             raise self.tokens.fail(at, f"a shared function over domains {table.dims}", f"domains {dims}")
         return table
 
-    def _tuples(
-        self, dims: tuple[int, ...], at: int, count: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def _tuples(self, dims: tuple[int, ...], at: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         width = len(dims) + 1
         stop = at + count * width
         numbers = self.tokens.integers(at, stop, "a tuple and its cost")

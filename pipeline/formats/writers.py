@@ -140,9 +140,7 @@ def _check_wcsp(model: Model) -> None:
     elif any(_least(f) < 0 for f in model.functions):
         reason = "it has negative costs"
     if reason is not None:
-        raise ModelError(
-            f"the model cannot be written as .wcsp, which holds integer costs to minimise: {reason}"
-        )
+        raise ModelError(f"the model cannot be written as .wcsp, which holds integer costs to minimise: {reason}")
 
 
 def _least(function: Function) -> int:

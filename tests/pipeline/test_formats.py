@@ -114,9 +114,7 @@ def test_wcsp_wide_scopes_are_rows(read: Read) -> None:
     assert model.cost([1] * 70) == 4
 
 
-@pytest.mark.parametrize(
-    ("reuse", "name"), [("2 1 0 0 -1\n", "a.wcsp"), ("{scope: [1 0] costs: f}\n", "a.cfn")]
-)
+@pytest.mark.parametrize(("reuse", "name"), [("2 1 0 0 -1\n", "a.wcsp"), ("{scope: [1 0] costs: f}\n", "a.cfn")])
 def test_shared_functions_share_memory(read: Read, reuse: str, name: str) -> None:
     costs = " ".join(str((7 * k) % 11) for k in range(2500))
     rows = "\n".join(f"{k // 50} {k % 50} {(7 * k) % 11}" for k in range(2500))
@@ -228,9 +226,7 @@ def test_cfn_bounds(read: Read, bound: str | None, costs: tuple[str, str], expec
 
 
 def test_cfn_maximum(read: Read) -> None:
-    model = read(
-        '{problem: {mustbe: ">-20"} variables: {a: 2} functions: {{scope: [a] costs: [3 7]}}}', "a.cfn"
-    )
+    model = read('{problem: {mustbe: ">-20"} variables: {a: 2} functions: {{scope: [a] costs: [3 7]}}}', "a.cfn")
     assert (model.maximize, model.top) == (True, 20)
     assert model.functions[0].values.tolist() == [-3, -7]
 
@@ -329,9 +325,7 @@ def test_erg(read: Read) -> None:
         "the end of the file, 2 names, or as many names and 5 labels",
         "1 words",
     )
-    check_error(
-        read, ERG.replace("1 0\n/*", "1 1\n/*"), "a.erg", 4, "parents of variable 1", "the variable itself"
-    )
+    check_error(read, ERG.replace("1 0\n/*", "1 1\n/*"), "a.erg", 4, "parents of variable 1", "the variable itself")
 
 
 BIF = """// a comment
@@ -448,11 +442,7 @@ def test_hugin(read: Read) -> None:
     assert a.values.tolist() == [0.4, 0.6]
     assert b.values.tolist() == [1.0, 1.0]
     assert same(model, read(NET, "nameless"))
-    inside = (
-        "class K { inputs = (); "
-        + NET.replace('net { name = "a % in a string"; node_size = (80 40); }', "")
-        + "}"
-    )
+    inside = "class K { inputs = (); " + NET.replace('net { name = "a % in a string"; node_size = (80 40); }', "") + "}"
     assert same(model, read(inside, "a.net"))
 
 
@@ -605,9 +595,7 @@ def test_bif_to_uai_keeps_the_child_last(read: Read, tmp_path: Path) -> None:
 def test_what_cannot_be_written(read: Read, tmp_path: Path) -> None:
     cost, potential = read(WCSP, "a.wcsp"), read(UAI.format(kind="MARKOV"), "a.uai")
     decimal = read(CFN, "a.cfn")
-    negative = read(
-        '{problem: {mustbe: "<9"} variables: {a: 1} functions: {{scope: [a] costs: [-1]}}}', "b.cfn"
-    )
+    negative = read('{problem: {mustbe: "<9"} variables: {a: 1} functions: {{scope: [a] costs: [-1]}}}', "b.cfn")
     for model, name, reason in [
         (cost, "b.uai", "write .wcsp"),
         (potential, "b.wcsp", "write .uai"),

@@ -18,9 +18,7 @@ from bucketflow.pipeline.errors import FormatError
 from bucketflow.pipeline.formats import load, load_evidence
 from bucketflow.pipeline.model import Model
 
-DATA = Path(
-    os.environ.get("BUCKETFLOW_DATA") or Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
-)
+DATA = Path(os.environ.get("BUCKETFLOW_DATA") or Path(__file__).resolve().parents[2] / ".." / "shared" / "data")
 KINDS = ("wcsp", "cfn", "uai", "bif", "hugin-net")
 MAX_COMPRESSED_BYTES = 300_000
 SIZES = ("n_vars", "max_domain", "n_functions", "max_arity")
@@ -131,9 +129,7 @@ for path in sys.argv[1:]:
 print("answers", json.dumps(answers))
 """
     command = [sys.executable, "-c", script, *map(str, paths)]
-    lines = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=60
-    ).stdout.splitlines()
+    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
     answers = json.loads(next(line for line in lines if line.startswith("answers")).removeprefix("answers"))
     return [None if answer is None else (answer[0], answer[1]) for answer in answers]
 

@@ -102,9 +102,7 @@ def test_bytes(folder: Path, name: str, edits: list[tuple[float, int]]) -> None:
 
 
 @settings(max_examples=400, deadline=None)
-@given(
-    name=names, seed=st.integers(0, 10**6), edits=st.lists(st.sampled_from(ABSURD), min_size=1, max_size=3)
-)
+@given(name=names, seed=st.integers(0, 10**6), edits=st.lists(st.sampled_from(ABSURD), min_size=1, max_size=3))
 def test_tokens(folder: Path, name: str, seed: int, edits: list[str]) -> None:
     rng = random.Random(seed)
     words = SAMPLES[name].replace("\n", " \n").split(" ")

@@ -1,0 +1,254 @@
+"""The grammar of .cfn files: sections, variables and functions, with costs as written.
+
+Files in use leave out quotes, commas and colons, and repeat names, so commas and colons only separate
+here, and the reader walks the tokens instead of asking for strict JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cfn_costs import Number, read_numbers
+from .tables import cell_count, first_bad_state
+from .tokens import MAX_DOMAIN, Tokens
+
+TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+|"')
+
+
+@dataclass(frozen=True)
+class Table:
+    """A cost function as the file gives it; ``rows`` is None for a full table."""
+
+    at: int
+    scope: tuple[int, ...]
+    costs: Sequence[Number]
+    rows: NDArray[np.int32] | None = None
+    default: Number | None = None
+
+
+@dataclass
+class Reader:
+    """What has been read of a file so far."""
+
+    tokens: Tokens
+    name: str = ""
+    bound: Number | None = None
+    maximize: bool = False
+    names: dict[str, int] = field(default_factory=dict)
+    dims: list[int] = field(default_factory=list)
+    labels: list[dict[str, int] | None] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    named: dict[str, Table] = field(default_factory=dict)
+
+    def sections(self) -> None:
+        """Read the whole file."""
+        tokens = self.tokens
+        at = tokens.expect(0, "{")
+        # Published files lack the last brace, so the end of the file does as well.
+        while at < len(tokens) and tokens.items[at] != "}":
+            key = self.key(at)
+            if key == "problem":
+                at = self.problem(tokens.expect(at + 1, "{"))
+            elif key == "variables":
+                at = self.variables(tokens.expect(at + 1, "{"))
+            elif key == "functions":
+                at = self.functions(at + 1)
+            else:
+                raise tokens.fail(at, "problem, variables or functions")
+        if at + 1 < len(tokens):
+            raise tokens.fail(at + 1, "the end of the file")
+
+    def key(self, at: int) -> str:
+        """Return a name: a word or a string."""
+        token = self.tokens.peek(at)
+        if token in ("", "{", "}", "[", "]", '"'):
+            raise self.tokens.fail(at, "a name")
+        return unquote(token).rstrip(": ")
+
+    def problem(self, at: int) -> int:
+        """Read the name and the bound."""
+        tokens = self.tokens
+        while tokens.peek(at) != "}":
+            key = self.key(at)
+            if key == "name":
+                self.name = self.key(at + 1)
+            elif key == "mustbe":
+                self._bound(at + 1)
+            else:
+                raise tokens.fail(at, "name or mustbe")
+            at += 2
+        return at + 1
+
+    def _bound(self, at: int) -> None:
+        text = unquote(self.tokens.peek(at))
+        if text[:1] not in ("<", ">"):
+            raise self.tokens.fail(at, "a bound such as <10 or >0")
+        self.maximize = text[0] == ">"
+        self.bound = read_numbers(self.tokens, [text[1:].strip()], lambda _: at)[0]
+
+    def variables(self, at: int) -> int:
+        """Read names and domains: a size, or a list of labels."""
+        tokens = self.tokens
+        while tokens.peek(at) != "}":
+            name = self.key(at)
+            if name in self.names:
+                raise tokens.fail(at, "a variable that is not declared yet")
+            self.names[name] = len(self.names)
+            at = self._domain(at + 1)
+        return at + 1
+
+    def _domain(self, at: int) -> int:
+        tokens = self.tokens
+        if tokens.peek(at) != "[":
+            if tokens.peek(at).startswith("-"):
+                raise tokens.fail(at, "a domain", f"{tokens.items[at]}, an interval, which is not read")
+            self.dims.append(tokens.integer(at, "a domain size", 1, MAX_DOMAIN))
+            self.labels.append(None)
+            return at + 1
+        end = tokens.find("]", at)
+        labels = {self.key(k): k - at - 1 for k in range(at + 1, end)}
+        if not labels or len(labels) < end - at - 1:
+            raise tokens.fail(at, "a list of different labels")
+        self.dims.append(len(labels))
+        self.labels.append(labels)
+        return end + 1
+
+    def functions(self, at: int) -> int:
+        """Read all functions; their names are optional and may repeat."""
+        tokens = self.tokens
+        if tokens.peek(at) not in ("{", "["):
+            raise tokens.fail(at, "'{' before the functions")
+        closing = "}" if tokens.items[at] == "{" else "]"
+        at += 1
+        while tokens.peek(at) != closing:
+            name = ""
+            if tokens.peek(at) != "{":
+                name, at = self.key(at), at + 1
+            table, at = self._function(tokens.expect(at, "{"))
+            self.tables.append(table)
+            self.named[name] = table
+        return at + 1
+
+    def _function(self, at: int) -> tuple[Table, int]:
+        tokens = self.tokens
+        places: dict[str, int] = {}
+        start = at
+        while tokens.peek(at) != "}":
+            key = self.key(at)
+            if key == "type":
+                kind = self.key(at + 1)
+                raise tokens.fail(at, "costs", f"the global cost function {kind!r}, which is not read")
+            if key in places or key not in ("scope", "costs", "defaultcost", "params"):
+                raise tokens.fail(at, "scope, costs or defaultcost, once each")
+            places[key] = at + 1
+            at = self._skip(at + 1)
+        if "scope" not in places or not places.keys() & {"costs", "defaultcost"}:
+            raise tokens.fail(start, "a function with scope and costs")
+        return self._table(places), at + 1
+
+    def _skip(self, at: int) -> int:
+        """Return the index behind the value at an index."""
+        if self.tokens.peek(at) == "[":
+            end = self.tokens.find("]", at)
+            if "[" not in self.tokens.items[at + 1 : end]:
+                return end + 1
+        depth = 0
+        while True:
+            token = self.tokens.peek(at)
+            if token == "":
+                raise self.tokens.fail(at, "']' or '}'")
+            depth += (token in ("[", "{")) - (token in ("]", "}"))
+            at += 1
+            if depth <= 0:
+                return at
+
+    def _table(self, places: dict[str, int]) -> Table:
+        tokens = self.tokens
+        scope = self._scope(places["scope"])
+        default = None
+        if "defaultcost" in places:
+            at = places["defaultcost"]
+            default = read_numbers(tokens, tokens.items[at : at + 1], lambda _: at)[0]
+        if "costs" not in places:
+            return Table(places["scope"], scope, [], np.empty((0, len(scope)), dtype=np.int32), default)
+        at = places["costs"]
+        if tokens.peek(at) != "[":
+            return self._shared(at, scope)
+        end = tokens.find("]", at)
+        if default is not None:
+            return self._tuples(range(at + 1, end), scope, default)
+        if cell_count(scope, self.dims) != end - at - 1:
+            raise tokens.fail(at, f"{cell_count(scope, self.dims)} costs", f"{end - at - 1} costs")
+        costs = read_numbers(tokens, tokens.items[at + 1 : end], lambda k: at + 1 + k)
+        return Table(at, scope, costs)
+
+    def _scope(self, at: int) -> tuple[int, ...]:
+        tokens = self.tokens
+        at = tokens.expect(at, "[")
+        end = tokens.find("]", at)
+        high = len(self.names) - 1
+        found = []
+        for k in range(at, end):
+            named = self.names.get(unquote(tokens.items[k]))
+            found.append(tokens.integer(k, "a variable, by name or", 0, high) if named is None else named)
+        return tuple(found)
+
+    def _shared(self, at: int, scope: tuple[int, ...]) -> Table:
+        table = self.named.get(self.key(at))
+        if table is None:
+            raise self.tokens.fail(at, "a list of costs or the name of a function before this one")
+        dims, known = ([self.dims[v] for v in s] for s in (scope, table.scope))
+        if dims != known:
+            raise self.tokens.fail(at, f"a shared function over domains {known}", f"domains {dims}")
+        return replace(table, scope=scope)
+
+    def _tuples(self, places: range, scope: tuple[int, ...], default: Number) -> Table:
+        tokens, width = self.tokens, len(scope) + 1
+        if len(places) % width:
+            raise tokens.fail(places.start, f"tuples of {width - 1} states and a cost", f"{len(places)} items")
+        rows = np.empty((len(places) // width, len(scope)), dtype=np.int32)
+        for j, variable in enumerate(scope):
+            rows[:, j] = self._states(places[j::width], variable)
+        where = places[width - 1 :: width]
+        part = tokens.items[where.start : where.stop : width]
+        return Table(places.start, scope, read_numbers(tokens, part, lambda k: where[k]), rows, default)
+
+    def _states(self, places: range, variable: int) -> NDArray[np.int64]:
+        tokens, dim = self.tokens, self.dims[variable]
+        labels = self.labels[variable] or {}
+        part = [labels.get(t, t) for t in map(unquote, tokens.items[places.start : places.stop : places.step])]
+        try:
+            states = np.array(list(map(int, part)), dtype=np.int64)
+        except (ValueError, OverflowError):
+            states = np.array([_state(item, dim) for item in part], dtype=np.int64)
+        bad = first_bad_state(states[:, None], np.array([dim], dtype=np.int64))
+        if bad is not None:
+            raise tokens.fail(places[bad[0]], f"a state of variable {list(self.names)[variable]!r}")
+        return states
+
+
+def _state(item: int | str, dim: int) -> int:
+    """Return a state index, or -1 for anything else."""
+    try:
+        state = int(item)
+    except ValueError:
+        return -1
+    return state if 0 <= state < dim else -1
+
+
+def unquote(token: str) -> str:
+    """Return the text of a string token, or a word as it is."""
+    if len(token) < 2 or token[0] != '"':
+        return token
+    if "\\" not in token:
+        return token[1:-1]
+    try:
+        return str(json.loads(token, strict=False))
+    except ValueError:
+        return token[1:-1]
