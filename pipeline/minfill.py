@@ -135,7 +135,7 @@ def eliminate(
             if w == a >> 6:  # only partners above a
                 bits &= ~((_ONE << np.uint64(a & 63)) | ((_ONE << np.uint64(a & 63)) - _ONE))
             while bits:
-                b = w * 64 + np.int64(trailing_zeros(bits))
+                b = w * 64 + int(trailing_zeros(bits))
                 bits &= bits - _ONE
                 _connect(a, b, adjacency, fill, weights, even, stale)
                 clique[a] += logs[b]
@@ -158,7 +158,7 @@ def _score(rule: int, fill: float, clique: float, own: float, mix: float) -> flo
     if rule <= WEIGHTED_MIN_FILL:
         return fill + 0.5
     if rule == MIXED:
-        return np.exp2(0.5 * (np.log2(fill + 0.5) + mix * (clique - own)))
+        return float(np.exp2(0.5 * (np.log2(fill + 0.5) + mix * (clique - own))))
     return clique
 
 

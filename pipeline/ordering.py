@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -283,4 +283,4 @@ class _Orders:
         rule = names.index(self._rule) if self._rule != "auto" else self._rng.choice((0, 0, 1, 4, 4))
         if rule == 1 and self._even:
             rule = 0
-        return rule, cast(float, self._rng.choice((0.1, 0.3, 0.6))), self._rng.choice((0.001, 0.1, 0.3))
+        return rule, self._rng.choice((0.1, 0.3, 0.6)), self._rng.choice((0.001, 0.1, 0.3))

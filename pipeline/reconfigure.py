@@ -1,8 +1,8 @@
 """Exact re-arrangement of small subtrees of a binary contraction tree, compiled with Numba.
 
 A subtree of k tables is replaced by the cheapest binary tree over the same k tables, by dynamic programming
-over all 3^k / 2 splits (Lam, Sadayappan, Wenger 1997, On optimizing a class of multi-dimensional loops with
-reductions; the local search is Gray and Kourtis 2021, Hyper-optimized tensor network contraction, section 4.3).
+over all 3^k / 2 splits (Lam, Sadayappan and Wenger 1997, On optimizing a class of multi-dimensional loops
+with reductions for parallel execution).
 The cost of a split needs three numbers only. For a set S of the tables let touched(S) be the log2 size
 over the variables that some table of S has, and private(S) that over the variables which neither another
 table nor the world above has. Joining A and B to S sweeps 2^(touched(S) - private(A) - private(B)) cells.
@@ -19,6 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from .costs import MATMUL_SIDE
 from .minfill import random_unit, trailing_zeros
 
 _ONE = np.uint64(1)
@@ -65,9 +66,10 @@ def split_seconds(
 ) -> float:
     """Predict a step of two inputs; ``plain`` tells that both are stored tables."""
     arithmetic = cells * rates[0]
-    if plain and cells >= 16.0 * out and cells >= 16.0 * left and cells >= 16.0 * right:
+    if plain and cells >= MATMUL_SIDE * max(out, left, right):
         arithmetic = cells * rates[1]
-    return rates[3] + max(arithmetic, moved * rates[2])
+    seconds: float = rates[3] + max(arithmetic, moved * rates[2])
+    return seconds
 
 
 @njit(cache=True, nogil=True)
@@ -111,7 +113,7 @@ def price_tree(t: Binary, first: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _grow(
+def grow(
     t: Binary,
     first: int,
     top: int,
@@ -159,7 +161,7 @@ def _grow(
 
 
 @njit(cache=True, nogil=True)
-def _patterns(t: Binary, top: int, frontier: NDArray[np.int64], count: int, choice: Choice) -> None:
+def patterns(t: Binary, top: int, frontier: NDArray[np.int64], count: int, choice: Choice) -> None:
     """Sum the log2 sizes by the set of tables that have a variable, apart for those needed above."""
     private, shared = choice.private, choice.shared
     private[: 1 << count] = 0.0
@@ -188,7 +190,7 @@ def _patterns(t: Binary, top: int, frontier: NDArray[np.int64], count: int, choi
 
 
 @njit(cache=True, nogil=True)
-def _best_splits(choice: Choice, count: int, bound: float, rates: NDArray[np.float64]) -> int:
+def best_splits(choice: Choice, count: int, bound: float, rates: NDArray[np.float64]) -> int:
     """Fill the tables of the dynamic programme over sets of tables; return the splits looked at.
 
     ``cost``, ``reads`` and ``lazy`` of the single tables are given.
@@ -239,7 +241,7 @@ def _best_splits(choice: Choice, count: int, bound: float, rates: NDArray[np.flo
 
 
 @njit(cache=True, nogil=True)
-def _replace(t: Binary, frontier: NDArray[np.int64], inner: NDArray[np.int64], count: int, choice: Choice) -> None:
+def replace(t: Binary, frontier: NDArray[np.int64], inner: NDArray[np.int64], count: int, choice: Choice) -> None:
     """Write the best splits into the tree, reusing the ids of the inner nodes; ``inner[0]`` is the top."""
     above = t.masks[inner[0]].copy()
     sets = np.empty(count, dtype=np.int64)
@@ -283,143 +285,3 @@ def new_choice(k: int) -> Choice:
         np.empty(n, dtype=np.bool_),
         np.empty(n, dtype=np.int64),
     )
-
-
-@njit(cache=True, nogil=True)
-def _soil(t: Binary, node: int, levels: int, clean: NDArray[np.bool_]) -> None:
-    """Mark the nearest ancestors as worth looking at again."""
-    for _ in range(levels):
-        node = t.parent[node]
-        if node < 0:
-            return
-        clean[node] = False
-
-
-@njit(cache=True, nogil=True)
-def improve(
-    t: Binary,
-    first: int,
-    k: int,
-    how: int,
-    seed: int,
-    max_work: int,
-    clean: NDArray[np.bool_],
-) -> tuple[float, int]:
-    """Rearrange the subtree below every node that matters once, dearest first; return seconds saved and work.
-
-    ``clean[i]`` tells that nothing near node i has changed since it was last looked at in vain.
-    """
-    choice = new_choice(k)
-    state = np.array([seed * 2 + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    frontier, inner = np.empty(k, dtype=np.int64), np.empty(k, dtype=np.int64)
-    floor = 1e-6 * np.sum(t.seconds)
-    saved, work = 0.0, 0
-    for top in np.argsort(-t.seconds[first:]) + first:
-        if t.virtual[top] or clean[top]:
-            continue
-        if t.seconds[top] + t.seconds[t.kids[top, 0]] + t.seconds[t.kids[top, 1]] < floor:
-            continue
-        count, used = _grow(t, first, top, k, how, state, frontier, inner)
-        clean[top] = how != RANDOM
-        if count < 3:
-            continue
-        now = 0.0
-        for i in range(used):
-            now += t.seconds[inner[i]]
-        _patterns(t, top, frontier, count, choice)
-        for i in range(count):
-            choice.cost[1 << i], choice.lazy[1 << i] = 0.0, t.virtual[frontier[i]]
-            choice.reads[1 << i] = t.reads[frontier[i]]
-        work += _best_splits(choice, count, now, t.rates) + (count * 2 << count)
-        gain = now - choice.cost[(1 << count) - 1]
-        if gain > 1e-9 * now:
-            saved += gain
-            _replace(t, frontier, inner, count, choice)
-            for i in range(used):
-                clean[inner[i]] = False
-            _soil(t, top, k, clean)
-        if work > max_work:
-            break
-    return saved, work
-
-
-@njit(cache=True, nogil=True)
-def _kick(t: Binary, first: int, k: int, state: NDArray[np.uint64], choice: Choice, clean: NDArray[np.bool_]) -> None:
-    """Rearrange a small subtree at random; dear steps are likelier to be its top."""
-    weight = np.sqrt(t.seconds[first:])
-    aim = random_unit(state) * weight.sum()
-    top = first
-    for i in range(len(weight)):
-        aim -= weight[i]
-        if aim <= 0.0 and weight[i] > 0.0:
-            top = first + i
-            break
-    if t.virtual[top]:
-        return
-    frontier, inner = np.empty(k, dtype=np.int64), np.empty(k, dtype=np.int64)
-    count, used = _grow(t, first, top, k, RANDOM, state, frontier, inner)
-    for s in range(1, 1 << count):
-        low = s & -s
-        choice.lazy[s], choice.split[s] = False, low
-        if s != low:
-            others = s ^ low
-            part = low | (others & np.int64(random_unit(state) * (1 << count)))
-            choice.split[s] = low if part == s else part
-    _replace(t, frontier, inner, count, choice)
-    for i in range(used):
-        clean[inner[i]] = False
-    _soil(t, top, 3, clean)
-
-
-@njit(cache=True, nogil=True)
-def _copy(source: Binary, target: Binary) -> None:
-    """Copy all that a rearrangement changes."""
-    target.kids[:] = source.kids
-    target.parent[:] = source.parent
-    target.masks[:] = source.masks
-    target.virtual[:] = source.virtual
-    target.seconds[:] = source.seconds
-    target.reads[:] = source.reads
-    target.size[:] = source.size
-
-
-@njit(cache=True, nogil=True)
-def iterate(t: Binary, first: int, k: int, kick: int, seed: int, max_work: int) -> int:
-    """Kick and improve again and again, keeping what is not worse (iterated local search); return the work."""
-    n = t.kids.shape[0]
-    state = np.array([seed * 2 + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    kept = Binary(
-        t.kids.copy(),
-        t.parent.copy(),
-        t.masks.copy(),
-        t.virtual.copy(),
-        t.seconds.copy(),
-        t.reads.copy(),
-        t.size.copy(),
-        t.logs,
-        t.rates,
-    )
-    clean = np.ones(n, dtype=np.bool_)
-    choice = new_choice(kick)
-    best, work = np.sum(t.seconds), 0
-    while work < max_work:
-        _kick(t, first, kick, state, choice, clean)
-        work += n * (4 + t.masks.shape[1] // 4)
-        for turn in range(6):
-            how = LARGEST if turn & 1 else BREADTH
-            before = clean.copy()
-            saved, more = improve(t, first, k, how, seed, max_work, clean)
-            work += more + 4 * n
-            if saved == 0.0 and turn:
-                break
-            if saved == 0.0:
-                clean[:] = before
-        total = np.sum(t.seconds)
-        if total <= best:
-            best = total
-            _copy(t, kept)
-        else:
-            _copy(kept, t)
-        clean[:] = True
-    _copy(kept, t)
-    return work

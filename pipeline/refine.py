@@ -209,9 +209,9 @@ class Rearranger:
     KICKS = (6, 6)
 
     def __init__(self, forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int, seed: int) -> None:
-        from . import reconfigure
+        from . import localsearch, reconfigure
 
-        self._kernel = reconfigure
+        self._kernel = localsearch
         self.first = len(forest.masks) - len(forest.kids)
         self.tree = _binary(forest, dims, rates, itemsize)
         reconfigure.price_tree(self.tree, self.first)

@@ -152,8 +152,8 @@ def slice_order(
 def slice_tree(
     tree: Tree,
     max_table_cells: int,
-    *,
     rates: Rates | None = None,
+    *,
     itemsize: int = 8,
     seed: int = 0,
     rounds: int = 30,
@@ -187,8 +187,8 @@ def slice_tree(
 def slice_and_refine(
     tree: Tree,
     max_table_cells: int,
-    *,
     rates: Rates | None = None,
+    *,
     itemsize: int = 8,
     seed: int = 0,
     seconds: float = 2.0,

@@ -120,7 +120,7 @@ def bucket_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Seq
     """Build the tree of classical bucket elimination: one node per variable, combining its whole bucket.
 
     Variables that no function has get no node; neither has a variable that disappeared together with an
-    earlier one because no other function has it (Dechter 1999, section 4).
+    earlier one because no other function has it (Dechter 1999).
     """
     uses = [0] * len(dims)
     for scope in scopes:
