@@ -23,7 +23,7 @@ BLOCK_CELLS: Final = 32768
 _ROW_CELLS: Final = 256
 """Output cells that a block takes before it takes eliminated axes, so that reductions run over rows."""
 
-_UFUNC_CELLS: Final = 8192
+UFUNC_CELLS: Final = 8192
 """NumPy's universal functions copy up to two strided operands through buffers of this many cells."""
 
 
@@ -86,7 +86,7 @@ def workspace_bytes(blocks: Blocks, semiring: Semiring) -> int:
     rows = 0
     if semiring.name == "log_sum" and blocks.axes.eliminated:
         rows = 2 * out_cells + out_cells // 8
-    buffers = 2 * min(_UFUNC_CELLS, math.prod(blocks.extents))
+    buffers = 2 * min(UFUNC_CELLS, math.prod(blocks.extents))
     return (joined + blocks.partial_cells + rows + buffers) * semiring.itemsize
 
 

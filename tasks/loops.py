@@ -1,4 +1,4 @@
-"""Lowering of streaming steps: a loop nest whose innermost loop is a row of contiguous cells. Pure: no values.
+"""Lowering of streaming steps: a loop nest whose innermost loop is a row of cells. Pure: no values.
 
 The nest is ``outer { depth blocks { inner { depth { row }}}}``. The outer axes are those of the largest
 input, which is therefore read once; inner axes are the output's others; depth axes are eliminated. A *row* is
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from .axes import Axes
+from .broadcast import UFUNC_CELLS, cut
+from .broadcast import workspace_bytes as blocks_bytes
 from .offsets import Enumeration, enumerate_groups
 from .semiring import Semiring
 
@@ -34,7 +36,7 @@ _SHORTEST_ROW: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Inputs that are joined into one table before the loops: `axes` has them alone, and eliminates nothing."""
+    """Inputs that are joined into one table before the loops; `axes` eliminates nothing."""
 
     inputs: tuple[int, ...]
     axes: Axes
@@ -89,6 +91,27 @@ class Loops:
         return any(operand.strides[axis] for axis in self.inner)
 
 
+def thread_bytes(loops: Loops, itemsize: int) -> int:
+    """Bytes of one thread's buffers."""
+    gathers = sum(operand.role == "gather" for operand in loops.operands)
+    depth = loops.cells(loops.depth_low)
+    words = (len(loops.operands) + 1) * (1 + depth)
+    return 8 * words + itemsize * depth * (1 + gathers * loops.cells(loops.row))
+
+
+def workspace_bytes(loops: Loops, semiring: Semiring) -> int:
+    """Return the bytes of temporaries of one thread's run: merged tables, then offsets and buffers."""
+    itemsize = semiring.itemsize
+    merged = sum(merge.axes.cells for merge in loops.merges) * itemsize
+    merging = max([blocks_bytes(cut(merge.axes), semiring) for merge in loops.merges], default=0)
+    running = 8 * (loops.offsets.cells + len(loops.offsets.code) + 2 * len(loops.operands) + 1)
+    running += thread_bytes(loops, itemsize)
+    if loops.summed > 1:
+        kept = math.prod([n for n, stride in zip(loops.axes.sizes, loops.axes.out, strict=True) if stride])
+        running += (kept + 2 * UFUNC_CELLS) * itemsize
+    return merged + max(merging, running)
+
+
 def as_loops(axes: Axes, semiring: Semiring) -> Loops | None:
     """Return the loop nest of a step, or None if it has no row that is worth a loop."""
     if semiring.name == "log_sum":
@@ -139,7 +162,7 @@ def _tail(axes: Axes, group: Sequence[int], limit: int) -> Group:
 
 
 def _keep_last(axes: Axes, largest: int) -> tuple[Axes, int]:
-    """Where the largest input ends in an eliminated axis and the output is small, keep that axis for later."""
+    """Where the largest input ends in an eliminated axis and the output is small, sum it later."""
     last = min((stride, axis) for axis, stride in enumerate(axes.strides[largest]) if stride)[1]
     out_cells = math.prod(axes.sizes[axes.eliminated :])
     size = axes.sizes[last]
@@ -194,7 +217,7 @@ def _operands(axes: Axes, row: Group) -> tuple[tuple[Merge, ...], tuple[Operand,
     row_cells = math.prod([axes.sizes[axis] for axis in row])
     groups: list[tuple[list[int], set[int]]] = []
     single: list[int] = []
-    limits = []
+    limits: list[bool] = []
     for i in sorted(range(len(axes.strides)), key=axes.cells_of):
         role = _role(axes, axes.strides[i], row)
         has = {axis for axis, stride in enumerate(axes.strides[i]) if stride}

@@ -14,8 +14,11 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from . import loops as streaming_loops
+from . import products
 from .axes import Axes, fuse
-from .broadcast import Blocks, cut, workspace_bytes
+from .broadcast import Blocks, cut
+from .broadcast import workspace_bytes as blocks_bytes
 from .loops import Loops, as_loops
 from .products import Product, as_product
 from .semiring import Semiring
@@ -37,7 +40,9 @@ class Lowered:
     out_cells
         Cells of the result.
     workspace_bytes
-        Peak bytes of temporaries besides inputs and output.
+        Peak bytes of temporaries besides inputs and output, with one thread.
+    thread_bytes
+        What each further thread adds to it.
     regime
         ``small`` (NumPy), ``streaming`` (bound by bytes) or ``matrix`` (a product that reuses its data).
     """
@@ -49,6 +54,7 @@ class Lowered:
     out_cells: int
     input_cells: tuple[int, ...]
     workspace_bytes: int
+    thread_bytes: int
     blocks: Blocks
     loops: Loops | None = None
     product: Product | None = None
@@ -91,6 +97,7 @@ def lower(
     if cells > SMALL_CELLS:
         product = as_product(axes, semiring)
         loops = None if product else as_loops(axes, semiring)
+    compiled = _compiled_bytes(axes, semiring, loops, product)
     return Lowered(
         semiring=semiring,
         axes=axes,
@@ -98,8 +105,19 @@ def lower(
         cells=cells,
         out_cells=math.prod([sizes[v] for v in output]),
         input_cells=tuple([math.prod([sizes[v] for v in scope]) for scope in inputs]),
-        workspace_bytes=workspace_bytes(blocks, semiring),
+        workspace_bytes=max(compiled[0], blocks_bytes(blocks, semiring)),
+        thread_bytes=compiled[1],
         blocks=blocks,
         loops=loops,
         product=product,
     )
+
+
+def _compiled_bytes(axes: Axes, semiring: Semiring, loops: Loops | None, product: Product | None) -> tuple[int, int]:
+    """Bytes of the compiled kernel's temporaries with one thread, and those of each further thread."""
+    itemsize = semiring.itemsize
+    if product is not None:
+        return products.workspace_bytes(axes, product, itemsize), products.thread_bytes(axes, product, itemsize)
+    if loops is not None:
+        return streaming_loops.workspace_bytes(loops, semiring), streaming_loops.thread_bytes(loops, itemsize)
+    return 0, 0

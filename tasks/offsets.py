@@ -1,4 +1,4 @@
-"""Offset tables: where the cells of a group of axes lie in each table. Described purely, filled by kernels."""
+"""Offset tables: where the cells of a group of axes lie in each table. Described here, filled by kernels."""
 
 from __future__ import annotations
 

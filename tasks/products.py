@@ -62,7 +62,8 @@ def as_product(axes: Axes, semiring: Semiring) -> Product | None:
     folded = _fold(axes, left, right, order[2:])
     if folded is None:
         return None
-    return Product(*folded, *groups, _offsets(axes, folded, groups))
+    batch, rows, columns, depth = groups
+    return Product(*folded, batch, rows, columns, depth, _offsets(axes, folded, groups))
 
 
 def cells(axes: Axes, group: Group) -> int:
@@ -71,7 +72,10 @@ def cells(axes: Axes, group: Group) -> int:
 
 
 def _groups(axes: Axes, left: int, right: int) -> tuple[Group, ...] | None:
-    batch, rows, columns, depth = [], [], [], []
+    batch: list[int] = []
+    rows: list[int] = []
+    columns: list[int] = []
+    depth: list[int] = []
     for axis, (a, b, out) in enumerate(zip(axes.strides[left], axes.strides[right], axes.out, strict=True)):
         if not (a or b) or (not out and not (a and b)):
             return None
@@ -85,9 +89,7 @@ def _fold(axes: Axes, left: int, right: int, rest: list[int]) -> tuple[Group, Gr
     factors: tuple[list[int], list[int]] = ([left], [right])
     for i in rest:
         for factor in factors:
-            if all(
-                have or not need for have, need in zip(axes.strides[factor[0]], axes.strides[i], strict=True)
-            ):
+            if all(have or not need for have, need in zip(axes.strides[factor[0]], axes.strides[i], strict=True)):
                 factor.append(i)
                 break
         else:
@@ -102,6 +104,17 @@ def buffer_cells(axes: Axes, product: Product, itemsize: int) -> tuple[int, int,
     rows = _round_up(min(LEFT_ROWS, cells(axes, product.rows)), TILE_ROWS)
     wide = _round_up(min(RIGHT_COLUMNS, cells(axes, product.columns)), columns)
     return rows * depth, wide * depth, TILE_ROWS * columns
+
+
+def thread_bytes(axes: Axes, product: Product, itemsize: int) -> int:
+    """Bytes of one thread's packed blocks and tile."""
+    return sum(buffer_cells(axes, product, itemsize)) * itemsize
+
+
+def workspace_bytes(axes: Axes, product: Product, itemsize: int) -> int:
+    """Return the bytes of temporaries of one thread's run: offsets and buffers."""
+    words = product.offsets.cells + len(product.offsets.code) + len(product.left) + len(product.right)
+    return 8 * words + thread_bytes(axes, product, itemsize)
 
 
 def _offsets(axes: Axes, factors: tuple[Group, Group], groups: tuple[Group, ...]) -> Enumeration:

@@ -75,7 +75,7 @@ _WIDE = 4
 """Vectors of a row that are summed together, to hide the latency of loads."""
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _wide_1(law: Any, out: int, fresh: bool, numbers: int, depth: int, a: int, at_a: int) -> None:
     """Sum four vectors of one table over the depth; addresses are of the row's first cell."""
     n = lanes(law)
@@ -100,10 +100,8 @@ def _wide_1(law: Any, out: int, fresh: bool, numbers: int, depth: int, a: int, a
     vstore(law, out, 3 * n, finish(law, t3))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
-def _wide_2(
-    law: Any, out: int, fresh: bool, numbers: int, depth: int, a: int, at_a: int, b: int, at_b: int
-) -> None:
+@njit(nogil=True)
+def _wide_2(law: Any, out: int, fresh: bool, numbers: int, depth: int, a: int, at_a: int, b: int, at_b: int) -> None:
     """Sum four vectors of the product of two tables over the depth."""
     n = lanes(law)
     t0 = t1 = t2 = t3 = splat(law, law.zero)
@@ -128,7 +126,7 @@ def _wide_2(
     vstore(law, out, 3 * n, finish(law, t3))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _part_1(law: Any, out: int, fresh: bool, numbers: int, depth: int, a: int, at_a: int, count: int) -> None:
     """Sum the first `count` lanes of one vector of one table over the depth."""
     total = splat(law, law.zero)
@@ -140,7 +138,7 @@ def _part_1(law: Any, out: int, fresh: bool, numbers: int, depth: int, a: int, a
     vstore_part(law, out, 0, count, finish(law, total))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _part_2(
     law: Any,
     out: int,
@@ -163,7 +161,40 @@ def _part_2(
     vstore_part(law, out, 0, count, finish(law, total))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True)
+def _wide_many(law: Any, out: int, fresh: bool, numbers: int, depth: int, rows: int, n_rows: int, at: int) -> None:
+    """Sum four vectors of the product of any number of tables, clamping after every factor."""
+    n = lanes(law)
+    t0 = t1 = t2 = t3 = splat(law, law.zero)
+    if not fresh:
+        t0, t1, t2, t3 = (
+            vload(law, out, 0),
+            vload(law, out, n),
+            vload(law, out, 2 * n),
+            vload(law, out, 3 * n),
+        )
+    for k in range(depth):
+        x0 = x1 = x2 = x3 = splat(law, load(law, numbers, k))
+        for i in range(n_rows - 1):
+            a = word(rows, i)
+            j = word(at, i * depth + k)
+            x0 = clamp(law, product(law, x0, vload(law, a, j)))
+            x1 = clamp(law, product(law, x1, vload(law, a, j + n)))
+            x2 = clamp(law, product(law, x2, vload(law, a, j + 2 * n)))
+            x3 = clamp(law, product(law, x3, vload(law, a, j + 3 * n)))
+        a = word(rows, n_rows - 1)
+        j = word(at, (n_rows - 1) * depth + k)
+        t0 = add_product(law, t0, x0, vload(law, a, j))
+        t1 = add_product(law, t1, x1, vload(law, a, j + n))
+        t2 = add_product(law, t2, x2, vload(law, a, j + 2 * n))
+        t3 = add_product(law, t3, x3, vload(law, a, j + 3 * n))
+    vstore(law, out, 0, finish(law, t0))
+    vstore(law, out, n, finish(law, t1))
+    vstore(law, out, 2 * n, finish(law, t2))
+    vstore(law, out, 3 * n, finish(law, t3))
+
+
+@njit(nogil=True)
 def _part_many(
     law: Any, out: int, fresh: bool, numbers: int, depth: int, rows: int, n_rows: int, at: int, count: int
 ) -> None:
@@ -180,11 +211,11 @@ def _part_many(
     vstore_part(law, out, 0, count, finish(law, total))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _row(
     law: Any, out: int, fresh: bool, numbers: int, depth: int, rows: int, n_rows: int, at: int, cells: int
 ) -> None:
-    """Sum one row of the output over the depth, from one or two tables; `rows` are the addresses of its first cell in each table."""
+    """Sum one row of the output over the depth, from one or two tables, whose addresses are in `rows`."""
     n = lanes(law)
     size = VECTOR_BYTES // n
     a = word(rows, 0)
@@ -208,20 +239,26 @@ def _row(
         v += n
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _row_many(
     law: Any, out: int, fresh: bool, numbers: int, depth: int, rows: int, n_rows: int, at: int, cells: int
 ) -> None:
     """Sum one row like `_row`, from any number of tables; moves the addresses in `rows`."""
     n = lanes(law)
-    for v in range(0, cells, n):
-        _part_many(law, out, fresh, numbers, depth, rows, n_rows, at, min(n, cells - v))
-        out += VECTOR_BYTES
+    v = 0
+    while v < cells:
+        vectors = _WIDE if v + _WIDE * n <= cells else 1
+        if vectors == _WIDE:
+            _wide_many(law, out, fresh, numbers, depth, rows, n_rows, at)
+        else:
+            _part_many(law, out, fresh, numbers, depth, rows, n_rows, at, min(n, cells - v))
+        v += vectors * n
+        out += vectors * VECTOR_BYTES
         for i in range(n_rows):
-            put_word(rows, i, word(rows, i) + VECTOR_BYTES)
+            put_word(rows, i, word(rows, i) + vectors * VECTOR_BYTES)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _gather(law: Any, buffer: int, table: int, depths: int, depth: int, row: int, cells: int) -> None:
     """Copy the rows of a table that does not have them contiguously: ``buffer (depth, cells)``."""
     for k in range(depth):
@@ -230,7 +267,7 @@ def _gather(law: Any, buffer: int, table: int, depths: int, depth: int, row: int
             store(law, buffer, k * cells + v, load(law, table, at + word(row, v)))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _numbers(law: Any, numbers: int, tables: int, n_numbers: int, at: int, depth: int) -> None:
     """Multiply the operands that lack the row, for every step of depth."""
     for k in range(depth):
@@ -240,7 +277,7 @@ def _numbers(law: Any, numbers: int, tables: int, n_numbers: int, at: int, depth
         store(law, numbers, k, x)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _stream(law: Any, nest: Any, scratch: Any, start: int, stop: int) -> None:
     """Run outer iterations `start` to `stop` of a nest; see `_Nest` and `_Scratch`."""
     size = VECTOR_BYTES // lanes(law)
@@ -286,13 +323,9 @@ def _stream(law: Any, nest: Any, scratch: Any, start: int, stop: int) -> None:
                 out = word(here, n_operands)
                 fresh = h == 0
                 if nest.clamping:
-                    _row_many(
-                        law, out, fresh, scratch.numbers, nest.depth, rows, n_rows, scratch.depth, nest.cells
-                    )
+                    _row_many(law, out, fresh, scratch.numbers, nest.depth, rows, n_rows, scratch.depth, nest.cells)
                 else:
-                    _row(
-                        law, out, fresh, scratch.numbers, nest.depth, rows, n_rows, scratch.depth, nest.cells
-                    )
+                    _row(law, out, fresh, scratch.numbers, nest.depth, rows, n_rows, scratch.depth, nest.cells)
 
 
 def run_loops(
@@ -353,4 +386,4 @@ def _nest(
     clamping = rows + gathers > 2 or (semiring.saturates and terms > semiring.max_inputs)
     inside_at = inside.ctypes.data + 8 * (numbers + rows)
     counts = [loops.cells(group) for group in groups]
-    return _Nest(addresses.ctypes.data, *starts, inside_at, numbers, rows, gathers, *counts, int(clamping))
+    return _Nest._make((addresses.ctypes.data, *starts, inside_at, numbers, rows, gathers, *counts, int(clamping)))

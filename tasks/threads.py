@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 
 def split(count: int, parts: int, unit: int = 1) -> list[tuple[int, int]]:
@@ -11,7 +12,7 @@ def split(count: int, parts: int, unit: int = 1) -> list[tuple[int, int]]:
     units = -(-count // unit)
     parts = max(1, min(parts, units))
     edges = [min(count, units * i // parts * unit) for i in range(parts + 1)]
-    return list(zip(edges, edges[1:], strict=False))
+    return list(pairwise(edges))
 
 
 def share(work: Callable[[int, int, int], None], ranges: Sequence[tuple[int, int]]) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from .axes import Axes
@@ -29,6 +28,7 @@ from .vectors import (
     element_pointer,
     fill,
     finish,
+    intrinsic,
     ir_vector,
     lanes,
     law_of,
@@ -43,7 +43,7 @@ from .vectors import (
 _VECTORS = 2
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def _tile(typing: Any, law: Any, left: Any, right: Any, tile: Any, depth: Any) -> Any:
     """Multiply packed panels ``left (depth, rows)`` and ``right (depth, columns)`` into ``tile``.
 
@@ -56,12 +56,11 @@ def _tile(typing: Any, law: Any, left: Any, right: Any, tile: Any, depth: Any) -
         ops = Arithmetic(builder, law, law_value)
         element, vector, word = law.types[0], ir_vector(law.types[0]), ir.IntType(64)
         zero = ops.constant(0, vector)
-        totals = [cgutils.alloca_once_value(builder, zero) for _ in range(TILE_ROWS * _VECTORS)]
+        totals = [cgutils.alloca_once_value(builder, zero) for _ in range(TILE_ROWS * _VECTORS)]  # type: ignore[no-untyped-call]
         with cgutils.for_range(builder, depth, intp=word) as loop:
             at = builder.mul(loop.index, word(vector.count * _VECTORS))
             columns = [
-                load_vector(builder, right, builder.add(at, word(j * vector.count)), element)
-                for j in range(_VECTORS)
+                load_vector(builder, right, builder.add(at, word(j * vector.count)), element) for j in range(_VECTORS)
             ]
             at = builder.mul(loop.index, word(TILE_ROWS))
             for i, total in enumerate(totals):
@@ -103,7 +102,7 @@ class _Shape(NamedTuple):
     tile: int
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _pack(
     law: Any,
     factor: Any,
@@ -123,9 +122,7 @@ def _pack(
         stop = min(start + panel, last)
         for d in range(k, k_stop):
             for i in range(factor.tables):
-                base = word(factor.batch, i * shape.batches + batch) + word(
-                    factor.depths, i * shape.depth + d
-                )
+                base = word(factor.batch, i * shape.batches + batch) + word(factor.depths, i * shape.depth + d)
                 table = word(factor.addresses, i) + base * size
                 offsets = factor.lines + 8 * (i * lines + start)
                 for line in range(stop - start):
@@ -138,10 +135,8 @@ def _pack(
             at += panel
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
-def _write(
-    law: Any, tile: int, out: int, at_rows: int, rows: int, at_columns: int, columns: int, first: bool
-) -> None:
+@njit(nogil=True)
+def _write(law: Any, tile: int, out: int, at_rows: int, rows: int, at_columns: int, columns: int, first: bool) -> None:
     """Add a tile to the output, or write it if nothing has been added there yet."""
     size = VECTOR_BYTES // lanes(law)
     for r in range(rows):
@@ -154,7 +149,7 @@ def _write(
             store(law, at, word(at_columns, c), finish(law, value))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _block(
     law: Any, left: Any, right: Any, shape: Any, batch: int, row: int, row_stop: int, column: int, k: int
 ) -> None:
@@ -174,7 +169,7 @@ def _block(
             _write(law, shape.tile, out, at_rows, rows, at_columns, columns, k == 0)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _multiply(
     law: Any, left: Any, right: Any, shape: Any, batch_start: int, batch_stop: int, start: int, stop: int
 ) -> None:
@@ -217,9 +212,9 @@ def run_product(
         packed = buffers[number].ctypes.data
         packed_right = packed + sizes[0] * semiring.itemsize
         tile = packed_right + sizes[1] * semiring.itemsize
-        left = _Factor(addresses[0].ctypes.data, *starts[:3], len(step.left), packed)
-        right = _Factor(addresses[1].ctypes.data, *starts[3:6], len(step.right), packed_right)
-        shape = _Shape(*counts, out.ctypes.data, *starts[6:], tile)
+        left = _Factor._make((addresses[0].ctypes.data, *starts[:3], len(step.left), packed))
+        right = _Factor._make((addresses[1].ctypes.data, *starts[3:6], len(step.right), packed_right))
+        shape = _Shape._make((*counts, out.ctypes.data, *starts[6:], tile))
         whole = (start, stop, 0, counts[1]) if by_batch else (0, counts[0], start, stop)
         _multiply(law, left, right, shape, *whole)
 

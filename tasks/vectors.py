@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import extending, njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic, models, register_model
 
 from .semiring import Semiring
 
 VECTOR_BYTES = 64
+
+
+# Numba types the decorated function as its own typer; callers inside kernels see another signature.
+intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
 
 
 class MinPlus(NamedTuple):
@@ -55,7 +58,7 @@ def law_of(semiring: Semiring) -> MinPlus | SumProduct | Residues:
     return MinPlus(zero, one) if semiring.name == "min_plus" else SumProduct(zero, one)
 
 
-class Vector(types.Type):  # type: ignore[misc]
+class Vector(types.Type):
     """The Numba type of a vector of one scalar type."""
 
     def __init__(self, element: Any) -> None:
@@ -63,10 +66,10 @@ class Vector(types.Type):  # type: ignore[misc]
         super().__init__(name=f"bucketflow_vector({element})")
 
 
-@register_model(Vector)
-class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+@extending.register_model(Vector)
+class _VectorModel(extending.models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Vector) -> None:
-        super().__init__(manager, kind, ir_vector(kind.element))
+        super().__init__(manager, kind, ir_vector(kind.element))  # type: ignore[no-untyped-call]
 
 
 def _lanes(element: Any) -> int:
@@ -134,9 +137,7 @@ class Arithmetic:
         """Semiring sum of `total` and the product of `x` and `y`."""
         if self.kind is SumProduct:
             kind = ir.FunctionType(x.type, [x.type] * 3)
-            return self.builder.call(
-                _declare(self.builder, f"llvm.fmuladd.{_suffix(x.type)}", kind), [x, y, total]
-            )
+            return self.builder.call(_declare(self.builder, f"llvm.fmuladd.{_suffix(x.type)}", kind), [x, y, total])
         return self.add(total, self.product(x, y))
 
     def finish(self, total: ir.Value) -> ir.Value:
@@ -199,7 +200,7 @@ add_product = _operation("add_product", 3)
 finish = _operation("finish", 1)
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def lanes(typing: Any, law: Any) -> Any:
     """Return the number of lanes of a vector of the law's dtype."""
 
@@ -209,7 +210,7 @@ def lanes(typing: Any, law: Any) -> Any:
     return types.int64(law), emit
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def splat(typing: Any, law: Any, value: Any) -> Any:
     """Broadcast a scalar to a vector."""
 
@@ -219,7 +220,7 @@ def splat(typing: Any, law: Any, value: Any) -> Any:
     return Vector(law.types[0])(law, law.types[0]), emit
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def word(typing: Any, address: Any, index: Any) -> Any:
     """Load one int64 of the array at an address."""
 
@@ -229,7 +230,7 @@ def word(typing: Any, address: Any, index: Any) -> Any:
     return types.int64(types.int64, types.int64), emit
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def put_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
     """Store one int64 into the array at an address."""
 
@@ -240,7 +241,7 @@ def put_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), emit
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def fill(code: int, length: int, offsets: int) -> None:
     """Write the offsets that an `Enumeration` describes; the last axis of a group varies fastest."""
     at = 0
@@ -261,7 +262,7 @@ def fill(code: int, length: int, offsets: int) -> None:
             offsets += 8 * cells
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def load(typing: Any, law: Any, address: Any, index: Any) -> Any:
     """Load one element of the table at an address."""
 
@@ -271,7 +272,7 @@ def load(typing: Any, law: Any, address: Any, index: Any) -> Any:
     return law.types[0](law, types.int64, types.int64), emit
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def store(typing: Any, law: Any, address: Any, index: Any, value: Any) -> Any:
     """Store one element of the table at an address."""
 
@@ -282,7 +283,7 @@ def store(typing: Any, law: Any, address: Any, index: Any, value: Any) -> Any:
     return types.void(law, types.int64, types.int64, law.types[0]), emit
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def vload(typing: Any, law: Any, address: Any, index: Any) -> Any:
     """Load a whole vector."""
 
@@ -292,7 +293,7 @@ def vload(typing: Any, law: Any, address: Any, index: Any) -> Any:
     return Vector(law.types[0])(law, types.int64, types.int64), emit
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def vstore(typing: Any, law: Any, address: Any, index: Any, value: Any) -> Any:
     """Store a whole vector."""
 
@@ -304,7 +305,7 @@ def vstore(typing: Any, law: Any, address: Any, index: Any, value: Any) -> Any:
     return types.void(law, types.int64, types.int64, Vector(law.types[0])), emit
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def vload_part(typing: Any, law: Any, address: Any, index: Any, count: Any) -> Any:
     """Load the first `count` lanes and touch no memory beyond them."""
 
@@ -320,7 +321,7 @@ def vload_part(typing: Any, law: Any, address: Any, index: Any, count: Any) -> A
     return Vector(law.types[0])(law, types.int64, types.int64, types.int64), emit
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def vstore_part(typing: Any, law: Any, address: Any, index: Any, count: Any, value: Any) -> Any:
     """Store the first `count` lanes."""
 
@@ -344,4 +345,4 @@ def _suffix(kind: ir.Type) -> str:
 
 
 def _declare(builder: ir.IRBuilder, name: str, kind: ir.FunctionType) -> ir.Value:
-    return cgutils.get_or_insert_function(builder.module, kind, name)
+    return cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
