@@ -118,7 +118,7 @@ def as_loops(axes: Axes, semiring: Semiring) -> Loops | None:
         return None
     largest = max(range(len(axes.strides)), key=axes.cells_of)
     axes, summed = _keep_last(axes, largest)
-    row = _choose_row(axes)
+    row = _choose_row(axes, largest)
     if row is None:
         return None
     merges, operands = _operands(axes, row)
@@ -176,7 +176,7 @@ def _keep_last(axes: Axes, largest: int) -> tuple[Axes, int]:
     ), size
 
 
-def _choose_row(axes: Axes) -> Group | None:
+def _choose_row(axes: Axes, largest: int) -> Group | None:
     """Choose how many trailing axes of the output make the row, by the predicted time of a cell."""
     best, choice = math.inf, None
     count = len(axes.sizes)
@@ -186,23 +186,25 @@ def _choose_row(axes: Axes) -> Group | None:
         if cells > MERGED_CELLS and start < count - 1:
             break
         row = tuple(range(start, count))
-        cost = _cost(axes, row, cells)
+        cost = _cost(axes, row, cells, largest)
         if cells >= _SHORTEST_ROW and cost < best:
             best, choice = cost, row
     return choice
 
 
-def _cost(axes: Axes, row: Group, cells: int) -> float:
-    """Predict the time of a cell: loop overhead shared by the row, and gathers at about ten times a load."""
+def _cost(axes: Axes, row: Group, cells: int, largest: int) -> float:
+    """Predict the nanoseconds of a cell: overhead shared by the row, loads, and gathers where not reused."""
     overhead, per_cell = 8.0, 0.1
+    inner = [axis for axis in range(axes.eliminated, row[0]) if not axes.strides[largest][axis]]
     for i, strides in enumerate(axes.strides):
         role = _role(axes, strides, row)
         if role == "number":
             overhead += 1
-        elif role == "row" or axes.cells_of(i) * cells <= SPREAD_CELLS:
+        elif role == "row" or axes.cells_of(i) * cells <= min(SPREAD_CELLS, axes.cells // 16):
             per_cell += 0.06
         else:
-            per_cell += 1.0 * axes.cells_of(i) / axes.cells + 0.06
+            reused = 1 if any(strides[axis] for axis in inner) else _size(axes, inner)
+            per_cell += 1.2 / reused + 0.06
     return per_cell + overhead / cells
 
 

@@ -21,7 +21,7 @@ TILE_ROWS: Final = 8
 TILE_BYTES: Final = 128
 """A register tile: with two vectors of columns its accumulators fill 16 of 32 registers."""
 
-_LEAST: Final = (16, 32, 16)
+_LEAST: Final = (8, 16, 8)
 """Rows, columns and depth from which packing pays (measured against the streaming loops)."""
 
 
@@ -53,17 +53,17 @@ def as_product(axes: Axes, semiring: Semiring) -> Product | None:
         return None
     order = sorted(range(len(axes.strides)), key=axes.cells_of, reverse=True)
     left, right = order[:2]
-    # The rightmost axis of the output belongs to the columns: tiles are written along them.
+    # The rightmost axis of the output belongs to the columns if it can: tiles are written along them.
     if axes.strides[right][-1] == 0:
         left, right = right, left
-    groups = _groups(axes, left, right)
-    if groups is None or any(cells(axes, g) < n for g, n in zip(groups[1:], _LEAST, strict=True)):
-        return None
-    folded = _fold(axes, left, right, order[2:])
-    if folded is None:
-        return None
-    batch, rows, columns, depth = groups
-    return Product(*folded, batch, rows, columns, depth, _offsets(axes, folded, groups))
+    for first, second in ((left, right), (right, left)):
+        groups = _groups(axes, first, second)
+        if groups is None:
+            return None
+        if all(cells(axes, g) >= n for g, n in zip(groups[1:], _LEAST, strict=True)):
+            folded = _fold(axes, first, second, order[2:])
+            return None if folded is None else Product(*folded, *groups, _offsets(axes, folded, groups))
+    return None
 
 
 def cells(axes: Axes, group: Group) -> int:
@@ -71,7 +71,7 @@ def cells(axes: Axes, group: Group) -> int:
     return math.prod([axes.sizes[axis] for axis in group])
 
 
-def _groups(axes: Axes, left: int, right: int) -> tuple[Group, ...] | None:
+def _groups(axes: Axes, left: int, right: int) -> tuple[Group, Group, Group, Group] | None:
     batch: list[int] = []
     rows: list[int] = []
     columns: list[int] = []

@@ -37,6 +37,8 @@ from .vectors import (
     product,
     splat_like,
     store,
+    vload,
+    vstore,
     word,
 )
 
@@ -103,6 +105,15 @@ class _Shape(NamedTuple):
 
 
 @njit(nogil=True)
+def _contiguous(offsets: int, count: int) -> bool:
+    """Whether `count` offsets follow each other."""
+    follow = True
+    for i in range(1, count):
+        follow &= word(offsets, i) == word(offsets, 0) + i
+    return follow
+
+
+@njit(nogil=True)
 def _pack(
     law: Any,
     factor: Any,
@@ -120,6 +131,15 @@ def _pack(
     at = 0
     for start in range(first, last, panel):
         stop = min(start + panel, last)
+        whole = factor.tables == 1 and stop - start == panel and panel % lanes(law) == 0
+        if whole and _contiguous(factor.lines + 8 * start, panel):
+            for d in range(k, k_stop):
+                base = word(factor.batch, batch) + word(factor.depths, d) + word(factor.lines, start)
+                table = word(factor.addresses, 0) + base * size
+                for line in range(0, panel, lanes(law)):
+                    vstore(law, factor.packed, at + line, vload(law, table, line))
+                at += panel
+            continue
         for d in range(k, k_stop):
             for i in range(factor.tables):
                 base = word(factor.batch, i * shape.batches + batch) + word(factor.depths, i * shape.depth + d)
@@ -136,17 +156,35 @@ def _pack(
 
 
 @njit(nogil=True)
-def _write(law: Any, tile: int, out: int, at_rows: int, rows: int, at_columns: int, columns: int, first: bool) -> None:
-    """Add a tile to the output, or write it if nothing has been added there yet."""
+def _write(
+    law: Any,
+    tile: int,
+    out: int,
+    at_rows: int,
+    rows: int,
+    at_columns: int,
+    columns: int,
+    first: bool,
+    whole: bool,
+) -> None:
+    """Add a tile to the output, or write it if nothing is there yet; `whole` tiles have contiguous rows."""
     size = VECTOR_BYTES // lanes(law)
     for r in range(rows):
         at = out + word(at_rows, r) * size
         here = tile + r * _VECTORS * VECTOR_BYTES
-        for c in range(columns):
-            value = load(law, here, c)
-            if not first:
-                value = add(law, load(law, at, word(at_columns, c)), value)
-            store(law, at, word(at_columns, c), finish(law, value))
+        if whole:
+            at += word(at_columns, 0) * size
+            for c in range(0, columns, lanes(law)):
+                values = vload(law, here, c)
+                if not first:
+                    values = add(law, vload(law, at, c), values)
+                vstore(law, at, c, finish(law, values))
+        else:
+            for c in range(columns):
+                value = load(law, here, c)
+                if not first:
+                    value = add(law, load(law, at, word(at_columns, c)), value)
+                store(law, at, word(at_columns, c), finish(law, value))
 
 
 @njit(nogil=True)
@@ -162,11 +200,13 @@ def _block(
     for j in range(column, column_stop, width):
         panel = right.packed + (j - column) * depth * size
         columns = min(width, column_stop - j)
+        at_columns = shape.out_columns + 8 * j
+        whole = columns == width and _contiguous(at_columns, width)
         for i in range(row, row_stop, TILE_ROWS):
             _tile(law, left.packed + (i - row) * depth * size, panel, shape.tile, depth)
             rows = min(TILE_ROWS, row_stop - i)
-            at_rows, at_columns = shape.out_rows + 8 * i, shape.out_columns + 8 * j
-            _write(law, shape.tile, out, at_rows, rows, at_columns, columns, k == 0)
+            at_rows = shape.out_rows + 8 * i
+            _write(law, shape.tile, out, at_rows, rows, at_columns, columns, k == 0, whole)
 
 
 @njit(nogil=True, cache=True)
