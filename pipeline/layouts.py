@@ -23,6 +23,9 @@ RUN_CELLS = 128
 _LONGEST_RUN = 4096
 """A run must leave some axes for blocks and threads, so it does not grow beyond this."""
 
+PRODUCT_CELLS = 8
+"""Rows, columns and depth from which the kernels treat a step as a matrix product."""
+
 _Run = frozenset[int]
 
 
@@ -107,10 +110,19 @@ class _Chooser:
             yield inherited
         common = kept & self.tree.scopes[first]
         if rest:
-            yield self._longest_lived(common & self.tree.scopes[rest[0]])
-            yield self._longest_lived(common - self.tree.scopes[rest[0]])
+            other = self.tree.scopes[rest[0]]
+            if not self._is_product(node, first, rest[0]):
+                yield self._longest_lived(common & other)
+            yield self._longest_lived(common - other)
+            yield self._longest_lived((kept & other) - common)
         yield self._longest_lived(common)
         yield self._longest_lived(kept)
+
+    def _is_product(self, node: int, first: int, second: int) -> bool:
+        """Whether a step is a matrix product: rows, columns and depth are all long enough to reuse data."""
+        a, b, out = (self.tree.scopes[n] for n in (first, second, node))
+        groups = (a & out) - b, (b & out) - a, (a & b) - out
+        return all(math.prod([self.tree.dims[v] for v in group]) >= PRODUCT_CELLS for group in groups)
 
     def _longest_lived(self, variables: Iterable[int]) -> _Run:
         """Take the variables that are eliminated last until they make a run."""
@@ -134,6 +146,11 @@ class _Chooser:
                 run <= self.tree.scopes[child] if fixed is None else run == fixed
             )
             cost += 0 if fits else self.cells[child]
+        first, *rest = sorted(self.children(node), key=lambda child: -self.cells[child])
+        if rest and self._is_product(node, first, rest[0]):
+            # Products gather their inputs anyway, but a run of batch variables would scatter all three tables.
+            batch = self.tree.scopes[first] & self.tree.scopes[rest[0]]
+            cost = float(2 * swept if run & batch else 0)
         return cost + (self.cells[node] if wanted and run != wanted else 0)
 
     def layout(self, node: int) -> tuple[int, ...]:
