@@ -81,7 +81,10 @@ def _best_slice(run: Run[Any]) -> int | None:
 
 
 def fixed_value(network: Network) -> float | int | None:
-    """Combine the functions whose variables are all fixed: a cost, or a natural logarithm; None if impossible."""
+    """Combine the functions whose variables are all fixed; None if that is impossible already.
+
+    A cost above the sum of the functions' least costs, or a natural logarithm.
+    """
     if not network.feasible:
         return None
     model = network.model
@@ -89,9 +92,15 @@ def fixed_value(network: Network) -> float | int | None:
         model.functions[f].at([int(network.domains[v][0]) for v in model.functions[f].scope]) for f in network.constants
     ]
     if model.kind == "cost":
-        forbidden = model.top is not None and any(v >= model.top for v in values)
-        return None if forbidden else sum(int(v) for v in values)
+        above = [int(v) - model.lowest[f] for f, v in zip(network.constants, values, strict=True)]
+        forbidden = any(v >= model.limits[f] for f, v in zip(network.constants, values, strict=True))
+        return None if forbidden or _reaches_top(model, sum(above)) else sum(above)
     return None if 0.0 in values else math.fsum(math.log(v) for v in values)
+
+
+def _reaches_top(model: Model, above: int) -> bool:
+    """Whether a cost above the least costs of all functions brings the total to ``top``."""
+    return model.top is not None and sum(model.lowest) + above >= model.top
 
 
 def _checked(run: Run[Any], states: dict[int, int], fixed: float | int, total: float | int) -> Answer:
@@ -104,9 +113,7 @@ def _checked(run: Run[Any], states: dict[int, int], fixed: float | int, total: f
         full[variable] = int(network.domains[variable][state])
     named = {name: model.label(v, full[v]) for v, name in enumerate(model.names)}
     if isinstance(run.arithmetic, CostOptimum):
-        scale = run.arithmetic.scale
-        shifts = sum(scale.shifts[f] for f in network.constants)
-        expected = int(total) + scale.offset + int(fixed) - shifts
+        expected = int(total) + int(fixed) + run.arithmetic.scale.offset
         if model.top is not None and expected >= model.top:
             return Answer("infeasible")
         cost = model.cost(full)
@@ -149,8 +156,7 @@ def count(run: Run[Any]) -> Answer:
     """Count the assignments that are possible, exactly."""
     network = run.network
     fixed = fixed_value(network)
-    top = network.model.top
-    if fixed is None or (top is not None and fixed >= top):
+    if fixed is None:
         return Answer("ok", value=0)
     scale = run.arithmetic.scale if isinstance(run.arithmetic, CountEstimate) else None
     spread = _spectrum(network, scale, int(fixed)) if scale else None
@@ -177,8 +183,7 @@ def _spectrum(network: Network, scale: CostScale, fixed: int) -> Spectrum | None
         finite = costs[costs < COST_LIMIT]
         bound += int(finite.max(initial=0))
         unit = math.gcd(unit, int(np.gcd.reduce(finite, axis=None, initial=0)))
-    used = fixed - sum(scale.shifts[f] for f in network.constants)
-    return spectrum(network, scale, bound, max(unit, 1), used)
+    return spectrum(network, scale, bound, max(unit, 1), fixed)
 
 
 def _residue(run: Run[Any], prime: int, scale: CostScale | None, spread: Spectrum | None) -> int:

@@ -186,7 +186,8 @@ def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
     while ready:
         handles = []
         for head in ready:
-            fixed = {v: assignment[v] for v in (plan.tree.scopes[head] if head >= 0 else ())}
+            above = {v: assignment[v] for v in (plan.tree.scopes[head] if head >= 0 else ())}
+            fixed = {**run.states, **above}
             tables = [swept.messages[i] for i in swept.inputs[head]]
             handles.append(
                 run.pool.submit(

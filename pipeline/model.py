@@ -15,6 +15,9 @@ from .errors import ModelError
 
 Kind = Literal["cost", "markov", "bayes"]
 
+# A stored cost of at least this is forbidden whatever the top.
+FORBIDDEN = 1 << 62
+
 
 @dataclass(frozen=True, eq=False)
 class Function:
@@ -64,6 +67,14 @@ def dense_function(scope: Sequence[int], values: NDArray[Any], child: int | None
     return Function(distinct, values, child=child)
 
 
+def _least(function: Function) -> int:
+    values = function.values[function.values < FORBIDDEN]
+    ends = [int(values.min())] if values.size else []
+    if function.rows is not None and function.default < FORBIDDEN:
+        ends.append(int(function.default))
+    return min(ends, default=0)
+
+
 def row_function(scope: Sequence[int], rows: NDArray[Any], values: NDArray[Any], default: int | float) -> Function:
     """Build a function from listed rows; later duplicates win, a repeated variable keeps consistent rows."""
     distinct = tuple(dict.fromkeys(scope))
@@ -84,8 +95,8 @@ def row_function(scope: Sequence[int], rows: NDArray[Any], values: NDArray[Any],
 class Model:
     """A discrete graphical model.
 
-    Costs are int64 and are minimised; an assignment whose costs sum to ``top`` or more is forbidden, and
-    no stored cost exceeds ``top``. A decimal or maximised file is stored scaled by ``10**decimals`` and, if
+    Costs are int64 and are minimised; an assignment is forbidden if one of its costs is ``FORBIDDEN`` or
+    their sum reaches ``top``. A decimal or maximised file is stored scaled by ``10**decimals`` and, if
     ``maximize``, negated; :meth:`objective` turns a stored cost back. Probabilities and potentials are
     float64 >= 0 in natural scale, multiplied.
 
@@ -101,7 +112,7 @@ class Model:
         For each variable its state labels, or None where states are plain indices.
     functions : tuple of Function
     top : int, optional
-        Costs of at least this are forbidden; None when every assignment is allowed.
+        Totals of at least this are forbidden; None for no such bound.
     """
 
     kind: Kind
@@ -124,6 +135,22 @@ class Model:
     def nbytes(self) -> int:
         """Bytes of all function values and rows."""
         return sum(f.values.nbytes + (0 if f.rows is None else f.rows.nbytes) for f in self.functions)
+
+    @cached_property
+    def lowest(self) -> tuple[int, ...]:
+        """Least allowed cost of each function; 0 for a function that allows nothing."""
+        return tuple(_least(f) for f in self.functions)
+
+    @cached_property
+    def limits(self) -> tuple[int, ...]:
+        """For each function, the cost from which no assignment with it can be allowed.
+
+        That is where even the least costs of all other functions bring the total to ``top``.
+        """
+        if self.top is None:
+            return (FORBIDDEN,) * len(self.functions)
+        rest = self.top - sum(self.lowest)
+        return tuple(min(FORBIDDEN, rest + low) for low in self.lowest)
 
     def state_index(self, variable: int, state: str | int) -> int:
         """Return the index of a state given by label or by number.
@@ -173,7 +200,7 @@ class Model:
         total = 0
         for f in self.functions:
             value = int(f.at([assignment[v] for v in f.scope]))
-            if self.top is not None and value >= self.top:
+            if value >= FORBIDDEN:
                 return None
             total += value
         return None if self.top is not None and total >= self.top else total

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import log2, prod
 from typing import Literal
 
 from ..tasks.lowering import lower
@@ -83,7 +83,7 @@ class Problem:
     model_bytes: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """A frozen description of everything that will run, and what it costs.
 
@@ -161,6 +161,29 @@ class Plan:
         """Work of all slices over the work without slicing."""
         return self.cells / max(self.unsliced_cells, 1)
 
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the figures as labelled lines for a person."""
+        rows = [
+            ("variables", f"{len(self.dims)} to eliminate in {len(self.steps)} steps"),
+            ("width", str(self.cost.width)),
+            ("largest table", f"{format_cells(self.cost.largest_table_cells)} cells of {self.itemsize} bytes"),
+            ("cells", format_cells(self.cells)),
+            ("read / written", f"{format_bytes(self.read_bytes)} / {format_bytes(self.written_bytes)}"),
+            ("peak memory", format_bytes(self.peak_bytes)),
+        ]
+        if self.sliced:
+            rows.append(("slices", f"{self.slices:,}, {self.slice_overhead:.2f} times the work"))
+        if self.cuts:
+            rows.append(("decoding", f"{len(self.cuts) + 1} parts, swept twice to save memory"))
+        return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{self.seconds:.3g} s on one core")]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{label:<14}  {text}" for label, text in self.rows())
+
+    def _repr_html_(self) -> str:
+        body = "".join(f"<tr><th>{label}</th><td>{text}</td></tr>" for label, text in self.rows())
+        return f"<table>{body}</table>"
+
     @cached_property
     def parts(self) -> dict[int, list[Step]]:
         """The steps below each cut, in execution order; those that end at the roots under -1, last."""
@@ -194,10 +217,9 @@ def make_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
     sliced: frozenset[int] = frozenset()
     plan = first = _plan(problem, options, rates, tree, sliced)
     while plan.peak_bytes > options.memory_bytes:
-        variable = next_slice(tree, sliced, rates=rates)
-        if variable is None:
+        if len(sliced) == len(problem.dims):
             raise _refusal(first, plan, options.memory_bytes)
-        sliced |= {variable}
+        sliced |= {next_slice(tree, sliced, rates=rates)}
         if prod(problem.dims[v] for v in sliced) > MAX_SLICES:
             raise _refusal(first, plan, options.memory_bytes)
         plan = _plan(problem, options, rates, tree, sliced)
@@ -337,6 +359,11 @@ def _refusal(first: Plan, last: Plan, allowed_bytes: int) -> BudgetError:
         f"{format_bytes(last.peak_bytes)} would take {last.slices:.3g} slices at {last.slice_overhead:.3g} times "
         "the work; try a larger --memory or a longer --order-time"
     )
+
+
+def format_cells(count: int) -> str:
+    """Write a number of cells, with its size as a power of two where it is large."""
+    return f"{count:,}" if count < 10_000 else f"{float(count):.3g} (2^{log2(count):.1f})"
 
 
 def format_bytes(count: int) -> str:

@@ -153,11 +153,9 @@ def _is_normalised(function: Function) -> bool:
     return bool(np.all(np.abs(sums - 1.0) <= _NORMALISED))
 
 
-def allowed(model: Model, values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return where values are possible: finite cost, or non-zero probability."""
-    if model.kind != "cost":
-        return np.asarray(values != 0)
-    return np.ones(values.shape, dtype=bool) if model.top is None else np.asarray(values < model.top)
+def allowed(model: Model, function: int, values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which values of a function can be part of a possible assignment."""
+    return np.asarray(values < model.limits[function] if model.kind == "cost" else values != 0)
 
 
 def prune_states(model: Model, functions: Sequence[int], domains: list[NDArray[np.intp]]) -> bool:
@@ -170,10 +168,8 @@ def prune_states(model: Model, functions: Sequence[int], domains: list[NDArray[n
     users: dict[int, list[int]] = defaultdict(list)
     for f in functions:
         function = model.functions[f]
-        mask = allowed(model, function.values)
-        default_allowed = function.rows is not None and bool(
-            allowed(model, np.asarray(function.default, dtype=function.values.dtype))
-        )
+        mask = allowed(model, f, function.values)
+        default_allowed = function.rows is not None and bool(allowed(model, f, np.asarray(function.default)))
         if default_allowed or (mask.all() and function.rows is None):
             continue
         possible[f] = mask if function.rows is None else function.rows[mask]

@@ -13,7 +13,7 @@ from rich.table import Table
 from .examples import examples
 from .memory import step_bytes, table_bytes
 from .model import Model
-from .planner import Plan, format_bytes
+from .planner import Plan, format_bytes, format_cells
 from .reduce import absorb, components
 from .result import plan_dict
 
@@ -56,24 +56,9 @@ def print_plan(prepared: Prepared) -> None:
 
 def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
     names = [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced]
-    rows = [
-        ("variables", f"{len(plan.dims)} to eliminate in {len(plan.steps)} steps"),
-        ("width", str(plan.cost.width)),
-        ("largest table", f"{_cells(plan.cost.largest_table_cells)} of {plan.itemsize} bytes"),
-        ("cells", _cells(plan.cells)),
-        ("read / written", f"{format_bytes(plan.read_bytes)} / {format_bytes(plan.written_bytes)}"),
-        ("peak memory", format_bytes(plan.peak_bytes)),
-        ("tasks", f"{plan.tasks:,}"),
-        ("predicted", f"{plan.seconds:.3g} s on one core"),
-        ("planning", f"{prepared.seconds:.2f} s"),
-    ]
+    rows = [*plan.rows(), ("planning", f"{prepared.seconds:.2f} s")]
     if names:
-        shown = ", ".join(names[:6]) + (" …" if len(names) > 6 else "")
-        rows.insert(
-            6, ("slices", f"{plan.slices:,} (conditioned on {shown}), {plan.slice_overhead:.2f} times the work")
-        )
-    if plan.cuts:
-        rows.insert(6, ("decoding", f"{len(plan.cuts) + 1} parts, swept twice to save memory"))
+        rows.append(("conditioned on", ", ".join(names[:6]) + (" …" if len(names) > 6 else "")))
     return rows
 
 
@@ -91,17 +76,12 @@ def _steps_table(prepared: Prepared, plan: Plan) -> Table:
         table.add_row(
             ", ".join(names[:2]) + (f" +{len(names) - 2}" if len(names) > 2 else ""),
             str(len(step.inputs)),
-            _cells(step.lowered.cells),
-            _cells(table_bytes(sizes, step.axes, 1)),
+            format_cells(step.lowered.cells),
+            format_cells(table_bytes(sizes, step.axes, 1)),
             format_bytes(step_bytes(step, sizes, plan.itemsize)),
             step.lowered.regime,
         )
     return table
-
-
-def _cells(count: int) -> str:
-    """Write a number of cells with its size as a power of two."""
-    return f"{count:,}" if count < 10_000 else f"{count:.3g} (2^{math.log2(count):.1f})"
 
 
 def model_facts(model: Model) -> dict[str, Any]:

@@ -32,19 +32,16 @@ class CostScale:
     Parameters
     ----------
     offset : int
-        Sum of what was subtracted from the functions so that each has minimum 0 or more.
+        Sum of the least costs of all functions, which are subtracted from them.
     bound : int
         No allowed total above the offset exceeds this.
     cap : int or None
         Stored costs of at least this are forbidden.
-    shifts : tuple of int
-        What was subtracted from each of the model's functions.
     """
 
     offset: int
     bound: int
     cap: int | None
-    shifts: tuple[int, ...]
 
 
 def cost_scale(network: Network) -> CostScale:
@@ -56,29 +53,22 @@ def cost_scale(network: Network) -> CostScale:
         If totals could exceed 2**61, where int64 sums would no longer be safe.
     """
     model = network.model
-    shifts = [0] * len(model.functions)
     bound = 0
-    for f in _functions(network):
+    for f in [*network.constants, *(f for leaf in network.leaves for f in leaf.functions)]:
         function = model.functions[f]
-        values = function.values
-        if function.rows is not None:
-            values = np.append(values, np.array(function.default, dtype=values.dtype))
-        finite = values[allowed(model, values)]
-        if finite.size:
-            shifts[f] = int(finite.min())
-            bound += int(finite.max()) - shifts[f]
-    offset = sum(shifts)
+        values = function.values[allowed(model, f, function.values)]
+        highest = int(values.max(initial=model.lowest[f]))
+        if function.rows is not None and function.default < model.limits[f]:
+            highest = max(highest, int(function.default))
+        bound += highest - model.lowest[f]
+    offset = sum(model.lowest)
     cap = None
     if model.top is not None:
         cap = max(model.top - offset, 0)
         bound = min(bound, max(cap - 1, 0))
     if bound >= COST_LIMIT:
         raise ModelError(f"costs may add up to {bound:.3g}, more than 2**61; divide them by a common factor")
-    return CostScale(offset, bound, cap, tuple(shifts))
-
-
-def _functions(network: Network) -> list[int]:
-    return [*network.constants, *(f for leaf in network.leaves for f in leaf.functions)]
+    return CostScale(offset, bound, cap)
 
 
 def integer_dtype(bound: int, max_inputs: int) -> np.dtype[Any]:
@@ -96,7 +86,7 @@ def cost_leaf(network: Network, scale: CostScale, leaf: Leaf, axes: Sequence[int
     model = network.model
 
     def convert(f: int, values: Array) -> Array:
-        shifted = np.where(allowed(model, values), values - scale.shifts[f], _FORBIDDEN)
+        shifted = np.where(allowed(model, f, values), values - model.lowest[f], _FORBIDDEN)
         return shifted if scale.cap is None else np.where(shifted >= scale.cap, _FORBIDDEN, shifted)
 
     def add(total: Array, values: Array) -> None:
@@ -137,8 +127,8 @@ def probability_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> tuple
 def indicator_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Array:
     """Build one leaf table of 0 (impossible) and 1 (possible), float64."""
 
-    def convert(_: int, values: Array) -> Array:
-        return allowed(network.model, values).astype(np.float64)
+    def convert(f: int, values: Array) -> Array:
+        return allowed(network.model, f, values).astype(np.float64)
 
     return _combine(network, leaf, axes, np.ones(()), convert, _multiply_into)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ..model import Function, Model
-from .cfn_costs import INFINITE, MAX_DECIMALS, CostTable, decimal_places, scaled, settle
+from ..model import FORBIDDEN, Function, Model
+from .cfn_costs import MAX_DECIMALS, CostTable, decimal_places, scaled
 from .cfn_grammar import TOKEN, Reader, Table
 from .source import Source
 from .tables import full_table, tuple_table
@@ -18,9 +18,7 @@ _COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|(?m:^[ \t]*#[^\n]*)|(?<!\S)//[^\n]
 def read_cfn(source: Source) -> Model:
     """Read a .cfn file.
 
-    Costs are scaled to integers exactly. A ``mustbe`` bound is strict; a bound beside costs of both signs
-    is kept by moving constants between functions, and where that cannot work only infinite costs stay
-    forbidden.
+    Costs are scaled to integers exactly. A ``mustbe`` bound is strict, and limits the total only.
 
     Raises
     ------
@@ -61,13 +59,12 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int]:
             if id(table.costs) not in known:
                 known[id(table.costs)] = _stored(table, decimals, reader.maximize)
         bound = int(scaled(bounds, decimals, reader.maximize)[0]) if bounds else None
-        stored = [known[id(table.costs)] for table in reader.tables]
-        stored, top = settle(stored, None if bound == INFINITE else bound)
     except ValueError as error:
         raise tokens.fail(at, str(error), "others") from None
     functions: list[Function] = []
     built: dict[int, Function] = {}
-    for table, costs in zip(reader.tables, stored, strict=True):
+    for table in reader.tables:
+        costs = known[id(table.costs)]
         distinct = len(set(table.scope)) == len(table.scope)
         if distinct and id(costs) in built:
             functions.append(replace(built[id(costs)], scope=table.scope))
@@ -75,7 +72,7 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int]:
             functions.append(_function(table, costs, reader))
         if distinct:
             built[id(costs)] = functions[-1]
-    return tuple(functions), top, decimals
+    return tuple(functions), None if bound == FORBIDDEN else bound, decimals
 
 
 def _function(table: Table, costs: CostTable, reader: Reader) -> Function:

@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError
-from ..model import Function, Model
+from ..model import FORBIDDEN, Function, Model
 from .source import Source, shorten
 from .tables import first_bad_state, tuple_table
 from .tokens import MAX_DOMAIN, Tokens
-
-MAX_COST = 2**62
 
 
 @dataclass
@@ -45,7 +43,7 @@ class _Reader:
 
     @property
     def top(self) -> int:
-        return min(self.file_top, MAX_COST)
+        return min(self.file_top, FORBIDDEN)
 
     def function(self) -> Function:
         """Read one function, from its arity to its last tuple."""
@@ -92,7 +90,7 @@ class _Reader:
             table = np.array(numbers, dtype=np.int64).reshape(count, width)
         except OverflowError:
             # Only costs may be that large, and _costs deals with those.
-            clipped = [min(max(v, -1), MAX_COST) for v in numbers]
+            clipped = [min(max(v, -1), FORBIDDEN) for v in numbers]
             table = np.array(clipped, dtype=np.int64).reshape(count, width)
         rows = table[:, :-1]
         bad = first_bad_state(rows, np.array(dims, dtype=np.int64))
@@ -100,7 +98,7 @@ class _Reader:
             place = at + bad[0] * width + bad[1]
             raise self.tokens.fail(place, f"a state from 0 to {dims[bad[1]] - 1}")
         costs = table[:, -1]
-        if count and not 0 <= costs.min() <= costs.max() < MAX_COST:
+        if count and not 0 <= costs.min() <= costs.max() < FORBIDDEN:
             costs = self._costs(at + width - 1, stop, width)
         return rows.astype(np.int32), np.minimum(costs, self.top)
 
@@ -109,8 +107,8 @@ class _Reader:
         places = range(start, stop, step)
         costs = [self.tokens.integer(place, "a cost") for place in places]
         for place, cost in zip(places, costs, strict=True):
-            if MAX_COST <= cost < self.file_top:
-                raise self.tokens.fail(place, f"a cost below {MAX_COST} or of at least the top")
+            if FORBIDDEN <= cost < self.file_top:
+                raise self.tokens.fail(place, f"a cost below {FORBIDDEN} or of at least the top")
         return np.array([min(cost, self.top) for cost in costs], dtype=np.int64)
 
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from ..model import Function, Model
+from ..model import FORBIDDEN, Function, Model
 from .source import strip_compression
 
-_UNBOUNDED_TOP = 2**62
+_UNBOUNDED_TOP = FORBIDDEN
 
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
@@ -110,23 +110,23 @@ def _wcsp_lines(model: Model) -> Iterator[str]:
     yield f"{name} {len(model.dims)} {max(model.dims, default=0)} {len(model.functions)} {top}"
     yield " ".join(map(str, model.dims))
     for f in model.functions:
-        yield from _wcsp_function(f, model.dims)
+        yield from _wcsp_function(f, model.dims, top)
 
 
-def _wcsp_function(function: Function, dims: tuple[int, ...]) -> Iterator[str]:
+def _wcsp_function(function: Function, dims: tuple[int, ...], top: int) -> Iterator[str]:
     head = " ".join(map(str, (len(function.scope), *function.scope)))
     if not function.scope:
-        yield f"{head} {function.at(())} 0"
+        yield f"{head} {min(int(function.at(())), top)} 0"
     elif function.rows is not None:
-        yield f"{head} {function.default} {len(function.rows)}"
+        yield f"{head} {min(int(function.default), top)} {len(function.rows)}"
         for row, cost in zip(function.rows.tolist(), function.values.tolist(), strict=True):
-            yield " ".join(map(str, (*row, cost)))
+            yield " ".join(map(str, (*row, min(cost, top))))
     else:
         # Every cell is listed, so that it reads back as a dense function; the default is never used.
         yield f"{head} 0 {function.values.size}"
         states = product(*(range(dims[v]) for v in function.scope))
         for row, cost in zip(states, function.values.ravel().tolist(), strict=True):
-            yield " ".join(map(str, (*row, cost)))
+            yield " ".join(map(str, (*row, min(cost, top))))
 
 
 def _check_wcsp(model: Model) -> None:
