@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,8 @@ def run(
     else:
         _check_table("the output", out, lowered.out_cells, lowered.semiring.dtype)
         result = out.reshape(-1)
+    if lowered.regime != "small" and compiled and not _have_compiler():
+        compiled = False
     if lowered.product is not None and compiled:
         from .tropical import run_product
 
@@ -77,6 +81,11 @@ def contract(
 ) -> NDArray[Any]:
     """Lower and run a step at once; see `lower` and `run`."""
     return run(lower(inputs, output, sizes, semiring.dtype, semiring), tables, out, threads)
+
+
+@cache
+def _have_compiler() -> bool:
+    return importlib.util.find_spec("numba") is not None
 
 
 def _check(lowered: Lowered, tables: Sequence[NDArray[Any]]) -> None:

@@ -1,0 +1,101 @@
+"""Compiled kernels: equal to NumPy and independent of threads, on shapes that reach every path."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from bucketflow.tasks.dense import run
+from bucketflow.tasks.lowering import Lowered, lower
+from bucketflow.tasks.semiring import SUM_PRODUCT, Semiring, min_plus, mod_sum_product
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+INT32 = min_plus("int32", 3)
+SEMIRINGS = [INT32, min_plus("int16", 2), SUM_PRODUCT, mod_sum_product(2**31 - 1)]
+
+
+def tables_for(step: Lowered, seed: int = 3) -> list[np.ndarray]:
+    """Draw tables up to the infinity (costs) or the modulus."""
+    rng = np.random.default_rng(seed)
+    top = step.semiring.modulus or (step.semiring.zero + 1 if step.semiring.saturates else 3)
+    return [rng.integers(0, top, cells).astype(step.semiring.dtype) for cells in step.input_cells]
+
+
+def check(step: Lowered, seed: int = 3) -> None:
+    """Compare compiled runs with one and four threads, and NumPy."""
+    tables = tables_for(step, seed)
+    one, four = run(step, tables), run(step, tables, threads=4)
+    np.testing.assert_array_equal(one, four)
+    reference = run(step, tables, compiled=False)
+    if step.semiring is SUM_PRODUCT:
+        np.testing.assert_allclose(one, reference, rtol=1e-12)
+    else:
+        np.testing.assert_array_equal(one, reference)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), semiring=st.sampled_from(SEMIRINGS[:3]))
+def test_random_large_steps(data: st.DataObject, semiring: Semiring) -> None:
+    """Up to six inputs over twelve variables in any order, two hundred thousand cells."""
+    names = list(range(12))
+    sizes = {v: data.draw(st.sampled_from([1, 2, 2, 2, 3, 4, 5])) for v in names}
+    while np.prod(list(sizes.values())) > 200_000:
+        sizes[max(sizes, key=sizes.__getitem__)] = 1
+    count = data.draw(st.integers(1, 6))
+    inputs = []
+    for _ in range(count):
+        order = data.draw(st.permutations(names))
+        inputs.append(tuple(order[: data.draw(st.integers(0, 12))]))
+    inputs[0] = tuple(data.draw(st.permutations(names)))
+    kept = data.draw(st.permutations(names))
+    output = tuple(kept[: data.draw(st.integers(0, 12))])
+    check(lower(inputs, output, sizes, semiring.dtype, semiring))
+
+
+@pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
+@pytest.mark.parametrize("shape", [(1, 8, 16, 600), (3, 9, 17, 33), (2, 130, 40, 520), (5, 31, 600, 20)])
+@pytest.mark.parametrize("layout", ["bmk bkn bmn", "kbm nkb nbm", "mkb bkn mnb"])
+def test_products_of_any_layout(semiring: Semiring, shape: tuple[int, ...], layout: str) -> None:
+    sizes = dict(zip("bmkn", shape, strict=True))
+    left, right, out = (tuple("bmkn".index(c) for c in part) for part in layout.split())
+    step = lower([left, right, (2,), ()], out, {i: sizes["bmkn"[i]] for i in range(4)}, semiring.dtype, semiring)
+    assert step.regime == "matrix"
+    check(step)
+
+
+@pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
+@pytest.mark.parametrize("row", [9, 64, 65, 300])
+@pytest.mark.parametrize("inputs", [1, 2, 3, 4, 20])
+def test_streams_of_many_inputs(semiring: Semiring, row: int, inputs: int) -> None:
+    """Rows shorter and longer than vectors; most inputs share one scope, the last lack the row."""
+    scopes = [(0, 1, 2)] * ((inputs + 1) // 2) + [(0, 1)] * (inputs // 2)
+    step = lower(scopes, (0, 2), {0: 60, 1: 17, 2: row}, semiring.dtype, semiring)
+    assert step.regime == "streaming"
+    check(step)
+
+
+def test_long_eliminations_are_summed_block_by_block() -> None:
+    step = lower([(0, 1, 2), (1,)], (2,), {0: 40, 1: 50, 2: 64}, "float64", SUM_PRODUCT)
+    assert step.loops is not None
+    assert step.loops.depth_high
+    check(step)
+
+
+def test_everything_infinite_stays_infinite() -> None:
+    step = lower([(0, 1, 2)] * 4, (0, 2), {0: 50, 1: 8, 2: 64}, "int32", INT32)
+    got = run(step, [np.full(50 * 8 * 64, INT32.zero, np.int32)] * 4)
+    np.testing.assert_array_equal(got, INT32.zero)
+
+
+def test_small_steps_do_not_import_a_compiler() -> None:
+    code = (
+        "import sys, numpy as np\n"
+        "from bucketflow.tasks.dense import contract\n"
+        "from bucketflow.tasks.semiring import SUM_PRODUCT\n"
+        "contract([np.ones(4), np.ones(2)], [(0, 1), (1,)], (0,), {0: 2, 1: 2}, SUM_PRODUCT)\n"
+        "assert 'numba' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
