@@ -60,7 +60,7 @@ def run_child(work: Callable[[], Any], *, seconds: float, memory_bytes: int) -> 
     """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(work, sender), daemon=True)
+    child = context.Process(target=_child, args=(work, sender))
     start = time.perf_counter()
     child.start()
     sender.close()
