@@ -48,6 +48,13 @@ def copy_rate(size_bytes: int) -> float:
     return loops * 2 * size_bytes / cpu_seconds(lambda: [np.copyto(target, source) for _ in range(loops)]) / 1e9
 
 
+def read_rate(size_bytes: int) -> float:
+    """Bytes read by a maximum over int32 per CPU-second, in GB/s: what a step that only reads could reach."""
+    source = np.ones(size_bytes // 4, np.int32)
+    loops = max(1, 2**26 // size_bytes)
+    return loops * size_bytes / cpu_seconds(lambda: [source.max() for _ in range(loops)]) / 1e9
+
+
 def streaming_step(semiring: Semiring, eliminated: int, inputs: int, cells: int) -> Lowered:
     """Build a step over a table (outer, middle, eliminated, row) and up to three smaller ones."""
     row, middle = 256, 16
@@ -77,7 +84,10 @@ def streaming(cells: int, label: str, eliminated: tuple[int, ...], inputs: tuple
     """Print the streaming regime at one size of tables."""
     for name, semiring in SEMIRINGS.items():
         size_bytes = cells * semiring.itemsize
-        print(f"-- streaming, {label}: memcpy of {size_bytes >> 10} KiB {copy_rate(size_bytes):.1f} GB/s")
+        print(
+            f"-- streaming, {label}, {size_bytes >> 10} KiB: "
+            f"memcpy {copy_rate(size_bytes):.1f} GB/s, read {read_rate(size_bytes):.1f} GB/s"
+        )
         for k in eliminated:
             for n in inputs:
                 report(f"{name}, {k} eliminated, {n} inputs", streaming_step(semiring, k, n, cells), 3)
@@ -96,7 +106,7 @@ def products(shapes: tuple[tuple[int, int, int, int], ...]) -> None:
 def main() -> None:
     """Print all tables; ``--quick`` leaves out the tables larger than caches."""
     quick = "--quick" in sys.argv[1:]
-    streaming(2**17, "in cache", (2, 3, 4, 8, 44), (1, 2, 3, 4))
+    streaming(2**19, "in cache", (2, 3, 4, 8, 44), (1, 2, 3, 4))
     if not quick:
         streaming(2**27, "in memory", (2, 8), (1, 2, 4))
     products(((1, 512, 512, 512), (64, 64, 64, 64), (200, 32, 44, 44), (1, 4096, 32, 64)))
