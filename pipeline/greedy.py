@@ -26,8 +26,15 @@ def fill_of(adjacency: Sequence[int], v: int) -> int:
     return missing // 2
 
 
+#: Bits looked at before the rest of an order is left as it is: such a network needs the compiled search.
+_MAX_WORK = 1_000_000
+
+
 def min_fill_order(dims: Sequence[int], scopes: Sequence[Sequence[int]], seed: int) -> tuple[int, ...]:
-    """Return a min-fill order (Kjaerulff 1990); the smaller table goes first, then chance decides."""
+    """Return a min-fill order (Kjaerulff 1990); the smaller table goes first, then chance decides.
+
+    On networks too dense for this to be quick the last variables follow by their scores at that moment.
+    """
     adjacency = primal_graph(len(dims), scopes)
     rng = Random(seed)
     logs = [log2(d) for d in dims]
@@ -37,7 +44,8 @@ def min_fill_order(dims: Sequence[int], scopes: Sequence[Sequence[int]], seed: i
 
     keys = {v: key(v) for v in range(len(dims))}
     order = []
-    while keys:
+    work = 0
+    while keys and work < _MAX_WORK:
         v = min(keys, key=keys.__getitem__)
         fill = keys.pop(v)[0]
         order.append(v)
@@ -52,4 +60,5 @@ def min_fill_order(dims: Sequence[int], scopes: Sequence[Sequence[int]], seed: i
             adjacency[u] = (adjacency[u] | around) & ~(1 << u) & ~(1 << v)
         for u in bits_of(stale & ~(1 << v)):
             keys[u] = key(u)
-    return tuple(order)
+            work += adjacency[u].bit_count()
+    return (*order, *sorted(keys, key=keys.__getitem__))

@@ -95,7 +95,7 @@ def search_tree(
     else:
         search.consider(min_fill_order(dims, scopes, seed))
         budget = _LONGEST_PLANNING if seconds is None else seconds
-    small = search.best_seconds <= _SMALL_SECONDS and seconds is None
+    small = not search.best.children or (search.best_seconds <= _SMALL_SECONDS and seconds is None)
     if not small and isinstance(order, str):
         search.run(order, budget, automatic=seconds is None)
     elif not small and tree == "refined":
@@ -140,6 +140,7 @@ class _Search:
     rates: Rates
     itemsize: int
     best_seconds: float = float("inf")
+    best_cells: int = 0
     spent: float = 0.0
     started: float = field(default_factory=time.monotonic)
 
@@ -211,10 +212,10 @@ class _Search:
         self._keep(merge_steps(tree, self.sizer, self.rates, self.itemsize))
 
     def _keep(self, tree: Tree) -> None:
-        """Remember a tree if it is the best so far."""
-        seconds = tree_cost(tree, self.rates, self.itemsize).seconds
-        if seconds < self.best_seconds or not hasattr(self, "best"):
-            self.best, self.best_seconds = tree, seconds
+        """Remember a tree if it is the best so far; cells decide where seconds are beyond counting."""
+        cost = tree_cost(tree, self.rates, self.itemsize)
+        if not hasattr(self, "best") or (cost.seconds, cost.cells) < (self.best_seconds, self.best_cells):
+            self.best, self.best_seconds, self.best_cells = tree, cost.seconds, cost.cells
 
 
 class _Orders:

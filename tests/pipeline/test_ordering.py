@@ -160,6 +160,16 @@ def test_given_order():
     assert tree_cost(refined).seconds <= tree_cost(bucket_tree(dims, scopes, order)).seconds
 
 
+@pytest.mark.parametrize("kind", ["bucket", "junction", "refined"])
+@pytest.mark.parametrize("seconds", [None, 0.01])
+@pytest.mark.parametrize("scopes", [(), ((), ()), ((0, 1),)])
+def test_hardly_anything_to_plan(kind, seconds, scopes):
+    n = 2 if any(scopes) else 0
+    tree = search_tree((1,) * n, scopes, tree=kind, seconds=seconds)
+    assert len(tree.children) == n // 2
+    assert elimination_order(tree) == tuple(range(n))
+
+
 @pytest.mark.parametrize("order", [(0, 1), (0, 1, 1), "max-fill"])
 def test_bad_orders(order):
     with pytest.raises(ModelError):
