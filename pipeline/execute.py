@@ -97,12 +97,16 @@ def slice_roots(run: Run[T]) -> Iterator[list[T]]:
     """Yield the root tables of every slice, in order."""
     plan = run.plan
     program = run.program(plan.steps, plan.tree.roots, plan.variant_from)
-    size = 1 if run.serial else _slices_per_task(plan, run.pool.width)
+    if run.serial:
+        states = (slice_states(plan, i) for i in range(plan.slices))
+        yield from program.run_slices(states, threads=run.threads, on_step=run.on_step())
+        return
+    size = _slices_per_task(plan, run.pool.width)
     shared = run.pool.put(program)
     batches = (range(i, min(i + size, plan.slices)) for i in range(0, plan.slices, size))
-    calls = ((shared, [slice_states(plan, i) for i in batch], run.threads, run.on_step()) for batch in batches)
+    calls = ((shared, [slice_states(plan, i) for i in batch], run.threads) for batch in batches)
     for results in run.pool.stream(run_slices, calls):
-        if run.progress is not None and not run.serial:
+        if run.progress is not None:
             run.progress(len(results) * (plan.read_bytes + plan.written_bytes) // plan.slices)
         yield from results
 
@@ -112,11 +116,9 @@ def _slices_per_task(plan: Plan, width: int) -> int:
     return max(1, min(enough, plan.slices // (4 * width)))
 
 
-def run_slices(
-    program: Program[T], states: Sequence[Mapping[int, int]], threads: int, on_step: OnStep | None
-) -> list[list[T]]:
+def run_slices(program: Program[T], states: Sequence[Mapping[int, int]], threads: int) -> list[list[T]]:
     """Task: sweep some slices."""
-    return program.run_slices(states, threads=threads, on_step=on_step)
+    return list(program.run_slices(states, threads=threads))
 
 
 def run_part(

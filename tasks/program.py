@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -62,15 +62,13 @@ class Program(Generic[T]):
 
     def run_slices(
         self, slices: Iterable[Mapping[int, int]], *, threads: int = 1, on_step: OnStep | None = None
-    ) -> list[list[T]]:
-        """Sweep once per slice; return the outputs of each. Steps that no slice changes run once."""
+    ) -> Iterator[list[T]]:
+        """Sweep once per slice and yield the outputs of each. Steps that no slice changes run once."""
         first, rest = self.steps[: self.variant_from], self.steps[self.variant_from :]
         read = {i for step in rest for i in step.inputs} | set(self.outputs)
         shared = sweep(first, self.leaves, self.algebra, keep=read, threads=threads, on_step=on_step)
         shared = {node: table for node, table in shared.items() if node in read and node not in self.leaves}
-        results = []
         for states in slices:
             tables = {**shared, **self.restricted_leaves(states)}
             live = sweep(rest, tables, self.algebra, keep=self.outputs, threads=threads, on_step=on_step)
-            results.append([live[node] for node in self.outputs])
-        return results
+            yield [live[node] for node in self.outputs]

@@ -20,6 +20,9 @@ from .semiring import Semiring
 Array = NDArray[Any]
 T = TypeVar("T")
 
+# A smaller step is done before another thread has started.
+_THREADED_CELLS = 1 << 22
+
 
 @dataclass(frozen=True)
 class Step:
@@ -94,7 +97,8 @@ def sweep(
     live: dict[int, T] = dict(tables)
     kept = set(keep) | set(tables)
     for step in steps:
-        live[step.node] = algebra.step(step, [live[i] for i in step.inputs], threads)
+        useful = threads if step.lowered.cells >= _THREADED_CELLS else 1
+        live[step.node] = algebra.step(step, [live[i] for i in step.inputs], useful)
         for i in step.inputs:
             if i not in kept:
                 del live[i]
