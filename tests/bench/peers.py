@@ -1,7 +1,8 @@
 """Side by side with other solvers: ``python tests/bench/peers.py [--group bayes] [--only link] [--repeat 3]``.
 
 Each solver has a child process of its own for each question, one thread, and limits of time and memory. It
-answers several times; the first answer, which warms caches, is not counted. Reading the file is never counted.
+answers several times and the best counts; the first, which loads and compiles, is shown too. Reading the file is
+never counted.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a child sends back: the answer, the first timing, and the best of the others."""
+    """What a child sends back: the answer, the first timing, which includes loading and compiling, and the best."""
 
     value: Decimal | None
     first: Timing
@@ -264,7 +265,7 @@ SOLVERS: dict[str, Callable[[Question, int], Session]] = {
 
 
 def measured(session: Callable[[], Session], repeat: int, limit: float) -> Measured:
-    """Answer up to ``repeat`` times after the first, as long as another answer fits the time limit."""
+    """Answer ``repeat`` times after the first, as long as another answer fits the time limit."""
     start = time.perf_counter()
     timings: list[Timing] = []
     value: float | Decimal | None = None
@@ -277,7 +278,7 @@ def measured(session: Callable[[], Session], repeat: int, limit: float) -> Measu
         now = time.perf_counter()
         if now - start + 1.5 * (now - round_start) > limit:
             break
-    best = min(timings[1:] or timings, key=lambda t: t.cpu_seconds)
+    best = min(timings, key=lambda t: t.cpu_seconds)
     return Measured(None if value is None else Decimal(value), timings[0], best)
 
 
@@ -313,13 +314,13 @@ def agreement(line: Line, ours: Line) -> str:
         return "–"
     if line.question.references:
         agrees = all(r.agrees(line.found.value) for r in line.question.references)
-        return "right" if agrees else "WRONG"
+        return "right" if agrees else f"not {line.question.references[0]}"
     if line is ours or ours.found is None:
         return "no reference"
     left, right = line.found.value, ours.found.value
     if left is None or right is None:
-        return "agrees" if left is right else "DIFFERS"
-    return "agrees" if abs(left - right) <= AGREEMENT * max(Decimal(1), abs(right)) else "DIFFERS"
+        return "agrees" if left is right else "differs from ours"
+    return "agrees" if abs(left - right) <= AGREEMENT * max(Decimal(1), abs(right)) else "differs from ours"
 
 
 def ratio(line: Line, ours: Line) -> float | None:
