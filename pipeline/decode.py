@@ -49,30 +49,27 @@ def decode(
     """
     for step in reversed(steps):
         scopes = [[v for v in axes if v not in assignment] for axes in step.input_axes]
-        new = list(dict.fromkeys(v for scope in scopes for v in scope))
-        if not new:
+        if not any(scopes):
             continue
         slices = [
             restrict(tables[node], axes, sizes, assignment)
             for node, axes in zip(step.inputs, step.input_axes, strict=True)
         ]
-        while new:
-            _fix_some(slices, scopes, new, sizes, semiring, assignment, compiled)
+        while any(scopes):
+            _fix_some(slices, scopes, sizes, semiring, assignment, compiled)
 
 
 def _fix_some(
     slices: list[Array],
     scopes: list[list[int]],
-    new: list[int],
     sizes: Sequence[int],
     semiring: Semiring,
     assignment: dict[int, int],
     compiled: bool,
 ) -> None:
-    """Fix the first of the ``new`` variables at a best joint state, and restrict the slices to it, in place."""
-    count = _how_many(new, sizes)
-    chosen = new[:count]
-    if count == len(new):
+    """Fix some of the scopes' variables at a best joint state, and restrict the slices to it, in place."""
+    chosen = _chosen(scopes, sizes)
+    if all(v in chosen for scope in scopes for v in scope):
         totals = _totals(slices, scopes, chosen, sizes, semiring)
     else:
         axes = [tuple(scope) for scope in scopes]
@@ -81,18 +78,25 @@ def _fix_some(
     code = int(totals.argmin())
     for v in reversed(chosen):
         code, assignment[v] = divmod(code, sizes[v])
-    del new[:count]
     for i, scope in enumerate(scopes):
         slices[i] = restrict(slices[i], scope, sizes, assignment)
         scopes[i] = [v for v in scope if v not in assignment]
 
 
-def _how_many(new: Sequence[int], sizes: Sequence[int]) -> int:
-    """How many of the first variables have at most ``_JOINT_STATES`` joint states; at least one."""
-    count = 1
-    while count < len(new) and prod(sizes[v] for v in new[: count + 1]) <= _JOINT_STATES:
-        count += 1
-    return count
+def _chosen(scopes: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[int]:
+    """Choose variables of at most ``_JOINT_STATES`` joint states, at least one.
+
+    All that are left if they are few, otherwise the last axes of the largest slice, along which it is swept
+    fastest.
+    """
+    every = list(dict.fromkeys(v for scope in scopes for v in scope))
+    if prod(sizes[v] for v in every) <= _JOINT_STATES:
+        return every
+    largest = max(scopes, key=lambda scope: prod(sizes[v] for v in scope))
+    start = len(largest) - 1
+    while start > 0 and prod(sizes[v] for v in largest[start - 1 :]) <= _JOINT_STATES:
+        start -= 1
+    return list(largest[start:])
 
 
 def _totals(

@@ -33,6 +33,9 @@ INNER_CELLS: Final = 4096
 OUTER_CELLS: Final = 4096
 _SHORTEST_ROW: Final = 8
 
+SUMMED_CELLS: Final = 256
+"""Eliminated axes are kept as a row up to so many cells."""
+
 
 @dataclass(frozen=True, slots=True)
 class Merge:
@@ -66,8 +69,8 @@ class Loops:
     Attributes
     ----------
     axes
-        The axes with the output of the loops. If `summed` exceeds 1, the last axis is one of the eliminated
-        ones, kept as a row of that many cells and summed after the loops.
+        The axes with the output of the loops. If `summed` exceeds 1, the last axes are eliminated ones, kept
+        as a row of that many cells and summed after the loops.
     """
 
     axes: Axes
@@ -162,17 +165,29 @@ def _tail(axes: Axes, group: Sequence[int], limit: int) -> Group:
 
 
 def _keep_last(axes: Axes, largest: int) -> tuple[Axes, int]:
-    """Where the largest input ends in an eliminated axis and the output is small, sum it later."""
-    last = min((stride, axis) for axis, stride in enumerate(axes.strides[largest]) if stride)[1]
+    """Where the largest input ends in eliminated axes and the output is small, sum the last of them later."""
+    mine = axes.strides[largest]
     out_cells = math.prod(axes.sizes[axes.eliminated :])
-    size = axes.sizes[last]
-    if axes.out[last] or size < _SHORTEST_ROW or out_cells * size * 16 > axes.cells:
+    kept: list[int] = []
+    size = 1
+    for axis in sorted((a for a, stride in enumerate(mine) if stride), key=lambda a: mine[a]):
+        if axes.out[axis] and out_cells < _SHORTEST_ROW:
+            continue
+        wider = size * axes.sizes[axis]
+        if axes.out[axis] or out_cells * wider * 16 > axes.cells or (size >= _SHORTEST_ROW and wider > SUMMED_CELLS):
+            break
+        kept.insert(0, axis)
+        size = wider
+    if size < _SHORTEST_ROW:
         return axes, 1
-    order = [axis for axis in range(len(axes.sizes)) if axis != last] + [last]
+    order = [axis for axis in range(len(axes.sizes)) if axis not in kept] + kept
+    out = [axes.out[axis] * size for axis in order]
+    for i in range(len(order) - len(kept), len(order)):
+        out[i] = math.prod([axes.sizes[axis] for axis in order[i + 1 :]])
     return Axes(
         sizes=tuple([axes.sizes[axis] for axis in order]),
         strides=tuple([tuple([strides[axis] for axis in order]) for strides in axes.strides]),
-        out=tuple([axes.out[axis] * size for axis in order[:-1]] + [1]),
+        out=tuple(out),
     ), size
 
 

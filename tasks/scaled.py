@@ -24,6 +24,8 @@ Array = NDArray[Any]
 # Normal float64 numbers reach from e^-708 to e^709; a product or sum within these bounds keeps its precision.
 _LOWEST, _HIGHEST = -690.0, 690.0
 _BLOCK = 1 << 16
+# 2**-1074 times as many products as anyone sums is less than an ulp of this.
+_SAFE = 1e-280
 
 
 @dataclass(frozen=True)
@@ -98,14 +100,32 @@ class SumProduct:
 
     def step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         """Return the output of ``step``, on natural values wherever its range allows."""
-        summed = sum({v: math.log(self.sizes[v]) for a in step.input_axes for v in a if v not in step.axes}.values())
-        if not self._fits(tables, summed):
-            tables = [t if t.logs else measured(t.values, t.log_scale) for t in tables]
-            if not self._fits(tables, summed):
-                return self._log_step(step, tables, threads)
-        values = run(step.lowered, [t.values for t in tables], threads=threads, compiled=self.compiled)
-        low, high = sum(t.low for t in tables), sum(t.high for t in tables) + summed
-        return Scaled(values, math.fsum(t.log_scale for t in tables), low, high)
+        gone = {v for axes in step.input_axes for v in axes if v not in step.axes}
+        summed = sum(math.log(self.sizes[v]) for v in gone)
+        scale = math.fsum(t.log_scale for t in tables)
+        if self._fits(tables, summed):
+            values = self._run(step, tables, threads)
+            return Scaled(values, scale, sum(t.low for t in tables), sum(t.high for t in tables) + summed)
+        return self._endangered_step(step, tables, summed, threads)
+
+    def _run(self, step: Step, tables: Sequence[Scaled], threads: int) -> Array:
+        return run(step.lowered, [t.values for t in tables], threads=threads, compiled=self.compiled)
+
+    def _endangered_step(self, step: Step, tables: Sequence[Scaled], summed: float, threads: int) -> Scaled:
+        """Do a step whose bounds do not prove that its products stay in range.
+
+        With factors of at most 1, what underflows loses at most 2**-1074 for each product, which is nothing
+        beside a sum that is itself far above: natural values will do if every entry of the output is.
+        """
+        tables = [t if t.logs else measured(t.values, t.log_scale) for t in tables]
+        scale = math.fsum(t.log_scale for t in tables)
+        if not any(t.logs for t in tables):
+            values = self._run(step, tables, threads)
+            lowest = float(values.min())
+            if self._fits(tables, summed) or lowest > _SAFE:
+                low = math.log(lowest) if lowest > 0.0 else sum(t.low for t in tables)
+                return Scaled(values, scale, low, summed)
+        return self._log_step(step, tables, threads)
 
     def restrict(self, table: Scaled, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Scaled:
         """Return the table with some variables fixed; its bounds still hold."""
