@@ -33,8 +33,8 @@ from .values import COST_LIMIT, CostScale, cost_leaf
 # How far the probability of a decoded assignment may be from the swept optimum, in log10, relative to their
 # size: each of thousands of additions rounds by 1e-16.
 _LOG_TOLERANCE = 1e-10
-# Counts up to here are exact in float64, and so is every intermediate result.
-_EXACT_FLOATS = 1 << 52
+# A count up to here follows from its logarithm, whose rounding is far below half a unit.
+_LOG_EXACT = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def count(run: Run[Any]) -> Answer:
     bound = _summed_logs(run)
     if bound == -math.inf:
         return Answer("ok", value=0)
-    if spread is None and math.prod(network.dims) <= _EXACT_FLOATS:
+    if spread is None and math.prod(network.dims) <= _LOG_EXACT:
         return Answer("ok", value=round(math.exp(bound)) * network.free_states)
     points = spread.points if spread else 1
     residues = [(_residue(run, prime, scale, spread), prime) for prime in enough_primes(bound, points)]

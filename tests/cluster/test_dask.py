@@ -1,0 +1,88 @@
+"""Distributed runs equal serial ones bit for bit, on a local cluster and through a scheduler's address."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import bucketflow
+from bucketflow.cluster.connect import ClusterError, local_client, remote_client
+from bucketflow.cluster.pool import DaskPool, SerialPool
+from bucketflow.pipeline import api
+from tests.pipeline.test_budget import grid
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with local_client(2) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let even small plans become many tasks."""
+    monkeypatch.setattr(api, "TASK_SECONDS", 1e-4)
+
+
+@pytest.mark.parametrize(("query", "kind"), [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov")])
+@pytest.mark.parametrize("share", [1, 4])
+def test_equal_to_serial(client: Any, query: str, kind: str, share: int) -> None:
+    model = grid(9, 9, 4, kind)
+    free = bucketflow.plan(model, query)
+    assert free is not None
+    options = {"memory": free.peak_bytes // share, "tree": "bucket"} if share > 1 else {}
+    serial = bucketflow.solve(model, query, **options)
+    done: list[int] = []
+    distributed = bucketflow.solve(
+        model, query, client=client, progress=lambda count, planned: done.append(count), **options
+    )
+    assert distributed.value == serial.value
+    assert distributed.log10 == serial.log10
+    assert distributed.assignment == serial.assignment
+    assert distributed.plan is not None
+    if share > 1:
+        assert distributed.plan.slices > 1
+        assert done == sorted(done)
+        assert len(done) > 1
+
+
+def test_counts_are_equal(client: Any) -> None:
+    model = grid(5, 5, 4)
+    assert bucketflow.solve(model, "count", client=client).value == bucketflow.solve(model, "count").value == 4**25
+
+
+def test_scheduler_address_on_the_command_line(client: Any) -> None:
+    address = client.scheduler.address
+    command = [sys.executable, "-m", "bucketflow", "solve", "grid", "--scheduler", address, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "optimal"
+
+
+def test_workers_option() -> None:
+    model = grid(6, 6, 3)
+    assert bucketflow.solve(model, workers=2).value == bucketflow.solve(model).value
+
+
+def test_no_scheduler_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bucketflow.cluster.connect._PATIENCE", "1s")
+    with pytest.raises(bucketflow.BucketflowError, match="no Dask scheduler answers"):
+        bucketflow.solve(grid(6, 6, 3), scheduler="tcp://127.0.0.1:1")
+    with pytest.raises(ClusterError, match="no Dask scheduler"), remote_client("nonsense://"):
+        pass
+
+
+def test_pools_keep_order_and_raise(client: Any) -> None:
+    for pool in (SerialPool(), DaskPool(client, "test")):
+        assert list(pool.stream(divmod, [(i, 3) for i in range(40)])) == [divmod(i, 3) for i in range(40)]
+        total = pool.submit(sum, pool.put([1, 2, 3]))
+        assert pool.get(pool.submit(abs, total)) == 6
+        with pytest.raises(ZeroDivisionError):
+            pool.get(pool.submit(divmod, 1, 0))

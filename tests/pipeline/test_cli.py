@@ -1,0 +1,145 @@
+"""The command line as other programs use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bucketflow.pipeline.examples import example_path
+
+
+def run(*args: object) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    command = [sys.executable, "-m", "bucketflow", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def answer(*args: object) -> dict[str, Any]:
+    """Run a command with --json and return its object."""
+    done = run(*args, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def test_solve_prints_one_json_object() -> None:
+    result = answer("solve", "satellite")
+    assert result["query"] == "optimum"
+    assert result["status"] == "optimal"
+    assert isinstance(result["value"], int)
+    assert set(result["plan"]) == {"width", "largest_table_cells", "cells", "peak_bytes", "tasks", "slices"}
+    assert set(result["seconds"]) == {"read", "plan", "run", "decode"}
+    assert result["peak_rss_bytes"] > 10**7
+    assert len(result["assignment"]) == 40
+
+
+def test_queries_and_evidence() -> None:
+    free = answer("solve", "diagnosis", "--query", "partition")
+    assert free["status"] == "ok"
+    assert free["log10"] == pytest.approx(0.0, abs=1e-9)
+    best = answer("solve", "diagnosis")
+    name, state = next(iter(best["assignment"].items()))
+    fixed = answer("solve", "diagnosis", "--evidence", f"{name}={state}")
+    assert fixed["log10"] == pytest.approx(best["log10"])
+    from_file = answer("solve", "diagnosis", "--query", "partition", "--evidence", example_path("diagnosis.evid"))
+    assert from_file["log10"] < 0
+    count = answer("solve", "grid", "--query", "count")
+    assert count["value"] == str(2**144)
+
+
+def test_infeasible_is_an_answer(tmp_path: Path) -> None:
+    path = tmp_path / "no.wcsp"
+    path.write_text("no 2 2 2 5\n2 2\n2 0 1 5 0\n1 0 0 1\n0 3\n")
+    result = answer("solve", path)
+    assert (result["status"], result["value"], result["assignment"]) == ("infeasible", None, None)
+    assert answer("solve", path, "--query", "count")["value"] == "0"
+
+
+def test_decimal_values(tmp_path: Path) -> None:
+    path = tmp_path / "a.cfn"
+    path.write_text(
+        '{"problem": {"name": "a", "mustbe": ">-9.50"}, "variables": {"x": ["l", "r"], "y": 2},'
+        '"functions": {"f": {"scope": ["x", "y"], "costs": [0.25, 1.5, -3, 0.75]}}}'
+    )
+    result = answer("solve", path)
+    assert result["value"] == 1.5
+    assert result["assignment"] == {"x": "l", "y": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["solve", "/nowhere.uai"], 2, ["/nowhere.uai"]),
+        (["solve", "satellite", "--evidence", "nobody=1"], 2, ["nobody"]),
+        (["solve", "satellite", "--evidence", "nothing"], 2, ["neither a file"]),
+        (["solve", "satellite", "--order", "a,b"], 2, ["'a'"]),
+        (["solve", "satellite", "--memory", "lots"], 2, ["lots", "4GB"]),
+        (["solve", "satellite", "--query", "partition"], 2, ["partition"]),
+        (["solve", "grid", "--memory", "20kB"], 3, ["needs", "20 kB"]),
+        (["plan", "grid", "--memory", "20kB"], 3, ["needs", "20 kB"]),
+        (["solve", "satellite", "--query", "best"], 2, ["best"]),
+        (["convert", "grid", "/tmp/x.wcsp"], 2, [".uai"]),
+    ],
+)
+def test_refusals_are_one_sentence(arguments: list[str], code: int, words: list[str]) -> None:
+    done = run(*arguments)
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert all(word in done.stderr for word in words)
+
+
+def test_plan_info_examples_convert(tmp_path: Path) -> None:
+    plan = answer("plan", "grid", "--query", "partition")
+    assert plan["plan"]["width"] >= 12
+    assert plan["plan"]["seconds"] > 0
+    assert "largest steps" in run("plan", "grid").stdout
+    facts = answer("info", "frequency")
+    assert (facts["kind"], facts["variables"]) == ("cost", 20)
+    assert "satellite" in run("examples").stdout
+    copy = tmp_path / "copy.uai.xz"
+    assert run("convert", "grid", copy).returncode == 0
+    ours, theirs = answer("solve", copy, "--query", "partition"), answer("solve", "grid", "--query", "partition")
+    assert ours["log10"] == pytest.approx(theirs["log10"], rel=1e-12)
+
+
+def test_orders_and_trees_agree() -> None:
+    values = {
+        answer("solve", "frequency", "--tree", tree, "--order", order)["value"]
+        for tree in ("refined", "bucket", "junction")
+        for order in ("auto", "min-fill", "min-degree")
+    }
+    assert len(values) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are tested on POSIX systems")
+def test_ctrl_c_stops_in_one_sentence(tmp_path: Path) -> None:
+    """A chain of wide steps that takes minutes is stopped at once."""
+    path = tmp_path / "wide.uai"
+    n, d = 14, 8
+    pairs = [(i, j) for i in range(n) for j in range(i)]
+    table = " ".join(["1", "0.5"] * (d * d // 2))
+    lines = ["MARKOV", str(n), " ".join([str(d)] * n), str(len(pairs))]
+    lines += [f"2 {i} {j}" for i, j in pairs] + [f"{d * d}\n{table}" for _ in pairs]
+    path.write_text("\n".join(lines))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bucketflow", "solve", str(path), "--query", "partition", "--memory", "200MB"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(8)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert out == ""
+    assert err.strip().splitlines()[-1] == "bucketflow: stopped"
+    assert "Traceback" not in err
