@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .pipeline.api import load, plan, save, solve
     from .pipeline.errors import BucketflowError, BudgetError, FormatError, InternalError, ModelError
+    from .pipeline.marginals import marginals
     from .pipeline.model import Function, Model
+    from .pipeline.posteriors import Marginals
     from .pipeline.result import Result
 
 __version__ = "0.1.0"
@@ -19,10 +21,12 @@ __all__ = [
     "FormatError",
     "Function",
     "InternalError",
+    "Marginals",
     "Model",
     "ModelError",
     "Result",
     "load",
+    "marginals",
     "plan",
     "save",
     "solve",
@@ -32,7 +36,9 @@ __all__ = [
 _HOME = {
     "api": ("load", "plan", "save", "solve"),
     "errors": ("BucketflowError", "BudgetError", "FormatError", "InternalError", "ModelError"),
+    "marginals": ("marginals",),
     "model": ("Function", "Model"),
+    "posteriors": ("Marginals",),
     "result": ("Result",),
 }
 

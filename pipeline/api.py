@@ -109,7 +109,7 @@ def prepare(model: Model, query: str, evidence: Evidence, options: Options) -> P
     arithmetic = arithmetic_for(network)
     semiring = arithmetic.semiring
     problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes)
-    plan = make_plan(problem, _plan_options(network, options), Rates()) if network.leaves else None
+    plan = make_plan(problem, plan_options(network, options), Rates()) if network.leaves else None
     return Prepared(network, arithmetic, problem, plan, time.perf_counter() - start)
 
 
@@ -123,7 +123,8 @@ def observed(model: Model, evidence: Evidence) -> dict[int, int]:
     return model.observe({model.names[v]: s for v, s in found.items()})
 
 
-def _plan_options(network: Network, options: Options) -> PlanOptions:
+def plan_options(network: Network, options: Options) -> PlanOptions:
+    """Turn what the caller asks into what the planner is asked."""
     order: Any = options.order
     if not isinstance(order, str):
         order = _local_order(network, order)
@@ -248,10 +249,10 @@ def _pool(options: Options, prepared: Prepared) -> AbstractContextManager[Pool]:
     plan = prepared.plan
     if not options.distributed or plan is None or (plan.slices == 1 and plan.seconds < 2 * TASK_SECONDS):
         return nullcontext(SerialPool())
-    return _DaskPools(options)
+    return DaskPools(options)
 
 
-class _DaskPools(AbstractContextManager[Pool]):
+class DaskPools(AbstractContextManager[Pool]):
     """Opens the client that the options name and closes it if it was opened here."""
 
     def __init__(self, options: Options):
@@ -281,7 +282,7 @@ def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | 
         if isinstance(pool, DaskPool):
             plan = split_for(plan, pool.width, TASK_SECONDS, rates, options.memory_bytes)
         elif plan.seconds > _THREADED_SECONDS:
-            threads = options.threads or _cores()
+            threads = options.threads or cores()
         compiled = plan.cells >= _COMPILED_CELLS
         if progress is not None:
             report = _accumulate(progress, plan.read_bytes + plan.written_bytes)
@@ -299,7 +300,8 @@ def _accumulate(progress: Progress, planned: int) -> Callable[[int], None]:
     return report
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Number of CPU cores that this process may use."""
     import os
 
     return len(os.sched_getaffinity(0))

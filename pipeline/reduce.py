@@ -8,7 +8,7 @@ tables of the groups are built later, in the layout and dtype that the plan asks
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -96,9 +96,14 @@ class Network:
         return prod(len(self.domains[v]) for v in self.free)
 
 
-def reduce_model(model: Model, query: Query, evidence: Mapping[int, int]) -> Network:
-    """Preprocess ``model`` for ``query`` given evidence (variable index → state index)."""
-    functions, barren = _relevant(model, query, evidence)
+def reduce_model(
+    model: Model, query: Query, evidence: Mapping[int, int], asked: Collection[int] = frozenset()
+) -> Network:
+    """Preprocess ``model`` for ``query`` given evidence (variable index → state index).
+
+    The variables in ``asked`` are never barren: their marginals are wanted.
+    """
+    functions, barren = _relevant(model, query, {*evidence, *asked})
     domains = [
         np.array([evidence[v]], dtype=np.intp) if v in evidence else np.arange(d, dtype=np.intp)
         for v, d in enumerate(model.dims)
@@ -114,12 +119,12 @@ def reduce_model(model: Model, query: Query, evidence: Mapping[int, int]) -> Net
     return Network(model, query, tuple(domains), variables, groups, constants, True, barren)
 
 
-def _relevant(model: Model, query: Query, evidence: Mapping[int, int]) -> tuple[list[int], frozenset[int]]:
+def _relevant(model: Model, query: Query, needed: Collection[int]) -> tuple[list[int], frozenset[int]]:
     """Functions that matter, and the barren variables: those of a Bayesian network that sum to 1.
 
-    A barren variable is unobserved and occurs only in its own conditional distribution, so summing it out
-    leaves 1 (Shachter 1986). Kept where the file's rows do not sum to 1, since the answer is for the model
-    as written.
+    A barren variable is neither observed nor asked for, and occurs only in its own conditional distribution,
+    so summing it out leaves 1 (Shachter 1986). Kept where the file's rows do not sum to 1, since the answer is
+    for the model as written.
     """
     keep = set(range(len(model.functions)))
     if model.kind != "bayes" or query != "partition":
@@ -132,7 +137,7 @@ def _relevant(model: Model, query: Query, evidence: Mapping[int, int]) -> tuple[
     queue = deque(v for v in range(len(model.dims)) if len(users[v]) == 1)
     while queue:
         variable = queue.popleft()
-        if variable in evidence or len(users[variable]) != 1:
+        if variable in needed or len(users[variable]) != 1:
             continue
         (f,) = users[variable]
         function = model.functions[f]

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 T = TypeVar("T")
 
 # A smaller step is done before another thread has started.
-_THREADED_CELLS = 1 << 22
+THREADED_CELLS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,11 @@ class Plain:
         return restrict(table, axes, sizes, states)
 
 
+def useful_threads(step: Step, threads: int) -> int:
+    """Return how many of ``threads`` a step is shared among: all of them if it is large."""
+    return threads if step.lowered.cells >= THREADED_CELLS else 1
+
+
 def sweep(
     steps: Sequence[Step],
     tables: Mapping[int, T],
@@ -97,8 +102,8 @@ def sweep(
     live: dict[int, T] = dict(tables)
     kept = set(keep) | set(tables)
     for step in steps:
-        useful = threads if step.lowered.cells >= _THREADED_CELLS else 1
-        live[step.node] = algebra.step(step, [live[i] for i in step.inputs], useful)
+        inputs = [live[i] for i in step.inputs]
+        live[step.node] = algebra.step(step, inputs, useful_threads(step, threads))
         for i in step.inputs:
             if i not in kept:
                 del live[i]

@@ -1,0 +1,300 @@
+"""Plans of two-way propagation: every message of a tree in both directions, and where beliefs are read. Pure.
+
+The backward sweep is the adjoint of the forward one (Darwiche 2003, §4): what comes from above a node is
+combined with the node's other children and reduced to the scope of each child,
+
+    down[c] = Σ_{joined \\ scope(c)}  down[parent] ⊗ ∏_{siblings s} up[s]
+
+so that ``up[c] ⊗ down[c]`` is the belief of a table's scope (Shafer and Shenoy 1990). No clique is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from ..tasks.lowering import lower
+from ..tasks.semiring import Semiring
+from ..tasks.sweep import Step
+from .costs import Rates, TreeCost, is_matmul, step_seconds
+from .layouts import choose_layouts
+from .memory import table_bytes
+from .trees import Tree, elimination_order, schedule
+
+# Up to here a belief is stored and each of its variables summed from it; a larger one is swept for each.
+STORED_CELLS = 8192
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Targets that are read from the belief of a node's table, or from the join of a node's inputs."""
+
+    node: int
+    join: bool
+    targets: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class TwoWay:
+    """The steps of both sweeps over one tree.
+
+    Tables are numbered: first the nodes of the tree, then what comes from above each of them, then stored
+    beliefs and results.
+
+    Parameters
+    ----------
+    tree : Tree
+        With domain sizes as inside one slice.
+    dims : tuple of int
+        Domain sizes without slicing.
+    layouts : tuple of tuple of int
+        Axis order of every node's table.
+    up, back : tuple of Step
+        The forward sweep, children first; the backward one with the readings, parents first.
+    results : mapping of tuple of int to int
+        The table that answers each set of variables.
+    axes : mapping of int to tuple of int
+        Axis order of every table.
+    sliced : tuple of int
+        Variables that are conditioned on.
+    """
+
+    tree: Tree
+    dims: tuple[int, ...]
+    layouts: tuple[tuple[int, ...], ...]
+    up: tuple[Step, ...]
+    back: tuple[Step, ...]
+    results: Mapping[tuple[int, ...], int]
+    axes: Mapping[int, tuple[int, ...]]
+    sliced: tuple[int, ...]
+    itemsize: int
+    cost: TreeCost
+    model_bytes: int
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """Both sweeps, in execution order."""
+        return (*self.up, *self.back)
+
+    @cached_property
+    def last_reader(self) -> dict[int, int]:
+        """For each table that is read, the table made by the step that reads it last."""
+        return {i: step.node for step in self.steps for i in step.inputs}
+
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """Tables that outlive the sweeps: the roots and the results."""
+        return frozenset((*self.tree.roots, *self.results.values()))
+
+    @property
+    def slices(self) -> int:
+        """Number of independent sub-problems."""
+        return prod(self.dims[v] for v in self.sliced)
+
+    @property
+    def cells(self) -> int:
+        """Cells swept over all slices."""
+        return self.cost.cells * self.slices
+
+    @property
+    def seconds(self) -> float:
+        """Predicted run time on one core."""
+        return self.cost.seconds * self.slices
+
+    @cached_property
+    def leaf_bytes(self) -> int:
+        """Bytes of the leaf tables, with those of a slice where there are slices."""
+        sizes = (self.dims, self.tree.dims) if self.sliced else (self.dims,)
+        return sum(table_bytes(s, scope, self.itemsize) for s in sizes for scope in self.tree.leaves)
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """Model, leaves, live messages and workspace at the worst moment; mirrors :func:`run_two_way`."""
+        sizes, leaves = self.tree.dims, len(self.tree.leaves)
+        live = peak = 0
+        for step in self.steps:
+            live += table_bytes(sizes, step.axes, self.itemsize)
+            peak = max(peak, live + step.lowered.workspace_bytes)
+            for i in set(step.inputs):
+                if i >= leaves and i not in self.kept and self.last_reader[i] == step.node:
+                    live -= table_bytes(sizes, self.axes[i], self.itemsize)
+        return self.model_bytes + self.leaf_bytes + peak
+
+
+def plan_two_way(
+    tree: Tree,
+    targets: Sequence[tuple[int, ...]],
+    semiring: Semiring,
+    *,
+    sliced: Collection[int] = (),
+    rates: Rates,
+    model_bytes: int = 0,
+) -> TwoWay:
+    """Lay out and lower both sweeps.
+
+    Parameters
+    ----------
+    tree : Tree
+    targets : sequence of tuple of int
+        Sets of variables whose joint beliefs are wanted, each within the scope of some leaf, ascending.
+    sliced : collection of int
+        Variables that are conditioned on.
+    """
+    fixed = set(sliced)
+    inside = replace(tree, dims=tuple(1 if v in fixed else d for v, d in enumerate(tree.dims)))
+    layouts = choose_layouts(inside, elimination_order(inside))
+    builder = _Builder(inside, layouts, semiring)
+    readings = choose_readings(inside, targets)
+    up = tuple(builder.forward(node) for node in schedule(inside))
+    back = tuple(builder.backward(readings))
+    return TwoWay(
+        tree=inside,
+        dims=tree.dims,
+        layouts=layouts,
+        up=up,
+        back=back,
+        results=builder.results,
+        axes=builder.axes,
+        sliced=tuple(sorted(fixed)),
+        itemsize=semiring.itemsize,
+        cost=_cost((*up, *back), inside, semiring.itemsize, rates),
+        model_bytes=model_bytes,
+    )
+
+
+def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[Reading, ...]:
+    """Choose the cheapest place for each target.
+
+    A place is a table with what comes from above it, or the join of a node's inputs, which saves the messages
+    to the leaves below.
+    """
+    size = [prod(tree.dims[v] for v in scope) for scope in tree.scopes]
+    swept = [prod(tree.dims[v] for v in joined) for joined in tree.joined]
+    holders: dict[int, list[int]] = {}
+    for node, scope in enumerate(tree.scopes):
+        for v in scope:
+            holders.setdefault(v, []).append(node)
+
+    def places(target: tuple[int, ...]) -> Iterator[tuple[float, int, bool]]:
+        for node in holders[target[0]]:
+            if not tree.scopes[node].issuperset(target):
+                continue
+            parent = tree.parent[node]
+            if node >= tree.n_leaves or parent < 0:
+                yield size[node], node, False
+            else:
+                join = swept[parent - tree.n_leaves]
+                yield size[node] + join, node, False
+                yield join, parent, True
+
+    found: dict[tuple[int, bool], list[tuple[int, ...]]] = {}
+    for target in targets:
+        found.setdefault(min(places(target))[1:], []).append(target)
+    return tuple(Reading(node, join, tuple(wanted)) for (node, join), wanted in found.items())
+
+
+class _Builder:
+    """Lowers steps, keeping the axes of every table."""
+
+    def __init__(self, tree: Tree, layouts: Sequence[tuple[int, ...]], semiring: Semiring) -> None:
+        self.tree = tree
+        self.semiring = semiring
+        self.sizes = dict(enumerate(tree.dims))
+        self.axes: dict[int, tuple[int, ...]] = dict(enumerate(layouts))
+        self.results: dict[tuple[int, ...], int] = {}
+        self._layouts = layouts
+        self._next = 2 * len(layouts)
+        # what comes from above each node; nothing comes from above a root
+        self._above: dict[int, tuple[int, ...]] = dict.fromkeys(tree.roots, ())
+
+    def step(self, node: int, inputs: tuple[int, ...], axes: tuple[int, ...]) -> Step:
+        """Lower one step."""
+        input_axes = tuple(self.axes[i] for i in inputs)
+        lowered = lower(input_axes, axes, self.sizes, self.semiring.dtype, self.semiring)
+        self.axes[node] = axes
+        return Step(node, inputs, input_axes, axes, lowered)
+
+    def forward(self, node: int) -> Step:
+        """The step of an internal node."""
+        return self.step(node, self.tree.children[node - self.tree.n_leaves], self._layouts[node])
+
+    def backward(self, readings: Sequence[Reading]) -> Iterator[Step]:
+        """Messages from above, depth first, each subtree with its readings; only what a reading needs."""
+        tree, first = self.tree, self.tree.n_leaves
+        at: dict[int, list[Reading]] = {}
+        for reading in readings:
+            at.setdefault(reading.node, []).append(reading)
+        load = [int(node in at) for node in range(len(tree.scopes))]
+        for j, kids in enumerate(tree.children):
+            load[first + j] += sum(load[c] for c in kids)
+        stack = [r for r in tree.roots if load[r]]
+        while stack:
+            node = stack.pop()
+            if node not in self._above:
+                yield from self._down(node)
+            for reading in at.get(node, ()):
+                yield from self._read(reading)
+            if node >= first:
+                below = [c for c in tree.children[node - first] if load[c]]
+                # the last to be pushed runs first: small subtrees, so that what they hold is gone soon
+                stack += sorted(below, key=lambda c: -load[c])
+
+    def _down(self, node: int) -> Iterator[Step]:
+        """Make what comes from above a node; an only child sees what its parent sees."""
+        parent = self.tree.parent[node]
+        siblings = tuple(c for c in self.tree.children[parent - self.tree.n_leaves] if c != node)
+        inputs = (*self._above[parent], *siblings)
+        self._above[node] = self._above[parent]
+        if siblings:
+            number = len(self.tree.scopes) + node
+            self._above[node] = (number,)
+            # a variable that only this child has is not in what comes from above
+            held = {v for i in inputs for v in self.axes[i]}
+            yield self.step(number, inputs, tuple(v for v in self._layouts[node] if v in held))
+
+    def _read(self, reading: Reading) -> Iterator[Step]:
+        tables = self.tree.children[reading.node - self.tree.n_leaves] if reading.join else (reading.node,)
+        inputs = (*self._above[reading.node], *tables)
+        union = tuple(dict.fromkeys(v for i in inputs for v in self.axes[i]))
+        if len(reading.targets) > 1 < len(inputs) and prod(self.sizes[v] for v in union) <= STORED_CELLS:
+            stored = self._number()
+            yield self.step(stored, inputs, union)
+            inputs = (stored,)
+        for target in reading.targets:
+            self.results[target] = self._number()
+            yield self.step(self.results[target], inputs, target)
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+
+def _cost(steps: Sequence[Step], tree: Tree, itemsize: int, rates: Rates) -> TreeCost:
+    """Count the work of both sweeps."""
+    cells = read = written = width = 0
+    seconds = 0.0
+    for step in steps:
+        inputs = step.lowered.input_cells
+        moved = sum(inputs) + step.lowered.out_cells
+        cells, read, written = cells + step.lowered.cells, read + sum(inputs), written + step.lowered.out_cells
+        matmul = is_matmul(step.lowered.cells, inputs, step.lowered.out_cells)
+        seconds += step_seconds(step.lowered.cells, moved, matmul, rates, itemsize)
+    largest = max((prod(tree.dims[v] for v in scope) for scope in tree.scopes), default=1)
+    width = max((len(joined) for joined in tree.joined), default=0) - 1
+    return TreeCost(cells, largest, width, read, written, seconds, len(steps))
+
+
+def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:
+    """Predict both sweeps: a node's join is swept upward, and once more for each of its inputs."""
+    seconds = 0.0
+    size = [prod(tree.dims[v] for v in scope) for scope in tree.scopes]
+    for j, (kids, joined) in enumerate(zip(tree.children, tree.joined, strict=True)):
+        cells = prod(tree.dims[v] for v in joined)
+        tables = [*(size[c] for c in kids), size[tree.n_leaves + j]]
+        for table in tables:
+            others = [*tables]
+            others.remove(table)
+            seconds += step_seconds(cells, sum(tables), is_matmul(cells, others, table), rates, itemsize)
+    return seconds

@@ -1,0 +1,135 @@
+"""Messages between cliques: the two classical operations on stored tables, and both sweeps without any.
+
+Reduction and scattering are those of junction trees in the style of Hugin (Jensen, Lauritzen and Olesen 1990;
+Zheng and Mengshoel 2013): a clique that keeps its table absorbs a neighbour's news as the ratio of the new
+separator to the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .dense import contract
+from .semiring import SUM_PRODUCT
+from .sweep import THREADED_CELLS, Algebra, Step
+
+Array = NDArray[Any]
+T = TypeVar("T")
+
+
+def reduction(
+    clique: Array, axes: tuple[int, ...], separator: tuple[int, ...], sizes: Mapping[int, int], threads: int = 1
+) -> Array:
+    """Marginalise a clique's table onto a separator.
+
+    Parameters
+    ----------
+    clique : ndarray, float64, C-contiguous
+        ``prod(sizes[v] for v in axes)`` values.
+    axes, separator : tuples of int
+        Variables of the clique and of the separator, in the order of their axes.
+
+    Returns
+    -------
+    ndarray, flat
+    """
+    return contract([clique], [axes], separator, sizes, SUM_PRODUCT, threads=threads)
+
+
+def scattering(
+    clique: Array,
+    axes: tuple[int, ...],
+    separator: tuple[int, ...],
+    sizes: Mapping[int, int],
+    old: Array,
+    new: Array,
+    threads: int = 1,
+) -> Array:
+    """Multiply a clique's table by ``new / old`` on a separator, where 0 / 0 is 0.
+
+    A zero of the old separator stands for states that the clique excludes already, so nothing is lost.
+
+    Returns
+    -------
+    ndarray, flat
+        A new table; the given ones are left as they are.
+    """
+    ratio = np.divide(new, old, out=np.zeros(old.size), where=old != 0.0)
+    return contract([clique, ratio], [axes, separator], axes, sizes, SUM_PRODUCT, threads=threads)
+
+
+def two_sweeps(
+    steps: Sequence[Step],
+    leaves: Mapping[int, T],
+    last_reader: Mapping[int, int],
+    keep: Collection[int],
+    algebra: Algebra[T],
+    *,
+    threads: int = 1,
+    on_step: Callable[[Step], None] | None = None,
+) -> dict[int, T]:
+    """Run collection and distribution and return the tables in ``keep``.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        Forward, then backward.
+    leaves : mapping of int to table
+    last_reader : mapping of int to int
+        The table made by the step after which a table is freed.
+    """
+    live: dict[int, T] = dict(leaves)
+    for step in steps:
+        useful = threads if step.lowered.cells >= THREADED_CELLS else 1
+        live[step.node] = algebra.step(step, [live[i] for i in step.inputs], useful)
+        for i in set(step.inputs):
+            if last_reader[i] == step.node and i not in keep:
+                del live[i]
+        if on_step is not None:
+            on_step(step)
+    return {node: live[node] for node in keep}
+
+
+@dataclass(frozen=True)
+class TwoSweeps(Generic[T]):
+    """Both sweeps with their leaf tables, for any slice.
+
+    Parameters
+    ----------
+    steps : tuple of Step
+        Forward, then backward.
+    leaves : mapping of int to table
+        Leaf tables with all states.
+    leaf_axes : mapping of int to tuple of int
+    last_reader : mapping of int to int
+    keep : tuple of int
+        The tables that are returned.
+    dims : tuple of int
+        Domain sizes without slicing.
+    algebra : Algebra
+    """
+
+    steps: tuple[Step, ...]
+    leaves: Mapping[int, T]
+    leaf_axes: Mapping[int, tuple[int, ...]]
+    last_reader: Mapping[int, int]
+    keep: tuple[int, ...]
+    dims: tuple[int, ...]
+    algebra: Algebra[T]
+
+    def run(
+        self, states: Mapping[int, int], *, threads: int = 1, on_step: Callable[[Step], None] | None = None
+    ) -> dict[int, T]:
+        """Sweep up and down with some variables fixed; their axes keep one state."""
+        leaves = {
+            node: self.algebra.restrict(table, self.leaf_axes[node], self.dims, states)
+            for node, table in self.leaves.items()
+        }
+        return two_sweeps(
+            self.steps, leaves, self.last_reader, self.keep, self.algebra, threads=threads, on_step=on_step
+        )
