@@ -103,6 +103,8 @@ def data_folder() -> Path:
 
 def questions(folder: Path) -> Iterator[Question]:
     """Yield both queries of every instance of the manifest, known or not; costs have an optimum only."""
+    if not (folder / "MANIFEST.tsv").exists():
+        raise SystemExit(f"benchmark instances not found in {folder}; set BUCKETFLOW_DATA")
     with open(folder / "MANIFEST.tsv", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
             if row["kind"].removesuffix("(erg)").partition("(")[0] not in KINDS or "noisy" in row["kind"]:

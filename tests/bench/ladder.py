@@ -168,6 +168,7 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--up-to", type=float, default=24.0, metavar="LOG2", help="cells of the largest clique")
+    parser.add_argument("--from", dest="start", type=float, default=0.0, metavar="LOG2", help="smallest such clique")
     parser.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="wall time of each answer")
     parser.add_argument("--memory", type=parse_bytes, default=parse_bytes("8GB"), metavar="SIZE", help="e.g. 4GB")
     parser.add_argument("--only", default="", metavar="SUBSTR", help="part of the path")
@@ -183,7 +184,7 @@ def chosen(options: argparse.Namespace) -> list[Question]:
         q
         for q in questions(data_folder())
         if q.references
-        and q.log2_clique <= options.up_to
+        and options.start <= q.log2_clique <= options.up_to
         and options.only in q.name
         and options.query in ("all", q.query)
     ]
