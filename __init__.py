@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .pipeline.api import load, plan, save, solve
+    from .pipeline.compiled import Compiled
+    from .pipeline.compiled import compile_model as compile
     from .pipeline.errors import BucketflowError, BudgetError, FormatError, InternalError, ModelError
     from .pipeline.marginals import marginals
     from .pipeline.model import Function, Model
@@ -18,6 +20,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BucketflowError",
     "BudgetError",
+    "Compiled",
     "FormatError",
     "Function",
     "InternalError",
@@ -25,6 +28,7 @@ __all__ = [
     "Model",
     "ModelError",
     "Result",
+    "compile",
     "load",
     "marginals",
     "plan",
@@ -35,18 +39,22 @@ __all__ = [
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
     "api": ("load", "plan", "save", "solve"),
+    "compiled": ("Compiled", "compile_model"),
     "errors": ("BucketflowError", "BudgetError", "FormatError", "InternalError", "ModelError"),
     "marginals": ("marginals",),
     "model": ("Function", "Model"),
     "posteriors": ("Marginals",),
     "result": ("Result",),
 }
+# `compile` is a builtin, so the function has another name where it is written.
+_RENAMED = {"compile": "compile_model"}
 
 
 def __getattr__(name: str) -> Any:
+    wanted = _RENAMED.get(name, name)
     for module, names in _HOME.items():
-        if name in names:
-            value = getattr(import_module(f".pipeline.{module}", __name__), name)
+        if wanted in names:
+            value = getattr(import_module(f".pipeline.{module}", __name__), wanted)
             globals()[name] = value
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,7 @@ from ..cluster.budget import peak_rss_bytes
 from ..cluster.pool import Pool, SerialPool
 from ..tasks.messages import TwoSweeps
 from .answer import fixed_value, objective
-from .api import DaskPools, Options, cores, observed, plan_options
+from .api import DaskPools, Options, observed, plan_options
 from .costs import Rates
 from .errors import ModelError
 from .execute import TASK_SECONDS
@@ -237,7 +237,7 @@ def _swept(
     progress: Callable[[int, int], None] | None,
 ) -> Any:
     """Yield the states and the tables of every slice."""
-    threads = (options.threads or cores()) if plan.seconds > _THREADED_SECONDS else 1
+    threads = options.thread_count if plan.seconds > _THREADED_SECONDS else 1
     moved = sum(step_bytes(step, plan.tree.dims, plan.itemsize) for step in plan.steps)
     done = 0
     shared = pool.put(sweeps)
@@ -260,10 +260,22 @@ def _pool(plan: TwoWay, options: Options) -> AbstractContextManager[Pool]:
     return DaskPools(options)
 
 
-def dressed(model: Model, network: Network, arithmetic: Arithmetic[Any], asked: Asked, beliefs: Beliefs) -> Marginals:
-    """Turn beliefs over what was left of the model into answers over all of it."""
+def dressed(
+    model: Model,
+    network: Network,
+    arithmetic: Arithmetic[Any],
+    asked: Asked,
+    beliefs: Beliefs,
+    findings: Mapping[int, Array] | None = None,
+) -> Marginals:
+    """Turn beliefs over what was left of the model into answers over all of it.
+
+    ``findings`` are likelihoods that were not known when the model was reduced.
+    """
+    findings = findings or {}
     maximum = not isinstance(arithmetic, Partition)
-    if beliefs.total is None:
+    loose = 0.0 if maximum else loose_log(network, findings)
+    if beliefs.total is None or loose == -math.inf:
         return Marginals(model, "infeasible", maximum, log10_evidence=None if model.kind == "cost" else -math.inf)
     least, log10 = None, None
     if isinstance(arithmetic, CostOptimum):
@@ -271,11 +283,11 @@ def dressed(model: Model, network: Network, arithmetic: Arithmetic[Any], asked: 
         if model.top is not None and least >= model.top:
             return Marginals(model, "infeasible", maximum)
     else:
-        ln = -beliefs.total if maximum else beliefs.total + math.log(network.free_states)
+        ln = -beliefs.total if maximum else beliefs.total + loose
         log10 = ln / math.log(10)
 
     def answer(variables: tuple[int, ...]) -> Array:
-        table = expanded(network, variables, beliefs.tables, 0.0 if maximum else 1.0)
+        table = expanded(network, variables, beliefs.tables, findings, maximum=maximum)
         if not maximum:
             return table
         return np.exp(-table) if least is None else costs_above(model, table, least)
@@ -301,21 +313,43 @@ def costs_above(model: Model, above: Array, least: int) -> Array:
     return -scaled if model.maximize else scaled
 
 
-def expanded(network: Network, variables: tuple[int, ...], tables: Mapping[Target, Array], one: float) -> Array:
+def loose_log(network: Network, findings: Mapping[int, Array]) -> float:
+    """Return ln of what the variables outside the network sum to: those without functions or with one state."""
+    total = math.log(network.free_states)
+    for v in findings:
+        if v not in network.local:
+            weight = findings[v][network.domains[v]].sum()
+            total += math.log(weight / len(network.domains[v])) if weight > 0.0 else -math.inf
+    return total
+
+
+def expanded(
+    network: Network,
+    variables: tuple[int, ...],
+    tables: Mapping[Target, Array],
+    findings: Mapping[int, Array],
+    *,
+    maximum: bool,
+) -> Array:
     """Spread a belief over all states of some of the model's variables.
 
-    A pruned or unobserved state gets probability 0 (``one`` = 1) or infinite energy (``one`` = 0), a variable
-    without functions is uniform.
+    A pruned or unobserved state gets probability 0 (infinite energy); a variable without functions is uniform,
+    or as found.
     """
-    model = network.model
+    outside = math.inf if maximum else 0.0
     target = local_part(network, variables)
-    table = tables[target] if target else np.full((), one)
+    table = tables[target] if target else np.full((), 0.0 if maximum else 1.0)
     order = [target.index(network.local[v]) for v in variables if v in network.local]
     sizes = [len(network.domains[v]) for v in variables]
     shape = [n if v in network.local else 1 for v, n in zip(variables, sizes, strict=True)]
     inside = np.broadcast_to(table.transpose(order).reshape(shape), sizes)
-    if one:
-        inside = inside / math.prod(len(network.domains[v]) for v in variables if v not in network.local)
-    full = np.full([model.dims[v] for v in variables], 0.0 if one else math.inf)
+    if not maximum:
+        for axis, v in enumerate(variables):
+            if v not in network.local:
+                weights = findings[v][network.domains[v]] if v in findings else np.ones(sizes[axis])
+                inside = inside * (weights / weights.sum()).reshape([-1] + [1] * (len(sizes) - axis - 1))
+    if sizes == [network.model.dims[v] for v in variables]:
+        return np.array(inside)
+    full = np.full([network.model.dims[v] for v in variables], outside)
     full[np.ix_(*(network.domains[v] for v in variables))] = inside
     return full

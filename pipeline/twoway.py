@@ -109,6 +109,13 @@ class TwoWay:
         sizes = (self.dims, self.tree.dims) if self.sliced else (self.dims,)
         return sum(table_bytes(s, scope, self.itemsize) for s in sizes for scope in self.tree.leaves)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Model, leaves and every other table together, with workspace: what a compiled model keeps."""
+        tables = sum(step.lowered.out_cells for step in self.steps) * self.itemsize
+        workspace = max((step.lowered.workspace_bytes for step in self.steps), default=0)
+        return self.model_bytes + 2 * self.leaf_bytes + tables + workspace
+
     @cached_property
     def peak_bytes(self) -> int:
         """Model, leaves, live messages and workspace at the worst moment; mirrors :func:`run_two_way`."""

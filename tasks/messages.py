@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .dense import contract
 from .semiring import SUM_PRODUCT
-from .sweep import THREADED_CELLS, Algebra, Step
+from .sweep import Algebra, Step, useful_threads
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -85,8 +85,7 @@ def two_sweeps(
     """
     live: dict[int, T] = dict(leaves)
     for step in steps:
-        useful = threads if step.lowered.cells >= THREADED_CELLS else 1
-        live[step.node] = algebra.step(step, [live[i] for i in step.inputs], useful)
+        live[step.node] = algebra.step(step, [live[i] for i in step.inputs], useful_threads(step, threads))
         for i in set(step.inputs):
             if last_reader[i] == step.node and i not in keep:
                 del live[i]

@@ -24,6 +24,8 @@ Array = NDArray[Any]
 # Normal float64 numbers reach from e^-708 to e^709; a product or sum within these bounds keeps its precision.
 _LOWEST, _HIGHEST = -690.0, 690.0
 _BLOCK = 1 << 16
+# An output whose bounds are further from 1 than this is measured and scaled at once.
+_LOOSE = 150.0
 # 2**-1074 times as many products as anyone sums is less than an ulp of this.
 _SAFE = 1e-280
 
@@ -62,14 +64,22 @@ def measured(values: Array, log_scale: float = 0.0) -> Scaled:
         return Scaled(values, log_scale, 0.0, 0.0)
     if high != 1.0:
         np.divide(values, high, out=values)
-    return Scaled(values, log_scale + math.log(high), math.log(_lowest_positive(values)), 0.0)
+    return Scaled(values, log_scale + math.log(high), math.log(_lowest_positive(values, 1.0)), 0.0)
 
 
-def _lowest_positive(values: Array) -> float:
-    """Minimum over the non-zero entries of a table with maximum 1, in blocks so that no mask grows large."""
+def _bounded(table: Scaled) -> Scaled:
+    """Return the table with exact bounds; its values, which others may read too, stay as they are."""
+    high = float(table.values.max())
+    if table.logs or high == 0.0:
+        return table
+    return replace(table, low=math.log(_lowest_positive(table.values, high)), high=math.log(high))
+
+
+def _lowest_positive(values: Array, high: float) -> float:
+    """Minimum over the non-zero entries of a table with maximum ``high``, in blocks so that no mask grows."""
     flat = values.reshape(-1)
     blocks = (flat[i : i + _BLOCK] for i in range(0, flat.size, _BLOCK))
-    return min(float(np.min(b, where=b > 0.0, initial=1.0)) for b in blocks)
+    return min(float(np.min(b, where=b > 0.0, initial=high)) for b in blocks)
 
 
 def _as_logs(table: Scaled) -> Scaled:
@@ -93,20 +103,35 @@ def _from_logs(logs: Array, log_scale: float) -> Scaled:
 
 @dataclass(frozen=True)
 class SumProduct:
-    """The algebra of :class:`Scaled` tables."""
+    """The algebra of :class:`Scaled` tables.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Domain size of each variable.
+    compiled : bool
+        Whether compiled kernels may be used.
+    shared : bool
+        Whether a table may be read by several steps, so that none may be rescaled in place.
+    """
 
     sizes: tuple[int, ...]
     compiled: bool = True
+    shared: bool = False
 
     def step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         """Return the output of ``step``, on natural values wherever its range allows."""
         gone = {v for axes in step.input_axes for v in axes if v not in step.axes}
         summed = sum(math.log(self.sizes[v]) for v in gone)
         scale = math.fsum(t.log_scale for t in tables)
-        if self._fits(tables, summed):
-            values = self._run(step, tables, threads)
-            return Scaled(values, scale, sum(t.low for t in tables), sum(t.high for t in tables) + summed)
-        return self._endangered_step(step, tables, summed, threads)
+        if not self._fits(tables, summed):
+            return self._endangered_step(step, tables, summed, threads)
+        values = self._run(step, tables, threads)
+        low, high = sum(t.low for t in tables), sum(t.high for t in tables) + summed
+        # Nobody else has seen the output yet, so this is the time to scale it.
+        if low < -_LOOSE or high > _LOOSE:
+            return measured(values, scale)
+        return Scaled(values, scale, low, high)
 
     def _run(self, step: Step, tables: Sequence[Scaled], threads: int) -> Array:
         return run(step.lowered, [t.values for t in tables], threads=threads, compiled=self.compiled)
@@ -117,7 +142,7 @@ class SumProduct:
         With factors of at most 1, what underflows loses at most 2**-1074 for each product, which is nothing
         beside a sum that is itself far above: natural values will do if every entry of the output is.
         """
-        tables = [t if t.logs else measured(t.values, t.log_scale) for t in tables]
+        tables = [t if t.logs else measured(t.values.copy() if self.shared else t.values, t.log_scale) for t in tables]
         scale = math.fsum(t.log_scale for t in tables)
         if not any(t.logs for t in tables):
             values = self._run(step, tables, threads)

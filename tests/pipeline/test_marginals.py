@@ -8,14 +8,14 @@ import math
 from pathlib import Path
 from typing import Any
 
-import bucketflow
 import numpy as np
 import pytest
-from bucketflow import Model
-from bucketflow.pipeline.model import Function
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bucketflow
+from bucketflow import Model
+from bucketflow.pipeline.model import Function
 from tests.models import assignments, bayes_models, cost_models, markov_models, named_model
 
 PROBABILITIES = st.one_of(markov_models(), bayes_models())

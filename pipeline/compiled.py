@@ -1,0 +1,253 @@
+"""Compiled models: one tree, plan and set of messages, asked again and again under changing evidence."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cluster.budget import peak_rss_bytes
+from ..tasks.incremental import Incremental
+from ..tasks.scaled import Scaled, SumProduct, measured
+from .answer import fixed_value
+from .api import Options
+from .errors import BudgetError, ModelError
+from .marginals import (
+    COMPILED_CELLS,
+    Asked,
+    Names,
+    asked_of,
+    dressed,
+    likelihood,
+    local_targets,
+    plan_for,
+)
+from .model import Model
+from .planner import format_bytes
+from .posteriors import Marginals
+from .propagation import Beliefs, Target, normalised, shared_algebra, with_joints
+from .queries import Partition
+from .reduce import Network, reduce_model
+from .twoway import TwoWay
+
+Array = NDArray[Any]
+Finding = Any
+"""A state's label or index, or one likelihood a state."""
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """What of a compiled model no evidence changes.
+
+    Parameters
+    ----------
+    model : Model
+    network : Network
+        Without any evidence.
+    plan : TwoWay or None
+    asked : Asked
+        Every variable, and the joints that were compiled in.
+    fixed : float or None
+        ln of the functions without variables; None if the model allows nothing.
+    """
+
+    model: Model
+    network: Network
+    plan: TwoWay | None
+    asked: Asked
+    fixed: float | None
+
+    @property
+    def hosts(self) -> dict[int, int]:
+        """For each local variable the smallest leaf that has it: the one that takes its evidence."""
+        network = self.network
+        cells = [math.prod(network.dims[v] for v in scope) for scope in network.scopes]
+        hosts: dict[int, int] = {}
+        for leaf in sorted(range(len(cells)), key=lambda i: -cells[i]):
+            hosts.update(dict.fromkeys(network.scopes[leaf], leaf))
+        return hosts
+
+
+def compile_model(model: Model, *, joint: Iterable[Names] = (), families: bool = False, **options: Any) -> Compiled:
+    """Prepare a model for many questions about its marginals.
+
+    The tree is planned without evidence; findings are multiplied into it, so that it stays the same and only
+    messages that they change are computed again.
+
+    Parameters
+    ----------
+    model : Model
+        Its own evidence becomes the first findings.
+    joint, families
+        Sets of variables whose joints every answer has; see :func:`bucketflow.marginals`.
+    **options
+        ``memory``, ``order``, ``order_time``, ``tree``, ``seed`` and ``threads``, as in :func:`bucketflow.solve`.
+
+    Raises
+    ------
+    BudgetError
+        If all messages together do not fit ``memory``.
+    """
+    chosen = Options(**options)
+    compiled = Compiled(skeleton_of(model, joint, families, chosen), chosen)
+    compiled.set_evidence({model.names[v]: state for v, state in model.evidence.items()})
+    return compiled
+
+
+def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: Options) -> Skeleton:
+    """Reduce and plan a model without evidence."""
+    if model.kind == "cost":
+        raise ModelError("a cost network has no marginal probabilities; only other models can be compiled")
+    asked = asked_of(model, "all", joint, families)
+    network = reduce_model(model, "partition", {}, asked.involved)
+    targets = local_targets(network, asked)
+    network = with_joints(network, targets) if network.feasible else network
+    plan = None
+    if network.leaves:
+        plan = plan_for(network, Partition(network), targets, replace(options, memory=1 << 62))
+        if plan.kept_bytes > options.memory_bytes:
+            raise BudgetError(
+                f"keeping all messages needs {format_bytes(plan.kept_bytes)}, allowed "
+                f"{format_bytes(options.memory_bytes)}; ask for marginals without compiling, or a larger --memory"
+            )
+    return Skeleton(model, network, plan, asked, fixed_value(network))
+
+
+class Compiled:
+    """A model with its tree, plan and messages; see :func:`bucketflow.compile`."""
+
+    def __init__(self, skeleton: Skeleton, options: Options) -> None:
+        self.skeleton = skeleton
+        self.options = options
+        self.findings: dict[int, Array] = {}
+        self._partition = Partition(skeleton.network)
+        self._hosts = skeleton.hosts
+        self._base: dict[int, Scaled] = {}
+        self._tables: Incremental | None = None
+        plan = skeleton.plan
+        if plan is not None and skeleton.fixed is not None:
+            leaves = enumerate(skeleton.network.leaves)
+            self._base = {node: self._partition.leaf(leaf, plan.layouts[node]) for node, leaf in leaves}
+            algebra = shared_algebra(self._partition, plan, plan.cells >= COMPILED_CELLS)
+            assert isinstance(algebra, SumProduct)
+            self._tables = Incremental(plan.steps, len(plan.up), self._base, algebra)
+
+    @property
+    def model(self) -> Model:
+        """The model."""
+        return self.skeleton.model
+
+    @property
+    def plan(self) -> TwoWay | None:
+        """The plan of both sweeps; None where preprocessing left nothing to eliminate."""
+        return self.skeleton.plan
+
+    @property
+    def computed(self) -> int:
+        """Number of steps that were run so far."""
+        return 0 if self._tables is None else self._tables.computed
+
+    def set_evidence(self, evidence: Mapping[str, Finding] | None) -> None:
+        """Replace all findings."""
+        new = findings_of(self.model, evidence or {})
+        self._change({**dict.fromkeys(self.findings), **new})
+
+    def add(self, name: str, finding: Finding) -> None:
+        """Add a finding, or replace the one on that variable."""
+        self._change(findings_of(self.model, {name: finding}))
+
+    def clear(self, *names: str) -> None:
+        """Take back the findings on some variables; all findings without names."""
+        self._change(dict.fromkeys([variable_index(self.model, n) for n in names] if names else self.findings))
+
+    def marginals(self, query_vars: Names = "all") -> Marginals:
+        """Return the posteriors under the present findings; ``"all"`` includes what was compiled in."""
+        start = time.perf_counter()
+        skeleton = self.skeleton
+        asked = skeleton.asked if query_vars == "all" else asked_of(self.model, query_vars, (), False)
+        beliefs = self._beliefs(local_targets(skeleton.network, asked))
+        found = dressed(self.model, skeleton.network, self._partition, asked, beliefs, self.findings)
+        seconds = {"run": time.perf_counter() - start}
+        return replace(found, plan=skeleton.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+
+    def partition(self) -> float:
+        """Return log10 of the probability of the findings; -inf if they are impossible."""
+        network = self.skeleton.network
+        found = dressed(self.model, network, self._partition, Asked((), (), ()), self._beliefs([]), self.findings)
+        assert found.log10_evidence is not None
+        return found.log10_evidence
+
+    def _beliefs(self, targets: list[Target]) -> Beliefs:
+        """Bring the tables up to date that some targets need, and read them."""
+        skeleton = self.skeleton
+        if skeleton.fixed is None or skeleton.plan is None or self._tables is None:
+            return Beliefs(skeleton.fixed, {})
+        plan, tables = skeleton.plan, self._tables
+        threads = self.options.thread_count if plan.seconds > 0.05 else 1
+        tables.refresh(plan.tree.roots, threads)
+        total = self._partition.total([tables.tables[r] for r in plan.tree.roots])
+        if total == -math.inf:
+            return Beliefs(None, {})
+        nodes = {target: plan.results[target] for target in targets}
+        tables.refresh(nodes.values(), threads)
+        shaped = {
+            target: normalised(tables.tables[node]).reshape([plan.dims[v] for v in target])
+            for target, node in nodes.items()
+        }
+        return Beliefs(skeleton.fixed + total, shaped)
+
+    def _change(self, changes: Mapping[int, Array | None]) -> None:
+        """Enter findings (None takes one back) and rebuild the leaves that they are multiplied into."""
+        touched = set()
+        for v, vector in dict(changes).items():
+            old = self.findings.pop(v, None)
+            if vector is not None:
+                self.findings[v] = vector
+            local = self.skeleton.network.local.get(v)
+            if local is not None and not _equal(old, vector):
+                touched.add(self._hosts[local])
+        if self._tables is not None:
+            for leaf in touched:
+                self._tables.set_leaf(leaf, self._leaf(leaf))
+
+    def _leaf(self, leaf: int) -> Scaled:
+        """Multiply a leaf table by the findings that it hosts."""
+        assert self.plan is not None
+        network, axes = self.skeleton.network, self.plan.layouts[leaf]
+        values = self._base[leaf].values.reshape([network.dims[v] for v in axes])
+        observed = [v for v in axes if self._hosts[v] == leaf and network.variables[v] in self.findings]
+        for v in observed:
+            variable = network.variables[v]
+            weights = self.findings[variable][network.domains[variable]]
+            values = values * weights.reshape([-1] + [1] * (len(axes) - axes.index(v) - 1))
+        return measured(values.reshape(-1), self._base[leaf].log_scale) if observed else self._base[leaf]
+
+
+def findings_of(model: Model, evidence: Mapping[str, Finding]) -> dict[int, Array]:
+    """Turn named findings into likelihood vectors by variable index."""
+    return {v: finding_vector(model, v, f) for v, f in ((variable_index(model, n), f) for n, f in evidence.items())}
+
+
+def finding_vector(model: Model, variable: int, finding: Finding) -> Array:
+    """Turn a state into its indicator; check a likelihood vector."""
+    if isinstance(finding, str | int | np.integer):
+        vector = np.zeros(model.dims[variable])
+        vector[model.state_index(variable, finding if isinstance(finding, str) else int(finding))] = 1.0
+        return vector
+    return likelihood(model, variable, finding)
+
+
+def variable_index(model: Model, name: str) -> int:
+    """Return the index of a variable that evidence names."""
+    if name not in model.index:
+        raise ModelError(f"evidence names {name!r}, which is not a variable of the model")
+    return model.index[name]
+
+
+def _equal(old: Array | None, new: Array | None) -> bool:
+    return old is new or (old is not None and new is not None and np.array_equal(old, new))

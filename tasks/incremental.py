@@ -1,0 +1,98 @@
+"""Both sweeps with all their tables kept: after a change only what depends on it is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from .scaled import Scaled, SumProduct
+from .sweep import Step, useful_threads
+
+# Two tables are the same if no entry differs by more than this, relative to the largest: what rounding does to
+# a message that new evidence cannot change (one below which nothing is observed, say). A table that is
+# kept for this reason is off by no more, however often its inputs change.
+_SAME = 1e-14
+
+
+class Incremental:
+    """The tables of a propagation, brought up to date on demand.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        Forward, then backward.
+    n_forward : int
+        Number of forward steps; what they make keeps its scale, of other tables only ratios matter.
+    leaves : mapping of int to Scaled
+    algebra : SumProduct
+    """
+
+    def __init__(
+        self, steps: Sequence[Step], n_forward: int, leaves: Mapping[int, Scaled], algebra: SumProduct
+    ) -> None:
+        self.tables: dict[int, Scaled] = dict(leaves)
+        self.stale = {step.node for step in steps}
+        self.computed = 0
+        self._steps = {step.node: step for step in steps}
+        self._order = [step.node for step in steps]
+        self._forward = {step.node for step in steps[:n_forward]}
+        self._algebra = algebra
+        self._readers: dict[int, list[int]] = {}
+        for step in steps:
+            for i in step.inputs:
+                self._readers.setdefault(i, []).append(step.node)
+        self._needs: dict[tuple[int, ...], list[int]] = {}
+
+    def set_leaf(self, node: int, table: Scaled) -> None:
+        """Replace a leaf table."""
+        self._replace(node, table)
+
+    def refresh(self, wanted: Iterable[int], threads: int = 1) -> None:
+        """Compute what is stale of the tables in ``wanted`` and of those that they need."""
+        if not self.stale:
+            return
+        for node in self._needed(tuple(wanted)):
+            if node in self.stale:
+                step = self._steps[node]
+                inputs = [self.tables[i] for i in step.inputs]
+                self.stale.discard(node)
+                self.computed += 1
+                self._replace(node, self._algebra.step(step, inputs, useful_threads(step, threads)))
+
+    def _needed(self, wanted: tuple[int, ...]) -> list[int]:
+        """Return the steps behind some tables, in execution order."""
+        if wanted not in self._needs:
+            reached = set(wanted)
+            for node in reversed(self._order):
+                if node in reached:
+                    reached.update(self._steps[node].inputs)
+            self._needs[wanted] = [node for node in self._order if node in reached]
+        return self._needs[wanted]
+
+    def _replace(self, node: int, table: Scaled) -> None:
+        old = self.tables.get(node)
+        readers = self._readers.get(node, ())
+        if old is None or not readers or not same_ratios(old, table):
+            self.tables[node] = table
+            self.stale.update(readers)
+        elif not _same_scale(old, table):
+            # nobody below sees a factor; only the probability of the evidence does
+            self.tables[node] = table
+            self.stale.update(n for n in readers if n in self._forward)
+
+
+def same_ratios(old: Scaled, new: Scaled) -> bool:
+    """Whether two tables are multiples of each other, up to rounding."""
+    if old.logs or new.logs:
+        return old.logs == new.logs and old.values is new.values
+    x, y = old.values, new.values
+    top, other = x.max(), y.max()
+    if top == 0.0 or other == 0.0:
+        return bool(top == other)
+    return bool(np.abs(x * (other / top) - y).max() <= _SAME * other)
+
+
+def _same_scale(old: Scaled, new: Scaled) -> bool:
+    """Whether two multiples of each other are equal; exactly, since the scale of all tables adds up."""
+    return bool(old.log_scale == new.log_scale and old.values.max() == new.values.max())
