@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -82,6 +83,11 @@ class Options:
             raise ModelError(f"{self.memory!r} is not a size; write for example 4GB or 512MiB") from None
 
     @property
+    def thread_count(self) -> int:
+        """Threads of a large step in this process."""
+        return self.threads or len(os.sched_getaffinity(0))
+
+    @property
     def distributed(self) -> bool:
         """Whether a Dask cluster was asked for."""
         return self.client is not None or self.scheduler is not None or bool(self.workers)
@@ -135,6 +141,7 @@ def plan_options(network: Network, options: Options) -> PlanOptions:
         seed=options.seed,
         memory_bytes=options.memory_bytes,
         decode=network.query == "optimum",
+        threads=1 if options.distributed else options.thread_count,
     )
 
 
@@ -282,7 +289,7 @@ def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | 
         if isinstance(pool, DaskPool):
             plan = split_for(plan, pool.width, TASK_SECONDS, rates, options.memory_bytes)
         elif plan.seconds > _THREADED_SECONDS:
-            threads = options.threads or cores()
+            threads = options.thread_count
         compiled = plan.cells >= _COMPILED_CELLS
         if progress is not None:
             report = _accumulate(progress, plan.read_bytes + plan.written_bytes)
@@ -298,13 +305,6 @@ def _accumulate(progress: Progress, planned: int) -> Callable[[int], None]:
         progress(done, planned)
 
     return report
-
-
-def cores() -> int:
-    """Number of CPU cores that this process may use."""
-    import os
-
-    return len(os.sched_getaffinity(0))
 
 
 def timed(result: Result, read_seconds: float) -> Result:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,8 @@ from ..tasks.incremental import Incremental
 from ..tasks.scaled import Scaled, SumProduct, measured
 from .answer import fixed_value
 from .api import Options
+from .batch_run import answer_cases
+from .cases import CaseMarginals, Cases, cases_of, joined
 from .errors import BudgetError, ModelError
 from .marginals import (
     COMPILED_CELLS,
@@ -30,7 +33,7 @@ from .marginals import (
 from .model import Model
 from .planner import format_bytes
 from .posteriors import Marginals
-from .propagation import Beliefs, Target, normalised, shared_algebra, with_joints
+from .propagation import Beliefs, Target, normalised, with_joints
 from .queries import Partition
 from .reduce import Network, reduce_model
 from .twoway import TwoWay
@@ -133,7 +136,7 @@ class Compiled:
         if plan is not None and skeleton.fixed is not None:
             leaves = enumerate(skeleton.network.leaves)
             self._base = {node: self._partition.leaf(leaf, plan.layouts[node]) for node, leaf in leaves}
-            algebra = shared_algebra(self._partition, plan, plan.cells >= COMPILED_CELLS)
+            algebra = self._partition.algebra(plan.tree.dims, plan.cells >= COMPILED_CELLS)
             assert isinstance(algebra, SumProduct)
             self._tables = Incremental(plan.steps, len(plan.up), self._base, algebra)
 
@@ -181,6 +184,52 @@ class Compiled:
         found = dressed(self.model, network, self._partition, Asked((), (), ()), self._beliefs([]), self.findings)
         assert found.log10_evidence is not None
         return found.log10_evidence
+
+    def marginals_batch(self, cases: Any, query_vars: Names = "all", **options: Any) -> CaseMarginals:
+        """Return the posteriors of many cases at once, all in the same sweeps.
+
+        Parameters
+        ----------
+        cases : mapping, or sequence of mappings
+            Name → one state (None for unobserved) for each case, or → likelihoods ``(cases, states)``; or for
+            each case a mapping of name to state. Present findings hold in all cases, too.
+        query_vars : "all" or sequence of str
+        **options
+            ``memory``, ``threads``, ``workers``, ``scheduler`` and ``client``, as in :func:`bucketflow.solve`.
+        """
+        return joined(self.model, list(self.batches(cases, query_vars, **options)))
+
+    def batches(self, cases: Any, query_vars: Names = "all", **options: Any) -> Iterator[CaseMarginals]:
+        """Yield what :meth:`marginals_batch` returns block by block, so that not all of it is in memory."""
+        found = cases if isinstance(cases, Cases) else cases_of(self.model, cases)
+        asked = asked_of(self.model, query_vars, (), False)
+        return answer_cases(self, found, asked.variables, **options)
+
+    def shared_tables(self, varying: Collection[int]) -> dict[int, Scaled] | None:
+        """Return all tables under the findings on variables that do not vary; None where there are none."""
+        plan, tables = self.plan, self._tables
+        if plan is None or tables is None:
+            return None
+        with self._findings({v: f for v, f in self.findings.items() if v not in varying}):
+            tables.refresh([step.node for step in plan.steps], self.options.thread_count)
+            return dict(tables.tables)
+
+    def asked_alone(self, findings: Mapping[int, int | Array], variables: Iterable[int]) -> Marginals:
+        """Answer one case, with the present findings on other variables, and forget it again."""
+        model = self.model
+        vectors = {v: finding_vector(model, v, f) for v, f in findings.items()}
+        with self._findings({**self.findings, **vectors}):
+            return self.marginals([model.names[v] for v in variables])
+
+    @contextmanager
+    def _findings(self, findings: Mapping[int, Array]) -> Iterator[None]:
+        """Answer under other findings for a while."""
+        before = dict(self.findings)
+        self._change({**dict.fromkeys(before), **findings})
+        try:
+            yield
+        finally:
+            self._change({**dict.fromkeys(self.findings), **before})
 
     def _beliefs(self, targets: list[Target]) -> Beliefs:
         """Bring the tables up to date that some targets need, and read them."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from math import prod
 
-from ..tasks.sweep import Step
+from ..tasks.sweep import Step, useful_threads
 from .trees import Tree
 
 
@@ -24,20 +25,29 @@ def leaf_bytes(tree: Tree, sizes: Sequence[int], itemsize: int) -> int:
     return sum(table_bytes(sizes, scope, itemsize) for scope in tree.leaves)
 
 
-def sweep_peak(
-    steps: Sequence[Step], sizes: Sequence[int], itemsize: int, kept: Collection[int], given: int = 0
-) -> int:
+@dataclass(frozen=True)
+class Sizing:
+    """What the byte formulas need besides steps: domain sizes, bytes of a value, threads of a large step."""
+
+    sizes: tuple[int, ...]
+    itemsize: int
+    threads: int = 1
+
+
+def sweep_peak(steps: Sequence[Step], sizing: Sizing, kept: Collection[int]) -> int:
     """Return the peak bytes of messages and workspace while ``steps`` run, leaves not counted.
 
     Mirrors :func:`bucketflow.tasks.sweep.sweep`: a message is freed after the step that reads it unless it
-    is in ``kept``. ``given`` is what is alive all the time.
+    is in ``kept``.
     """
     keep = set(kept)
-    made = {step.node: table_bytes(sizes, step.axes, itemsize) for step in steps}
-    live = peak = given
+    made = {step.node: table_bytes(sizing.sizes, step.axes, sizing.itemsize) for step in steps}
+    live = peak = 0
     for step in steps:
         live += made[step.node]
-        peak = max(peak, live + step.lowered.workspace_bytes)
+        threads = useful_threads(step, sizing.threads)
+        workspace = step.lowered.workspace_bytes + (threads - 1) * step.lowered.thread_bytes
+        peak = max(peak, live + workspace)
         live -= sum(made[i] for i in step.inputs if i in made and i not in keep)
     return peak
 

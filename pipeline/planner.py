@@ -18,9 +18,9 @@ from ..tasks.sweep import Step
 from .costs import Rates, TreeCost, step_seconds, tree_cost
 from .errors import BudgetError
 from .layouts import choose_layouts
-from .memory import leaf_bytes, partition, parts_below, step_bytes, sweep_peak, table_bytes
+from .memory import Sizing, leaf_bytes, partition, parts_below, step_bytes, sweep_peak, table_bytes
 from .ordering import OrderName, elimination_order, search_tree
-from .slicing import next_slice
+from .slicing import slice_and_refine, slice_count, slice_tree
 from .trees import Tree, schedule
 
 TreeKind = Literal["refined", "bucket", "junction"]
@@ -28,6 +28,9 @@ TreeKind = Literal["refined", "bucket", "junction"]
 # Beyond this many slices, or this much repeated work, conditioning is no answer to a small budget.
 MAX_SLICES = 1 << 20
 MAX_SLICE_OVERHEAD = 64.0
+
+# Planning time for rearranging a tree for its slices, at most.
+REARRANGING_SECONDS = 4.0
 
 # A message between workers; a larger one costs more to send than it saves.
 MAX_SENT_BYTES = 1 << 28
@@ -49,6 +52,8 @@ class PlanOptions:
         Peak bytes that the plan may need.
     decode : bool
         Whether an assignment has to be found after the sweep, which keeps messages alive.
+    threads : int
+        Threads that share a large step, each with a workspace of its own.
     """
 
     tree: TreeKind = "refined"
@@ -57,6 +62,7 @@ class PlanOptions:
     seed: int = 0
     memory_bytes: int = 1 << 62
     decode: bool = False
+    threads: int = 1
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,7 @@ class Plan:
     cost : TreeCost
         Of one slice.
     unsliced_cells : int
-        Cells of the same tree without slicing.
+        Cells of the best plan without slicing.
     variant_from : int
         The steps before this one do not depend on the slice.
     """
@@ -214,17 +220,33 @@ def make_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
         rates=rates,
         itemsize=problem.itemsize,
     )
-    sliced: frozenset[int] = frozenset()
-    plan = first = _plan(problem, options, rates, tree, sliced)
-    while plan.peak_bytes > options.memory_bytes:
-        if len(sliced) == len(problem.dims):
-            raise _refusal(first, plan, options.memory_bytes)
-        sliced |= {next_slice(tree, sliced, rates=rates)}
-        if prod(problem.dims[v] for v in sliced) > MAX_SLICES:
-            raise _refusal(first, plan, options.memory_bytes)
+    plan = _plan(problem, options, rates, tree, frozenset())
+    return plan if plan.peak_bytes <= options.memory_bytes else _sliced_plan(problem, options, rates, tree, plan)
+
+
+def _sliced_plan(problem: Problem, options: PlanOptions, rates: Rates, tree: Tree, whole: Plan) -> Plan:
+    """Condition on as few variables as bring the plan into its budget, then rearrange the tree for the slices."""
+    available = options.memory_bytes - problem.model_bytes
+    limit = max(available // problem.itemsize, 1)
+    while True:
+        sliced = slice_tree(tree, limit, rates, itemsize=problem.itemsize, seed=options.seed)
+        if slice_count(tree, sliced) > MAX_SLICES:
+            raise _refusal(whole, sliced, options.memory_bytes)
         plan = _plan(problem, options, rates, tree, sliced)
+        if plan.peak_bytes <= options.memory_bytes:
+            break
+        if limit == 1:
+            raise _refusal(whole, sliced, options.memory_bytes)
+        limit //= 2
+    if options.tree == "refined" and isinstance(options.order, str):
+        seconds = min(REARRANGING_SECONDS, plan.seconds / 4)
+        again = slice_and_refine(tree, limit, rates, itemsize=problem.itemsize, seed=options.seed, seconds=seconds)
+        better = _plan(problem, options, rates, *again)
+        if better.peak_bytes <= options.memory_bytes and better.seconds < plan.seconds:
+            plan = better
+    plan = replace(plan, unsliced_cells=whole.cells)
     if plan.slice_overhead > MAX_SLICE_OVERHEAD:
-        raise _refusal(first, plan, options.memory_bytes)
+        raise _refusal(whole, frozenset(plan.sliced), options.memory_bytes, plan)
     return plan
 
 
@@ -238,10 +260,11 @@ def _plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sli
     fixed = leaf_bytes(tree, whole.dims, itemsize) + (leaf_bytes(tree, tree.dims, itemsize) if sliced else 0)
     variant_from = sum(node not in varies for node in order) if sliced else 0
     frontier = {i for s in steps[variant_from:] for i in s.inputs if i not in varies}
-    peak = sweep_peak(steps, tree.dims, itemsize, frontier)
+    sizing = Sizing(tree.dims, itemsize, options.threads)
+    peak = sweep_peak(steps, sizing, frontier)
     cuts: frozenset[int] = frozenset()
     if options.decode:
-        cuts, again = _cuts(tree, steps, itemsize, options.memory_bytes - problem.model_bytes - fixed)
+        cuts, again = _cuts(tree, steps, sizing, options.memory_bytes - problem.model_bytes - fixed)
         peak = max(peak, again) if sliced else again
     cost = tree_cost(tree, rates, itemsize)
     return Plan(
@@ -256,7 +279,7 @@ def _plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sli
         model_bytes=problem.model_bytes,
         peak_bytes=problem.model_bytes + fixed + peak,
         cost=cost,
-        unsliced_cells=tree_cost(whole, rates, itemsize).cells if sliced else cost.cells,
+        unsliced_cells=cost.cells,
         variant_from=variant_from,
     )
 
@@ -298,34 +321,34 @@ def lowered_step(
     return Step(node, inputs, input_axes, axes, lowered)
 
 
-def _cuts(tree: Tree, steps: Sequence[Step], itemsize: int, available: int) -> tuple[frozenset[int], int]:
+def _cuts(tree: Tree, steps: Sequence[Step], sizing: Sizing, available: int) -> tuple[frozenset[int], int]:
     """Where to drop messages, and the peak of messages and workspace that follows.
 
     Keeping all messages makes the decoding free. Where they do not fit, the tree is cut and each part swept
     again, conditioned on the variables above it, which costs at most as much as the first sweep.
     """
-    everything = sweep_peak(steps, tree.dims, itemsize, [s.node for s in steps])
+    everything = sweep_peak(steps, sizing, [s.node for s in steps])
     best: tuple[frozenset[int], int] = (frozenset(), everything)
     order = [s.node for s in steps]
-    made = {s.node: table_bytes(tree.dims, s.axes, itemsize) for s in steps}
+    made = {s.node: table_bytes(sizing.sizes, s.axes, sizing.itemsize) for s in steps}
     limit = everything / 2
     while best[1] > available and limit > everything / 4096:
         cuts = partition(tree, order, made.__getitem__, limit)
-        peak = recomputing_peak(tree, steps, itemsize, cuts)
+        peak = recomputing_peak(tree, steps, sizing, cuts)
         best = min(best, (cuts, peak), key=lambda choice: choice[1])
         limit /= 2
     return best
 
 
-def recomputing_peak(tree: Tree, steps: Sequence[Step], itemsize: int, cuts: frozenset[int]) -> int:
+def recomputing_peak(tree: Tree, steps: Sequence[Step], sizing: Sizing, cuts: frozenset[int]) -> int:
     """Peak of sweeping part by part, keeping the tables at the cuts, and then each part again to decode it."""
-    held = sum(table_bytes(tree.dims, s.axes, itemsize) for s in steps if s.node in cuts)
+    held = sum(table_bytes(sizing.sizes, s.axes, sizing.itemsize) for s in steps if s.node in cuts)
     peak = 0
     for head, part in parts_below(tree, steps, cuts).items():
-        sizes = sliced_dims(tree.dims, tree.scopes[head] if head >= 0 else ())
-        copies = sum(table_bytes(sizes, a, itemsize) for s in part for a in s.input_axes)
-        again = copies + sweep_peak(part, sizes, itemsize, [s.node for s in part])
-        peak = max(peak, held + again, held + sweep_peak(part, tree.dims, itemsize, ()))
+        inner = replace(sizing, sizes=sliced_dims(sizing.sizes, tree.scopes[head] if head >= 0 else ()))
+        copies = sum(table_bytes(inner.sizes, a, inner.itemsize) for s in part for a in s.input_axes)
+        again = copies + sweep_peak(part, inner, [s.node for s in part])
+        peak = max(peak, held + again, held + sweep_peak(part, sizing, ()))
     return peak
 
 
@@ -346,18 +369,19 @@ def split_for(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes
     small = {s.node for s in plan.steps if table_bytes(sizes, s.axes, plan.itemsize) <= MAX_SENT_BYTES}
     cuts = (cuts & small) | plan.cuts
     fixed = plan.model_bytes + plan.leaf_bytes
-    peak = fixed + recomputing_peak(plan.tree, plan.steps, plan.itemsize, cuts)
+    peak = fixed + recomputing_peak(plan.tree, plan.steps, Sizing(sizes, plan.itemsize), cuts)
     return replace(plan, cuts=cuts, peak_bytes=peak) if cuts and peak <= memory_bytes else plan
 
 
-def _refusal(first: Plan, last: Plan, allowed_bytes: int) -> BudgetError:
-    worst = max(first.steps, key=lambda s: table_bytes(first.tree.dims, s.axes, 1))
-    largest = table_bytes(first.tree.dims, worst.axes, first.itemsize)
+def _refusal(whole: Plan, sliced: frozenset[int], allowed_bytes: int, tried: Plan | None = None) -> BudgetError:
+    """Say what the plan needs, what is allowed, and what slicing would cost."""
+    largest = max(table_bytes(whole.tree.dims, s.axes, whole.itemsize) for s in whole.steps)
+    slices = prod(whole.dims[v] for v in sliced)
+    price = "" if tried is None else f" at {tried.slice_overhead:.3g} times the work"
     return BudgetError(
-        f"the plan needs {format_bytes(first.peak_bytes)} (largest message "
-        f"{format_bytes(largest)}), allowed {format_bytes(allowed_bytes)}; slicing to "
-        f"{format_bytes(last.peak_bytes)} would take {last.slices:.3g} slices at {last.slice_overhead:.3g} times "
-        "the work; try a larger --memory or a longer --order-time"
+        f"the plan needs {format_bytes(whole.peak_bytes)} (largest message {format_bytes(largest)}), allowed "
+        f"{format_bytes(allowed_bytes)}; slicing would take at least {float(slices):.3g} slices{price}; "
+        "try a larger --memory or a longer --order-time"
     )
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..tasks.messages import TwoSweeps
-from ..tasks.scaled import Scaled, SumProduct
-from ..tasks.sweep import Algebra
+from ..tasks.scaled import Scaled
 from .costs import Rates
 from .errors import BudgetError
 from .greedy import min_fill_order
@@ -202,14 +201,8 @@ def build_sweeps(network: Network, plan: TwoWay, arithmetic: Arithmetic[Any], co
     """Build the leaf tables and put both sweeps together."""
     axes = {node: plan.layouts[node] for node in range(plan.tree.n_leaves)}
     leaves = {node: arithmetic.leaf(network.leaves[node], a) for node, a in axes.items()}
-    algebra = shared_algebra(arithmetic, plan, compiled)
-    return TwoSweeps(plan.steps, leaves, axes, plan.last_reader, tuple(plan.kept), plan.dims, algebra)
-
-
-def shared_algebra(arithmetic: Arithmetic[Any], plan: TwoWay, compiled: bool) -> Algebra[Any]:
-    """Return the algebra of a propagation, in which messages are read more than once."""
     algebra = arithmetic.algebra(plan.tree.dims, compiled)
-    return replace(algebra, shared=True) if isinstance(algebra, SumProduct) else algebra
+    return TwoSweeps(plan.steps, leaves, axes, plan.last_reader, tuple(plan.kept), plan.dims, algebra)
 
 
 def slice_results(plan: TwoWay, tables: dict[int, Any], states: dict[int, int]) -> dict[Target, tuple[Any, Any]]:

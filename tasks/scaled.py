@@ -111,13 +111,10 @@ class SumProduct:
         Domain size of each variable.
     compiled : bool
         Whether compiled kernels may be used.
-    shared : bool
-        Whether a table may be read by several steps, so that none may be rescaled in place.
     """
 
     sizes: tuple[int, ...]
     compiled: bool = True
-    shared: bool = False
 
     def step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         """Return the output of ``step``, on natural values wherever its range allows."""
@@ -142,14 +139,12 @@ class SumProduct:
         With factors of at most 1, what underflows loses at most 2**-1074 for each product, which is nothing
         beside a sum that is itself far above: natural values will do if every entry of the output is.
         """
-        tables = [t if t.logs else measured(t.values.copy() if self.shared else t.values, t.log_scale) for t in tables]
+        tables = [_bounded(t) for t in tables]
         scale = math.fsum(t.log_scale for t in tables)
-        if not any(t.logs for t in tables):
+        if not any(t.logs or t.high > _HIGHEST / len(tables) for t in tables):
             values = self._run(step, tables, threads)
-            lowest = float(values.min())
-            if self._fits(tables, summed) or lowest > _SAFE:
-                low = math.log(lowest) if lowest > 0.0 else sum(t.low for t in tables)
-                return Scaled(values, scale, low, summed)
+            if self._fits(tables, summed) or (all(t.high <= 0.0 for t in tables) and float(values.min()) > _SAFE):
+                return measured(values, scale)
         return self._log_step(step, tables, threads)
 
     def restrict(self, table: Scaled, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Scaled:
