@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .pipeline.api import load, plan, save, solve
+    from .pipeline.cases import CaseMarginals
     from .pipeline.compiled import Compiled
     from .pipeline.compiled import compile_model as compile
     from .pipeline.errors import BucketflowError, BudgetError, FormatError, InternalError, ModelError
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BucketflowError",
     "BudgetError",
+    "CaseMarginals",
     "Compiled",
     "FormatError",
     "Function",
@@ -39,6 +41,7 @@ __all__ = [
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
     "api": ("load", "plan", "save", "solve"),
+    "cases": ("CaseMarginals",),
     "compiled": ("Compiled", "compile_model"),
     "errors": ("BucketflowError", "BudgetError", "FormatError", "InternalError", "ModelError"),
     "marginals": ("marginals",),

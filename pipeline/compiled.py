@@ -192,7 +192,7 @@ class Compiled:
         ----------
         cases : mapping, or sequence of mappings
             Name → one state (None for unobserved) for each case, or → likelihoods ``(cases, states)``; or for
-            each case a mapping of name to state. Present findings hold in all cases, too.
+            each case a mapping of name to state. Present findings on other variables hold in every case.
         query_vars : "all" or sequence of str
         **options
             ``memory``, ``threads``, ``workers``, ``scheduler`` and ``client``, as in :func:`bucketflow.solve`.
@@ -214,11 +214,12 @@ class Compiled:
             tables.refresh([step.node for step in plan.steps], self.options.thread_count)
             return dict(tables.tables)
 
-    def asked_alone(self, findings: Mapping[int, int | Array], variables: Iterable[int]) -> Marginals:
-        """Answer one case, with the present findings on other variables, and forget it again."""
+    def asked_alone(self, cases: Cases, case: int, variables: Iterable[int]) -> Marginals:
+        """Answer one case by itself, and forget it again."""
         model = self.model
-        vectors = {v: finding_vector(model, v, f) for v, f in findings.items()}
-        with self._findings({**self.findings, **vectors}):
+        others = {v: f for v, f in self.findings.items() if v not in cases.columns}
+        vectors = {v: finding_vector(model, v, f) for v, f in cases.findings(case).items()}
+        with self._findings({**others, **vectors}):
             return self.marginals([model.names[v] for v in variables])
 
     @contextmanager

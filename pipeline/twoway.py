@@ -118,16 +118,20 @@ class TwoWay:
 
     @cached_property
     def peak_bytes(self) -> int:
-        """Model, leaves, live messages and workspace at the worst moment; mirrors :func:`run_two_way`."""
-        sizes, leaves = self.tree.dims, len(self.tree.leaves)
-        live = peak = 0
-        for step in self.steps:
-            live += table_bytes(sizes, step.axes, self.itemsize)
-            peak = max(peak, live + step.lowered.workspace_bytes)
-            for i in set(step.inputs):
-                if i >= leaves and i not in self.kept and self.last_reader[i] == step.node:
-                    live -= table_bytes(sizes, self.axes[i], self.itemsize)
+        """Model, leaves, live messages and workspace at the worst moment; of one slice."""
+        peak = live_peak(self.steps, self.last_reader, self.kept, self.itemsize)
         return self.model_bytes + self.leaf_bytes + peak
+
+
+def live_peak(steps: Sequence[Step], last_reader: Mapping[int, int], keep: Collection[int], itemsize: int) -> int:
+    """Peak bytes of what the steps make and of their workspace, as :func:`~.tasks.messages.two_sweeps` frees it."""
+    made = {step.node: step.lowered.out_cells * itemsize for step in steps}
+    live = peak = 0
+    for step in steps:
+        live += made[step.node]
+        peak = max(peak, live + step.lowered.workspace_bytes)
+        live -= sum(made[i] for i in set(step.inputs) if i in made and i not in keep and last_reader[i] == step.node)
+    return peak
 
 
 def plan_two_way(

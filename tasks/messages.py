@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,12 +63,20 @@ def scattering(
     return contract([clique, ratio], [axes, separator], axes, sizes, SUM_PRODUCT, threads=threads)
 
 
+class Steps(Protocol[T]):
+    """The part of an algebra that runs steps."""
+
+    def step(self, step: Step, tables: Sequence[T], threads: int) -> T:
+        """Return the output table of ``step``."""
+        ...
+
+
 def two_sweeps(
     steps: Sequence[Step],
     leaves: Mapping[int, T],
     last_reader: Mapping[int, int],
     keep: Collection[int],
-    algebra: Algebra[T],
+    algebra: Steps[T],
     *,
     threads: int = 1,
     on_step: Callable[[Step], None] | None = None,

@@ -1,0 +1,119 @@
+"""Batches of cases equal single runs; impossible and endangered cases harm no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bucketflow
+from bucketflow import Model
+from bucketflow.pipeline import batch_run, batches
+from bucketflow.pipeline.model import Function
+from tests.models import bayes_models, markov_models, named_model
+
+PROBABILITIES = st.one_of(markov_models(), bayes_models())
+
+
+@st.composite
+def batch(draw: st.DrawFn) -> tuple[Model, list[dict[str, Any]]]:
+    """A model and cases that observe some of its variables."""
+    model = draw(PROBABILITIES)
+    observed = draw(st.lists(st.integers(0, len(model.dims) - 1), max_size=4, unique=True))
+    state = {v: st.one_of(st.none(), st.integers(0, model.dims[v] - 1)) for v in observed}
+    case = st.fixed_dictionaries({model.names[v]: s for v, s in state.items()})
+    return model, draw(st.lists(case, min_size=1, max_size=6))
+
+
+def check(model: Model, found: bucketflow.CaseMarginals, evidence: list[dict[str, Any]]) -> None:
+    for k, case in enumerate(evidence):
+        single = bucketflow.marginals(model, evidence={n: s for n, s in case.items() if s is not None})
+        assert found.possible[k] == (single.status == "ok")
+        for name, table in found.items():
+            assert table[k] == pytest.approx(single[name] if single else 0.0, rel=1e-9, abs=1e-13)
+        if single.status == "ok":
+            assert found.log10_evidence[k] == pytest.approx(single.log10_evidence, rel=1e-9, abs=1e-9)
+
+
+@given(case=batch())
+def test_batches_equal_single_runs(case: tuple[Model, list[dict[str, Any]]]) -> None:
+    model, cases = case
+    compiled = bucketflow.compile(model)
+    found = compiled.marginals_batch(cases)
+    assert not any(np.isnan(table).any() for table in found.values())
+    check(model, found, cases)
+
+
+@given(case=batch(), data=st.data())
+def test_shared_findings_and_likelihoods(case: tuple[Model, list[dict[str, Any]]], data: st.DataObject) -> None:
+    model, cases = case
+    compiled = bucketflow.compile(model)
+    name = data.draw(st.sampled_from(model.names))
+    state = data.draw(st.integers(0, model.dims[model.index[name]] - 1))
+    compiled.add(name, state)
+    cases = [{n: s for n, s in c.items() if n != name} for c in cases]
+    check(model, compiled.marginals_batch(cases, list(model.names)), [{**c, name: state} for c in cases])
+    assert compiled.marginals([name]).status in ("ok", "infeasible")
+    weights = np.array([[0.5, 4.0, 1.0, 0.0, 1e-3][: model.dims[model.index[name]]]] * len(cases))
+    columns: dict[str, Any] = {n: [c[n] for c in cases] for n in (cases[0] if cases else {})}
+    found = compiled.marginals_batch({**columns, name: weights})
+    check(model, found, [{**c, name: weights[0]} for c in cases])
+
+
+def test_blocks_are_cut_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    functions = [Function((i, (i + 3) % 12), rng.random((3, 3))) for i in range(12)]
+    model = named_model("markov", [3] * 12, functions)
+    compiled = bucketflow.compile(model)
+    cases = {f"x{v}": rng.integers(-1, 3, 300) for v in (0, 4, 7)}
+    whole = compiled.marginals_batch(cases)
+    monkeypatch.setattr(batches, "_BLOCK_CELLS", 1)
+    blocks = list(compiled.batches(cases))
+    assert [len(b.log10_evidence) for b in blocks] == [16] * 18 + [12]
+    for name in whole:
+        assert np.concatenate([b[name] for b in blocks]) == pytest.approx(whole[name], rel=1e-12)
+
+
+def test_only_cases_with_too_wide_a_range_are_computed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Likelihoods of 1e-200 at every variable of a chain: their products are far below the smallest float."""
+    rng = np.random.default_rng(2)
+    model = named_model("markov", [2] * 8, [Function((i, i + 1), rng.random((2, 2))) for i in range(7)])
+    weights = rng.random((5, 2))
+    weights[3] = [1e-200, 1.0]
+    columns = {name: weights if k % 2 else weights[:, ::-1].copy() for k, name in enumerate(model.names)}
+    alone = []
+    original = batch_run.run_block
+
+    def spy(*args: Any) -> Any:
+        answer = original(*args)
+        alone.append(answer.endangered.tolist())
+        return answer
+
+    monkeypatch.setattr(batch_run, "run_block", spy)
+    found = bucketflow.compile(model).marginals_batch(columns)
+    assert alone == [[False, False, False, True, False]]
+    check(model, found, [{name: column[k] for name, column in columns.items()} for k in range(5)])
+
+
+def test_tables_of_any_range() -> None:
+    tiny = np.array([[1.0, 1e-150], [1e-150, 1.0]])
+    functions = [Function((i, i + 1), tiny) for i in range(12)]
+    functions += [Function((i, 13 + i), tiny) for i in range(13)]
+    model = named_model("markov", [2] * 26, functions)
+    cases = [{f"x{13 + i}": i % 2 for i in range(13)}, {"x13": 0}, {"x13": 0, "x14": 1, "x15": 0}, {}]
+    check(model, bucketflow.compile(model).marginals_batch(cases), cases)
+
+
+def test_refusals() -> None:
+    model = named_model("markov", [2, 2], [Function((0, 1), np.ones((2, 2)))])
+    compiled = bucketflow.compile(model)
+    with pytest.raises(bucketflow.ModelError, match="'nobody'"):
+        compiled.marginals_batch([{"nobody": 1}])
+    with pytest.raises(bucketflow.ModelError, match="no state"):
+        compiled.marginals_batch([{"x0": 5}])
+    with pytest.raises(bucketflow.ModelError, match="different lengths"):
+        compiled.marginals_batch({"x0": [1], "x1": [1, 0]})
+    assert len(compiled.marginals_batch([]).log10_evidence) == 0
