@@ -14,6 +14,7 @@ from typing import Any
 from ..cluster.budget import default_memory_bytes, peak_rss_bytes
 from ..cluster.connect import ClusterError, local_client, remote_client
 from ..cluster.pool import DaskPool, Pool, SerialPool
+from ..tasks.backend import compiler_pays
 from .answer import Answer, count, optimum, partition
 from .calibrate import cached_rates, machine_rates
 from .costs import Rates
@@ -30,8 +31,6 @@ from .result import Result
 
 Evidence = str | PathLike[str] | Mapping[str, str | int] | None
 
-# Below this many cells NumPy is done before a compiler is even imported.
-_COMPILED_CELLS = 1 << 23
 # Below this, one thread is done before others have started.
 _THREADED_SECONDS = 0.05
 
@@ -164,7 +163,7 @@ def _local_order(network: Network, names: Sequence[str]) -> list[int]:
 def prepared_plan(model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Any) -> Prepared:
     """Plan a query, with seconds predicted for this machine; see :func:`plan`."""
     found = prepare(model, query, evidence, Options(**options))
-    return replace(found, plan=found.plan and with_rates(found.plan, machine_rates()))
+    return replace(found, plan=found.plan and with_rates(found.plan, machine_rates(found.problem.semiring)))
 
 
 def plan(model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Any) -> Plan | None:
@@ -281,7 +280,7 @@ class DaskPools(AbstractContextManager[Pool]):
 
 
 def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | None) -> Run[Any]:
-    rates = cached_rates() or Rates()
+    rates = cached_rates(prepared.problem.semiring) or Rates()
     plan = prepared.plan and with_rates(prepared.plan, rates)
     report = None
     compiled, threads = False, 1
@@ -290,7 +289,7 @@ def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | 
             plan = split_for(plan, pool.width, TASK_SECONDS, rates, options.memory_bytes)
         elif plan.seconds > _THREADED_SECONDS:
             threads = options.thread_count
-        compiled = plan.cells >= _COMPILED_CELLS
+        compiled = compiler_pays(plan.cells)
         if progress is not None:
             report = _accumulate(progress, plan.read_bytes + plan.written_bytes)
     return Run(prepared.network, plan, prepared.problem, prepared.arithmetic, pool, threads, compiled, report)

@@ -19,50 +19,52 @@ import numpy as np
 from .. import __version__
 from ..tasks.dense import run
 from ..tasks.lowering import lower
-from ..tasks.semiring import min_plus
+from ..tasks.semiring import Semiring
 from .costs import Rates
 
 _REPEATS = 3
 
 
-def cached_rates() -> Rates | None:
-    """Return the rates that were measured on this machine with this version, if any."""
+def cached_rates(semiring: Semiring) -> Rates | None:
+    """Return the rates that were measured for a semiring on this machine with this version, if any."""
     try:
-        stored = json.loads(_path().read_text())
+        stored = json.loads(_path().read_text())[_key(semiring)]
         rates = {f.name: float(stored[f.name]) for f in fields(Rates)}
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Rates(**rates) if all(r > 0 for r in rates.values()) else None
 
 
-def machine_rates() -> Rates:
-    """Return this machine's rates, measuring them (about a second) if they are not cached."""
-    rates = cached_rates()
+def machine_rates(semiring: Semiring) -> Rates:
+    """Return this machine's rates for a semiring, measuring them (about a second) if they are not cached."""
+    rates = cached_rates(semiring)
     if rates is None:
-        rates = measure()
-        _store(rates)
+        rates = measure(semiring)
+        _store(semiring, rates)
     return rates
 
 
-def measure() -> Rates:
-    """Measure one core: cached streaming steps, a tropical product, memory traffic, the smallest step."""
+def measure(semiring: Semiring) -> Rates:
+    """Measure one core: cached streaming steps, a matrix product, memory traffic, the smallest step."""
+
+    def rate(inputs: list[tuple[int, ...]], output: tuple[int, ...], *sizes: int) -> float:
+        return _step_rate(semiring, inputs, output, dict(enumerate(sizes)))
+
     return Rates(
-        cells_per_second=_step_rate([(0, 1, 2), (1, 2)], (0, 2), {0: 64, 1: 4, 2: 256}),
-        matmul_cells_per_second=_step_rate([(0, 1), (1, 2)], (0, 2), {0: 256, 1: 256, 2: 256}),
+        cells_per_second=rate([(0, 1, 2), (1, 2)], (0, 2), 64, 4, 256),
+        matmul_cells_per_second=rate([(0, 1), (1, 2)], (0, 2), 256, 256, 256),
         bytes_per_second=_copy_rate(),
-        step_seconds=1.0 / _step_rate([(0, 1), (1,)], (0,), {0: 2, 1: 2}, cells=1),
+        step_seconds=4.0 / rate([(0, 1), (1,)], (0,), 2, 2),
     )
 
 
 def _step_rate(
-    inputs: list[tuple[int, ...]], output: tuple[int, ...], sizes: dict[int, int], cells: int | None = None
+    semiring: Semiring, inputs: list[tuple[int, ...]], output: tuple[int, ...], sizes: dict[int, int]
 ) -> float:
-    """Return cells per second of one step on int32."""
-    semiring = min_plus("int32", 4)
-    lowered = lower(inputs, output, sizes, "int32", semiring)
-    tables = [np.zeros(int(np.prod([sizes[v] for v in axes])), dtype=np.int32) for axes in inputs]
-    work = lowered.cells if cells is None else cells
-    return work / _best(lambda: run(lowered, tables))
+    """Return cells per second of one step."""
+    lowered = lower(inputs, output, sizes, semiring.dtype, semiring)
+    tables = [np.ones(int(np.prod([sizes[v] for v in axes])), dtype=semiring.dtype) for axes in inputs]
+    return lowered.cells / _best(lambda: run(lowered, tables))
 
 
 def _copy_rate() -> float:
@@ -98,11 +100,19 @@ def _path() -> Path:
     return Path(base) / "bucketflow" / f"rates-{machine}-{__version__}.json"
 
 
-def _store(rates: Rates) -> None:
+def _key(semiring: Semiring) -> str:
+    return f"{semiring.name} {semiring.dtype}"
+
+
+def _store(semiring: Semiring, rates: Rates) -> None:
     """Cache the rates; a read-only home only means that they are measured again."""
     path = _path()
     try:
+        stored = json.loads(path.read_text())
+    except (OSError, ValueError):
+        stored = {}
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(rates)))
+        path.write_text(json.dumps({**stored, _key(semiring): asdict(rates)}))
     except OSError:
         return
