@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from .twoway import TwoWay, live_peak
 Array = NDArray[Any]
 
 # A block sweeps about so many cells: enough to hide what a step costs, few enough to stay in the cache.
-_BLOCK_CELLS = 1 << 24
+_BLOCK_CELLS = 1 << 25
 _MOST_CASES = 8192
 
 
@@ -35,7 +36,7 @@ class Observation:
     states: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BatchProgram:
     """What a worker needs to answer any block of cases.
 
@@ -66,12 +67,19 @@ class BatchProgram:
         """Tables with an axis of cases."""
         return frozenset((*(o.leaf for o in self.observations), *(step.node for step in self.steps)))
 
+    @cached_property
+    def _lowered(self) -> dict[int, tuple[Step, ...]]:
+        """Steps by number of cases: all blocks but the last have the same."""
+        return {}
+
     def block_steps(self, cases: int) -> tuple[Step, ...]:
         """Lower the steps for a number of cases."""
-        axis = len(self.plan.tree.dims)
-        sizes = dict(enumerate((*self.plan.tree.dims, cases)))
-        varying = self.varying
-        return tuple(_with_cases(step, varying, axis, sizes) for step in self.steps)
+        if cases not in self._lowered:
+            axis = len(self.plan.tree.dims)
+            sizes = dict(enumerate((*self.plan.tree.dims, cases)))
+            varying = self.varying
+            self._lowered[cases] = tuple(_with_cases(step, varying, axis, sizes) for step in self.steps)
+        return self._lowered[cases]
 
     def block_bytes(self, cases: int) -> int:
         """Peak bytes of the tables of one block, its leaves and workspace included."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -204,6 +205,38 @@ class Compiled:
         found = cases if isinstance(cases, Cases) else cases_of(self.model, cases)
         asked = asked_of(self.model, query_vars, (), False)
         return answer_cases(self, found, asked.variables, **options)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model with its tree, findings and messages to an ``.npz`` file."""
+        from .compiled_file import save_compiled
+
+        save_compiled(self, path)
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> Compiled:
+        """Read what :meth:`save` wrote.
+
+        Raises
+        ------
+        FormatError
+            If the file is missing, damaged or something else.
+        """
+        from .compiled_file import load_compiled
+
+        return load_compiled(path)
+
+    def current_tables(self) -> dict[int, Scaled]:
+        """Return the messages that are up to date, leaves not among them."""
+        tables = self._tables
+        if tables is None:
+            return {}
+        return {i: t for i, t in tables.tables.items() if i not in self._base and i not in tables.stale}
+
+    def restore(self, findings: Mapping[int, Array], tables: Mapping[int, Scaled]) -> None:
+        """Enter findings with messages that were computed under them."""
+        self._change(findings)
+        if self._tables is not None:
+            self._tables.restore(tables)
 
     def shared_tables(self, varying: Collection[int]) -> dict[int, Scaled] | None:
         """Return all tables under the findings on variables that do not vary; None where there are none."""

@@ -48,6 +48,20 @@ class Incremental:
         """Replace a leaf table."""
         self._replace(node, table)
 
+    def restore(self, tables: Mapping[int, Scaled]) -> None:
+        """Take over tables that were computed from the present leaves.
+
+        Raises
+        ------
+        ValueError
+            If a table has no step, or another size.
+        """
+        for node, table in tables.items():
+            if node not in self._steps or table.values.size != self._steps[node].lowered.out_cells:
+                raise ValueError(f"table {node} does not belong to this plan")
+            self.tables[node] = table
+            self.stale.discard(node)
+
     def refresh(self, wanted: Iterable[int], threads: int = 1) -> None:
         """Compute what is stale of the tables in ``wanted`` and of those that they need."""
         if not self.stale:

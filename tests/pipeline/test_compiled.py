@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,45 @@ def test_updates_equal_a_fresh_run(model: Model, data: st.DataObject) -> None:
         assert compiled.partition() == pytest.approx(expected.log10_evidence, rel=1e-10, abs=1e-10)
     compiled.clear()
     agree(compiled.marginals(), bucketflow.marginals(model))
+
+
+@given(model=PROBABILITIES, data=st.data())
+def test_saved_models_answer_as_before(
+    model: Model, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    compiled = bucketflow.compile(model, joint=[model.names[:2]])
+    compiled.set_evidence(dict(data.draw(st.lists(findings(model), max_size=2))))
+    expected = compiled.marginals()
+    path = tmp_path_factory.mktemp("saved") / "model.npz"
+    compiled.save(path)
+    loaded = Compiled.load(path)
+    found = loaded.marginals()
+    assert loaded.computed == 0
+    assert found.status == expected.status
+    assert found.log10_evidence == expected.log10_evidence
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    assert found.joint.keys() == expected.joint.keys()
+    name, finding = data.draw(findings(model))
+    compiled.add(name, finding)
+    loaded.add(name, finding)
+    agree(loaded.marginals(), compiled.marginals())
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.npz"
+    with pytest.raises(bucketflow.FormatError, match="compiled model"):
+        Compiled.load(path)
+    path.write_text("no archive")
+    with pytest.raises(bucketflow.FormatError, match="compiled model"):
+        Compiled.load(path)
+    np.savez(path, header=np.zeros(3))
+    with pytest.raises(bucketflow.FormatError, match="compiled model"):
+        Compiled.load(path)
+    bucketflow.compile(chain(3)).save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(bucketflow.FormatError, match="compiled model"):
+        Compiled.load(path)
 
 
 def chain(n: int) -> Model:
