@@ -40,14 +40,19 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 def _planning(command: Callable[..., None]) -> Callable[..., None]:
     """Options that `solve` and `plan` share."""
+    query = click.option(
+        "--query",
+        type=click.Choice(["optimum", "partition", "count"]),
+        default="optimum",
+        show_default=True,
+        help="Best assignment, log10 of the partition function, or the number of possible assignments.",
+    )
+    return _placing(query(command))
+
+
+def _placing(command: Callable[..., None]) -> Callable[..., None]:
+    """Options of every command that plans: the model, its evidence, how to plan and where to run."""
     options = [
-        click.option(
-            "--query",
-            type=click.Choice(["optimum", "partition", "count"]),
-            default="optimum",
-            show_default=True,
-            help="Best assignment, log10 of the partition function, or the number of possible assignments.",
-        ),
         click.option("--evidence", metavar="FILE|x=v,…", help="Observed variables: a file, or x=v pairs."),
         click.option("--memory", metavar="SIZE", help="Memory budget, e.g. 4GB.  [default: most of what is free]"),
         click.option(
@@ -166,7 +171,7 @@ def _load(file: str) -> tuple[Model, float]:
 
 def _settings(model: Model, options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:
     """Split the command's options into query, evidence and the keywords of the Python functions."""
-    query = options.pop("query")
+    query = options.pop("query", "")
     evidence = _evidence(options.pop("evidence"))
     order = options["order"]
     if order not in _order_names():
@@ -200,3 +205,13 @@ def _evidence(text: str | None) -> Any:
         if pairs.setdefault(name, state) != state:
             raise ModelError(f"--evidence gives {name!r} two different states")
     return pairs
+
+
+def _register() -> None:
+    """Add the commands that have files of their own."""
+    from .cli_marginals import marginals_command
+
+    main.add_command(marginals_command(_placing, _guarded, _load, _settings))
+
+
+_register()
