@@ -129,7 +129,8 @@ def normalised(belief: Scaled) -> Array:
 
 def with_joints(network: Network, targets: Sequence[Target]) -> Network:
     """Add a table of ones over every target that no leaf contains, so that some clique does."""
-    extra = [t for t in dict.fromkeys(targets) if not any(set(t) <= set(s) for s in network.scopes)]
+    several = [set(t) for t in dict.fromkeys(targets) if len(t) > 1]
+    extra = [tuple(sorted(t)) for t in several if not any(t.issubset(scope) for scope in network.scopes)]
     return replace(network, leaves=(*network.leaves, *(Leaf(t, ()) for t in extra))) if extra else network
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..tasks.quick import QuickSumProduct
 from ..tasks.scaled import Scaled, SumProduct, measured
 from ..tasks.semiring import SUM_PRODUCT, Semiring, min_plus
 from ..tasks.sweep import Algebra, Plain
@@ -104,7 +105,7 @@ class Partition:
 
     def algebra(self, sizes: Sequence[int], compiled: bool) -> SumProduct:
         """Return the algebra of scaled tables."""
-        return SumProduct(tuple(sizes), compiled)
+        return QuickSumProduct(tuple(sizes), compiled)
 
     def leaf(self, leaf: Leaf, axes: Sequence[int]) -> Scaled:
         """Build a leaf table with maximum 1 and exact bounds."""

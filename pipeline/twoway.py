@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from ..tasks.lowering import lower
+from ..tasks.quick import make_step
 from ..tasks.semiring import Semiring
 from ..tasks.sweep import Step
 from .costs import Rates, TreeCost, is_matmul, step_seconds
@@ -155,7 +155,7 @@ def plan_two_way(
     """
     fixed = set(sliced)
     inside = replace(tree, dims=tuple(1 if v in fixed else d for v, d in enumerate(tree.dims)))
-    layouts = choose_layouts(inside, elimination_order(inside))
+    layouts = table_layouts(inside)
     builder = _Builder(inside, layouts, semiring)
     readings = choose_readings(inside, targets)
     up = tuple(builder.forward(node) for node in schedule(inside))
@@ -173,6 +173,15 @@ def plan_two_way(
         cost=_cost((*up, *back), inside, semiring.itemsize, rates),
         model_bytes=model_bytes,
     )
+
+
+def table_layouts(tree: Tree) -> tuple[tuple[int, ...], ...]:
+    """Choose the axis order of every table; where all are small, reverse elimination order is as good as any."""
+    order = elimination_order(tree)
+    if max((prod(tree.dims[v] for v in scope) for scope in tree.scopes), default=1) > STORED_CELLS:
+        return choose_layouts(tree, order)
+    rank = {v: -i for i, v in enumerate(order)}
+    return tuple(tuple(sorted(scope, key=rank.__getitem__)) for scope in tree.scopes)
 
 
 def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[Reading, ...]:
@@ -212,7 +221,7 @@ class _Builder:
     def __init__(self, tree: Tree, layouts: Sequence[tuple[int, ...]], semiring: Semiring) -> None:
         self.tree = tree
         self.semiring = semiring
-        self.sizes = dict(enumerate(tree.dims))
+        self.sizes = tree.dims
         self.axes: dict[int, tuple[int, ...]] = dict(enumerate(layouts))
         self.results: dict[tuple[int, ...], int] = {}
         self._layouts = layouts
@@ -222,10 +231,8 @@ class _Builder:
 
     def step(self, node: int, inputs: tuple[int, ...], axes: tuple[int, ...]) -> Step:
         """Lower one step."""
-        input_axes = tuple(self.axes[i] for i in inputs)
-        lowered = lower(input_axes, axes, self.sizes, self.semiring.dtype, self.semiring)
         self.axes[node] = axes
-        return Step(node, inputs, input_axes, axes, lowered)
+        return make_step(node, inputs, tuple([self.axes[i] for i in inputs]), axes, self.sizes, self.semiring)
 
     def forward(self, node: int) -> Step:
         """The step of an internal node."""
