@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import heapq
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
 Call = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A task of a graph.
+
+    Parameters
+    ----------
+    needs : set
+        Keys of the tasks that must be finished before.
+    call : callable
+        Takes the key when the task may start, and returns the function and its arguments.
+    priority : int
+        Of two tasks that may start, the one with the higher priority does.
+    """
+
+    needs: set[Any]
+    call: Callable[[Any], Call]
+    priority: int = 0
 
 
 class Pool(Protocol):
@@ -33,6 +54,13 @@ class Pool(Protocol):
         """Yield the results of many calls in their order, with a bounded number in flight."""
         ...
 
+    def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
+        """Run tasks in an order that their needs allow; yield each key with its result or its exception.
+
+        What needs a failed task never starts.
+        """
+        ...
+
 
 class SerialPool:
     """Runs everything at once in the calling thread; the reference for every other pool."""
@@ -54,6 +82,50 @@ class SerialPool:
     def stream(self, function: Callable[..., Any], calls: Iterable[Call]) -> Iterator[Any]:
         """Call one after the other."""
         return (function(*call) for call in calls)
+
+    def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
+        """Run one task after the other, depth first as the priorities ask."""
+        ready = _Ready(nodes)
+        while (key := ready.pop()) is not None:
+            function, *args = nodes[key].call(key)
+            try:
+                outcome = function(*args)
+            except Exception as error:
+                yield key, error
+                continue
+            yield key, outcome
+            ready.finish(key)
+
+
+class _Ready:
+    """Which tasks of a graph may start."""
+
+    def __init__(self, nodes: Mapping[Any, Node]):
+        self._nodes = nodes
+        self._missing = {key: len(node.needs) for key, node in nodes.items()}
+        self._users: dict[Hashable, list[Hashable]] = {key: [] for key in nodes}
+        for key, node in nodes.items():
+            for need in node.needs:
+                self._users[need].append(key)
+        self._heap: list[tuple[int, int, Hashable]] = []
+        self._order = {key: i for i, key in enumerate(nodes)}
+        for key, count in self._missing.items():
+            if count == 0:
+                self._push(key)
+
+    def _push(self, key: Hashable) -> None:
+        heapq.heappush(self._heap, (-self._nodes[key].priority, self._order[key], key))
+
+    def pop(self) -> Any:
+        """Return the next key, or None if no task may start now."""
+        return heapq.heappop(self._heap)[2] if self._heap else None
+
+    def finish(self, key: Hashable) -> None:
+        """Let those start that waited for this task only."""
+        for user in self._users[key]:
+            self._missing[user] -= 1
+            if self._missing[user] == 0:
+                self._push(user)
 
 
 class DaskPool:
@@ -97,3 +169,29 @@ class DaskPool:
         while window:
             yield self.get(window.pop(0))
             window.extend(self.submit(function, *call) for call in islice(pending, 1))
+
+    def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
+        """Keep a few tasks in flight for each worker thread; a lost worker's tasks start again elsewhere."""
+        from distributed import as_completed
+
+        ready = _Ready(nodes)
+        running: dict[Any, Hashable] = {}
+        done = as_completed()
+        while True:
+            while len(running) < 2 * self.width and (key := ready.pop()) is not None:
+                function, *args = nodes[key].call(key)
+                future = self.submit(function, *args)
+                running[future.key] = key
+                done.add(future)
+            if not running:
+                return
+            future = next(done)
+            key = running.pop(future.key)
+            error = future.exception()
+            if error is None:
+                outcome = future.result()
+                ready.finish(key)
+            else:
+                outcome = error
+            yield key, outcome
+            future.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -24,6 +25,7 @@ from .count import (
 from .errors import InternalError
 from .execute import Run, decode_parts, slice_roots, slice_states, sweep_parts
 from .model import Model
+from .outofcore import OutOfCore
 from .planner import relowered
 from .queries import CostOptimum, log_sum
 from .reduce import Network
@@ -58,26 +60,49 @@ def optimum(run: Run[Any]) -> Answer:
     states: dict[int, int] = {}
     decode_seconds = 0.0
     if run.planned is not None:
-        if run.plan.slices > 1:
-            found = _best_slice(run)
-            if found is None:
-                return Answer("infeasible")
-            run = replace(run, states=slice_states(run.plan, found), progress=None)
-        swept = sweep_parts(run, keep=True)
-        total = run.arithmetic.total(swept.roots)
-        if total is None:
+        found = _spilled_optimum(run) if run.plan.spill else _swept_optimum(run)
+        if found is None:
             return Answer("infeasible")
-        start = time.perf_counter()
-        states = decode_parts(run, swept)
-        decode_seconds = time.perf_counter() - start
+        total, states, decode_seconds = found
     return replace(_checked(run, states, fixed, total), decode_seconds=decode_seconds)
 
 
-def _best_slice(run: Run[Any]) -> int | None:
-    totals = (run.arithmetic.total(roots) for roots in slice_roots(run))
-    feasible = ((total, i) for i, total in enumerate(totals) if total is not None)
-    best = min(feasible, default=None)
-    return None if best is None else best[1]
+def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
+    """Return optimum, states and seconds of decoding of a plan in memory; None if it is infeasible."""
+    if run.plan.slices > 1:
+        best = _least(run, slice_roots(run))
+        if best is None:
+            return None
+        run = replace(run, states=slice_states(run.plan, best[1]), progress=None)
+    swept = sweep_parts(run, keep=True)
+    total = run.arithmetic.total(swept.roots)
+    if total is None:
+        return None
+    start = time.perf_counter()
+    states = decode_parts(run, swept)
+    return total, states, time.perf_counter() - start
+
+
+def _spilled_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
+    """The same for a plan with tables on disk."""
+    sweep = _on_disk(run, "tables", keep=True)
+    best = _least(run, sweep.sweep())
+    if best is None:
+        return None
+    start = time.perf_counter()
+    states = sweep.decoded(best[1])
+    return best[0], states, time.perf_counter() - start
+
+
+def _on_disk(run: Run[Any], name: str, *, keep: bool) -> OutOfCore[Any]:
+    assert run.folder is not None
+    return OutOfCore(run, run.folder / name, keep)
+
+
+def _least(run: Run[Any], slices: Iterable[list[Any]]) -> tuple[Any, int] | None:
+    """Return the least total and the first slice or box that has it; None if all are infeasible."""
+    totals = (run.arithmetic.total(roots) for roots in slices)
+    return min(((total, i) for i, total in enumerate(totals) if total is not None), default=None)
 
 
 def fixed_value(network: Network) -> float | int | None:
@@ -140,16 +165,18 @@ def partition(run: Run[Any]) -> Answer:
         return Answer("infeasible")
     total = fixed + math.log(run.network.free_states)
     if run.planned is not None:
-        total += _summed_logs(run)
+        total += log_sum(_totals(run, "tables"))
     log10 = finite_or_none(total / math.log(10))
     return Answer("infeasible" if log10 is None else "ok", log10=log10)
 
 
-def _summed_logs(run: Run[Any]) -> float:
-    """Return ln of the sum over all slices."""
-    if run.plan.slices == 1:
-        return float(run.arithmetic.total(sweep_parts(run, keep=False).roots))
-    return log_sum([run.arithmetic.total(roots) for roots in slice_roots(run)])
+def _totals(run: Run[Any], name: str) -> list[Any]:
+    """Return the value of every slice, or of every box of the last stage of a plan that spills to ``name``."""
+    if run.plan.spill:
+        slices: Iterable[list[Any]] = _on_disk(run, name, keep=False).sweep()
+    else:
+        slices = slice_roots(run) if run.plan.slices > 1 else [sweep_parts(run, keep=False).roots]
+    return [run.arithmetic.total(roots) for roots in slices]
 
 
 def count(run: Run[Any]) -> Answer:
@@ -162,7 +189,7 @@ def count(run: Run[Any]) -> Answer:
     spread = _spectrum(network, scale, int(fixed)) if scale else None
     if run.planned is None:
         return Answer("ok", value=network.free_states)
-    bound = _summed_logs(run)
+    bound = log_sum(_totals(run, "tables"))
     if bound == -math.inf:
         return Answer("ok", value=0)
     if spread is None and math.prod(network.dims) <= _LOG_EXACT:
@@ -201,6 +228,4 @@ def _evaluated(run: Run[Any], prime: int, scale: CostScale | None, unit: int, po
     arithmetic = CountResidue(run.network, semiring, scale, unit, point)
     problem = replace(run.problem, semiring=semiring)
     again = replace(run, planned=relowered(run.plan, problem), problem=problem, arithmetic=arithmetic, progress=None)
-    if run.plan.slices == 1:
-        return arithmetic.total(sweep_parts(again, keep=False).roots)
-    return sum(arithmetic.total(roots) for roots in slice_roots(again)) % prime
+    return int(sum(_totals(again, f"tables_{prime}_{point}"))) % prime

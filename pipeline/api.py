@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from ..cluster.budget import default_memory_bytes, peak_rss_bytes
 from ..cluster.connect import ClusterError, local_client, remote_client
 from ..cluster.pool import DaskPool, Pool, SerialPool
+from ..storage.errors import DiskFullError
 from ..tasks.backend import compiler_pays
 from .answer import Answer, count, optimum, partition
 from .calibrate import cached_rates, machine_rates
 from .costs import Rates
-from .errors import BucketflowError, ModelError
+from .errors import BucketflowError, ModelError, StoppedError
 from .execute import TASK_SECONDS, Run
+from .fit import Fit, Prices, fitted
 from .formats import load as load_file
 from .formats import load_evidence
 from .formats import save as save
 from .model import Model
-from .planner import Plan, PlanOptions, Problem, TreeKind, make_plan, split_for, with_rates
+from .planner import Plan, PlanOptions, Problem, TreeKind, split_for, with_rates
 from .queries import Arithmetic, arithmetic_for
 from .reduce import QUERIES, Network, Query, reduce_model
 from .result import Result
+from .workdir import check_identity, check_space, identity, measured_disk_rate, opened, plan_record, used_bytes
 
 Evidence = str | PathLike[str] | Mapping[str, str | int] | None
 
@@ -66,20 +72,24 @@ class Options:
     workers: int | None = None
     scheduler: str | None = None
     client: Any = None
+    fit: Fit = "auto"
+    disk: int | str | None = None
+    workdir: str | PathLike[str] | None = None
 
     @property
     def memory_bytes(self) -> int:
         """The memory budget in bytes."""
-        if self.memory is None:
-            return default_memory_bytes()
-        if isinstance(self.memory, int):
-            return self.memory
-        from dask.utils import parse_bytes
+        return default_memory_bytes() if self.memory is None else parse_size(self.memory)
 
-        try:
-            return int(parse_bytes(self.memory))
-        except ValueError:
-            raise ModelError(f"{self.memory!r} is not a size; write for example 4GB or 512MiB") from None
+    @property
+    def disk_bytes(self) -> int | None:
+        """The budget for tables on disk in bytes, if one is given."""
+        return None if self.disk is None else parse_size(self.disk)
+
+    @property
+    def folder(self) -> Path | None:
+        """The run directory, if one is given."""
+        return None if self.workdir is None else Path(self.workdir)
 
     @property
     def thread_count(self) -> int:
@@ -92,30 +102,68 @@ class Options:
         return self.client is not None or self.scheduler is not None or bool(self.workers)
 
 
+def parse_size(size: int | str) -> int:
+    """Read a size in bytes, as a number or as ``"4GB"`` or ``"512MiB"``.
+
+    Raises
+    ------
+    ModelError
+        If it is none.
+    """
+    if isinstance(size, int):
+        return size
+    from dask.utils import parse_bytes
+
+    try:
+        return int(parse_bytes(size))
+    except ValueError:
+        raise ModelError(f"{size!r} is not a size; write for example 4GB or 512MiB") from None
+
+
 @dataclass(frozen=True)
 class Prepared:
-    """A query that is planned and ready to run; ``plan`` is None where nothing is left to eliminate."""
+    """A query that is planned and ready to run; ``prices`` is None where nothing is left to eliminate."""
 
     network: Network
     arithmetic: Arithmetic[Any]
     problem: Problem
-    plan: Plan | None
+    prices: Prices | None
     seconds: float
+    memory_bytes: int
+    evidence: dict[int, int]
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that runs."""
+        return self.prices.chosen if self.prices else None
 
 
-def prepare(model: Model, query: str, evidence: Evidence, options: Options) -> Prepared:
-    """Preprocess and plan a query."""
+def prepare(
+    model: Model, query: str, evidence: Evidence, options: Options, stored: Mapping[str, Any] | None = None
+) -> Prepared:
+    """Preprocess and plan a query; ``stored`` is the plan of an earlier run to be made again."""
     start = time.perf_counter()
     if query not in QUERIES:
         raise ModelError(f"unknown query {query!r}; one of {', '.join(QUERIES)}")
     if query == "partition" and model.kind == "cost":
         raise ModelError("a cost network has no partition function; ask for its optimum or count")
-    network = reduce_model(model, query, observed(model, evidence))
+    findings = observed(model, evidence)
+    network = reduce_model(model, query, findings)
     arithmetic = arithmetic_for(network)
     semiring = arithmetic.semiring
     problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes)
-    plan = make_plan(problem, plan_options(network, options), Rates()) if network.leaves else None
-    return Prepared(network, arithmetic, problem, plan, time.perf_counter() - start)
+    wanted = plan_options(network, options)
+    fit = options.fit
+    if stored is not None:
+        children = tuple(tuple(kids) for kids in stored["children"])
+        wanted = replace(wanted, children=children, memory_bytes=stored["memory_bytes"])
+        fit = "spill"
+    prices = None
+    if network.leaves:
+        rate = partial(measured_disk_rate, options.folder)
+        prices = fitted(problem, wanted, Rates(), fit, options.disk_bytes, rate)
+    seconds = time.perf_counter() - start
+    return Prepared(network, arithmetic, problem, prices, seconds, wanted.memory_bytes, findings)
 
 
 def observed(model: Model, evidence: Evidence) -> dict[int, int]:
@@ -163,7 +211,10 @@ def _local_order(network: Network, names: Sequence[str]) -> list[int]:
 def prepared_plan(model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Any) -> Prepared:
     """Plan a query, with seconds predicted for this machine; see :func:`plan`."""
     found = prepare(model, query, evidence, Options(**options))
-    return replace(found, plan=found.plan and with_rates(found.plan, machine_rates(found.problem.semiring)))
+    if found.prices is None:
+        return found
+    rates = machine_rates(found.problem.semiring)
+    return replace(found, prices=replace(found.prices, chosen=with_rates(found.prices.chosen, rates)))
 
 
 def plan(model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Any) -> Plan | None:
@@ -216,20 +267,71 @@ def solve(
         Address of a running Dask scheduler.
     client : distributed.Client, optional
         A connected client.
+    fit : {"auto", "slice", "spill", "refuse"}, optional
+        What to do with a plan that does not fit ``memory``: condition on variables, keep large tables on
+        disk, neither, or the cheaper of the two.
+    disk : int or str, optional
+        Budget for tables on disk.
+    workdir : path, optional
+        Run directory, shared with all workers; an interrupted run there is continued.
 
     Raises
     ------
     ModelError
         If the query, evidence or order does not fit the model.
     BudgetError
-        If no acceptable plan fits ``memory``.
+        If no acceptable plan fits ``memory`` and ``disk``.
+    IncompatibleRunError
+        If ``workdir`` belongs to another run or is in use.
+    StoppedError
+        If a run in ``workdir`` was interrupted; it can be resumed.
     """
     chosen = Options(**options)
+    if chosen.folder is not None:
+        return _solve_in_directory(model, query, evidence, chosen, progress, chosen.folder)
     prepared = prepare(model, query, evidence, chosen)
+    if prepared.plan is None or prepared.plan.spill is None:
+        return _answered(prepared, chosen, progress, None)
+    with tempfile.TemporaryDirectory(prefix="bucketflow-") as folder:
+        check_space(Path(folder), prepared.plan, 0)
+        return _answered(prepared, chosen, progress, Path(folder))
+
+
+def _solve_in_directory(
+    model: Model, query: str, evidence: Evidence, options: Options, progress: Progress | None, folder: Path
+) -> Result:
+    """Run in a run directory, or continue the run that it holds; a finished one answers at once."""
+    with opened(folder) as rundir:
+        stored = rundir.read_plan()
+        wanted = identity(model, query, observed(model, evidence))
+        if stored is not None:
+            check_identity(folder, stored, wanted)
+        prepared = prepare(model, query, evidence, options, stored and stored.get("plan"))
+        plan = prepared.plan
+        if stored is None:
+            spilled = plan is not None and plan.spill is not None
+            record = plan_record(plan, prepared.memory_bytes) if spilled and plan else None
+            rundir.write_plan({"identity": wanted, "plan": record})
+        if plan is not None and plan.spill is not None:
+            check_space(folder, plan, used_bytes(folder))
+        result = _answered(prepared, options, progress, folder)
+        rundir.write_result(result.to_dict())
+        return result
+
+
+def _answered(prepared: Prepared, options: Options, progress: Progress | None, folder: Path | None) -> Result:
+    """Run a prepared query."""
     start = time.perf_counter()
-    with _pool(chosen, prepared) as pool:
-        run = _run(prepared, chosen, pool, progress)
-        answer = _ANSWERS[prepared.network.query](run)
+    try:
+        with _pool(options, prepared) as pool:
+            run = replace(_run(prepared, options, pool, progress), folder=folder)
+            answer = _ANSWERS[prepared.network.query](run)
+    except DiskFullError as error:
+        raise StoppedError(f"{error}; finished chunks are kept in a --workdir: free some space and resume") from None
+    except KeyboardInterrupt:
+        if options.folder is None:
+            raise
+        raise StoppedError(f"stopped; continue with: bucketflow resume {options.folder}") from None
     seconds = {"plan": prepared.seconds, "run": time.perf_counter() - start - answer.decode_seconds}
     return Result(
         query=prepared.network.query,
@@ -286,7 +388,7 @@ def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | 
     compiled, threads = False, 1
     if plan is not None:
         if isinstance(pool, DaskPool):
-            plan = split_for(plan, pool.width, TASK_SECONDS, rates, options.memory_bytes)
+            plan = split_for(plan, pool.width, TASK_SECONDS, rates, prepared.memory_bytes)
         elif plan.seconds > _THREADED_SECONDS:
             threads = options.thread_count
         compiled = compiler_pays(plan.cells)

@@ -41,6 +41,16 @@ class BudgetError(BucketflowError):
     exit_code = 3
 
 
+class IncompatibleRunError(BucketflowError):
+    """A run directory that belongs to another model, query or version, or that cannot be used."""
+
+
+class StoppedError(BucketflowError):
+    """A run that stopped before its answer and can be resumed: a full disk, Ctrl-C, a lost cluster."""
+
+    exit_code = 4
+
+
 class InternalError(BucketflowError):
     """An answer that failed its own check: a bug, never presented as an answer."""
 

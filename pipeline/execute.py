@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ..cluster.pool import Pool, SerialPool
@@ -39,6 +40,8 @@ class Run(Generic[T]):
         Called with the number of bytes that were read and written since the last call.
     states : mapping of int to int
         Sliced variables that are fixed for the whole run.
+    folder : Path, optional
+        Where a plan that spills keeps its tables.
     """
 
     network: Network
@@ -50,6 +53,7 @@ class Run(Generic[T]):
     compiled: bool = True
     progress: Progress | None = None
     states: Mapping[int, int] = field(default_factory=dict)
+    folder: Path | None = None
 
     @property
     def plan(self) -> Plan:

@@ -21,6 +21,7 @@ from .layouts import choose_layouts
 from .memory import Sizing, leaf_bytes, partition, parts_below, step_bytes, sweep_peak, table_bytes
 from .ordering import OrderName, elimination_order, search_tree
 from .slicing import slice_and_refine, slice_count, slice_tree
+from .stages import Spill
 from .trees import Tree, schedule
 
 TreeKind = Literal["refined", "bucket", "junction"]
@@ -54,6 +55,8 @@ class PlanOptions:
         Whether an assignment has to be found after the sweep, which keeps messages alive.
     threads : int
         Threads that share a large step, each with a workspace of its own.
+    children : tuple of tuple of int, optional
+        The tree of an earlier plan, to be used again instead of a search.
     """
 
     tree: TreeKind = "refined"
@@ -63,6 +66,7 @@ class PlanOptions:
     memory_bytes: int = 1 << 62
     decode: bool = False
     threads: int = 1
+    children: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,8 @@ class Plan:
         Cells of the best plan without slicing.
     variant_from : int
         The steps before this one do not depend on the slice.
+    spill : Spill or None
+        How the steps run with their large tables on disk; None for a plan in memory.
     """
 
     tree: Tree
@@ -131,6 +137,7 @@ class Plan:
     cost: TreeCost
     unsliced_cells: int
     variant_from: int = 0
+    spill: Spill | None = None
 
     @property
     def slices(self) -> int:
@@ -155,11 +162,13 @@ class Plan:
     @property
     def seconds(self) -> float:
         """Predicted run time on one core."""
-        return self.cost.seconds * self.slices
+        return self.spill.seconds if self.spill else self.cost.seconds * self.slices
 
     @property
     def tasks(self) -> int:
         """Number of pieces of work that may run independently."""
+        if self.spill:
+            return self.spill.tasks
         return (len(self.cuts) + 1) * self.slices
 
     @property
@@ -179,6 +188,9 @@ class Plan:
         ]
         if self.sliced:
             rows.append(("slices", f"{self.slices:,}, {self.slice_overhead:.2f} times the work"))
+        if self.spill:
+            moved = f"{format_bytes(self.spill.written_bytes)} written, {format_bytes(self.spill.read_bytes)} read"
+            rows.append(("disk", f"{format_bytes(self.spill.disk_bytes)} at a time, {moved}"))
         if self.cuts:
             rows.append(("decoding", f"{len(self.cuts) + 1} parts, swept twice to save memory"))
         return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{self.seconds:.3g} s on one core")]
@@ -203,13 +215,22 @@ def sliced_dims(dims: Sequence[int], sliced: Iterable[int]) -> tuple[int, ...]:
 
 
 def make_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
-    """Plan the elimination of every variable of a problem.
+    """Plan the elimination of every variable of a problem in memory.
 
     Raises
     ------
     BudgetError
         If no acceptable conditioning brings the plan into ``options.memory_bytes``.
     """
+    plan = whole_plan(problem, options, rates)
+    return plan if plan.peak_bytes <= options.memory_bytes else sliced_plan(problem, options, rates, plan)
+
+
+def whole_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
+    """Plan without slices, whatever it needs."""
+    if options.children is not None:
+        tree = Tree(problem.dims, problem.scopes, options.children)
+        return _plan(problem, options, rates, tree, frozenset())
     tree = search_tree(
         problem.dims,
         problem.scopes,
@@ -220,12 +241,18 @@ def make_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
         rates=rates,
         itemsize=problem.itemsize,
     )
-    plan = _plan(problem, options, rates, tree, frozenset())
-    return plan if plan.peak_bytes <= options.memory_bytes else _sliced_plan(problem, options, rates, tree, plan)
+    return _plan(problem, options, rates, tree, frozenset())
 
 
-def _sliced_plan(problem: Problem, options: PlanOptions, rates: Rates, tree: Tree, whole: Plan) -> Plan:
-    """Condition on as few variables as bring the plan into its budget, then rearrange the tree for the slices."""
+def sliced_plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan) -> Plan:
+    """Condition on as few variables as bring the plan into its budget, then rearrange the tree for the slices.
+
+    Raises
+    ------
+    BudgetError
+        If that takes too many slices or too much repeated work.
+    """
+    tree = whole.tree
     available = options.memory_bytes - problem.model_bytes
     limit = max(available // problem.itemsize, 1)
     while True:
@@ -291,8 +318,15 @@ def with_rates(plan: Plan, rates: Rates) -> Plan:
 
 def relowered(plan: Plan, problem: Problem) -> Plan:
     """Return the plan with its steps lowered for another semiring of the same value size."""
-    steps = (lowered_step(s.node, s.inputs, s.input_axes, s.axes, plan.tree.dims, problem) for s in plan.steps)
-    return replace(plan, steps=tuple(steps))
+
+    def lowered(steps: Sequence[Step], sizes: Sequence[int]) -> tuple[Step, ...]:
+        return tuple(lowered_step(s.node, s.inputs, s.input_axes, s.axes, sizes, problem) for s in steps)
+
+    spill = plan.spill
+    if spill is not None:
+        stages = (replace(s, steps=lowered(s.steps, sliced_dims(spill.dims, s.boxed))) for s in spill.stages)
+        spill = replace(spill, stages=tuple(stages))
+    return replace(plan, steps=lowered(plan.steps, plan.tree.dims), spill=spill)
 
 
 def _variant_nodes(tree: Tree, sliced: frozenset[int]) -> frozenset[int]:
@@ -355,7 +389,7 @@ def recomputing_peak(tree: Tree, steps: Sequence[Step], sizing: Sizing, cuts: fr
 def split_for(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:
     """Cut a plan into parts of at least ``seconds`` for ``width`` workers, where that pays and fits."""
     sizes = plan.tree.dims
-    if plan.slices > 1 or plan.seconds < 2 * seconds:
+    if plan.spill or plan.slices > 1 or plan.seconds < 2 * seconds:
         return plan
     work = {
         s.node: step_seconds(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from .sweep import Algebra, Step, sweep
@@ -45,6 +45,10 @@ class Program(Generic[T]):
             node: self.algebra.restrict(table, self.leaf_axes[node], self.dims, states)
             for node, table in self.leaves.items()
         }
+
+    def with_leaves(self, leaves: Mapping[int, T]) -> Program[T]:
+        """Return the program on other leaf tables."""
+        return replace(self, leaves=leaves)
 
     def run(
         self,

@@ -82,6 +82,34 @@ def _lowest_positive(values: Array, high: float) -> float:
     return min(float(np.min(b, where=b > 0.0, initial=high)) for b in blocks)
 
 
+def joined_scales(values: Array, parts: Sequence[tuple[Array, Scaled]]) -> Scaled:
+    """Bring parts of one table to a common scale, in place.
+
+    Parameters
+    ----------
+    values : ndarray, float64
+        The whole table, flat.
+    parts : sequence of (ndarray, Scaled)
+        Views that make up ``values``, and the scale and bounds of each.
+    """
+    live = [(view, part) for view, part in parts if np.any(view > -math.inf if part.logs else view)]
+    if not live:
+        return Scaled(values, 0.0, 0.0, 0.0)
+    scale = max(part.log_scale for _, part in live)
+    low = min(part.log_scale - scale + part.low for _, part in live)
+    high = max(part.high for _, part in live)
+    if any(part.logs for _, part in parts) or low < _LOWEST:
+        for view, part in parts:
+            with np.errstate(divide="ignore"):
+                logs = view if part.logs else np.log(view)
+            view[...] = logs + (part.log_scale - scale)
+        return Scaled(values, scale, low, high, logs=True)
+    for view, part in live:
+        if part.log_scale != scale:
+            np.multiply(view, math.exp(part.log_scale - scale), out=view)
+    return Scaled(values, scale, low, high)
+
+
 def _as_logs(table: Scaled) -> Scaled:
     if table.logs:
         return table

@@ -1,0 +1,97 @@
+"""Making a plan fit its budget: in memory as it is, in slices, or spilled to disk, whichever is cheapest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from .costs import Rates
+from .errors import BudgetError
+from .planner import Plan, PlanOptions, Problem, format_bytes, sliced_plan, whole_plan
+from .spill import plan_spill
+
+Fit = Literal["auto", "slice", "spill", "refuse"]
+
+
+@dataclass(frozen=True)
+class Prices:
+    """The three ways to run a query; a way that is impossible is the error that says why.
+
+    Parameters
+    ----------
+    chosen : Plan
+    memory : Plan
+        Without slices, in memory.
+    slices, spill : Plan, BudgetError or None
+        None where it was not asked for because the plan fits memory anyway.
+    """
+
+    chosen: Plan
+    memory: Plan
+    slices: Plan | BudgetError | None = None
+    spill: Plan | BudgetError | None = None
+
+
+def fitted(
+    problem: Problem,
+    options: PlanOptions,
+    rates: Rates,
+    fit: Fit,
+    disk_bytes: int | None,
+    disk_rate: Callable[[], float],
+) -> Prices:
+    """Choose how a query runs within its budget.
+
+    Parameters
+    ----------
+    fit : {"auto", "slice", "spill", "refuse"}
+        Which way to take where memory does not suffice; ``spill`` also where it does.
+    disk_bytes : int or None
+        Budget for tables on disk.
+    disk_rate : callable
+        Measures the disk, in bytes per second; only called if spilling is considered.
+
+    Raises
+    ------
+    BudgetError
+        If no allowed way fits.
+    """
+    whole = whole_plan(problem, options, rates)
+    fits = whole.peak_bytes <= options.memory_bytes
+    if fits and fit != "spill":
+        return Prices(whole, whole)
+    if fit == "refuse":
+        raise BudgetError(
+            f"the plan needs {format_bytes(whole.peak_bytes)} of memory, allowed "
+            f"{format_bytes(options.memory_bytes)}; --fit slice or --fit spill would find other ways"
+        )
+    slices = spill = None
+    if fit in ("auto", "slice"):
+        slices = _attempt(lambda: sliced_plan(problem, options, rates, whole))
+    if fit == "spill" or (fit == "auto" and disk_bytes != 0):
+        spill = _attempt(lambda: _spilled(problem, options, rates, whole, disk_bytes, disk_rate()))
+    possible = [plan for plan in (slices, spill) if isinstance(plan, Plan)]
+    if not possible:
+        raise next(error for error in (slices, spill) if isinstance(error, BudgetError))
+    return Prices(min(possible, key=lambda plan: plan.seconds), whole, slices, spill)
+
+
+def _attempt(make: Callable[[], Plan]) -> Plan | BudgetError:
+    try:
+        return make()
+    except BudgetError as error:
+        return error
+
+
+def _spilled(
+    problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, disk_bytes: int | None, disk_rate: float
+) -> Plan:
+    plan = plan_spill(problem, options, rates, whole, disk_rate)
+    assert plan.spill is not None
+    if disk_bytes is not None and plan.spill.disk_bytes > disk_bytes:
+        raise BudgetError(
+            f"the tables of the plan need {format_bytes(plan.spill.disk_bytes)} of disk, allowed "
+            f"{format_bytes(disk_bytes)}; try a larger --disk or --memory, or --fit slice"
+        )
+    return plan

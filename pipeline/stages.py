@@ -1,0 +1,75 @@
+"""What a plan that spills to disk consists of: stages, their boxes, and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from ..tasks.sweep import Step
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the tree that runs box by box.
+
+    Parameters
+    ----------
+    head : int
+        Node whose table is written to disk, -1 for the stage that ends at the roots.
+    steps : tuple of Step
+        Lowered for the sizes inside a box.
+    boxed : tuple of int
+        Variables that a box fixes; of the head's scope, except in the last stage.
+    inputs : tuple of int
+        Heads of the stages whose tables it reads.
+    chunked : frozenset of int
+        Variables along which the output is chunked.
+    peak_bytes : int
+        Of one box: leaves, input boxes, messages, workspace, the output.
+    """
+
+    head: int
+    steps: tuple[Step, ...]
+    boxed: tuple[int, ...]
+    inputs: tuple[int, ...]
+    chunked: frozenset[int]
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Spill:
+    """Stages in execution order, and what they cost.
+
+    Parameters
+    ----------
+    stages : tuple of Stage
+    dims : tuple of int
+    itemsize : int
+    peak_bytes : int
+        Largest peak of a task, the model included.
+    disk_bytes : int
+        Largest total of tables on disk at one time.
+    read_bytes, written_bytes : int
+        To and from disk.
+    seconds : float
+        Predicted for one core and one disk.
+    """
+
+    stages: tuple[Stage, ...]
+    dims: tuple[int, ...]
+    itemsize: int
+    peak_bytes: int
+    disk_bytes: int
+    read_bytes: int
+    written_bytes: int
+    seconds: float
+
+    def boxes(self, stage: Stage) -> int:
+        """Number of boxes of a stage."""
+        return prod(self.dims[v] for v in stage.boxed)
+
+    @cached_property
+    def tasks(self) -> int:
+        """Number of boxes of all stages."""
+        return sum(self.boxes(s) for s in self.stages)

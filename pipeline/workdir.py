@@ -1,0 +1,146 @@
+"""Run directories as the user sees them: opened for one run, taken up again only by the same run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..storage.errors import StorageError
+from ..storage.rundir import RunDir
+from .errors import BudgetError, IncompatibleRunError
+from .model import Model
+from .planner import Plan, format_bytes
+
+_SAMPLE_BYTES = 1 << 25
+
+
+def fingerprint(model: Model) -> str:
+    """Return a hash of everything in a model that an answer can depend on."""
+    digest = hashlib.sha256(repr((model.kind, model.names, model.dims, model.states, model.top)).encode())
+    digest.update(repr((model.decimals, model.maximize)).encode())
+    for f in model.functions:
+        digest.update(repr((f.scope, f.default, f.child, f.values.shape, f.values.dtype.str)).encode())
+        digest.update(np.ascontiguousarray(f.values).tobytes())
+        if f.rows is not None:
+            digest.update(np.ascontiguousarray(f.rows).tobytes())
+    return digest.hexdigest()
+
+
+def identity(model: Model, query: str, evidence: Mapping[int, int]) -> dict[str, Any]:
+    """Return what must be the same for a run to be continued."""
+    observed = {model.names[v]: int(s) for v, s in sorted(evidence.items())}
+    return {"version": __version__, "model": fingerprint(model), "query": query, "evidence": observed}
+
+
+def check_identity(path: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse a directory that belongs to another run.
+
+    Raises
+    ------
+    IncompatibleRunError
+        Naming what differs.
+    """
+    found = stored.get("identity", {})
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            raise IncompatibleRunError(
+                f"{path} belongs to another run: its {name} is {_short(found.get(name))}, this one's is "
+                f"{_short(value)}; use another --workdir"
+            )
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
+    """Return what a later run needs to make the same plan again, and what ``inspect`` shows."""
+    assert plan.spill is not None
+    stages = [
+        {
+            "head": stage.head,
+            "boxed": list(stage.boxed),
+            "boxes": plan.spill.boxes(stage),
+            "chunked": sorted(stage.chunked),
+            "peak_bytes": stage.peak_bytes,
+        }
+        for stage in plan.spill.stages
+    ]
+    return {
+        "children": [list(kids) for kids in plan.tree.children],
+        "memory_bytes": memory_bytes,
+        "stages": stages,
+        "disk_bytes": plan.spill.disk_bytes,
+        "seconds": plan.spill.seconds,
+    }
+
+
+def check_space(path: Path, plan: Plan, done_bytes: int) -> None:
+    """Refuse a plan whose tables do not fit the file system.
+
+    Raises
+    ------
+    BudgetError
+        With both numbers.
+    """
+    assert plan.spill is not None
+    free = _free_bytes(path)
+    needed = plan.spill.disk_bytes - done_bytes
+    if needed > free:
+        raise BudgetError(
+            f"the tables of the plan need {format_bytes(needed)} more in {path}, which has {format_bytes(free)} "
+            "left; try a larger --memory, another --workdir, or --fit slice"
+        )
+
+
+def _free_bytes(path: Path) -> int:
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
+
+
+def used_bytes(path: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+
+
+def measured_disk_rate(path: Path | None) -> float:
+    """Return bytes per second of writing and reading back a sample, forced to disk."""
+    folder = path if path is not None and path.is_dir() else None
+    data = os.urandom(1 << 20) * (_SAMPLE_BYTES >> 20)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        start = time.perf_counter()
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+        file.seek(0)
+        file.read()
+        return 2 * len(data) / (time.perf_counter() - start)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[RunDir]:
+    """Open a run directory and lock it; storage failures become errors that end as one sentence.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If the folder cannot be used.
+    """
+    try:
+        rundir = RunDir(path)
+    except StorageError as error:
+        raise IncompatibleRunError(str(error)) from None
+    try:
+        yield rundir
+    finally:
+        rundir.close()

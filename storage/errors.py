@@ -1,0 +1,22 @@
+"""What can go wrong with tables on disk."""
+
+from __future__ import annotations
+
+
+class StorageError(Exception):
+    """A run directory that cannot be used."""
+
+
+class DiskFullError(StorageError):
+    """No space was left for a chunk; finished chunks stay."""
+
+
+class ChunkLostError(StorageError):
+    """A chunk is missing or differs from its receipt; it has to be computed again."""
+
+    def __init__(self, table: str, chunk: tuple[int, ...], reason: str):
+        self.table, self.chunk, self.reason = table, chunk, reason
+        super().__init__(f"chunk {chunk} of {table} is lost: {reason}")
+
+    def __reduce__(self) -> tuple[type[ChunkLostError], tuple[str, tuple[int, ...], str]]:
+        return ChunkLostError, (self.table, self.chunk, self.reason)

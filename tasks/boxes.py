@@ -1,0 +1,187 @@
+"""One box of an out-of-core stage: read the input chunks it needs, sweep, write its chunks, leave receipts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..storage import ledger
+from ..storage.chunks import map_chunk, read_chunk, write_chunk
+from ..storage.spec import Receipt, TableSpec
+from .program import Program
+from .scaled import Scaled, joined_scales
+
+Array = NDArray[Any]
+T = TypeVar("T")
+
+
+class Codec(Protocol[T]):
+    """How a kind of table goes to disk: its values as an array, the rest into the receipt."""
+
+    def pack(self, table: T) -> tuple[Array, dict[str, Any]]:
+        """Return the values and what else has to be kept."""
+        ...
+
+    def unpack(self, values: Array, parts: Sequence[tuple[Array, dict[str, Any]]]) -> T:
+        """Rebuild a table from its values; ``parts`` are views of them with what was kept for each."""
+        ...
+
+
+class PlainCodec:
+    """Bare arrays."""
+
+    def pack(self, table: Array) -> tuple[Array, dict[str, Any]]:
+        """Return the array."""
+        return table, {}
+
+    def unpack(self, values: Array, parts: Sequence[tuple[Array, dict[str, Any]]]) -> Array:
+        """Return the array, flat."""
+        return values.reshape(-1)
+
+
+class ScaledCodec:
+    """Probabilities: every chunk has a scale of its own."""
+
+    def pack(self, table: Scaled) -> tuple[Array, dict[str, Any]]:
+        """Return the values, with scale and bounds apart."""
+        kept = {"log_scale": table.log_scale, "low": table.low, "high": table.high, "logs": table.logs}
+        return table.values, kept
+
+    def unpack(self, values: Array, parts: Sequence[tuple[Array, dict[str, Any]]]) -> Scaled:
+        """Bring all parts to one scale, in place."""
+        return joined_scales(values.reshape(-1), [(view, Scaled(view, **kept)) for view, kept in parts])
+
+
+@dataclass(frozen=True)
+class Box(Generic[T]):
+    """What all boxes of a stage share.
+
+    Parameters
+    ----------
+    folder : Path
+        The run directory, as every worker sees it.
+    program : Program
+        Steps lowered for the sizes inside a box; its leaves have all states.
+    sizes : tuple of int
+        Domain sizes without boxes.
+    inputs : mapping of int to TableSpec
+        Tables on disk that the steps read.
+    head : int
+        The node whose table is written, -1 for the roots.
+    output : TableSpec or None
+        None for the last stage, whose root tables are single values.
+    result : str
+        Name of the last stage's results in the ledger.
+    codec : Codec
+    """
+
+    folder: Path
+    program: Program[T]
+    sizes: tuple[int, ...]
+    inputs: Mapping[int, TableSpec]
+    head: int
+    output: TableSpec | None
+    result: str
+    codec: Codec[T]
+
+
+def run_box(
+    box: Box[T], number: int, states: Mapping[int, int], receipts: Mapping[str, Sequence[Receipt]], threads: int
+) -> list[Receipt]:
+    """Task: do one box and return its receipts, which are on disk by then.
+
+    Parameters
+    ----------
+    number : int
+        Of the box within its stage.
+    states : mapping of int to int
+        The variables that the box fixes.
+    receipts : mapping
+        For each input table the receipts of the chunks that the box needs.
+    """
+    start = time.perf_counter()
+    tables = {
+        node: read_box(box.folder, spec, box.codec, receipts[spec.name], states) for node, spec in box.inputs.items()
+    }
+    leaves = box.program.restricted_leaves(states)
+    live = box.program.with_leaves(leaves).run(tables, threads=threads)
+    del tables, leaves
+    if box.output is None:
+        packed = [box.codec.pack(live[node]) for node in box.program.outputs]
+        values = [{"root": values.reshape(-1)[0].item(), **kept} for values, kept in packed]
+        done = [_receipt(box.result, (number,), 0, 0, start, {"roots": values})]
+    else:
+        done = _write(box, box.output, live[box.head], states, start)
+    ledger.append(box.folder, done)
+    return done
+
+
+def _write(box: Box[T], spec: TableSpec, table: T, states: Mapping[int, int], start: float) -> list[Receipt]:
+    """Write the chunks that make up a box of the output."""
+    values, kept = box.codec.pack(table)
+    view = values.reshape([1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)])
+    done = []
+    for chunk in spec.chunks_at(states):
+        index = _place(spec, chunk, states)
+        nbytes, checksum = write_chunk(box.folder, spec, chunk, view[index])
+        done.append(_receipt(spec.name, chunk, nbytes, checksum, start, kept))
+    return done
+
+
+def _receipt(
+    table: str, chunk: tuple[int, ...], nbytes: int, checksum: int, start: float, value: dict[str, Any]
+) -> Receipt:
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Receipt(table, chunk, nbytes, checksum, time.perf_counter() - start, peak, value)
+
+
+def read_box(
+    folder: Path, spec: TableSpec, codec: Codec[T], receipts: Sequence[Receipt], states: Mapping[int, int]
+) -> T:
+    """Read the part of a table that agrees with ``states``; every chunk must be cut along those it has.
+
+    The result has one state for each fixed variable.
+    """
+    shape = [1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)]
+    values = np.empty(shape, dtype=spec.dtype)
+    parts = []
+    for receipt in receipts:
+        view = values[_place(spec, receipt.chunk, states)]
+        if view.flags.c_contiguous:
+            read_chunk(folder, spec, receipt, view)
+        else:
+            buffer = np.empty(view.shape, dtype=spec.dtype)
+            read_chunk(folder, spec, receipt, buffer)
+            view[...] = buffer
+        parts.append((view, receipt.value))
+    return codec.unpack(values, parts)
+
+
+def read_slice(folder: Path, spec: TableSpec, states: Mapping[int, int]) -> Array:
+    """Read only the cells of a table of costs that agree with ``states``, chunk by chunk through memory maps.
+
+    The result is flat and has one state for each fixed variable.
+    """
+    shape = [1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)]
+    values = np.empty(shape, dtype=spec.dtype)
+    for chunk in spec.chunks_at(states):
+        inside = tuple(states[v] if v in states and v not in spec.chunked else slice(None) for v in spec.variables)
+        view = values[_place(spec, chunk, states)]
+        view[...] = map_chunk(folder, spec, chunk)[inside].reshape(view.shape)
+    return values.reshape(-1)
+
+
+def _place(spec: TableSpec, chunk: tuple[int, ...], states: Mapping[int, int]) -> tuple[slice, ...]:
+    """Where a chunk lies in a box that fixes ``states``."""
+    return tuple(
+        slice(c, c + 1) if v in spec.chunked and v not in states else slice(None)
+        for v, c in zip(spec.variables, chunk, strict=True)
+    )
