@@ -30,7 +30,7 @@ def run(
     lowered
         The step, from `lower`.
     tables : sequence of ndarray, C-contiguous
-        One per input, of the semiring's dtype, flat or shaped.
+        One per input, of the semiring's dtype, flat or shaped. With CuPy arrays the step runs on their GPU.
     out : ndarray, C-contiguous, optional
         Receives the result; must not overlap an input.
     threads
@@ -50,6 +50,10 @@ def run(
         If the number, a size, a dtype or a memory layout of the tables does not match the step.
     """
     _check(lowered, tables)
+    if not all(isinstance(table, np.ndarray) for table in tables):
+        from . import gpu
+
+        return gpu.run(lowered, tables, out)  # type: ignore[no-any-return]
     if out is None:
         result = np.empty(lowered.out_cells, lowered.semiring.dtype)
     else:

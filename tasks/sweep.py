@@ -127,5 +127,9 @@ def restrict(array: Array, axes: Sequence[int], sizes: Sequence[int], states: Ma
     wide = [v for v in axes if sizes[v] > 1]
     if not any(v in states for v in wide):
         return array
+    if not isinstance(array, np.ndarray):
+        from . import gpu
+
+        return gpu.restrict(array, axes, sizes, states)
     index = tuple(states.get(v, slice(None)) for v in wide)
     return np.ascontiguousarray(array.reshape([sizes[v] for v in wide])[index]).reshape(-1)

@@ -1,0 +1,290 @@
+"""Lowering of dense steps for a GPU: which cells a block of threads computes, and in which passes. Pure: no values.
+
+A step becomes a few *passes*, each one launch: inputs beyond four are joined first, an elimination with little
+output is cut into partial sums so that the whole device works on it, and a matrix-like step becomes one product
+(the thread mapping of Fioretto et al. 2018 §6; Bistaffa et al. 2016 §V).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from .axes import Axes
+from .gpu_tiles import Axis, Stream, divisor, stream_tiles
+from .lowering import Lowered
+from .products import Product
+
+MAX_INPUTS: Final = 4
+"""Inputs of one pass; more are joined in pairs before."""
+
+PARALLEL_CELLS: Final = 1 << 18
+"""As many threads as a device holds: an output with fewer cells is computed in partial sums."""
+
+_SHORT_SUM: Final = 32
+_LEAST_PRODUCT: Final = (16, 16, 12)
+_ROW_CELLS: Final = 32
+_TILE: Final = 64
+_BUSY_TILES: Final = 132 * 4
+_LEAST_PIECE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPass:
+    """One streaming launch: inputs and output by number; temporaries are numbered after the step's inputs."""
+
+    inputs: tuple[int, ...]
+    output: int
+    stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPass:
+    """Sum every row of a ``(rows, length)`` table."""
+
+    input: int
+    output: int
+    rows: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProductPass:
+    """One matrix product; axes by group (batch, rows, columns, depth), with strides of left, right and output."""
+
+    inputs: tuple[int, int]
+    output: int
+    groups: tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...]]
+
+
+Pass = StreamPass | RowsPass | ProductPass
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStep:
+    """The passes of a step, and the cells of the temporaries between them."""
+
+    passes: tuple[Pass, ...]
+    temporaries: tuple[int, ...]
+
+    @property
+    def workspace_cells(self) -> int:
+        """Cells of all temporaries together."""
+        return sum(self.temporaries)
+
+
+def device_step(lowered: Lowered) -> DeviceStep:
+    """Lower a step for the device."""
+    builder = _Builder(lowered)
+    axes = _as_axes(lowered.axes)
+    inputs = list(range(len(lowered.input_cells)))
+    product = lowered.product
+    if product is not None and all(
+        math.prod(axes[i].size for i in group) >= least
+        for group, least in zip((product.rows, product.columns, product.depth), _LEAST_PRODUCT, strict=True)
+    ):
+        builder.product(axes, product)
+    else:
+        axes, inputs = builder.merged(axes, inputs, MAX_INPUTS)
+        builder.stream(axes, inputs, builder.output)
+    return DeviceStep(tuple(builder.passes), tuple(builder.temporaries))
+
+
+def gather_step(axes: Sequence[Axis], itemsize: int) -> DeviceStep:
+    """Lower a copy of the cells that ``axes`` reach in one table, into a C-ordered table."""
+    return DeviceStep((StreamPass((0,), -1, stream_tiles(fused(axes), 1, itemsize)),), ())
+
+
+def _as_axes(axes: Axes) -> list[Axis]:
+    columns = zip(*axes.strides, strict=True) if axes.sizes else ()
+    return [Axis(n, tuple(s), out) for n, s, out in zip(axes.sizes, columns, axes.out, strict=True)]
+
+
+def fused(axes: Iterable[Axis]) -> list[Axis]:
+    """Merge neighbours that follow each other in every table, without a limit on their size."""
+    result: list[Axis] = []
+    for axis in axes:
+        last = result[-1] if result else None
+        if (
+            last is not None
+            and (last.out == 0) == (axis.out == 0)
+            and last.out == axis.size * axis.out
+            and all(a == axis.size * b for a, b in zip(last.strides, axis.strides, strict=True))
+        ):
+            result[-1] = Axis(last.size * axis.size, axis.strides, axis.out)
+        else:
+            result.append(axis)
+    return result
+
+
+def _row_major(axes: Sequence[Axis]) -> list[int]:
+    strides, cells = [], 1
+    for axis in reversed(axes):
+        strides.append(cells)
+        cells *= axis.size
+    return strides[::-1]
+
+
+class _Builder:
+    """Collects passes and temporaries."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self.itemsize = lowered.semiring.itemsize
+        self.inputs = len(lowered.input_cells)
+        self.output = -1
+        self.passes: list[Pass] = []
+        self.temporaries: list[int] = []
+
+    def temporary(self, cells: int) -> int:
+        """Number a new temporary."""
+        self.temporaries.append(cells)
+        return self.inputs + len(self.temporaries) - 1
+
+    def merged(self, axes: list[Axis], inputs: list[int], limit: int) -> tuple[list[Axis], list[int]]:
+        """Join the two inputs whose join is smallest until at most ``limit`` are left."""
+        while len(inputs) > limit:
+            pairs = [(i, j) for j in range(len(inputs)) for i in range(j)]
+            first, second = min(pairs, key=lambda pair: _join_cells(axes, pair))
+            axes, inputs = self.join(axes, inputs, first, second)
+        return axes, inputs
+
+    def join(self, axes: list[Axis], inputs: list[int], first: int, second: int) -> tuple[list[Axis], list[int]]:
+        """Add a pass that joins two inputs, laid out like the first where that has all the axes."""
+        held = [i for i, axis in enumerate(axes) if axis.strides[first] or axis.strides[second]]
+        held.sort(key=lambda i: -axes[i].strides[first])
+        strides = dict(zip(held, _row_major([axes[i] for i in held]), strict=True))
+        cells = math.prod(axes[i].size for i in held)
+        table = self.temporary(cells)
+        ours = [Axis(axes[i].size, (axes[i].strides[first], axes[i].strides[second]), strides[i]) for i in held]
+        self.passes.append(
+            StreamPass((inputs[first], inputs[second]), table, stream_tiles(fused(ours), 2, self.itemsize))
+        )
+        rest = [i for i in range(len(inputs)) if i not in (first, second)]
+        joined = [
+            Axis(axis.size, (strides.get(i, 0), *(axis.strides[r] for r in rest)), axis.out)
+            for i, axis in enumerate(axes)
+        ]
+        return joined, [table, *(inputs[r] for r in rest)]
+
+    def stream(self, axes: list[Axis], inputs: Sequence[int], output: int) -> None:
+        """Add streaming passes; partial sums first where the output alone would leave the device idle."""
+        axes = fused(axes)
+        parts, rows_last = partial_axes(axes, len(inputs))
+        if not parts:
+            self.passes.append(StreamPass(tuple(inputs), output, stream_tiles(axes, len(inputs), self.itemsize)))
+            return
+        axes, summed = _split(axes, parts)
+        kept = [a for a in axes if a.out]
+        kept_cells, summed_cells = (
+            math.prod(axes[i].size if isinstance(i, int) else i.size for i in g) for g in (kept, summed)
+        )
+        table = self.temporary(kept_cells * summed_cells)
+        of_summed = dict(zip(summed, _row_major([axes[i] for i in summed]), strict=True))
+        scale = 1 if rows_last else kept_cells
+        scale_kept = 1 if rows_last else summed_cells
+        ours = [
+            replace(a, out=of_summed[i] * scale)
+            if i in of_summed
+            else replace(a, out=a.out * (summed_cells if rows_last else 1))
+            for i, a in enumerate(axes)
+        ]
+        self.passes.append(StreamPass(tuple(inputs), table, stream_tiles(fused(ours), len(inputs), self.itemsize)))
+        if rows_last:
+            self.passes.append(RowsPass(table, output, kept_cells, summed_cells))
+        else:
+            again = [Axis(summed_cells, (kept_cells,), 0), *([Axis(kept_cells, (1,), 1)] if kept_cells > 1 else [])]
+            self.stream(again, [table], output)
+
+    def product(self, axes: list[Axis], product: Product) -> None:
+        """Add a product of two factors, each joined first where it has several inputs."""
+        factors = [product.left[0], product.right[0]]
+        inputs = list(range(self.inputs))
+        columns = {i: [a.strides[i] for a in axes] for i in inputs}
+        for side, factor in enumerate((product.left, product.right)):
+            for other in factor[1:]:
+                base = factors[side]
+                held = [i for i in range(len(axes)) if columns[base][i]]
+                held.sort(key=lambda i, base=base: -columns[base][i])
+                ours = [Axis(axes[i].size, (columns[base][i], columns[other][i]), columns[base][i]) for i in held]
+                table = self.temporary(math.prod(a.size for a in ours))
+                self.passes.append(StreamPass((base, other), table, stream_tiles(fused(ours), 2, self.itemsize)))
+                columns[table] = columns[base]
+                factors[side] = table
+        left, right = factors
+        groups = tuple(
+            tuple(fused([Axis(axes[i].size, (columns[left][i], columns[right][i]), axes[i].out) for i in group]))
+            for group in (product.batch, product.rows, product.columns, product.depth)
+        )
+        self.multiply((left, right), groups)
+
+    def multiply(self, factors: tuple[int, int], groups: tuple[tuple[Axis, ...], ...]) -> None:
+        """Add the product itself; with few tiles and much depth, in partial products that are summed after."""
+        batch, rows, columns, depth = groups
+        count, tall, wide = (math.prod(a.size for a in group) for group in (batch, rows, columns))
+        tiles = count * -(-tall // _TILE) * -(-wide // _TILE)
+        first = depth[0]
+        pieces = divisor(first.size, max(1, min(_BUSY_TILES // tiles, first.size // _LEAST_PIECE)))
+        if tiles >= _BUSY_TILES // 4 or pieces == 1:
+            self.passes.append(ProductPass(factors, self.output, (batch, rows, columns, depth)))
+            return
+        cells = count * tall * wide
+        table = self.temporary(pieces * cells)
+        part = first.size // pieces
+        cut = Axis(pieces, (first.strides[0] * part, first.strides[1] * part), cells)
+        inner = (*([Axis(part, first.strides, 0)] if part > 1 else []), *depth[1:])
+        self.passes.append(ProductPass(factors, table, ((cut, *batch), rows, columns, inner)))
+        self.stream([Axis(pieces, (cells,), 0), Axis(cells, (1,), 1)], [table], self.output)
+
+
+def _join_cells(axes: Sequence[Axis], tables: Iterable[int]) -> int:
+    tables = tuple(tables)
+    return math.prod(a.size for a in axes if any(a.strides[t] for t in tables))
+
+
+def partial_axes(axes: Sequence[Axis], inputs: int) -> tuple[dict[int, int], bool]:
+    """Choose eliminated axes to keep in partial sums: axis → cells of it, and whether they come last.
+
+    They are wanted where the output has too few cells for all threads, or where the largest input is
+    contiguous along eliminated cells only. Whole axes or exact parts, those with the smallest strides first:
+    neighbouring threads then read neighbouring cells.
+    """
+    depth = math.prod(a.size for a in axes if not a.out)
+    cells = math.prod(a.size for a in axes if a.out)
+    largest = max(range(inputs), key=lambda t: _join_cells(axes, (t,)))
+    inner = min(
+        (i for i, a in enumerate(axes) if a.strides[largest]), key=lambda i: axes[i].strides[largest], default=-1
+    )
+    along = inner >= 0 and not axes[inner].out and axes[inner].size > _SHORT_SUM
+    if depth <= _SHORT_SUM or (cells * 4 >= PARALLEL_CELLS and not (along and depth >= 8 * _ROW_CELLS)):
+        return {}, False
+    wanted = min(depth // 8, max(PARALLEL_CELLS // cells, _ROW_CELLS if along else 1))
+    rows_last = along or cells < _ROW_CELLS
+    parts: dict[int, int] = {}
+    for i in sorted((i for i, a in enumerate(axes) if not a.out), key=lambda i: axes[i].strides[largest] or 1 << 62):
+        if wanted <= 1:
+            break
+        part = divisor(axes[i].size, wanted)
+        if part > 1:
+            parts[i] = part
+            wanted //= part
+        if part < axes[i].size:
+            break
+    return parts, rows_last
+
+
+def _split(axes: Sequence[Axis], parts: dict[int, int]) -> tuple[list[Axis], list[int]]:
+    """Cut the given axes in two; return all axes and the numbers of the inner parts."""
+    result: list[Axis] = []
+    chosen: list[int] = []
+    for i, axis in enumerate(axes):
+        part = parts.get(i, 0)
+        if not part:
+            result.append(axis)
+            continue
+        if part < axis.size:
+            result.append(Axis(axis.size // part, tuple(s * part for s in axis.strides), axis.out * part))
+        chosen.append(len(result))
+        result.append(replace(axis, size=part))
+    return result, chosen

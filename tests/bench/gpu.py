@@ -1,0 +1,191 @@
+"""GPU kernels beside ceilings measured in the same run: ``python tests/bench/gpu.py [--quick]``.
+
+Bytes are those of the inputs and the output, each counted once; a cell is one cell of the join. Times are medians
+of device events.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from bucketflow.tasks import gpu
+from bucketflow.tasks.lowering import Lowered, lower
+from bucketflow.tasks.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, min_plus
+
+SEMIRINGS = {
+    "min-plus int16": min_plus("int16", 4),
+    "min-plus int32": min_plus("int32", 4),
+    "min-plus float64": MIN_PLUS,
+    "sum-product float64": SUM_PRODUCT,
+}
+
+REGISTERS = """
+typedef {type} Word;
+extern "C" __global__ void __launch_bounds__(256) registers(Word* out, int rounds) {{
+    Word acc[8][8], a[8], b[8];
+    for (int i = 0; i < 8; i++) {{
+        a[i] = threadIdx.x + i;
+        b[i] = blockIdx.x * 3 + i;
+        for (int j = 0; j < 8; j++) acc[i][j] = 1 << 13;
+    }}
+    for (int r = 0; r < rounds; r++) {{
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+#pragma unroll
+            for (int j = 0; j < 8; j++) acc[i][j] = {work};
+#pragma unroll
+        for (int i = 0; i < 8; i++) a[i] += 1;
+    }}
+    Word total = acc[0][0];
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 8; j++) total = min(total, acc[i][j]);
+    if (total == (Word)-12345) out[0] = total;
+}}
+"""
+
+REGISTER_KERNELS = {
+    "int16": ("unsigned", "__viaddmin_s16x2(a[i], b[j], acc[i][j])", 2),
+    "int32": ("int", "__viaddmin_s32(a[i], b[j], acc[i][j])", 1),
+    "float32": ("float", "min(a[i] + b[j], acc[i][j])", 1),
+    "float64": ("double", "min(a[i] + b[j], acc[i][j])", 1),
+}
+
+
+def seconds(work: Callable[[], object], repeats: int = 7) -> float:
+    """Return the median time of a run on the device, after a warm-up."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start, stop = cp.cuda.Event(), cp.cuda.Event()
+        start.record()
+        work()
+        stop.record()
+        stop.synchronize()
+        times.append(cp.cuda.get_elapsed_time(start, stop) / 1e3)
+    return float(np.median(times))
+
+
+def copy_rate() -> float:
+    """Bytes read and written per second by a large copy on the device."""
+    source = cp.ones(1 << 29)
+    target = cp.empty_like(source)
+    return 2 * source.nbytes / seconds(lambda: cp.copyto(target, source))
+
+
+def register_rate(dtype: str) -> float:
+    """Tropical cells per second in registers only."""
+    kind, work, lanes = REGISTER_KERNELS[dtype]
+    kernel = cp.RawKernel(REGISTERS.format(type=kind, work=work), "registers")
+    out, rounds, blocks = cp.zeros(1, np.float64), 4096, 132 * 8
+    time = seconds(lambda: kernel((blocks,), (256,), (out, np.int32(rounds))))
+    return blocks * 256 * rounds * 64 * lanes / time
+
+
+def matmul_rate() -> float:
+    """Multiply-adds per second of cuBLAS in float64."""
+    a = cp.random.random((4096, 4096))
+    out = cp.empty_like(a)
+    return 4096**3 / seconds(lambda: cp.matmul(a, a, out=out))
+
+
+def tables_of(step: Lowered) -> list[Any]:
+    """Draw small values for every input."""
+    pattern = cp.asarray(np.random.default_rng(0).integers(1, 100, 1 << 20).astype(step.semiring.dtype))
+    return [cp.resize(pattern, cells) for cells in step.input_cells]
+
+
+def time_step(step: Lowered) -> float:
+    """Seconds of one step on tables of its own."""
+    tables = tables_of(step)
+    out = cp.empty(step.out_cells, step.semiring.dtype)
+    prepared = gpu.prepare(step)
+    return seconds(lambda: prepared(tables, out))
+
+
+def streaming(cells: int, copy: float) -> None:
+    """Print streaming steps on tables of ``cells`` cells."""
+    cases: list[tuple[str, list[tuple[int, ...]], tuple[int, ...], dict[int, int]]] = []
+    for k in (2, 3, 4, 8, 44):
+        row, middle = 256, 16
+        sizes = {0: max(1, cells // (row * middle * k)), 1: middle, 2: k, 3: row}
+        scopes = [(0, 1, 2, 3), (0, 2, 3), (1, 2), (3,)]
+        cases += [(f"{k} eliminated, {n} inputs", scopes[:n], (0, 1, 3), sizes) for n in (1, 2, 4)]
+    whole = {0: cells // 4096, 1: 64, 2: 64}
+    cases += [
+        ("join of 2", [(0, 1, 2), (0, 1)], (0, 1, 2), whole),
+        ("two large, 2 eliminated", [(0, 1, 2), (0, 1, 2)], (0, 2), {0: cells // 512, 1: 2, 2: 256}),
+        ("row of 243", [(0, 1, 2), (1, 2)], (0, 2), {0: cells // 486, 1: 2, 2: 243}),
+        ("row of 44", [(0, 1, 2), (1, 2)], (0, 2), {0: cells // 1936, 1: 44, 2: 44}),
+        ("eliminated last (2)", [(0, 1), (1,)], (0,), {0: cells // 2, 1: 2}),
+        ("eliminated last (16)", [(0, 1), (1,)], (0,), {0: cells // 16, 1: 16}),
+        ("transposition", [(0, 1)], (1, 0), {0: 1 << 13, 1: cells >> 13}),
+        ("transposed, 2 eliminated", [(0, 1, 2)], (1, 0), {0: 1 << 13, 1: cells >> 14, 2: 2}),
+        ("total", [(0,)], (), {0: cells}),
+        ("to 64 cells", [(0, 1)], (1,), {0: cells // 64, 1: 64}),
+    ]
+    for name, semiring in SEMIRINGS.items():
+        for label, scopes, output, sizes in cases:
+            step = lower(scopes, output, sizes, semiring.dtype, semiring)
+            if step.product is not None:
+                continue
+            time = time_step(step)
+            moved = (sum(step.input_cells) + step.out_cells) * semiring.itemsize
+            print(f"{name:20s} {label:26s} {moved / time / 1e12:6.2f} TB/s {moved / time / copy:5.0%} of copy")
+        cp.get_default_memory_pool().free_all_blocks()
+
+
+def products(rates: dict[str, float]) -> None:
+    """Print matrix-like steps over (batch, rows, depth, columns)."""
+    shapes = (
+        (1, 8192, 2048, 8192),
+        (64, 512, 512, 512),
+        (1, 44**2, 44, 44**2 * 8),
+        (44, 44**2, 44, 44**2),
+        (4096, 64, 64, 64),
+        (44**2, 44, 44, 44),
+        (1 << 16, 16, 16, 32),
+    )
+    for name, semiring in SEMIRINGS.items():
+        ceiling = rates["cublas" if semiring.name == "sum_product" else semiring.dtype]
+        for shape in shapes:
+            for layout, scopes in (("", [(0, 1, 2), (0, 2, 3)]), ("right transposed", [(0, 1, 2), (0, 3, 2)])):
+                step = lower(scopes, (0, 1, 3), dict(enumerate(shape)), semiring.dtype, semiring)
+                time = time_step(step)
+                label = "x".join(map(str, shape)) + " " + layout
+                rate = step.cells / time
+                moved = (sum(step.input_cells) + step.out_cells) * semiring.itemsize / time
+                print(
+                    f"{name:20s} {label:36s} {time * 1e3:8.3f} ms {rate / 1e12:6.2f} Tcells/s {rate / ceiling:5.0%} "
+                    f"of ceiling, {moved / 1e12:5.2f} TB/s"
+                )
+
+
+def main() -> None:
+    """Print ceilings and kernels."""
+    device = cp.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    copy = copy_rate()
+    rates = {dtype: register_rate(dtype) for dtype in REGISTER_KERNELS} | {"cublas": matmul_rate()}
+    print(f"{device}: copy {copy / 1e12:.2f} TB/s; registers and cuBLAS, Tcells/s: ", end="")
+    print(", ".join(f"{name} {rate / 1e12:.1f}" for name, rate in rates.items()), flush=True)
+    streaming(1 << (26 if "--quick" in sys.argv else 29), copy)
+    products(rates)
+    step = lower([(0, 1), (1,)], (0,), {0: 64, 1: 2}, "int32", SEMIRINGS["min-plus int32"])
+    prepared, tables = gpu.prepare(step), tables_of(step)
+    import time
+
+    start = time.perf_counter()
+    for _ in range(1000):
+        prepared(tables)
+    cp.cuda.Device().synchronize()
+    print(f"smallest step {(time.perf_counter() - start) * 1e3:.1f} us, with LOG_SUM over {LOG_SUM.dtype}")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    main()

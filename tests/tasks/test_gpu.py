@@ -1,0 +1,145 @@
+"""Dense steps on a GPU: integers equal the CPU bit for bit, floats within rounding, every run the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bucketflow.tasks.dense import run
+from bucketflow.tasks.lowering import Lowered, lower
+from bucketflow.tasks.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
+
+pytestmark = pytest.mark.gpu
+cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+if not cupy.cuda.is_available():
+    pytest.skip("no NVIDIA GPU", allow_module_level=True)
+
+SEMIRINGS = [
+    min_plus("int16", 4),
+    min_plus("int32", 4),
+    min_plus("int32", 2),
+    min_plus("int64", 4),
+    MIN_PLUS,
+    SUM_PRODUCT,
+    LOG_SUM,
+    mod_sum_product(2**31 - 1),
+]
+
+
+def tables_for(step: Lowered, seed: int = 3) -> list[np.ndarray]:
+    """Draw tables up to the infinity (costs), the modulus, or with some zeros."""
+    rng = np.random.default_rng(seed)
+    semiring = step.semiring
+    if semiring.dtype == "float64":
+        tables = [rng.random(cells) + 0.01 for cells in step.input_cells]
+        for table in tables:
+            table[rng.random(table.size) < 0.05] = semiring.zero
+        return tables
+    top = semiring.modulus or semiring.zero + 1
+    return [rng.integers(0, top, cells).astype(semiring.dtype) for cells in step.input_cells]
+
+
+def check(step: Lowered, seed: int = 3) -> None:
+    """Compare two device runs, the second into a poisoned output, and the CPU."""
+    tables = tables_for(step, seed)
+    on_device: list[Any] = [cupy.asarray(t) for t in tables]
+    once = run(step, on_device)
+    poisoned = cupy.full(step.out_cells, 77, step.semiring.dtype)
+    again = run(step, on_device, poisoned)
+    np.testing.assert_array_equal(once.get(), again.get())
+    expected = run(step, tables)
+    if step.semiring.dtype == "float64":
+        np.testing.assert_allclose(once.get(), expected, rtol=1e-12, atol=1e-12)
+    else:
+        np.testing.assert_array_equal(once.get(), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), semiring=st.sampled_from(SEMIRINGS))
+def test_random_steps(data: st.DataObject, semiring: Semiring) -> None:
+    names = list(range(12))
+    sizes = {v: data.draw(st.sampled_from([1, 2, 2, 2, 3, 4, 5, 16])) for v in names}
+    while np.prod(list(sizes.values())) > 300_000:
+        sizes[max(sizes, key=sizes.__getitem__)] = 1
+    inputs = []
+    for _ in range(data.draw(st.integers(1, 6))):
+        order = data.draw(st.permutations(names))
+        inputs.append(tuple(order[: data.draw(st.integers(0, 12))]))
+    inputs[0] = tuple(data.draw(st.permutations(names)))
+    output = tuple(data.draw(st.permutations(names))[: data.draw(st.integers(0, 12))])
+    check(lower(inputs, output, sizes, semiring.dtype, semiring))
+
+
+@pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
+@pytest.mark.parametrize(
+    ("inputs", "output", "sizes"),
+    [
+        ([(0,)], (), (10007,)),
+        ([(0,)], (0,), (100003,)),
+        ([(0,)], (), (1 << 20,)),
+        ([(0, 1)], (0,), (5, 99991)),
+        ([(0, 1)], (1,), (99991, 5)),
+        ([(0, 1)], (1,), (4096, 33)),
+        ([(0, 1), (0,)], (1, 0), (1700, 190)),
+        ([(0, 1, 2), (1, 2)], (0, 2), (3000, 2, 128)),
+        ([(0, 1, 2), (1, 2), (0, 1)], (0, 2), (3001, 3, 49)),
+        ([(0, 1, 2), (1, 2), (0, 1), (2,)], (0, 2), (1000, 4, 44)),
+        ([(0, 1, 2), (1, 2)], (0, 2), (1000, 7, 44)),
+        ([(), ()], (), ()),
+        ([(0, 1, 2)] * 9, (0, 2), (40, 5, 64)),
+    ],
+    ids=str,
+)
+def test_shapes(
+    semiring: Semiring, inputs: list[tuple[int, ...]], output: tuple[int, ...], sizes: tuple[int, ...]
+) -> None:
+    check(lower(inputs, output, dict(enumerate(sizes)), semiring.dtype, semiring))
+
+
+@pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, 16, 16, 600), (3, 19, 17, 33), (2, 130, 40, 520), (5, 31, 600, 20), (1, 44, 900, 44)]
+)
+@pytest.mark.parametrize("layout", ["bmk bkn bmn", "kbm nkb nbm", "mkb bkn mnb"])
+def test_products_of_any_layout(semiring: Semiring, shape: tuple[int, ...], layout: str) -> None:
+    sizes = dict(zip("bmkn", shape, strict=True))
+    left, right, out = (tuple("bmkn".index(c) for c in part) for part in layout.split())
+    step = lower([left, right, (2,), ()], out, {i: sizes["bmkn"[i]] for i in range(4)}, semiring.dtype, semiring)
+    check(step)
+
+
+def test_forty_binary_variables() -> None:
+    sizes = dict.fromkeys(range(40), 2)
+    scopes = [tuple(range(0, 20)), tuple(range(10, 30)), tuple(range(8, 20))]
+    step = lower(scopes, (*range(0, 8), *range(24, 30)), sizes, "int32", SEMIRINGS[1])
+    check(step)
+    check(lower([tuple(range(20))[::-1]], tuple(range(0, 20, 2)), sizes, "int32", SEMIRINGS[1]))
+
+
+def test_everything_infinite_stays_infinite() -> None:
+    semiring = SEMIRINGS[2]
+    step = lower([(0, 1, 2)] * 4, (0, 2), {0: 50, 1: 8, 2: 64}, "int32", semiring)
+    got = run(step, [cupy.full(50 * 8 * 64, semiring.zero, np.int32)] * 4)
+    np.testing.assert_array_equal(got.get(), semiring.zero)
+
+
+def test_unaligned_and_host_tables_are_taken() -> None:
+    step = lower([(0, 1), (1,)], (0,), {0: 64, 1: 8}, "int16", SEMIRINGS[0])
+    tables = tables_for(step)
+    shifted = cupy.concatenate([cupy.zeros(1, np.int16), cupy.asarray(tables[0])])[1:]
+    np.testing.assert_array_equal(run(step, [shifted, tables[1]]).get(), run(step, tables))
+
+
+@pytest.mark.parametrize("dtype", ["int16", "int32", "int64", "float64"])
+def test_restrict(dtype: str) -> None:
+    from bucketflow.tasks.sweep import restrict
+
+    sizes, axes = (3, 4, 1, 5, 2, 16), (4, 0, 1, 2, 5, 3)
+    table = np.random.default_rng(0).integers(-9, 9, int(np.prod(sizes))).astype(dtype)
+    for states in ({0: 2}, {3: 4, 1: 0}, dict.fromkeys(range(6), 0), {5: 15, 4: 1}, {2: 7}):
+        expected = restrict(table, axes, sizes, states)
+        np.testing.assert_array_equal(restrict(cupy.asarray(table), axes, sizes, states).get(), expected)

@@ -1,0 +1,146 @@
+"""The device's loops, run cell by cell in NumPy: every output cell is written once, and rightly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bucketflow.tasks.broadcast import run_blocks
+from bucketflow.tasks.gpu_lowering import DeviceStep, ProductPass, RowsPass, StreamPass, device_step
+from bucketflow.tasks.gpu_tiles import DEEP_STATES, THREADS, Axis, Stream
+from bucketflow.tasks.lowering import Lowered, lower
+from bucketflow.tasks.semiring import MIN_PLUS
+
+
+def offsets(axes: Sequence[Axis], table: int) -> np.ndarray:
+    """Where the cells of a group of axes lie in an input, or in the output for -1."""
+    at = np.zeros(1, np.int64)
+    for axis in axes:
+        stride = axis.out if table < 0 else axis.strides[table]
+        at = (at[:, None] + np.arange(axis.size) * stride).reshape(-1)
+    return at
+
+
+def present(axes: Sequence[Axis], index: int, cut: tuple[int, int, int]) -> int:
+    """Items of block number ``index``, as in ``cuda/stream.cu``."""
+    part, size, inner = cut
+    digit = index % axes[-1].size if axes else 0
+    return (min(part, size - digit * part) if part < size else part) * inner
+
+
+def run_stream(stream: Stream, tables: Sequence[np.ndarray], out: np.ndarray) -> None:
+    """Run one launch: minimum of sums."""
+    tiles, low, blocks, states = stream.segments
+    count = stream.cut[0] * stream.cut[2]
+    assert count <= THREADS * stream.positions
+    assert math.prod(a.size for a in low) == count
+    lanes = np.arange(stream.width)
+    assert stream.unrolled or math.prod(a.size for a in states) <= DEEP_STATES
+    for tile in range(stream.tiles):
+        positions = present(tiles, tile, stream.cut)
+        at = offsets(tiles, -1)[tile] + offsets(low, -1)[:positions, None] + lanes
+        best = np.full(at.shape, np.inf)
+        for block in range(stream.deep_blocks):
+            n = stream.unrolled or present(blocks, block, stream.deep)
+            total = np.zeros((positions, n, stream.width))
+            for i, table in enumerate(tables):
+                deep = np.array(stream.shifts[i]) if stream.unrolled else offsets(states, i)[:n]
+                base = offsets(tiles, i)[tile] + offsets(blocks, i)[block]
+                cells = base + offsets(low, i)[:positions, None] + deep
+                assert not stream.vectors[i] or (cells % stream.width == 0).all()
+                total += table[cells[..., None] + lanes * stream.lanes[i]]
+            best = np.minimum(best, total.min(axis=1))
+        assert np.isnan(out[at]).all(), "written twice"
+        assert stream.width == 1 or (at[:, 0] % stream.width == 0).all()
+        out[at] = best
+
+
+def emulate(step: DeviceStep, lowered: Lowered, tables: Sequence[np.ndarray]) -> np.ndarray:
+    """Run all passes of a step."""
+    arrays = [*tables, *(np.full(n, np.nan) for n in step.temporaries), np.full(lowered.out_cells, np.nan)]
+    for each in step.passes:
+        out = arrays[each.output]
+        if isinstance(each, StreamPass):
+            run_stream(each.stream, [arrays[i] for i in each.inputs], out)
+        elif isinstance(each, RowsPass):
+            out[:] = arrays[each.input].reshape(each.rows, each.length).min(axis=1)
+        else:
+            run_matrix(each, [arrays[i] for i in each.inputs], out)
+    return arrays[-1]
+
+
+def run_matrix(each: ProductPass, tables: Sequence[np.ndarray], out: np.ndarray) -> None:
+    """Run one product."""
+    batch, rows, columns, depth = each.groups
+    left = offsets(batch, 0)[:, None, None] + offsets(rows, 0)[:, None] + offsets(depth, 0)
+    right = offsets(batch, 1)[:, None, None] + offsets(columns, 1)[:, None] + offsets(depth, 1)
+    at = offsets(batch, -1)[:, None, None] + offsets(rows, -1)[:, None] + offsets(columns, -1)
+    assert np.isnan(out[at]).all()
+    out[at] = (tables[0][left][:, :, None] + tables[1][right][:, None]).min(axis=-1)
+
+
+def check(lowered: Lowered) -> DeviceStep:
+    """Compare the emulated device with NumPy."""
+    rng = np.random.default_rng(1)
+    tables = [rng.integers(0, 1000, n).astype(float) for n in lowered.input_cells]
+    expected = np.empty(lowered.out_cells)
+    run_blocks(lowered.blocks, MIN_PLUS, tables, expected)
+    step = device_step(lowered)
+    np.testing.assert_array_equal(emulate(step, lowered, tables), expected)
+    return step
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_random_steps(data: st.DataObject) -> None:
+    names = list(range(10))
+    sizes = {v: data.draw(st.sampled_from([1, 2, 2, 2, 3, 4, 5, 16])) for v in names}
+    while np.prod(list(sizes.values())) > 60_000:
+        sizes[max(sizes, key=sizes.__getitem__)] = 1
+    inputs = []
+    for _ in range(data.draw(st.integers(1, 6))):
+        order = data.draw(st.permutations(names))
+        inputs.append(tuple(order[: data.draw(st.integers(0, 10))]))
+    inputs[0] = tuple(data.draw(st.permutations(names)))
+    output = tuple(data.draw(st.permutations(names))[: data.draw(st.integers(0, 10))])
+    check(lower(inputs, output, sizes, "float64", MIN_PLUS))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "output", "sizes"),
+    [
+        ([(0,)], (0,), (10007,)),
+        ([(0,)], (), (10007,)),
+        ([(0,)], (), (1 << 16,)),
+        ([(0, 1)], (0,), (5, 9973)),
+        ([(0, 1)], (1,), (9973, 5)),
+        ([(0, 1)], (1,), (4096, 33)),
+        ([(0, 1), (0,)], (1, 0), (700, 90)),
+        ([(0, 1, 2), (1, 2)], (0, 2), (100, 2, 48)),
+        ([(0, 1, 2), (1, 2)], (0, 2), (30, 3, 49)),
+        ([(0, 1), (1, 2)], (0, 2), (40, 30, 50)),
+        ([(0, 1), (1, 2), (0,), (1,)], (2, 0), (20, 700, 18)),
+        ([(), ()], (), ()),
+    ],
+    ids=str,
+)
+def test_shapes(inputs: list[tuple[int, ...]], output: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    check(lower(inputs, output, dict(enumerate(sizes)), "float64", MIN_PLUS))
+
+
+def test_regimes() -> None:
+    """A total sum is done in rows, a deep product in pieces, a wide step in one pass of vectors."""
+    total = check(lower([(0,)], (), {0: 1 << 17}, "float64", MIN_PLUS))
+    assert isinstance(total.passes[-1], RowsPass)
+    deep = check(lower([(0, 1), (1, 2)], (0, 2), {0: 16, 1: 1024, 2: 16}, "float64", MIN_PLUS))
+    assert isinstance(deep.passes[0], ProductPass)
+    assert len(deep.passes) > 1
+    wide = device_step(lower([(0, 1, 2), (1, 2)], (0, 2), {0: 1 << 18, 1: 2, 2: 128}, "float64", MIN_PLUS))
+    (only,) = wide.passes
+    assert isinstance(only, StreamPass)
+    assert (only.stream.width, only.stream.unrolled) == (2, 2)
