@@ -6,11 +6,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .pipeline.api import load, plan, save, solve
+    from .pipeline.api import load, plan, resume, save, solve
     from .pipeline.cases import CaseMarginals
     from .pipeline.compiled import Compiled
     from .pipeline.compiled import compile_model as compile
-    from .pipeline.errors import BucketflowError, BudgetError, FormatError, InternalError, ModelError
+    from .pipeline.errors import (
+        BucketflowError,
+        BudgetError,
+        FormatError,
+        IncompatibleRunError,
+        InternalError,
+        ModelError,
+        StoppedError,
+    )
     from .pipeline.marginals import marginals
     from .pipeline.model import Function, Model
     from .pipeline.posteriors import Marginals
@@ -25,25 +33,36 @@ __all__ = [
     "Compiled",
     "FormatError",
     "Function",
+    "IncompatibleRunError",
     "InternalError",
     "Marginals",
     "Model",
     "ModelError",
     "Result",
+    "StoppedError",
     "compile",
     "load",
     "marginals",
     "plan",
+    "resume",
     "save",
     "solve",
 ]
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
-    "api": ("load", "plan", "save", "solve"),
+    "api": ("load", "plan", "resume", "save", "solve"),
     "cases": ("CaseMarginals",),
     "compiled": ("Compiled", "compile_model"),
-    "errors": ("BucketflowError", "BudgetError", "FormatError", "InternalError", "ModelError"),
+    "errors": (
+        "BucketflowError",
+        "BudgetError",
+        "FormatError",
+        "IncompatibleRunError",
+        "InternalError",
+        "ModelError",
+        "StoppedError",
+    ),
     "marginals": ("marginals",),
     "model": ("Function", "Model"),
     "posteriors": ("Marginals",),

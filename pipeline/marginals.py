@@ -16,13 +16,15 @@ from ..cluster.budget import peak_rss_bytes
 from ..cluster.pool import Pool, SerialPool
 from ..tasks.messages import TwoSweeps
 from .answer import fixed_value, objective
-from .api import DaskPools, Options, observed, plan_options
+from .api import observed, plan_options
 from .costs import Rates
 from .errors import ModelError
 from .execute import TASK_SECONDS
 from .memory import step_bytes
 from .model import Function, Model
+from .options import Options
 from .planner import Problem
+from .pools import DaskPools
 from .posteriors import Marginals
 from .propagation import (
     Beliefs,
@@ -238,8 +240,9 @@ def _swept(
 ) -> Any:
     """Yield the states and the tables of every slice."""
     threads = options.thread_count if plan.seconds > _THREADED_SECONDS else 1
-    moved = sum(step_bytes(step, plan.tree.dims, plan.itemsize) for step in plan.steps)
-    done = 0
+    done = moved = 0
+    if progress is not None:
+        moved = sum(step_bytes(step, plan.tree.dims, plan.itemsize) for step in plan.steps)
     shared = pool.put(sweeps)
     calls = ((shared, states, threads if isinstance(pool, SerialPool) else 1) for states in all_states(plan))
     for states, tables in zip(all_states(plan), pool.stream(run_sweeps, calls), strict=True):

@@ -27,7 +27,9 @@ from .twoway import TwoWay, plan_two_way, two_way_seconds
 Array = NDArray[Any]
 Target = tuple[int, ...]
 
-# Propagations predicted to take less are planned without the compiled search.
+# Where no more than this is spent in loops, the buckets of one order are as good as any tree.
+_TINY_SECONDS = 0.01
+# Propagations whose loops are predicted to take less are planned without the compiled search.
 _SMALL_SECONDS = 0.1
 
 
@@ -178,11 +180,16 @@ def choose_tree(problem: Problem, options: PlanOptions, rates: Rates) -> Tree:
     if options.tree != "refined" and (given or options.order_seconds is None):
         build = bucket_tree if options.tree == "bucket" else junction_tree
         return build(dims, scopes, order)  # type: ignore[arg-type]
+    best = bucket_tree(dims, scopes, order)  # type: ignore[arg-type]
+    # what each step costs besides its loops is about the same for all trees
+    loops = replace(rates, step_seconds=0.0)
+    if options.order_seconds is None and two_way_seconds(best, loops, problem.itemsize) < _TINY_SECONDS:
+        return best
     sizer, units = Sizer(dims), group_units(len(dims), scopes)
     forest = pairwise_forest(units, sizer, len(dims), order)  # type: ignore[arg-type]
-    found = [bucket_tree(dims, scopes, order), forest_tree(forest, units, dims, scopes)]  # type: ignore[arg-type]
-    best = min(found, key=lambda tree: two_way_seconds(tree, rates, problem.itemsize))
-    if options.order_seconds is None and two_way_seconds(best, rates, problem.itemsize) < _SMALL_SECONDS:
+    pairwise = forest_tree(forest, units, dims, scopes)
+    best = min(best, pairwise, key=lambda tree: two_way_seconds(tree, rates, problem.itemsize))
+    if options.order_seconds is None and two_way_seconds(best, loops, problem.itemsize) < _SMALL_SECONDS:
         return best
     searched = search_tree(
         dims,

@@ -22,8 +22,10 @@ from .sweep import Step
 
 Array = NDArray[Any]
 
-# Up to here einsum is faster than the general way, whose loops are better but whose overhead is larger.
-_QUICK_CELLS = 1 << 15
+# Up to here einsum is faster than NumPy broadcasting, and than compiled loops that have to be started. With
+# three tables or more it has only its slow general loop.
+_QUICK_CELLS = {1: 1 << 17, 2: 1 << 17}
+_QUICK_CELLS_OF_MANY = 1 << 13
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -91,7 +93,8 @@ def _lowered(
 ) -> tuple[Lowered, str, tuple[tuple[int, ...], ...]]:
     lowered = lower(input_axes, axes, dict(enumerate(sizes)), semiring.dtype, semiring)
     fused = lowered.axes
-    if semiring.name != "sum_product" or lowered.cells > _QUICK_CELLS or len(fused.sizes) > len(_LETTERS):
+    most = _QUICK_CELLS.get(len(input_axes), _QUICK_CELLS_OF_MANY)
+    if semiring.name != "sum_product" or lowered.cells > most or len(fused.sizes) > len(_LETTERS):
         return lowered, "", ()
     orders = [_axis_order(strides) for strides in fused.strides]
     terms = ["".join([_LETTERS[a] for a in order]) for order in orders]
