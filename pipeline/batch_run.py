@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.pool import Pool, SerialPool
-from .api import DaskPools, Options
 from .batches import BatchProgram, BlockAnswer, Observation, batch_program, block_size, ranges, run_block
 from .cases import CaseMarginals, Cases
 from .marginals import COMPILED_CELLS, expanded, loose_log
+from .options import Options
+from .pools import DaskPools
 from .propagation import Target
 
 if TYPE_CHECKING:

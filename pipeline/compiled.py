@@ -17,7 +17,6 @@ from ..cluster.budget import peak_rss_bytes
 from ..tasks.incremental import Incremental
 from ..tasks.scaled import Scaled, SumProduct, measured
 from .answer import fixed_value
-from .api import Options
 from .batch_run import answer_cases
 from .cases import CaseMarginals, Cases, cases_of, joined
 from .errors import BudgetError, ModelError
@@ -32,6 +31,7 @@ from .marginals import (
     plan_for,
 )
 from .model import Model
+from .options import Options
 from .planner import format_bytes
 from .posteriors import Marginals
 from .propagation import Beliefs, Target, normalised, with_joints
@@ -168,6 +168,12 @@ class Compiled:
     def clear(self, *names: str) -> None:
         """Take back the findings on some variables; all findings without names."""
         self._change(dict.fromkeys([variable_index(self.model, n) for n in names] if names else self.findings))
+
+    def reset(self) -> None:
+        """Forget all findings and messages; the plan stays."""
+        self.findings.clear()
+        if self._tables is not None:
+            self._tables.reset(self._base)
 
     def marginals(self, query_vars: Names = "all") -> Marginals:
         """Return the posteriors under the present findings; ``"all"`` includes what was compiled in."""

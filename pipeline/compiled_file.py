@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from ..tasks.scaled import Scaled
 from .answer import fixed_value
-from .api import Options
 from .compiled import Compiled, Skeleton
 from .costs import Rates
 from .errors import FormatError
 from .marginals import Asked, local_targets
 from .model import Function, Model
+from .options import Options
 from .propagation import with_joints
 from .queries import Partition
 from .reduce import reduce_model

@@ -350,7 +350,7 @@ def expanded(
         for axis, v in enumerate(variables):
             if v not in network.local:
                 weights = findings[v][network.domains[v]] if v in findings else np.ones(sizes[axis])
-                inside = inside * (weights / weights.sum()).reshape([-1] + [1] * (len(sizes) - axis - 1))
+                inside = inside * (weights / (weights.sum() or 1.0)).reshape([-1] + [1] * (len(sizes) - axis - 1))
     if sizes == [network.model.dims[v] for v in variables]:
         return np.array(inside)
     full = np.full([network.model.dims[v] for v in variables], outside)

@@ -44,6 +44,11 @@ class Incremental:
                 self._readers.setdefault(i, []).append(step.node)
         self._needs: dict[tuple[int, ...], list[int]] = {}
 
+    def reset(self, leaves: Mapping[int, Scaled]) -> None:
+        """Forget every table but the given leaves."""
+        self.tables = dict(leaves)
+        self.stale = set(self._steps)
+
     def set_leaf(self, node: int, table: Scaled) -> None:
         """Replace a leaf table."""
         self._replace(node, table)
