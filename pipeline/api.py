@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -14,22 +13,24 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..cluster.budget import default_memory_bytes, peak_rss_bytes
-from ..cluster.connect import ClusterError, local_client, remote_client
+from ..cluster.budget import peak_rss_bytes
 from ..cluster.pool import DaskPool, Pool, SerialPool
-from ..storage.errors import DiskFullError
+from ..storage.errors import DiskFullError, StorageError
+from ..storage.rundir import stored_plan
 from ..tasks.backend import compiler_pays
 from .answer import Answer, count, optimum, partition
 from .calibrate import cached_rates, machine_rates
-from .costs import Rates
-from .errors import BucketflowError, ModelError, StoppedError
+from .costs import GPU_RATES, Rates
+from .errors import IncompatibleRunError, ModelError, StoppedError
 from .execute import TASK_SECONDS, Run
-from .fit import Fit, Prices, fitted
+from .fit import Prices, fitted
 from .formats import load as load_file
 from .formats import load_evidence
 from .formats import save as save
 from .model import Model
-from .planner import Plan, PlanOptions, Problem, TreeKind, split_for, with_rates
+from .options import Options
+from .planner import Plan, PlanOptions, Problem, split_for, with_rates
+from .pools import DaskPools
 from .queries import Arithmetic, arithmetic_for
 from .reduce import QUERIES, Network, Query, reduce_model
 from .result import Result
@@ -56,68 +57,7 @@ def load(path: str | PathLike[str]) -> Model:
     FormatError
         If the file is missing or malformed.
     """
-    return load_file(path)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How to plan and where to run; see :func:`solve`."""
-
-    memory: int | str | None = None
-    order: str | Sequence[str] = "auto"
-    order_time: float | None = None
-    tree: TreeKind = "refined"
-    seed: int = 0
-    threads: int | None = None
-    workers: int | None = None
-    scheduler: str | None = None
-    client: Any = None
-    fit: Fit = "auto"
-    disk: int | str | None = None
-    workdir: str | PathLike[str] | None = None
-
-    @property
-    def memory_bytes(self) -> int:
-        """The memory budget in bytes."""
-        return default_memory_bytes() if self.memory is None else parse_size(self.memory)
-
-    @property
-    def disk_bytes(self) -> int | None:
-        """The budget for tables on disk in bytes, if one is given."""
-        return None if self.disk is None else parse_size(self.disk)
-
-    @property
-    def folder(self) -> Path | None:
-        """The run directory, if one is given."""
-        return None if self.workdir is None else Path(self.workdir)
-
-    @property
-    def thread_count(self) -> int:
-        """Threads of a large step in this process."""
-        return self.threads or len(os.sched_getaffinity(0))
-
-    @property
-    def distributed(self) -> bool:
-        """Whether a Dask cluster was asked for."""
-        return self.client is not None or self.scheduler is not None or bool(self.workers)
-
-
-def parse_size(size: int | str) -> int:
-    """Read a size in bytes, as a number or as ``"4GB"`` or ``"512MiB"``.
-
-    Raises
-    ------
-    ModelError
-        If it is none.
-    """
-    if isinstance(size, int):
-        return size
-    from dask.utils import parse_bytes
-
-    try:
-        return int(parse_bytes(size))
-    except ValueError:
-        raise ModelError(f"{size!r} is not a size; write for example 4GB or 512MiB") from None
+    return replace(load_file(path), source=os.path.abspath(path))
 
 
 @dataclass(frozen=True)
@@ -161,7 +101,10 @@ def prepare(
     prices = None
     if network.leaves:
         rate = partial(measured_disk_rate, options.folder)
-        prices = fitted(problem, wanted, Rates(), fit, options.disk_bytes, rate)
+        if options.gpu_count and fit == "auto":
+            fit = "slice"
+        rates = GPU_RATES if options.gpu_count else Rates()
+        prices = fitted(problem, wanted, rates, fit, options.disk_bytes, rate)
     seconds = time.perf_counter() - start
     return Prepared(network, arithmetic, problem, prices, seconds, wanted.memory_bytes, findings)
 
@@ -213,7 +156,7 @@ def prepared_plan(model: Model, query: str = "optimum", *, evidence: Evidence = 
     found = prepare(model, query, evidence, Options(**options))
     if found.prices is None:
         return found
-    rates = machine_rates(found.problem.semiring)
+    rates = GPU_RATES if options.get("gpus") else machine_rates(found.problem.semiring)
     return replace(found, prices=replace(found.prices, chosen=with_rates(found.prices.chosen, rates)))
 
 
@@ -274,6 +217,9 @@ def solve(
         Budget for tables on disk.
     workdir : path, optional
         Run directory, shared with all workers; an interrupted run there is continued.
+    gpus : int or "all", optional
+        Run large steps on so many GPUs of this machine, one process each; the plan then fits the memory of a
+        device.
 
     Raises
     ------
@@ -311,12 +257,43 @@ def _solve_in_directory(
         if stored is None:
             spilled = plan is not None and plan.spill is not None
             record = plan_record(plan, prepared.memory_bytes) if spilled and plan else None
-            rundir.write_plan({"identity": wanted, "plan": record})
+            rundir.write_plan({"identity": wanted, "source": model.source, "plan": record})
         if plan is not None and plan.spill is not None:
             check_space(folder, plan, used_bytes(folder))
         result = _answered(prepared, options, progress, folder)
         rundir.write_result(result.to_dict())
         return result
+
+
+def resume(workdir: str | PathLike[str], *, progress: Progress | None = None, **options: Any) -> Result:
+    """Continue the run in a run directory, without doing finished chunks again.
+
+    Parameters
+    ----------
+    workdir : path
+    workers, scheduler, client, threads
+        Where to run; see :func:`solve`. Everything else is as the run began.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If the directory is not that of a run whose model file is still there, unchanged.
+    """
+    try:
+        stored = stored_plan(Path(workdir))
+    except StorageError as error:
+        raise IncompatibleRunError(str(error)) from None
+    if not stored["source"]:
+        raise IncompatibleRunError(f"the run in {workdir} began with a model in memory; solve it there again")
+    found = stored["identity"]
+    return solve(
+        load(stored["source"]),
+        found["query"],
+        evidence=found["evidence"],
+        progress=progress,
+        workdir=workdir,
+        **options,
+    )
 
 
 def _answered(prepared: Prepared, options: Options, progress: Progress | None, folder: Path | None) -> Result:
@@ -360,29 +337,8 @@ def _pool(options: Options, prepared: Prepared) -> AbstractContextManager[Pool]:
     return DaskPools(options)
 
 
-class DaskPools(AbstractContextManager[Pool]):
-    """Opens the client that the options name and closes it if it was opened here."""
-
-    def __init__(self, options: Options):
-        self._options = options
-        self._opened: AbstractContextManager[Any] = nullcontext(options.client)
-        if options.client is None and options.scheduler is not None:
-            self._opened = remote_client(options.scheduler)
-        elif options.client is None:
-            self._opened = local_client(options.workers or 1)
-
-    def __enter__(self) -> Pool:
-        try:
-            return DaskPool(self._opened.__enter__(), uuid.uuid4().hex[:8])
-        except ClusterError as error:
-            raise BucketflowError(str(error)) from None
-
-    def __exit__(self, *details: Any) -> bool | None:
-        return self._opened.__exit__(*details)
-
-
 def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | None) -> Run[Any]:
-    rates = cached_rates(prepared.problem.semiring) or Rates()
+    rates = GPU_RATES if options.gpu_count else cached_rates(prepared.problem.semiring) or Rates()
     plan = prepared.plan and with_rates(prepared.plan, rates)
     report = None
     compiled, threads = False, 1
@@ -394,7 +350,8 @@ def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | 
         compiled = compiler_pays(plan.cells)
         if progress is not None:
             report = _accumulate(progress, plan.read_bytes + plan.written_bytes)
-    return Run(prepared.network, plan, prepared.problem, prepared.arithmetic, pool, threads, compiled, report)
+    run = Run(prepared.network, plan, prepared.problem, prepared.arithmetic, pool, threads, compiled, report)
+    return replace(run, device=options.gpu_count > 0)
 
 
 def _accumulate(progress: Progress, planned: int) -> Callable[[int], None]:

@@ -47,7 +47,16 @@ def _planning(command: Callable[..., None]) -> Callable[..., None]:
         show_default=True,
         help="Best assignment, log10 of the partition function, or the number of possible assignments.",
     )
-    return _placing(query(command))
+    fit = click.option(
+        "--fit",
+        type=click.Choice(["auto", "slice", "spill", "refuse"]),
+        default="auto",
+        show_default=True,
+        help="What to do with a plan that does not fit memory: condition, use the disk, neither.",
+    )
+    disk = click.option("--disk", metavar="SIZE", help="Budget for tables on disk.  [default: what is free]")
+    workdir = click.option("--workdir", metavar="DIR", help="Run directory; an interrupted run there is continued.")
+    return _placing(query(fit(disk(workdir(command)))))
 
 
 def _placing(command: Callable[..., None]) -> Callable[..., None]:
@@ -69,6 +78,7 @@ def _placing(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--seed", type=int, default=0, show_default=True, help="Of the search for orders."),
         click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes."),
         click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786."),
+        click.option("--gpus", metavar="all|N", help="Run large steps on the GPUs of this machine."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     ]
     for option in reversed(options):
@@ -131,6 +141,41 @@ def info(file: str, as_json: bool) -> None:
         click.echo(json.dumps(facts))
     else:
         print_facts(facts)
+
+
+@main.command()
+@click.argument("directory")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes.")
+@click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_guarded
+def resume(directory: str, as_json: bool, **options: Any) -> None:
+    """Continue the run in DIRECTORY."""
+    from . import api
+    from .progress import progress_bar
+
+    with progress_bar(hidden=as_json) as progress:
+        result = api.resume(directory, progress=progress, **options)
+    click.echo(result.to_json() if as_json else repr(result))
+
+
+@main.command()
+@click.argument("directory")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_guarded
+def inspect(directory: str, as_json: bool) -> None:
+    """Show how far the run in DIRECTORY is."""
+    import json
+    from pathlib import Path
+
+    from .inspect import run_facts
+    from .report import print_run
+
+    facts = run_facts(Path(directory))
+    if as_json:
+        click.echo(json.dumps(facts))
+    else:
+        print_run(facts)
 
 
 @main.command()

@@ -111,6 +111,8 @@ class Model:
     states : tuple
         For each variable its state labels, or None where states are plain indices.
     functions : tuple of Function
+    source : str
+        Absolute path of the file that was read, empty for a model made in memory.
     top : int, optional
         Totals of at least this are forbidden; None for no such bound.
     """
@@ -124,6 +126,7 @@ class Model:
     decimals: int = 0
     maximize: bool = False
     name: str = ""
+    source: str = ""
     evidence: Mapping[int, int] = field(default_factory=dict)
 
     @cached_property

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from .errors import BudgetError
 from .examples import examples
 from .memory import step_bytes, table_bytes
 from .model import Model
@@ -57,6 +58,13 @@ def print_plan(prepared: Prepared) -> None:
 def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
     names = [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced]
     rows = [*plan.rows(), ("planning", f"{prepared.seconds:.2f} s")]
+    prices = prepared.prices
+    ways = (("slicing", prices.slices), ("spilling", prices.spill)) if prices else ()
+    for label, way in ways:
+        if isinstance(way, BudgetError):
+            rows.append((label, str(way)))
+        elif way is not None:
+            rows.append((label, f"{way.tasks:,} tasks, peak {format_bytes(way.peak_bytes)}, {way.seconds:.3g} s"))
     if names:
         rows.append(("conditioned on", ", ".join(names[:6]) + (" …" if len(names) > 6 else "")))
     return rows
@@ -114,6 +122,28 @@ def print_facts(facts: dict[str, Any]) -> None:
         if value is not None and value != "":
             table.add_row(label.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
     Console(soft_wrap=True).print(table)
+
+
+def print_run(facts: dict[str, Any]) -> None:
+    """Print how far a run directory is: its stages, and the slowest tasks."""
+    console = Console(soft_wrap=True)
+    head = _facts_table()
+    for label in ("model", "query", "status"):
+        head.add_row(label, str(facts[label]))
+    if facts["answer"]:
+        head.add_row("answer", ", ".join(f"{k} {v}" for k, v in facts["answer"].items() if v is not None))
+    disk = f"{format_bytes(facts['disk_bytes'])} of {format_bytes(facts['disk_bytes_planned'])} planned"
+    head.add_row("on disk", disk)
+    console.print(head)
+    stages = Table(title="stages", box=box.SIMPLE, title_justify="left")
+    for column in ("table", "boxes", "chunks done", "bytes", "planned peak", "seconds"):
+        stages.add_column(column, justify="left" if column == "table" else "right", no_wrap=True)
+    for s in facts["stages"]:
+        figures = (format_bytes(s["bytes"]), format_bytes(s["peak_bytes_planned"]), f"{s['seconds']:.2f}")
+        stages.add_row(s["table"], f"{s['boxes']:,}", f"{s['chunks_done']:,}", *figures)
+    console.print(stages)
+    for task in facts["slowest"]:
+        console.print(f"slow: {task['table']} {task['chunk']} {task['seconds']} s", highlight=False)
 
 
 def print_examples() -> None:

@@ -34,15 +34,30 @@ def test_rooms_import_one_way(room: str) -> None:
         assert imported_rooms(path, room) <= MAY_IMPORT[room], path
 
 
-def test_only_the_executor_uses_pools() -> None:
-    allowed = {"api.py", "batch_run.py", "execute.py", "marginals.py"}
-    for path in (ROOT / "pipeline").rglob("*.py"):
-        uses = [
-            node.module
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.ImportFrom) and node.module and "cluster.pool" in node.module
-        ]
-        assert not uses or path.name in allowed, path
+PURE = "costs fit greedy layouts memory ordering planner refine slicing spill stages trees".split()
+    "costs",
+    "fit",
+    "greedy",
+    "layouts",
+    "memory",
+    "ordering",
+    "planner",
+    "refine",
+    "slicing",
+    "spill",
+    "stages",
+    "trees",
+)
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_planning_is_pure(module: str) -> None:
+    path = ROOT / "pipeline" / f"{module}.py"
+    assert imported_rooms(path, "pipeline") <= {"tasks"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+        assert not {name.split(".")[0] for name in names} & {"zarr", "dask", "distributed", "cupy"}
 
 
 def run_python(code: str) -> str:

@@ -18,15 +18,16 @@ from math import log2
 from time import process_time
 from typing import Any
 
-import bucketflow
-from bucketflow.pipeline.answer import objective
-from bucketflow.pipeline.api import Options
-from bucketflow.pipeline.result import Result
 from dask.utils import parse_bytes
 from instances import Question, data_folder, questions
 from measure import Outcome, run_child
 from rich.console import Console
 from rich.table import Table
+
+import bucketflow
+from bucketflow.pipeline.answer import objective
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.result import Result
 
 #: What bucketflow declines to read on purpose, by the words of its messages.
 BY_DESIGN = ("which is not read", "a compact one")

@@ -177,7 +177,8 @@ def cotengra_session(question: Question, memory_bytes: int) -> Session:
     """Build our leaf tables and contract them along our tree with NumPy, in one piece where our plan is sliced."""
     import bucketflow
     from bucketflow.pipeline.answer import fixed_value
-    from bucketflow.pipeline.api import Options, prepare
+    from bucketflow.pipeline.api import prepare
+    from bucketflow.pipeline.options import Options
 
     prepared = prepare(bucketflow.load(question.path), question.query, question.evidence, Options(memory=memory_bytes))
     network, plan = prepared.network, prepared.plan

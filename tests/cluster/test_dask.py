@@ -37,7 +37,7 @@ def test_equal_to_serial(client: Any, query: str, kind: str, share: int) -> None
     model = grid(9, 9, 4, kind)
     free = bucketflow.plan(model, query)
     assert free is not None
-    options = {"memory": free.peak_bytes // share, "tree": "bucket"} if share > 1 else {}
+    options = {"memory": free.peak_bytes // share, "tree": "bucket", "fit": "slice"} if share > 1 else {}
     serial = bucketflow.solve(model, query, **options)
     done: list[int] = []
     distributed = bucketflow.solve(

@@ -11,8 +11,9 @@ import pytest
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.api import Options, prepare
+from bucketflow.pipeline.api import prepare
 from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.planner import Plan
 from tests.models import named_model
 
@@ -77,7 +78,7 @@ def test_smaller_budgets_give_the_same_answer(query: str, kind: str) -> None:
     assert free.plan is not None
     for share in (2, 8):
         budget = free.plan.peak_bytes // share
-        peak, tight = measured_peak(model, query, memory=budget)
+        peak, tight = measured_peak(model, query, memory=budget, fit="slice")
         assert tight.plan is not None
         assert share == 2 or tight.plan.slices > 1 or tight.plan.cuts
         assert tight.plan.peak_bytes <= budget
@@ -94,12 +95,12 @@ def test_recomputation_is_chosen_before_slicing() -> None:
     free = bucketflow.plan(model, tree="bucket")
     assert isinstance(free, Plan)
     value = bucketflow.solve(model).value
-    cut = bucketflow.solve(model, memory=free.peak_bytes // 2, tree="bucket")
+    cut = bucketflow.solve(model, memory=free.peak_bytes // 2, tree="bucket", fit="slice")
     assert cut.plan is not None
     assert cut.plan.slices == 1
     assert cut.plan.cuts
     assert cut.value == value
-    both = bucketflow.solve(model, memory=free.peak_bytes * 2 // 5, tree="bucket")
+    both = bucketflow.solve(model, memory=free.peak_bytes * 2 // 5, tree="bucket", fit="slice")
     assert both.plan is not None
     assert both.plan.slices > 1
     assert both.plan.cuts

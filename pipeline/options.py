@@ -1,0 +1,99 @@
+"""What a caller may ask of planning and running, read once at the edge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ..cluster.budget import default_memory_bytes
+from ..cluster.connect import ClusterError
+from ..cluster.gpu import count_gpus, free_gpu_bytes
+from .errors import BucketflowError, ModelError
+from .fit import Fit
+from .planner import TreeKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to plan and where to run; see :func:`solve`."""
+
+    memory: int | str | None = None
+    order: str | Sequence[str] = "auto"
+    order_time: float | None = None
+    tree: TreeKind = "refined"
+    seed: int = 0
+    threads: int | None = None
+    workers: int | None = None
+    scheduler: str | None = None
+    client: Any = None
+    fit: Fit = "auto"
+    disk: int | str | None = None
+    workdir: str | PathLike[str] | None = None
+    gpus: int | str | None = None
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory budget in bytes: with GPUs, of what is free on a device."""
+        if self.gpu_count:
+            free = free_gpu_bytes()
+            return free if self.memory is None else min(parse_size(self.memory), free)
+        return default_memory_bytes() if self.memory is None else parse_size(self.memory)
+
+    @cached_property
+    def gpu_count(self) -> int:
+        """GPUs to use; 0 for none.
+
+        Raises
+        ------
+        BucketflowError
+            If they, or CuPy, are missing.
+        """
+        if self.gpus is None:
+            return 0
+        try:
+            return count_gpus(self.gpus)
+        except ClusterError as error:
+            raise BucketflowError(str(error)) from None
+
+    @property
+    def disk_bytes(self) -> int | None:
+        """The budget for tables on disk in bytes, if one is given."""
+        return None if self.disk is None else parse_size(self.disk)
+
+    @property
+    def folder(self) -> Path | None:
+        """The run directory, if one is given."""
+        return None if self.workdir is None else Path(self.workdir)
+
+    @property
+    def thread_count(self) -> int:
+        """Threads of a large step in this process."""
+        return self.threads or len(os.sched_getaffinity(0))
+
+    @property
+    def distributed(self) -> bool:
+        """Whether a Dask cluster was asked for."""
+        return self.client is not None or self.scheduler is not None or bool(self.workers) or self.gpu_count > 1
+
+
+def parse_size(size: int | str) -> int:
+    """Read a size in bytes, as a number or as ``"4GB"`` or ``"512MiB"``.
+
+    Raises
+    ------
+    ModelError
+        If it is none.
+    """
+    if isinstance(size, int):
+        return size
+    from dask.utils import parse_bytes
+
+    try:
+        return int(parse_bytes(size))
+    except ValueError:
+        raise ModelError(f"{size!r} is not a size; write for example 4GB or 512MiB") from None

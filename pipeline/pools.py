@@ -1,0 +1,36 @@
+"""Opening the pool that the options name."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from ..cluster.connect import ClusterError, local_client, remote_client
+from ..cluster.gpu import gpu_client
+from ..cluster.pool import DaskPool, Pool
+from .errors import BucketflowError
+from .options import Options
+
+
+class DaskPools(AbstractContextManager[Pool]):
+    """Opens the client that the options name and closes it if it was opened here."""
+
+    def __init__(self, options: Options):
+        self._options = options
+        self._opened: AbstractContextManager[Any] = nullcontext(options.client)
+        if options.client is None and options.scheduler is not None:
+            self._opened = remote_client(options.scheduler)
+        elif options.client is None and options.gpu_count:
+            self._opened = gpu_client(options.gpu_count)
+        elif options.client is None:
+            self._opened = local_client(options.workers or 1)
+
+    def __enter__(self) -> Pool:
+        try:
+            return DaskPool(self._opened.__enter__(), uuid.uuid4().hex[:8])
+        except ClusterError as error:
+            raise BucketflowError(str(error)) from None
+
+    def __exit__(self, *details: Any) -> bool | None:
+        return self._opened.__exit__(*details)
