@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.pool import Pool, SerialPool
+from ..tasks.backend import compiler_pays
 from .batches import BatchProgram, BlockAnswer, Observation, batch_program, block_size, ranges, run_block
 from .cases import CaseMarginals, Cases
-from .marginals import COMPILED_CELLS, expanded, loose_log
+from .marginals import expanded, loose_log
 from .options import Options
 from .pools import DaskPools
 from .propagation import Target
@@ -67,7 +68,7 @@ class _Runner:
         ]
         targets = [(local[v],) for v in variables if v in local]
         leaves = {node: tables[node] for node in range(plan.tree.n_leaves)}
-        several = plan.cells * cases.count >= COMPILED_CELLS
+        several = compiler_pays(plan.cells * cases.count)
         if any(table.logs for table in tables.values()):
             return
         self.program = batch_program(plan, leaves, tables, observations, targets, several)

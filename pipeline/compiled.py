@@ -21,7 +21,6 @@ from .batch_run import answer_cases
 from .cases import CaseMarginals, Cases, cases_of, joined
 from .errors import BudgetError, ModelError
 from .marginals import (
-    COMPILED_CELLS,
     Asked,
     Names,
     asked_of,
@@ -42,6 +41,10 @@ from .twoway import TwoWay
 Array = NDArray[Any]
 Finding = Any
 """A state's label or index, or one likelihood a state."""
+
+
+# A compiled model is asked again and again: compilers pay sooner than in a single run.
+_COMPILED_CELLS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ class Compiled:
         if plan is not None and skeleton.fixed is not None:
             leaves = enumerate(skeleton.network.leaves)
             self._base = {node: self._partition.leaf(leaf, plan.layouts[node]) for node, leaf in leaves}
-            algebra = self._partition.algebra(plan.tree.dims, plan.cells >= COMPILED_CELLS)
+            algebra = self._partition.algebra(plan.tree.dims, plan.cells >= _COMPILED_CELLS)
             assert isinstance(algebra, SumProduct)
             self._tables = Incremental(plan.steps, len(plan.up), self._base, algebra)
 

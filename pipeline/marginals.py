@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..cluster.budget import peak_rss_bytes
 from ..cluster.pool import Pool, SerialPool
+from ..tasks.backend import compiler_pays
 from ..tasks.messages import TwoSweeps
 from .answer import fixed_value, objective
 from .api import observed, plan_options
@@ -46,8 +47,6 @@ Array = NDArray[Any]
 Names = Sequence[str] | str
 Findings = Any
 
-# Below this many cells NumPy is done before a compiler is even imported.
-COMPILED_CELLS = 1 << 23
 _THREADED_SECONDS = 0.05
 
 
@@ -209,7 +208,7 @@ def propagate(
         return Beliefs(None, {})
     if plan is None:
         return Beliefs(fixed if isinstance(arithmetic, Partition | CostOptimum) else -fixed, {})
-    sweeps = build_sweeps(network, plan, arithmetic, plan.cells >= COMPILED_CELLS)
+    sweeps = build_sweeps(network, plan, arithmetic, compiler_pays(plan.cells))
     combiner = combiner_for(plan, arithmetic)
     with _pool(plan, options) as pool:
         for states, tables in _swept(plan, sweeps, pool, options, progress):
@@ -341,6 +340,8 @@ def expanded(
     """
     outside = math.inf if maximum else 0.0
     target = local_part(network, variables)
+    if len(variables) == len(target) == 1 and len(network.domains[variables[0]]) == network.model.dims[variables[0]]:
+        return tables[target]
     table = tables[target] if target else np.full((), 0.0 if maximum else 1.0)
     order = [target.index(network.local[v]) for v in variables if v in network.local]
     sizes = [len(network.domains[v]) for v in variables]

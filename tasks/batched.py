@@ -16,13 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dense import run
-from .scaled import Scaled
+from .scaled import HIGHEST, LOWEST, Scaled
 from .sweep import Step
 
 Array = NDArray[Any]
-
-# As in .scaled: a product or sum within these natural logarithms keeps its precision.
-_LOWEST, _HIGHEST = -690.0, 690.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ class CaseProduct:
         gone = {v for axes in step.input_axes for v in axes}.difference(step.axes)
         summed = sum(self._logs[v] for v in gone)
         if not _fits(tables, summed):
-            tables = [self._tamed(table, _LOWEST / len(tables)) for table in tables]
+            tables = [self._tamed(table, LOWEST / len(tables)) for table in tables]
         values = run(step.lowered, [t.values for t in tables], threads=threads, compiled=self.compiled)
         scale = tables[0].log_scale
         for table in tables[1:]:
@@ -103,7 +100,7 @@ class CaseProduct:
 def _fits(tables: Sequence[CaseTable], summed: float) -> bool:
     """Whether every product, partial product and sum of a step stays in range."""
     low = sum(min(t.low, 0.0) for t in tables)
-    return low >= _LOWEST and sum(max(t.high, 0.0) for t in tables) + summed <= _HIGHEST
+    return low >= LOWEST and sum(max(t.high, 0.0) for t in tables) + summed <= HIGHEST
 
 
 def log_totals(root: CaseTable) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .lowering import Lowered, lower
-from .scaled import Scaled, SumProduct
+from .scaled import HIGHEST, LOWEST, Scaled, SumProduct
 from .semiring import Semiring
 from .sweep import Step
 
@@ -54,12 +54,18 @@ class QuickSumProduct(SumProduct):
 
     def step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         """Return the output of ``step``."""
-        if not isinstance(step, QuickStep) or not self._fits(tables, step.log_summed):
+        if not isinstance(step, QuickStep):
             return super().step(step, tables, threads)
-        values = np.einsum(step.subscripts, *[t.values.reshape(s) for t, s in zip(tables, step.shapes, strict=True)])
-        low = high = scale = 0.0
+        # the bounds of SumProduct._fits, and those of the result, in one pass
+        low = high = scale = below = above = 0.0
         for table in tables:
             low, high, scale = low + table.low, high + table.high, scale + table.log_scale
+            below, above = below + min(table.low, 0.0), above + max(table.high, 0.0)
+            if table.logs:
+                return super().step(step, tables, threads)
+        if below < LOWEST or above + step.log_summed > HIGHEST:
+            return super().step(step, tables, threads)
+        values = np.einsum(step.subscripts, *[t.values.reshape(s) for t, s in zip(tables, step.shapes, strict=True)])
         return Scaled(values.reshape(-1), scale, low, high + step.log_summed)
 
 

@@ -22,7 +22,7 @@ from .sweep import Step, restrict
 Array = NDArray[Any]
 
 # Normal float64 numbers reach from e^-708 to e^709; a product or sum within these bounds keeps its precision.
-_LOWEST, _HIGHEST = -690.0, 690.0
+LOWEST, HIGHEST = -690.0, 690.0
 _BLOCK = 1 << 16
 # An output whose bounds are further from 1 than this is measured and scaled at once.
 _LOOSE = 150.0
@@ -45,7 +45,7 @@ class Scaled:
 
     values: Array
     log_scale: float = 0.0
-    low: float = _LOWEST
+    low: float = LOWEST
     high: float = 0.0
     logs: bool = False
 
@@ -98,7 +98,7 @@ def joined_scales(values: Array, parts: Sequence[tuple[Array, Scaled]]) -> Scale
     scale = max(part.log_scale for _, part in live)
     low = min(part.log_scale - scale + part.low for _, part in live)
     high = max(part.high for _, part in live)
-    if any(part.logs for _, part in parts) or low < _LOWEST:
+    if any(part.logs for _, part in parts) or low < LOWEST:
         for view, part in parts:
             with np.errstate(divide="ignore"):
                 logs = view if part.logs else np.log(view)
@@ -124,7 +124,7 @@ def _from_logs(logs: Array, log_scale: float) -> Scaled:
         return Scaled(np.zeros_like(logs), log_scale, 0.0, 0.0)
     low = float(np.min(logs, where=logs > -math.inf, initial=high)) - high
     logs = logs - high
-    if low < _LOWEST / 2:
+    if low < LOWEST / 2:
         return Scaled(logs, log_scale + high, low, 0.0, logs=True)
     return Scaled(np.exp(logs), log_scale + high, low, 0.0)
 
@@ -169,7 +169,7 @@ class SumProduct:
         """
         tables = [_bounded(t) for t in tables]
         scale = math.fsum(t.log_scale for t in tables)
-        if not any(t.logs or t.high > _HIGHEST / len(tables) for t in tables):
+        if not any(t.logs or t.high > HIGHEST / len(tables) for t in tables):
             values = self._run(step, tables, threads)
             if self._fits(tables, summed) or (all(t.high <= 0.0 for t in tables) and float(values.min()) > _SAFE):
                 return measured(values, scale)
@@ -184,7 +184,7 @@ class SumProduct:
         """Whether every product, partial product and sum of the step stays in range."""
         low = sum(min(t.low, 0.0) for t in tables)
         high = sum(max(t.high, 0.0) for t in tables) + summed
-        return not any(t.logs for t in tables) and low >= _LOWEST and high <= _HIGHEST
+        return not any(t.logs for t in tables) and low >= LOWEST and high <= HIGHEST
 
     def _log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         logs = [_as_logs(t).values for t in tables]
