@@ -149,8 +149,8 @@ class DaskPool:
         return max(1, sum(int(n) for n in self.client.nthreads().values()))
 
     def put(self, value: Any) -> Any:
-        """Send a value to a worker, from which the others fetch it when they need it."""
-        return self.client.scatter(value, hash=False)
+        """Send a value as a task of its own, so that it outlives the worker that happens to hold it."""
+        return self.submit(_itself, value)
 
     def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Any:
         """Start a task on some worker."""
@@ -195,3 +195,7 @@ class DaskPool:
                 outcome = error
             yield key, outcome
             future.release()
+
+
+def _itself(value: Any) -> Any:
+    return value

@@ -20,7 +20,7 @@ from .errors import BudgetError, IncompatibleRunError
 from .model import Model
 from .planner import Plan, format_bytes
 
-_SAMPLE_BYTES = 1 << 25
+_SAMPLE_PIECES = 32
 
 
 def fingerprint(model: Model) -> str:
@@ -116,15 +116,16 @@ def used_bytes(path: Path) -> int:
 def measured_disk_rate(path: Path | None) -> float:
     """Return bytes per second of writing and reading back a sample, forced to disk."""
     folder = path if path is not None and path.is_dir() else None
-    data = os.urandom(1 << 20) * (_SAMPLE_BYTES >> 20)
-    with tempfile.TemporaryFile(dir=folder) as file:
+    piece = os.urandom(1 << 20)
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         start = time.perf_counter()
-        file.write(data)
-        file.flush()
+        for _ in range(_SAMPLE_PIECES):
+            file.write(piece)
         os.fsync(file.fileno())
         file.seek(0)
-        file.read()
-        return 2 * len(data) / (time.perf_counter() - start)
+        while file.read(len(piece)):
+            pass
+        return 2 * _SAMPLE_PIECES * len(piece) / (time.perf_counter() - start)
 
 
 @contextmanager

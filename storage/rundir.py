@@ -11,7 +11,6 @@ from typing import Any
 
 from .chunks import PARTIAL
 from .errors import StorageError
-from .ledger import FOLDER as LEDGER
 
 _PLAN, _LOCK, _RESULT = "plan.json", "lock", "result.json"
 
@@ -37,15 +36,15 @@ class RunDir:
             foreign = [p.name for p in path.iterdir() if p.name not in (_PLAN, _LOCK)]
             if foreign and not (path / _PLAN).exists():
                 raise StorageError(f"{path} is not a run directory: it holds {foreign[0]!r} and no {_PLAN}")
-            (path / LEDGER).mkdir(exist_ok=True)
-            self._lock = open(path / _LOCK, "a+")  # noqa: SIM115 - held until close()
+            lock = open(path / _LOCK, "a+")  # noqa: SIM115 - held until close()
         except OSError as error:
             raise StorageError(f"{path} cannot be used as a run directory: {error.strerror}") from None
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self._lock.close()
+            lock.close()
             raise StorageError(f"{path} is in use by another run") from None
+        self._lock = lock
 
     def close(self) -> None:
         """Release the lock."""

@@ -35,19 +35,6 @@ def test_rooms_import_one_way(room: str) -> None:
 
 
 PURE = "costs fit greedy layouts memory ordering planner refine slicing spill stages trees".split()
-    "costs",
-    "fit",
-    "greedy",
-    "layouts",
-    "memory",
-    "ordering",
-    "planner",
-    "refine",
-    "slicing",
-    "spill",
-    "stages",
-    "trees",
-)
 
 
 @pytest.mark.parametrize("module", PURE)

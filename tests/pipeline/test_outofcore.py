@@ -1,0 +1,215 @@
+"""Spilled runs: same answers, bounded memory, and nothing finished is lost to any fault."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bucketflow
+from bucketflow.cluster.connect import local_client
+from bucketflow.pipeline import api
+from bucketflow.storage import ledger
+from tests.pipeline.test_budget import SLACK_BYTES, grid, measured_peak
+
+MARGIN = 1 << 20
+
+
+def budget(model: bucketflow.Model, query: str, share: int) -> int:
+    """A part of what the plan needs in memory, plus the fixed margin of a spilled plan."""
+    plan = bucketflow.plan(model, query)
+    assert plan is not None
+    return plan.peak_bytes // share + MARGIN
+
+
+@pytest.mark.parametrize("tree", ["refined", "bucket"])
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("partition", "steep"), ("count", "cost")],
+)
+def test_spilling_gives_the_same_answer(query: str, kind: str, tree: str) -> None:
+    model = grid(7, 7, 4, kind)
+    free = bucketflow.solve(model, query, tree=tree)
+    for share in (2, 6):
+        spilled = bucketflow.solve(model, query, tree=tree, fit="spill", memory=budget(model, query, share))
+        assert spilled.plan is not None
+        assert spilled.plan.spill is not None
+        assert (spilled.status, spilled.value) == (free.status, free.value)
+        assert (spilled.log10 is None) == (free.log10 is None)
+        if free.log10 is not None:
+            assert spilled.log10 == pytest.approx(free.log10, rel=1e-12)
+
+
+def test_spilled_peak_is_within_the_budget() -> None:
+    model = grid(10, 10, 4, "markov")
+    limit = budget(model, "partition", 2)
+    peak, result = measured_peak(model, "partition", fit="spill", memory=limit)
+    assert result.plan is not None
+    assert result.plan.spill is not None
+    assert result.plan.peak_bytes <= limit
+    assert peak + model.nbytes <= result.plan.peak_bytes + SLACK_BYTES
+
+
+def test_tables_are_deleted_when_nothing_needs_them(tmp_path: Path) -> None:
+    model = grid(7, 7, 4, "markov")
+    run = tmp_path / "run"
+    bucketflow.solve(model, "partition", fit="spill", memory=budget(model, "partition", 4), workdir=run)
+    assert not list((run / "tables").glob("msg_*"))
+
+
+def test_disk_budget_is_refused_with_both_numbers() -> None:
+    model = grid(7, 7, 4, "markov")
+    with pytest.raises(bucketflow.BudgetError, match=r"need .* of disk, allowed 10 kB"):
+        bucketflow.solve(model, "partition", fit="spill", memory=budget(model, "partition", 4), disk=10_000)
+
+
+def test_refuse_names_the_other_ways() -> None:
+    model = grid(8, 8, 4)
+    with pytest.raises(bucketflow.BudgetError, match="--fit slice"):
+        bucketflow.solve(model, fit="refuse", memory=100_000)
+
+
+def receipts_by_mtime(run: Path) -> set[Any]:
+    return set(ledger.load(run / "tables"))
+
+
+def damaged(run: Path, how: str) -> int:
+    """Damage three chunks of a finished sweep; return how many."""
+    files = sorted((run / "tables").glob("msg_*/c.*"))
+    chosen = random.Random(5).sample(files, min(3, len(files)))
+    for path in chosen:
+        data = bytearray(path.read_bytes())
+        if how == "missing":
+            path.unlink()
+        elif how == "flipped":
+            data[len(data) // 2] ^= 1
+            path.write_bytes(bytes(data))
+        else:
+            path.write_bytes(bytes(data[: len(data) // 2]))
+    return len(chosen)
+
+
+@pytest.mark.parametrize("how", ["missing", "flipped", "short"])
+def test_lost_chunks_are_computed_again(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(7, 7, 4)
+    run = tmp_path / "run"
+    options: dict[str, Any] = {"fit": "spill", "memory": budget(model, "optimum", 6), "workdir": run}
+    first = bucketflow.solve(model, **options)
+    count = damaged(run, how)
+    for path in (run / "tables" / "ledger").glob("*.jsonl"):
+        lines = [line for line in path.read_text().splitlines() if json.loads(line)["table"] != "result"]
+        path.write_text("".join(line + "\n" for line in lines))
+    done: list[Any] = []
+    from bucketflow.pipeline import outofcore
+
+    original = outofcore.run_box
+    monkeypatch.setattr(outofcore, "run_box", lambda *a: (done.append(a[1]), original(*a))[1])
+    again = bucketflow.solve(model, **options)
+    assert (again.value, again.assignment) == (first.value, first.assignment)
+    assert first.plan is not None
+    assert first.plan.spill is not None
+    results = first.plan.spill.boxes(first.plan.spill.stages[-1])
+    assert count <= len(done) <= 2 * count + results + 1
+
+
+def test_another_run_is_refused(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    model = grid(6, 6, 4)
+    options: dict[str, Any] = {"fit": "spill", "memory": budget(model, "optimum", 2), "workdir": run}
+    bucketflow.solve(model, **options)
+    with pytest.raises(bucketflow.IncompatibleRunError, match="model"):
+        bucketflow.solve(grid(6, 6, 4, seed=1), **options)
+    with pytest.raises(bucketflow.IncompatibleRunError, match="query"):
+        bucketflow.solve(model, "count", **options)
+    with pytest.raises(bucketflow.IncompatibleRunError, match="evidence"):
+        bucketflow.solve(model, evidence={"x0": 1}, **options)
+    with pytest.raises(bucketflow.IncompatibleRunError, match="cannot be used"):
+        bucketflow.solve(model, workdir="/proc/nowhere")
+
+
+@pytest.fixture(scope="module")
+def wide_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bucketflow.Result, int]:
+    """A model file whose spilled run takes long enough to be interrupted, and its answer."""
+    model = grid(11, 11, 4)
+    path = tmp_path_factory.mktemp("models") / "grid.wcsp"
+    bucketflow.save(model, path)
+    return path, bucketflow.solve(model, tree="bucket"), budget(model, "optimum", 8)
+
+
+def start(path: Path, run: Path, memory: int, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "bucketflow", "solve", str(path), "--tree", "bucket", "--json"]
+    command += ["--fit", "spill", "--memory", f"{memory}B", "--workdir", str(run), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_receipts(run: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if (run / "tables" / "ledger").exists() and len(ledger.load(run / "tables")) >= count:
+            return
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_resume_after_a_signal(tmp_path: Path, wide_model: tuple[Path, Any, int], how: signal.Signals) -> None:
+    path, expected, memory = wide_model
+    run = tmp_path / "run"
+    process = start(path, run, memory)
+    wait_for_receipts(run, 4)
+    process.send_signal(how)
+    _, err = process.communicate(timeout=60)
+    if how == signal.SIGINT and process.returncode != 0:
+        assert process.returncode == 4
+        assert "resume" in err
+    before = ledger.load(run / "tables")
+    stamps = {p: p.stat().st_mtime_ns for p in (run / "tables").glob("msg_*/c.*") if "partial" not in p.name}
+    done = subprocess.run(
+        [sys.executable, "-m", "bucketflow", "resume", str(run), "--json"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["value"] == expected.value
+    finished = {(run / "tables" / k[0] / ".".join(["c", *map(str, k[1])])) for k in before if k[0] != "result"}
+    assert all(p.stat().st_mtime_ns == stamps[p] for p in finished)
+    facts = json.loads(
+        subprocess.run(
+            [sys.executable, "-m", "bucketflow", "inspect", str(run), "--json"], capture_output=True, text=True
+        ).stdout
+    )
+    assert facts["status"] == "finished"
+    assert facts["answer"]["value"] == expected.value
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_workers_share_a_run_and_may_die(
+    tmp_path: Path, wide_model: tuple[Path, Any, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, expected, memory = wide_model
+    monkeypatch.setattr(api, "TASK_SECONDS", 1e-4)
+    killed: list[int] = []
+    with local_client(2) as client:
+        pids = list(client.run(os.getpid).values())
+
+        def kill_one(done: int, planned: int) -> None:
+            if not killed and done > planned // 4:
+                killed.append(pids[0])
+                os.kill(pids[0], signal.SIGKILL)
+
+        result = bucketflow.solve(
+            bucketflow.load(path),
+            tree="bucket",
+            fit="spill",
+            memory=memory,
+            workdir=tmp_path / "run",
+            client=client,
+            progress=kill_one,
+        )
+    assert killed
+    assert (result.value, result.assignment) == (expected.value, expected.assignment)
