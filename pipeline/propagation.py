@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -144,18 +145,14 @@ def plan_propagation(problem: Problem, targets: Sequence[Target], options: PlanO
     BudgetError
         If no acceptable conditioning brings the plan into ``options.memory_bytes``.
     """
-    tree = choose_tree(problem, options, rates)
-
-    def plan(sliced: frozenset[int]) -> TwoWay:
-        return plan_two_way(
-            tree, targets, problem.semiring, sliced=sliced, rates=rates, model_bytes=problem.model_bytes
-        )
-
+    order = options.order if isinstance(options.order, str) else tuple(options.order)
+    first = found = _planned(problem, tuple(targets), replace(options, order=order, memory_bytes=0), rates)
     sliced: frozenset[int] = frozenset()
-    first = found = plan(sliced)
     while found.peak_bytes > options.memory_bytes and len(sliced) < len(problem.dims):
-        sliced |= {next_slice(tree, sliced, rates=rates)}
-        found = plan(sliced)
+        sliced |= {next_slice(first.tree, sliced, rates=rates)}
+        found = plan_two_way(
+            first.tree, targets, problem.semiring, sliced=sliced, rates=rates, model_bytes=problem.model_bytes
+        )
         if found.slices > MAX_SLICES:
             break
     overhead = found.cells / max(first.cells, 1)
@@ -166,6 +163,20 @@ def plan_propagation(problem: Problem, targets: Sequence[Target], options: PlanO
             "times the work; try a larger --memory or a longer --order-time"
         )
     return found
+
+
+@lru_cache(maxsize=8)
+def _planned(problem: Problem, targets: tuple[Target, ...], options: PlanOptions, rates: Rates) -> TwoWay:
+    """Plan without slices. Small networks take longer to plan than to run, so the last few plans are remembered:
+    a plan is a function of sizes, which other states of the same variables seldom change.
+    """
+    tree = choose_tree(problem, options, rates)
+    return plan_two_way(tree, targets, problem.semiring, rates=rates, model_bytes=problem.model_bytes)
+
+
+def forget_plans() -> None:
+    """Drop the remembered plans."""
+    _planned.cache_clear()
 
 
 def choose_tree(problem: Problem, options: PlanOptions, rates: Rates) -> Tree:
