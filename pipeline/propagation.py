@@ -151,7 +151,13 @@ def plan_propagation(problem: Problem, targets: Sequence[Target], options: PlanO
     while found.peak_bytes > options.memory_bytes and len(sliced) < len(problem.dims):
         sliced |= {next_slice(first.tree, sliced, rates=rates)}
         found = plan_two_way(
-            first.tree, targets, problem.semiring, sliced=sliced, rates=rates, model_bytes=problem.model_bytes
+            first.tree,
+            targets,
+            problem.semiring,
+            sliced=sliced,
+            rates=rates,
+            model_bytes=problem.model_bytes,
+            threads=options.threads,
         )
         if found.slices > MAX_SLICES:
             break
@@ -171,7 +177,9 @@ def _planned(problem: Problem, targets: tuple[Target, ...], options: PlanOptions
     a plan is a function of sizes, which other states of the same variables seldom change.
     """
     tree = choose_tree(problem, options, rates)
-    return plan_two_way(tree, targets, problem.semiring, rates=rates, model_bytes=problem.model_bytes)
+    return plan_two_way(
+        tree, targets, problem.semiring, rates=rates, model_bytes=problem.model_bytes, threads=options.threads
+    )
 
 
 def forget_plans() -> None:

@@ -17,7 +17,7 @@ from math import prod
 
 from ..tasks.quick import make_step
 from ..tasks.semiring import Semiring
-from ..tasks.sweep import Step
+from ..tasks.sweep import Step, useful_threads
 from .costs import Rates, TreeCost, is_matmul, step_seconds
 from .layouts import choose_layouts
 from .memory import table_bytes
@@ -59,6 +59,8 @@ class TwoWay:
         Axis order of every table.
     sliced : tuple of int
         Variables that are conditioned on.
+    threads : int
+        Threads that share a large step, each with a workspace of its own.
     """
 
     tree: Tree
@@ -72,6 +74,7 @@ class TwoWay:
     itemsize: int
     cost: TreeCost
     model_bytes: int
+    threads: int = 1
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -113,23 +116,30 @@ class TwoWay:
     def kept_bytes(self) -> int:
         """Model, leaves and every other table together, with workspace: what a compiled model keeps."""
         tables = sum(step.lowered.out_cells for step in self.steps) * self.itemsize
-        workspace = max((step.lowered.workspace_bytes for step in self.steps), default=0)
+        workspace = max((workspace_bytes(step, self.threads) for step in self.steps), default=0)
         return self.model_bytes + 2 * self.leaf_bytes + tables + workspace
 
     @cached_property
     def peak_bytes(self) -> int:
         """Model, leaves, live messages and workspace at the worst moment; of one slice."""
-        peak = live_peak(self.steps, self.last_reader, self.kept, self.itemsize)
+        peak = live_peak(self.steps, self.last_reader, self.kept, self.itemsize, self.threads)
         return self.model_bytes + self.leaf_bytes + peak
 
 
-def live_peak(steps: Sequence[Step], last_reader: Mapping[int, int], keep: Collection[int], itemsize: int) -> int:
+def workspace_bytes(step: Step, threads: int) -> int:
+    """Bytes of a step's temporaries, with as many threads as it would use."""
+    return step.lowered.workspace_bytes + (useful_threads(step, threads) - 1) * step.lowered.thread_bytes
+
+
+def live_peak(
+    steps: Sequence[Step], last_reader: Mapping[int, int], keep: Collection[int], itemsize: int, threads: int = 1
+) -> int:
     """Peak bytes of what the steps make and of their workspace, as :func:`~.tasks.messages.two_sweeps` frees it."""
     made = {step.node: step.lowered.out_cells * itemsize for step in steps}
     live = peak = 0
     for step in steps:
         live += made[step.node]
-        peak = max(peak, live + step.lowered.workspace_bytes)
+        peak = max(peak, live + workspace_bytes(step, threads))
         live -= sum(made[i] for i in set(step.inputs) if i in made and i not in keep and last_reader[i] == step.node)
     return peak
 
@@ -142,6 +152,7 @@ def plan_two_way(
     sliced: Collection[int] = (),
     rates: Rates,
     model_bytes: int = 0,
+    threads: int = 1,
 ) -> TwoWay:
     """Lay out and lower both sweeps.
 
@@ -172,6 +183,7 @@ def plan_two_way(
         itemsize=semiring.itemsize,
         cost=_cost((*up, *back), inside, semiring.itemsize, rates),
         model_bytes=model_bytes,
+        threads=threads,
     )
 
 

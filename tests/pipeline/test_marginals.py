@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import lzma
 import math
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from bucketflow.pipeline.model import Function
 from tests.models import assignments, bayes_models, cost_models, markov_models, named_model
 
 PROBABILITIES = st.one_of(markov_models(), bayes_models())
+# Python objects that are not tables: the plan, lists, small temporaries.
+_PYTHON_BYTES = 4_000_000
 TREES: list[dict[str, Any]] = [{}, {"tree": "bucket"}, {"tree": "junction"}, {"order_time": 0.0}]
 
 
@@ -161,6 +165,27 @@ def test_reference_posteriors(data: Path, name: str) -> None:
         assert found.log10_evidence == pytest.approx(case["log10_Pe_ve"], rel=1e-9, abs=1e-9)
         for variable, posterior in case["posterior"].items():
             assert found[variable] == pytest.approx(posterior, abs=1e-9)
+
+
+def test_planned_memory_is_kept() -> None:
+    """What is measured while both sweeps run is within the plan, whole and in slices."""
+    rng = np.random.default_rng(5)
+    side = 9
+    pairs = [(i, i + 1) for i in range(side * side) if (i + 1) % side]
+    pairs += [(i, i + side) for i in range(side * (side - 1))]
+    model = named_model("markov", [3] * side * side, [Function(p, rng.random((3, 3))) for p in pairs])
+    whole = bucketflow.marginals(model, threads=1)
+    assert whole.plan is not None
+    for memory in (None, whole.plan.peak_bytes // 2):
+        gc.collect()
+        tracemalloc.start()
+        found = bucketflow.marginals(model, memory=memory, threads=1)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert found.plan is not None
+        assert memory is None or found.plan.peak_bytes <= memory
+        assert peak <= found.plan.peak_bytes + _PYTHON_BYTES
+        assert all(found[name] == pytest.approx(whole[name], rel=1e-10) for name in model.names)
 
 
 def test_refusals() -> None:

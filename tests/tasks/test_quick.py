@@ -1,0 +1,57 @@
+"""Quick steps against the general way, and what they leave to it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketflow.tasks.quick import QuickStep, QuickSumProduct, make_step
+from bucketflow.tasks.scaled import Scaled, SumProduct, measured
+from bucketflow.tasks.semiring import LOG_SUM, SUM_PRODUCT
+from bucketflow.tasks.sweep import Step
+
+SIZES = (2, 3, 1, 4, 2)
+SCOPE = st.lists(st.integers(0, 4), unique=True, max_size=4)
+
+
+def table(axes: tuple[int, ...], seed: int) -> Scaled:
+    rng = np.random.default_rng(seed)
+    values = rng.random(int(np.prod([SIZES[v] for v in axes], dtype=int)))
+    return measured(np.where(rng.random(values.size) < 0.2, 0.0, values), 3.0)
+
+
+@given(scopes=st.lists(SCOPE, min_size=1, max_size=4), seed=st.integers(0, 99), data=st.data())
+def test_quick_steps_equal_general_ones(scopes: list[list[int]], seed: int, data: st.DataObject) -> None:
+    axes = tuple(tuple(s) for s in scopes)
+    union = sorted({v for s in axes for v in s})
+    out = tuple(data.draw(st.lists(st.sampled_from(union), unique=True))) if union else ()
+    step = make_step(9, tuple(range(len(axes))), axes, out, SIZES, SUM_PRODUCT)
+    assert isinstance(step, QuickStep)
+    tables = [table(a, seed + i) for i, a in enumerate(axes)]
+    quick = QuickSumProduct(SIZES, False).step(step, tables, 1)
+    general = SumProduct(SIZES, False).step(step, tables, 1)
+    assert quick.values == pytest.approx(general.values, rel=1e-13)
+    assert quick.log_scale == pytest.approx(general.log_scale)
+    assert (quick.low, quick.high) == pytest.approx((general.low, general.high))
+
+
+def test_steps_that_look_alike_are_lowered_once() -> None:
+    one = make_step(9, (0, 1), ((0, 1), (1, 3)), (0, 3), SIZES, SUM_PRODUCT)
+    other = make_step(8, (4, 5), ((4, 1), (1, 3)), (4, 3), SIZES, SUM_PRODUCT)
+    assert one.lowered is other.lowered
+
+
+def test_large_steps_and_other_semirings_are_not_quick() -> None:
+    sizes = (1000, 1000)
+    assert type(make_step(2, (0, 1), ((0, 1), (1,)), (0,), sizes, SUM_PRODUCT)) is Step
+    assert type(make_step(2, (0, 1), ((0, 1), (1,)), (0,), SIZES, LOG_SUM)) is Step
+
+
+def test_a_range_that_does_not_fit_goes_the_safe_way() -> None:
+    step = make_step(2, (0, 1), ((0,), (0,)), (), SIZES, SUM_PRODUCT)
+    tiny = Scaled(np.array([1.0, 1e-300]), 0.0, np.log(1e-300), 0.0)
+    other = Scaled(np.array([0.0, 1e-300]), 0.0, np.log(1e-300), 0.0)
+    found = QuickSumProduct(SIZES, False).step(step, [tiny, other], 1)
+    assert found.log_value() == pytest.approx(2 * np.log(1e-300))
