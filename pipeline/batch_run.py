@@ -14,7 +14,7 @@ from ..cluster.pool import Pool, SerialPool
 from ..tasks.backend import compiler_pays
 from .batches import BatchProgram, BlockAnswer, Observation, batch_program, block_size, ranges, run_block
 from .cases import CaseMarginals, Cases
-from .marginals import expanded, loose_log
+from .marginals import expanded, in_memory, loose_log
 from .options import Options
 from .pools import DaskPools
 from .propagation import Target
@@ -30,7 +30,7 @@ def answer_cases(compiled: Compiled, cases: Cases, variables: Sequence[int], **o
 
     Findings of the compiled model hold in every case, except those on variables that the cases observe.
     """
-    chosen = Options(**options) if options else compiled.options
+    chosen = in_memory(**options) if options else compiled.options
     runner = _Runner(compiled, cases, tuple(variables), chosen)
     program, size = runner.program, runner.size
     blocks = [cases.part(*bounds) for bounds in ranges(cases.count, size)]

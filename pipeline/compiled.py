@@ -25,6 +25,7 @@ from .marginals import (
     Names,
     asked_of,
     dressed,
+    in_memory,
     likelihood,
     local_targets,
     plan_for,
@@ -100,7 +101,7 @@ def compile_model(model: Model, *, joint: Iterable[Names] = (), families: bool =
     BudgetError
         If all messages together do not fit ``memory``.
     """
-    chosen = Options(**options)
+    chosen = in_memory(**options)
     compiled = Compiled(skeleton_of(model, joint, families, chosen), chosen)
     compiled.set_evidence({model.names[v]: state for v, state in model.evidence.items()})
     return compiled

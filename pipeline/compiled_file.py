@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ def save_compiled(compiled: Compiled, path: str | PathLike[str]) -> None:
         "families": bool(skeleton.asked.families),
         "children": skeleton.plan.tree.children if skeleton.plan else (),
         "findings": sorted(compiled.findings),
-        "options": {key: value for key, value in asdict(compiled.options).items() if key in _OPTIONS},
+        "options": {key: getattr(compiled.options, key) for key in _OPTIONS},
         "tables": [[n, t.values.size, t.log_scale, t.low, t.high, t.logs] for n, t in tables.items()],
     }
     functions = skeleton.model.functions

@@ -109,7 +109,7 @@ def marginals(
     start = time.perf_counter()
     if model.kind == "cost" and not maximum:
         raise ModelError("a cost network has no marginal probabilities; ask for its max-marginals")
-    chosen = Options(**options)
+    chosen = in_memory(**options)
     hard, soft = split_evidence(model, evidence)
     asked = asked_of(model, query_vars, joint, families)
     network = reduce_model(with_likelihoods(model, soft), "optimum" if maximum else "partition", hard, asked.involved)
@@ -122,6 +122,15 @@ def marginals(
     found = dressed(model, network, arithmetic, asked, beliefs)
     seconds = {"plan": planned - start, "run": time.perf_counter() - planned}
     return replace(found, plan=plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+
+
+def in_memory(**options: Any) -> Options:
+    """Check that nothing is asked for that propagation does not do: tables on disk, GPUs."""
+    chosen = Options(**options)
+    given = [name for name in ("disk", "workdir", "gpus") if getattr(chosen, name) is not None]
+    if given:
+        raise ModelError(f"marginals are computed in memory and on CPUs; {given[0]!r} does not apply")
+    return chosen
 
 
 def split_evidence(model: Model, evidence: Findings) -> tuple[dict[int, int], dict[int, Array]]:
