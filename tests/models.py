@@ -7,9 +7,10 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+from hypothesis import strategies as st
+
 from bucketflow import Model
 from bucketflow.pipeline.model import Function, dense_function, row_function
-from hypothesis import strategies as st
 
 DIMS = st.lists(st.integers(1, 3), min_size=1, max_size=7)
 

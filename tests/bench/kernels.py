@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+
 from bucketflow.tasks.dense import run
 from bucketflow.tasks.lowering import Lowered, lower
 from bucketflow.tasks.semiring import MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product

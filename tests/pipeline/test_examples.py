@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from bucketflow.pipeline.errors import ModelError
 from bucketflow.pipeline.examples import Example, example_path, examples
 from bucketflow.pipeline.formats import load

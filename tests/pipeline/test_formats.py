@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from bucketflow.pipeline.errors import FormatError, ModelError
 from bucketflow.pipeline.formats import load, load_evidence, save, source
 from bucketflow.pipeline.model import FORBIDDEN, Model

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from bucketflow.pipeline.errors import FormatError
 from bucketflow.pipeline.formats import load, load_evidence
 from bucketflow.pipeline.model import Model

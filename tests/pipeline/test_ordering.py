@@ -9,14 +9,15 @@ from math import prod
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from bucketflow.pipeline.costs import Rates, tree_cost
 from bucketflow.pipeline.errors import ModelError
 from bucketflow.pipeline.greedy import fill_of, min_fill_order, primal_graph
 from bucketflow.pipeline.ordering import refine_tree, search_tree
 from bucketflow.pipeline.refine import Rearranger, Sizer, group_units, pairwise_forest
 from bucketflow.pipeline.trees import bucket_tree, elimination_order
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 CELLS_ONLY = Rates(1.0, 1.0, 1e30, 0.0)
 

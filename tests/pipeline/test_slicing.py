@@ -5,6 +5,9 @@ from __future__ import annotations
 from math import log2
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from bucketflow.pipeline.costs import Rates, tree_cost
 from bucketflow.pipeline.slicing import (
     next_slice,
@@ -15,8 +18,6 @@ from bucketflow.pipeline.slicing import (
     sliced_work,
 )
 from bucketflow.pipeline.trees import Tree, bucket_tree
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 CELLS_ONLY = Rates(1.0, 1.0, 1e30, 0.0)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import bucketflow
 import pytest
-from bucketflow import Model
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bucketflow
+from bucketflow import Model
 from tests.models import (
     bayes_models,
     brute_count,
@@ -116,8 +116,8 @@ def test_unknown_names_are_refused() -> None:
 def test_underflow_is_impossible() -> None:
     """A chain whose every product is below the smallest float still has a partition function."""
     import numpy as np
-    from bucketflow.pipeline.model import Function
 
+    from bucketflow.pipeline.model import Function
     from tests.models import named_model
 
     tiny = np.array([[1e-300, 1e-290], [0.0, 1e-280]])

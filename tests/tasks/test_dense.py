@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from bucketflow.tasks.dense import contract, run
 from bucketflow.tasks.lowering import lower
 from bucketflow.tasks.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 SEMIRINGS = [
     min_plus("int16", 8),

@@ -7,11 +7,12 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from bucketflow.tasks.dense import run
 from bucketflow.tasks.lowering import Lowered, lower
 from bucketflow.tasks.semiring import SUM_PRODUCT, Semiring, min_plus, mod_sum_product
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 INT32 = min_plus("int32", 3)
 SEMIRINGS = [INT32, min_plus("int16", 2), SUM_PRODUCT, mod_sum_product(2**31 - 1)]
