@@ -23,7 +23,7 @@ from .calibrate import cached_rates, machine_rates
 from .costs import GPU_RATES, Rates
 from .errors import IncompatibleRunError, ModelError, StoppedError
 from .execute import TASK_SECONDS, Run
-from .fit import Prices, fitted
+from .fit import Fit, Prices, fitted
 from .formats import load as load_file
 from .formats import load_evidence
 from .formats import save as save
@@ -101,12 +101,19 @@ def prepare(
     prices = None
     if network.leaves:
         rate = partial(measured_disk_rate, options.folder)
-        if options.gpu_count and fit == "auto":
-            fit = "slice"
+        if options.gpu_count and fit in ("auto", "spill"):
+            fit = _fit_of_gpus(fit)
         rates = GPU_RATES if options.gpu_count else Rates()
         prices = fitted(problem, wanted, rates, fit, options.disk_bytes, rate)
     seconds = time.perf_counter() - start
     return Prepared(network, arithmetic, problem, prices, seconds, wanted.memory_bytes, findings)
+
+
+def _fit_of_gpus(fit: Fit) -> Fit:
+    """Tables of a GPU are not kept on disk yet."""
+    if fit == "spill":
+        raise ModelError("--fit spill does not work with --gpus; leave it out, and the plan is sliced to fit a GPU")
+    return "slice"
 
 
 def observed(model: Model, evidence: Evidence) -> dict[int, int]:

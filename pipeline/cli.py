@@ -56,7 +56,8 @@ def _planning(command: Callable[..., None]) -> Callable[..., None]:
     )
     disk = click.option("--disk", metavar="SIZE", help="Budget for tables on disk.  [default: what is free]")
     workdir = click.option("--workdir", metavar="DIR", help="Run directory; an interrupted run there is continued.")
-    return _placing(query(fit(disk(workdir(command)))))
+    gpus = click.option("--gpus", metavar="all|N", help="Run large steps on GPUs of this machine.")
+    return _placing(query(fit(disk(workdir(gpus(command))))))
 
 
 def _placing(command: Callable[..., None]) -> Callable[..., None]:
@@ -78,7 +79,6 @@ def _placing(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--seed", type=int, default=0, show_default=True, help="Of the search for orders."),
         click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes."),
         click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786."),
-        click.option("--gpus", metavar="all|N", help="Run large steps on the GPUs of this machine."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     ]
     for option in reversed(options):

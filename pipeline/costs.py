@@ -34,6 +34,10 @@ class Rates:
     step_seconds: float = 40e-6
 
 
+GPU_RATES = Rates(2e12, 8e12, 3.5e12, 20e-6)
+"""What one data-centre GPU does; plans for GPUs are made with these rates."""
+
+
 @dataclass(frozen=True)
 class TreeCost:
     """Cost of running a tree once (of one slice, if sliced).

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..tasks.dense import run
 from ..tasks.lowering import lower
 from ..tasks.semiring import Semiring
-from ..tasks.sweep import Step, restrict
+from ..tasks.sweep import Step, on_host, restrict
 
 Array = NDArray[Any]
 
@@ -52,7 +52,7 @@ def decode(
         if not any(scopes):
             continue
         slices = [
-            restrict(tables[node], axes, sizes, assignment)
+            on_host(restrict(tables[node], axes, sizes, assignment))
             for node, axes in zip(step.inputs, step.input_axes, strict=True)
         ]
         while any(scopes):

@@ -42,6 +42,8 @@ class Run(Generic[T]):
         Sliced variables that are fixed for the whole run.
     folder : Path, optional
         Where a plan that spills keeps its tables.
+    device : bool
+        Whether large steps run on a GPU.
     """
 
     network: Network
@@ -54,6 +56,7 @@ class Run(Generic[T]):
     progress: Progress | None = None
     states: Mapping[int, int] = field(default_factory=dict)
     folder: Path | None = None
+    device: bool = False
 
     @property
     def plan(self) -> Plan:
@@ -86,7 +89,12 @@ class Run(Generic[T]):
             node: algebra.restrict(self.arithmetic.leaf(self.network.leaves[node], a), a, self.plan.dims, self.states)
             for node, a in axes.items()
         }
-        return Program(tuple(steps), leaves, axes, tuple(outputs), self.plan.dims, algebra, variant_from)
+        program = Program(tuple(steps), leaves, axes, tuple(outputs), self.plan.dims, algebra, variant_from)
+        if not self.device:
+            return program
+        from ..tasks.gpu_sweep import device_program
+
+        return device_program(program, fetched=not self.serial)
 
 
 def slice_states(plan: Plan, index: int) -> dict[int, int]:

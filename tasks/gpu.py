@@ -6,14 +6,25 @@ bit-equal to the CPU; sums of floats are in an order that depends on sizes only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
 import numpy as np
 
-from .gpu_lowering import DeviceStep, Pass, RowsPass, StreamPass, device_step, gather_step
+from .gpu_lowering import (
+    JOIN_AXES,
+    JOIN_INPUTS,
+    DeviceStep,
+    JoinPass,
+    Pass,
+    RowsPass,
+    StreamPass,
+    device_step,
+    gather_step,
+)
 from .gpu_tiles import THREADS, Axis
 from .lowering import Lowered
 from .semiring import Semiring
@@ -66,8 +77,9 @@ def run(lowered: Lowered, tables: Sequence[Any], out: Any = None) -> Any:
     return prepare(lowered)(tables, out)
 
 
+@lru_cache(maxsize=4096)
 def prepare(lowered: Lowered) -> DeviceRun:
-    """Choose the launches of a step; worth keeping where the step runs again."""
+    """Choose the launches of a step, once for all that look alike."""
     return DeviceRun(device_step(lowered), lowered.semiring, lowered.out_cells)
 
 
@@ -124,6 +136,8 @@ def _launch_of(each: Pass, semiring: Semiring) -> Any:
         return _StreamLaunch(each, semiring)
     if isinstance(each, RowsPass):
         return _RowsLaunch(each, semiring)
+    if isinstance(each, JoinPass):
+        return _JoinLaunch(each, semiring)
     from .gpu_product import product_launch
 
     return product_launch(each, semiring)
@@ -201,6 +215,39 @@ class _StreamLaunch:
         self._record["inputs"] = [arrays[i].data.ptr for i in self._tables]
         self._record["out"] = arrays[self._output].data.ptr
         self._kernel(self._grid, (THREADS,), (self._record,))
+
+
+class _JoinLaunch:
+    def __init__(self, each: JoinPass, semiring: Semiring) -> None:
+        self._tables, self._output = each.inputs, each.output
+        cells = math.prod(axis.size for axis in each.axes)
+        self._grid = (-(-cells // THREADS),)
+        self._kernel = kernel("join", semiring.name, semiring.dtype, CLAMP=1)
+        self._record = record = np.zeros((), _JOIN)
+        record["bound"] = bound_of(semiring)
+        record["counts"] = (len(each.axes), len(each.inputs), cells)
+        for i, axis in enumerate(each.axes):
+            record["size"][i] = axis.size
+            record["stride"][: len(each.inputs), i] = axis.strides
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        self._record["inputs"][: len(self._tables)] = [arrays[i].data.ptr for i in self._tables]
+        self._record["out"] = arrays[self._output].data.ptr
+        self._kernel(self._grid, (THREADS,), (self._record,))
+
+
+_JOIN: Final = np.dtype(
+    [
+        ("inputs", "u8", JOIN_INPUTS),
+        ("out", "u8"),
+        ("bound", "i8"),
+        ("stride", "i4", (JOIN_INPUTS, JOIN_AXES)),
+        ("size", "u4", JOIN_AXES),
+        ("counts", "i4", 3),
+    ],
+    align=True,
+)
+"""The layout of ``Step`` in ``cuda/join.cu``."""
 
 
 class _RowsLaunch:

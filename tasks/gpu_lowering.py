@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import Final
 
 from .axes import Axes
@@ -18,7 +19,14 @@ from .lowering import Lowered
 from .products import Product
 
 MAX_INPUTS: Final = 4
-"""Inputs of one pass; more are joined in pairs before."""
+"""Inputs of one pass; more are joined before."""
+
+JOIN_INPUTS: Final = 16
+JOIN_AXES: Final = 24
+"""Inputs and axes of a `JoinPass`; as in ``cuda/join.cu``."""
+
+_JOIN_CELLS: Final = 1 << 22
+"""Larger joins are streamed: they are worth vectors."""
 
 PARALLEL_CELLS: Final = 1 << 18
 """As many threads as a device holds: an output with fewer cells is computed in partial sums."""
@@ -59,7 +67,19 @@ class ProductPass:
     groups: tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...]]
 
 
-Pass = StreamPass | RowsPass | ProductPass
+@dataclass(frozen=True, slots=True)
+class JoinPass:
+    """Join many small tables into one of row-major order, in one launch."""
+
+    inputs: tuple[int, ...]
+    output: int
+    axes: tuple[Axis, ...]
+
+
+_Table = tuple[int, list[int]]
+"""A table's number and its strides by axis."""
+
+Pass = StreamPass | RowsPass | ProductPass | JoinPass
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +95,7 @@ class DeviceStep:
         return sum(self.temporaries)
 
 
+@lru_cache(maxsize=4096)
 def device_step(lowered: Lowered) -> DeviceStep:
     """Lower a step for the device."""
     builder = _Builder(lowered)
@@ -87,7 +108,7 @@ def device_step(lowered: Lowered) -> DeviceStep:
     ):
         builder.product(axes, product)
     else:
-        axes, inputs = builder.merged(axes, inputs, MAX_INPUTS)
+        axes, inputs = builder.merged(axes, inputs)
         builder.stream(axes, inputs, builder.output)
     return DeviceStep(tuple(builder.passes), tuple(builder.temporaries))
 
@@ -142,31 +163,37 @@ class _Builder:
         self.temporaries.append(cells)
         return self.inputs + len(self.temporaries) - 1
 
-    def merged(self, axes: list[Axis], inputs: list[int], limit: int) -> tuple[list[Axis], list[int]]:
-        """Join the two inputs whose join is smallest until at most ``limit`` are left."""
-        while len(inputs) > limit:
-            pairs = [(i, j) for j in range(len(inputs)) for i in range(j)]
-            first, second = min(pairs, key=lambda pair: _join_cells(axes, pair))
-            axes, inputs = self.join(axes, inputs, first, second)
-        return axes, inputs
+    def merged(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
+        """Join inputs in groups until one pass takes them; return the axes with the strides of what is left."""
+        if len(inputs) <= MAX_INPUTS:
+            return axes, inputs
+        left = []
+        for group in _groups(axes, len(inputs), MAX_INPUTS):
+            cells = _join_cells(axes, group)
+            held = sum(any(axis.strides[t] for t in group) for axis in axes)
+            small = cells <= _JOIN_CELLS and held <= JOIN_AXES
+            at_once = JOIN_INPUTS if small else MAX_INPUTS
+            members = [(inputs[t], [axis.strides[t] for axis in axes]) for t in group]
+            while len(members) > 1:
+                members = [self.joined(axes, members[:at_once], small), *members[at_once:]]
+            left.append(members[0])
+        columns = zip(*(strides for _, strides in left), strict=True)
+        merged = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
+        return merged, [table for table, _ in left]
 
-    def join(self, axes: list[Axis], inputs: list[int], first: int, second: int) -> tuple[list[Axis], list[int]]:
-        """Add a pass that joins two inputs, laid out like the first where that has all the axes."""
-        held = [i for i, axis in enumerate(axes) if axis.strides[first] or axis.strides[second]]
-        held.sort(key=lambda i: -axes[i].strides[first])
-        strides = dict(zip(held, _row_major([axes[i] for i in held]), strict=True))
-        cells = math.prod(axes[i].size for i in held)
-        table = self.temporary(cells)
-        ours = [Axis(axes[i].size, (axes[i].strides[first], axes[i].strides[second]), strides[i]) for i in held]
-        self.passes.append(
-            StreamPass((inputs[first], inputs[second]), table, stream_tiles(fused(ours), 2, self.itemsize))
-        )
-        rest = [i for i in range(len(inputs)) if i not in (first, second)]
-        joined = [
-            Axis(axis.size, (strides.get(i, 0), *(axis.strides[r] for r in rest)), axis.out)
-            for i, axis in enumerate(axes)
-        ]
-        return joined, [table, *(inputs[r] for r in rest)]
+    def joined(self, axes: Sequence[Axis], members: Sequence[_Table], small: bool) -> _Table:
+        """Add one pass that joins some tables, laid out like the first of them where that has an axis."""
+        held = [i for i in range(len(axes)) if any(strides[i] for _, strides in members)]
+        held.sort(key=lambda i: -members[0][1][i])
+        places = dict(zip(held, _row_major([axes[i] for i in held]), strict=True))
+        table = self.temporary(math.prod(axes[i].size for i in held))
+        ours = fused(Axis(axes[i].size, tuple(s[i] for _, s in members), places[i]) for i in held)
+        tables = tuple(number for number, _ in members)
+        if small:
+            self.passes.append(JoinPass(tables, table, tuple(ours)))
+        else:
+            self.passes.append(StreamPass(tables, table, stream_tiles(ours, len(members), self.itemsize)))
+        return table, [places.get(i, 0) for i in range(len(axes))]
 
     def stream(self, axes: list[Axis], inputs: Sequence[int], output: int) -> None:
         """Add streaming passes; partial sums first where the output alone would leave the device idle."""
@@ -183,7 +210,6 @@ class _Builder:
         table = self.temporary(kept_cells * summed_cells)
         of_summed = dict(zip(summed, _row_major([axes[i] for i in summed]), strict=True))
         scale = 1 if rows_last else kept_cells
-        scale_kept = 1 if rows_last else summed_cells
         ours = [
             replace(a, out=of_summed[i] * scale)
             if i in of_summed
@@ -204,20 +230,23 @@ class _Builder:
         columns = {i: [a.strides[i] for a in axes] for i in inputs}
         for side, factor in enumerate((product.left, product.right)):
             for other in factor[1:]:
-                base = factors[side]
-                held = [i for i in range(len(axes)) if columns[base][i]]
-                held.sort(key=lambda i, base=base: -columns[base][i])
-                ours = [Axis(axes[i].size, (columns[base][i], columns[other][i]), columns[base][i]) for i in held]
-                table = self.temporary(math.prod(a.size for a in ours))
-                self.passes.append(StreamPass((base, other), table, stream_tiles(fused(ours), 2, self.itemsize)))
-                columns[table] = columns[base]
-                factors[side] = table
+                factors[side] = self.folded(axes, columns, factors[side], other)
         left, right = factors
         groups = tuple(
             tuple(fused([Axis(axes[i].size, (columns[left][i], columns[right][i]), axes[i].out) for i in group]))
             for group in (product.batch, product.rows, product.columns, product.depth)
         )
         self.multiply((left, right), groups)
+
+    def folded(self, axes: Sequence[Axis], columns: dict[int, list[int]], base: int, other: int) -> int:
+        """Add a pass that multiplies a small input into a factor, whose layout the result keeps."""
+        strides = columns[base]
+        held = sorted((i for i in range(len(axes)) if strides[i]), key=lambda i: -strides[i])
+        ours = [Axis(axes[i].size, (strides[i], columns[other][i]), strides[i]) for i in held]
+        table = self.temporary(math.prod(a.size for a in ours))
+        self.passes.append(StreamPass((base, other), table, stream_tiles(fused(ours), 2, self.itemsize)))
+        columns[table] = strides
+        return table
 
     def multiply(self, factors: tuple[int, int], groups: tuple[tuple[Axis, ...], ...]) -> None:
         """Add the product itself; with few tiles and much depth, in partial products that are summed after."""
@@ -236,6 +265,25 @@ class _Builder:
         inner = (*([Axis(part, first.strides, 0)] if part > 1 else []), *depth[1:])
         self.passes.append(ProductPass(factors, table, ((cut, *batch), rows, columns, inner)))
         self.stream([Axis(pieces, (cells,), 0), Axis(cells, (1,), 1)], [table], self.output)
+
+
+def _groups(axes: Sequence[Axis], tables: int, limit: int) -> list[list[int]]:
+    """Put tables into ``limit`` groups with small joins: the smallest joins the group that it enlarges least."""
+    masks = [sum(1 << i for i, axis in enumerate(axes) if axis.strides[t]) for t in range(tables)]
+    logs = [math.log2(axis.size) for axis in axes]
+
+    @cache
+    def size(mask: int) -> float:
+        return sum(log for i, log in enumerate(logs) if mask >> i & 1)
+
+    groups: list[tuple[int, list[int]]] = sorted(((m, [t]) for t, m in enumerate(masks)), key=lambda g: size(g[0]))
+    while len(groups) > limit:
+        mask, members = groups.pop(0)
+        partner = min(groups, key=lambda g: (size(g[0] | mask) - size(g[0]), size(g[0])))
+        groups.remove(partner)
+        groups.append((partner[0] | mask, sorted([*partner[1], *members])))
+        groups.sort(key=lambda g: size(g[0]))
+    return [members for _, members in groups]
 
 
 def _join_cells(axes: Sequence[Axis], tables: Iterable[int]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -181,7 +182,7 @@ class _Matrix:
 
 def _single(group: Sequence[Axis]) -> int | None:
     """Return the stride of a group as one axis, None if it has none."""
-    for outer, inner in zip(group, group[1:], strict=False):
+    for outer, inner in pairwise(group):
         if outer.strides[0] != inner.size * inner.strides[0]:
             return None
     return group[-1].strides[0] if group else 0

@@ -77,6 +77,10 @@ def _bounded(table: Scaled) -> Scaled:
 
 def _lowest_positive(values: Array, high: float) -> float:
     """Minimum over the non-zero entries of a table with maximum ``high``, in blocks so that no mask grows."""
+    if type(values) is not np.ndarray:
+        from .gpu_extremes import lowest_positive
+
+        return lowest_positive(values, high)
     flat = values.reshape(-1)
     blocks = (flat[i : i + _BLOCK] for i in range(0, flat.size, _BLOCK))
     return min(float(np.min(b, where=b > 0.0, initial=high)) for b in blocks)
@@ -110,23 +114,32 @@ def joined_scales(values: Array, parts: Sequence[tuple[Array, Scaled]]) -> Scale
     return Scaled(values, scale, low, high)
 
 
-def _as_logs(table: Scaled) -> Scaled:
+def as_logs(table: Scaled) -> Scaled:
+    """Return the table on logarithms."""
     if table.logs:
         return table
     with np.errstate(divide="ignore"):
         return replace(table, values=np.log(table.values), logs=True)
 
 
-def _from_logs(logs: Array, log_scale: float) -> Scaled:
+def from_logs(logs: Array, log_scale: float) -> Scaled:
     """Shift logarithms to maximum 0; return natural values again if their range allows."""
     high = float(logs.max())
     if high == -math.inf:
         return Scaled(np.zeros_like(logs), log_scale, 0.0, 0.0)
-    low = float(np.min(logs, where=logs > -math.inf, initial=high)) - high
+    low = _lowest_finite(logs, high) - high
     logs = logs - high
     if low < LOWEST / 2:
         return Scaled(logs, log_scale + high, low, 0.0, logs=True)
     return Scaled(np.exp(logs), log_scale + high, low, 0.0)
+
+
+def _lowest_finite(logs: Array, high: float) -> float:
+    if type(logs) is not np.ndarray:
+        from .gpu_extremes import lowest_finite
+
+        return lowest_finite(logs, high)
+    return float(np.min(logs, where=logs > -math.inf, initial=high))
 
 
 @dataclass(frozen=True)
@@ -187,7 +200,7 @@ class SumProduct:
         return not any(t.logs for t in tables) and low >= LOWEST and high <= HIGHEST
 
     def _log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
-        logs = [_as_logs(t).values for t in tables]
+        logs = [as_logs(t).values for t in tables]
         sizes = dict(enumerate(self.sizes))
         out = contract(logs, step.input_axes, step.axes, sizes, LOG_SUM, threads=threads)
-        return _from_logs(out, math.fsum(t.log_scale for t in tables))
+        return from_logs(out, math.fsum(t.log_scale for t in tables))

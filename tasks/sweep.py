@@ -127,9 +127,14 @@ def restrict(array: Array, axes: Sequence[int], sizes: Sequence[int], states: Ma
     wide = [v for v in axes if sizes[v] > 1]
     if not any(v in states for v in wide):
         return array
-    if not isinstance(array, np.ndarray):
+    if type(array) is not np.ndarray:
         from . import gpu
 
-        return gpu.restrict(array, axes, sizes, states)
+        return gpu.restrict(array, axes, sizes, states)  # type: ignore[no-any-return]
     index = tuple(states.get(v, slice(None)) for v in wide)
     return np.ascontiguousarray(array.reshape([sizes[v] for v in wide])[index]).reshape(-1)
+
+
+def on_host(array: Any) -> Array:
+    """Return an array in the host's memory."""
+    return array if isinstance(array, np.ndarray) else array.get()

@@ -28,6 +28,7 @@ __device__ __forceinline__ double infinity() { return __longlong_as_double(0x7ff
 #if LAW == MIN_PLUS
 
 typedef Product Acc;
+__device__ __forceinline__ Product one() { return 0; }
 __device__ __forceinline__ T zero(i64 bound) { return is_float ? (T)infinity() : (T)bound; }
 __device__ __forceinline__ Acc start(i64 bound) { return zero(bound); }
 __device__ __forceinline__ Product times(Product a, Product b, i64 bound) {
@@ -44,6 +45,7 @@ __device__ __forceinline__ T finish(Acc a, i64 bound) { return (T)a; }
 #elif LAW == SUM_PRODUCT
 
 typedef T Acc;
+__device__ __forceinline__ Product one() { return 1; }
 __device__ __forceinline__ T zero(i64) { return 0; }
 __device__ __forceinline__ Acc start(i64) { return 0; }
 __device__ __forceinline__ Product times(Product a, Product b, i64) { return a * b; }
@@ -57,6 +59,7 @@ __device__ __forceinline__ T finish(Acc a, i64) { return a; }
 struct Acc {
     T top, sum;
 };
+__device__ __forceinline__ Product one() { return 0; }
 __device__ __forceinline__ T zero(i64) { return (T)-infinity(); }
 __device__ __forceinline__ Acc start(i64 bound) { return {zero(bound), 0}; }
 __device__ __forceinline__ Product times(Product a, Product b, i64) { return a + b; }
@@ -85,6 +88,7 @@ __device__ __forceinline__ T finish(Acc a, i64 bound) { return a.sum == 0 ? zero
 
 // Residues below 2^31: sums of 2^33 of them fit 64 bits and are reduced once.
 typedef u64 Acc;
+__device__ __forceinline__ Product one() { return 1; }
 __device__ __forceinline__ T zero(i64) { return 0; }
 __device__ __forceinline__ Acc start(i64) { return 0; }
 __device__ __forceinline__ Product times(Product a, Product b, i64 bound) {
