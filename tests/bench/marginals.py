@@ -210,7 +210,9 @@ def child(solver: str, path: Path, scenario: str, threads: int, options: argpars
 
 
 def compare(name: str, path: Path, options: argparse.Namespace, table: Table, totals: dict[str, float]) -> None:
-    """Add one network's lines to the table."""
+    """Add one network's lines to the table, and to the totals if every solver answered."""
+    answered: dict[tuple[str, str], float] = {}
+    complete = True
     for scenario in SCENARIOS:
         reference: Measured | None = None
         for solver in SOLVERS:
@@ -220,19 +222,22 @@ def compare(name: str, path: Path, options: argparse.Namespace, table: Table, to
                 continue
             one = child(solver, path, scenario, 1, options)
             two = child(solver, path, scenario, 2, options)
-            if one.end != "done" or two.end != "done":
+            if one.end != "done":
+                complete = False
                 words = f"{one.end} {one.value or ''} {one.message}".strip()
                 table.add_row(name, scenario, solver, "–", "–", "–", "–", f"{one.peak_bytes / 1e6:.0f}", words[:60])
                 continue
             found: Measured = one.value
             reference = reference or found
-            key = f"{solver} / {scenario}"
-            totals[key] = totals.get(key, 0.0) + found.cpu
+            answered[solver, scenario] = found.cpu
             gap = difference(reference, found)
             note = "" if found is reference else f"{found.cpu / reference.cpu:.2f}×, differs by {gap:.1g}"
-            times = (found.first, found.cpu, found.wall, two.value.wall)
-            cells = [f"{t:.4f}" for t in times]
+            cells = [f"{t:.4f}" for t in (found.first, found.cpu, found.wall)]
+            cells.append(f"{two.value.wall:.4f}" if two.end == "done" else two.end)
             table.add_row(name, scenario, solver, *cells, f"{one.peak_bytes / 1e6:.0f}", note)
+    for (solver, scenario), seconds in answered.items() if complete else ():
+        key = f"{solver} / {scenario}"
+        totals[key] = totals.get(key, 0.0) + seconds
     table.add_section()
 
 
@@ -312,7 +317,7 @@ def main() -> None:
     console = Console(width=180)
     console.print(table)
     for key, seconds in sorted(totals.items(), key=lambda item: item[0].split("/")[1]):
-        console.print(f"{key:<40} {seconds:8.3f} CPU-s in total")
+        console.print(f"{key:<40} {seconds:8.3f} CPU-s over the networks that all answered")
     if batches.row_count:
         console.print(batches)
 
