@@ -12,7 +12,7 @@ from functools import cached_property
 from math import log2, prod
 from typing import Literal
 
-from ..tasks.lowering import lower
+from ..tasks.quick import make_step
 from ..tasks.semiring import Semiring
 from ..tasks.sweep import Step
 from .costs import Rates, TreeCost, step_seconds, tree_cost
@@ -351,8 +351,7 @@ def lowered_step(
     problem: Problem,
 ) -> Step:
     """Fix the loops of one step for the given domain sizes."""
-    lowered = lower(input_axes, axes, dict(enumerate(sizes)), problem.semiring.dtype, problem.semiring)
-    return Step(node, inputs, input_axes, axes, lowered)
+    return make_step(node, inputs, input_axes, axes, sizes, problem.semiring)
 
 
 def _cuts(tree: Tree, steps: Sequence[Step], sizing: Sizing, available: int) -> tuple[frozenset[int], int]:

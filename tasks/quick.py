@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .lowering import Lowered, lower
-from .scaled import HIGHEST, LOWEST, Scaled, SumProduct
+from .scaled import HIGHEST, LOOSE, LOWEST, Scaled, SumProduct, measured
 from .semiring import Semiring
 from .sweep import Step
 
@@ -66,6 +66,8 @@ class QuickSumProduct(SumProduct):
         if below < LOWEST or above + step.log_summed > HIGHEST:
             return super().step(step, tables, threads)
         values = np.einsum(step.subscripts, *[t.values.reshape(s) for t, s in zip(tables, step.shapes, strict=True)])
+        if low < -LOOSE or high + step.log_summed > LOOSE:
+            return measured(values.reshape(-1), scale)
         return Scaled(values.reshape(-1), scale, low, high + step.log_summed)
 
 

@@ -25,7 +25,7 @@ Array = NDArray[Any]
 LOWEST, HIGHEST = -690.0, 690.0
 _BLOCK = 1 << 16
 # An output whose bounds are further from 1 than this is measured and scaled at once.
-_LOOSE = 150.0
+LOOSE = 150.0
 # 2**-1074 times as many products as anyone sums is less than an ulp of this.
 _SAFE = 1e-280
 
@@ -167,7 +167,7 @@ class SumProduct:
         values = self._run(step, tables, threads)
         low, high = sum(t.low for t in tables), sum(t.high for t in tables) + summed
         # Nobody else has seen the output yet, so this is the time to scale it.
-        if low < -_LOOSE or high > _LOOSE:
+        if low < -LOOSE or high > LOOSE:
             return measured(values, scale)
         return Scaled(values, scale, low, high)
 
