@@ -52,7 +52,7 @@ def decode(
         if not any(scopes):
             continue
         slices = [
-            on_host(restrict(tables[node], axes, sizes, assignment))
+            _near(restrict(tables[node], axes, sizes, assignment))
             for node, axes in zip(step.inputs, step.input_axes, strict=True)
         ]
         while any(scopes):
@@ -74,13 +74,18 @@ def _fix_some(
     else:
         axes = [tuple(scope) for scope in scopes]
         lowered = lower(axes, tuple(chosen), dict(enumerate(sizes)), semiring.dtype, semiring)
-        totals = run(lowered, slices, compiled=compiled)
+        totals = on_host(run(lowered, slices, compiled=compiled))
     code = int(totals.argmin())
     for v in reversed(chosen):
         code, assignment[v] = divmod(code, sizes[v])
     for i, scope in enumerate(scopes):
-        slices[i] = restrict(slices[i], scope, sizes, assignment)
+        slices[i] = _near(restrict(slices[i], scope, sizes, assignment))
         scopes[i] = [v for v in scope if v not in assignment]
+
+
+def _near(array: Array) -> Array:
+    """Bring a slice to the host, unless it is on a device and large enough to be swept there."""
+    return on_host(array) if array.size <= _JOINT_STATES else array
 
 
 def _chosen(scopes: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[int]:

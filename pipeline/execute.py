@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -175,7 +175,7 @@ def sweep_parts(run: Run[T], *, keep: bool) -> Swept[T]:
         program = run.program(steps, outputs)
         programs[head] = run.pool.put(program)
         inputs[head] = [i for s in steps for i in s.inputs if i in plan.cuts]
-        kept = [s.node for s in steps] if keep and not plan.cuts else []
+        kept = [s.node for s in steps] if keep and not _decoded_there(run) else []
         args = (programs[head], inputs[head], kept, run.threads, run.on_step())
         handle = run.pool.submit(run_part, *args, *(messages[i] for i in inputs[head]))
         if head >= 0:
@@ -187,12 +187,17 @@ def sweep_parts(run: Run[T], *, keep: bool) -> Swept[T]:
     return Swept(programs, inputs, messages, [result[r] for r in plan.tree.roots], result)
 
 
+def _decoded_there(run: Run[Any]) -> bool:
+    """Whether parts are swept again where they ran: there are several, or messages would leave another's GPU."""
+    return bool(run.plan.cuts) or (run.device and not run.serial)
+
+
 def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
     """Return the optimal states of all local variables, roots first."""
     plan = run.plan
     assignment = dict(run.states)
     sizes = plan.tree.dims
-    if not plan.cuts:
+    if not _decoded_there(run):
         decode(plan.steps, swept.kept, sizes, run.problem.semiring, assignment, run.compiled)  # type: ignore[arg-type]
         return assignment
     ready = [-1]
@@ -238,8 +243,7 @@ def decode_part(
     tables = {n: restrict(t, axes[n], sizes, fixed) for n, t in program.leaves.items()}
     tables |= {n: restrict(t, axes[n], sizes, fixed) for n, t in zip(inputs, messages, strict=True)}
     steps = [lowered_step(s.node, s.inputs, s.input_axes, s.axes, inner, problem) for s in program.steps]
-    again = replace(program, steps=tuple(steps), leaves=tables)
-    kept = again.run(keep=[s.node for s in steps], threads=threads)
+    kept = program.again(tuple(steps), tables).run(keep=[s.node for s in steps], threads=threads)
     states = dict(fixed)
     decode(steps, {**tables, **kept}, inner, problem.semiring, states, program.algebra.compiled)
     return states

@@ -29,8 +29,9 @@ from .gpu_tiles import THREADS, Axis
 from .lowering import Lowered
 from .semiring import Semiring
 
-_AXES: Final = 48
+_AXES: Final = 40
 _ALIGNED: Final = 16
+_LARGE_BYTES: Final = 1 << 25
 _LAWS: Final = {"min_plus": 0, "sum_product": 1, "log_sum": 2, "mod_sum_product": 3}
 _C_TYPES: Final = {"int16": "short", "int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
 
@@ -84,13 +85,30 @@ def prepare(lowered: Lowered) -> DeviceRun:
 
 
 def empty(cells: int, dtype: str) -> Any:
-    """Allocate a table; on failure, once more after the pool's free blocks are given back."""
+    """Allocate a table; on failure, once more after free blocks are given back.
+
+    Large tables come from the driver's own pool, which maps free memory together where CuPy's cannot.
+    """
     cp = cupy()
+    nbytes = cells * np.dtype(dtype).itemsize
+
+    def allocate() -> Any:
+        if nbytes < _LARGE_BYTES:
+            return cp.empty(cells, dtype)
+        return cp.ndarray(cells, dtype, memptr=_large_pool(cp.cuda.Device().id).malloc(nbytes))
+
     try:
-        return cp.empty(cells, dtype)
+        return allocate()
     except cp.cuda.memory.OutOfMemoryError:
+        cp.cuda.get_current_stream().synchronize()
         cp.get_default_memory_pool().free_all_blocks()
-        return cp.empty(cells, dtype)
+        _large_pool(cp.cuda.Device().id).free_all_blocks()
+        return allocate()
+
+
+@cache
+def _large_pool(device: int) -> Any:
+    return cupy().cuda.MemoryAsyncPool()
 
 
 def is_device(table: Any) -> bool:

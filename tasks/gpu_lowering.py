@@ -18,12 +18,16 @@ from .gpu_tiles import Axis, Stream, divisor, stream_tiles
 from .lowering import Lowered
 from .products import Product
 
-MAX_INPUTS: Final = 4
-"""Inputs of one pass; more are joined before."""
+FEW_INPUTS: Final = 4
+MAX_INPUTS: Final = 8
+"""Inputs of one pass. More than a few are joined before where that makes small tables, more than the maximum always."""
 
 JOIN_INPUTS: Final = 16
 JOIN_AXES: Final = 24
 """Inputs and axes of a `JoinPass`; as in ``cuda/join.cu``."""
+
+_FREE_SHARE: Final = 4.0
+"""log2 of how much smaller than the largest input a join must be to cost nothing beside it."""
 
 _JOIN_CELLS: Final = 1 << 22
 """Larger joins are streamed: they are worth vectors."""
@@ -165,14 +169,14 @@ class _Builder:
 
     def merged(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
         """Join inputs in groups until one pass takes them; return the axes with the strides of what is left."""
-        if len(inputs) <= MAX_INPUTS:
+        if len(inputs) <= FEW_INPUTS:
             return axes, inputs
         left = []
-        for group in _groups(axes, len(inputs), MAX_INPUTS):
+        for group in _groups(axes, len(inputs)):
             cells = _join_cells(axes, group)
             held = sum(any(axis.strides[t] for t in group) for axis in axes)
             small = cells <= _JOIN_CELLS and held <= JOIN_AXES
-            at_once = JOIN_INPUTS if small else MAX_INPUTS
+            at_once = JOIN_INPUTS if small else FEW_INPUTS
             members = [(inputs[t], [axis.strides[t] for axis in axes]) for t in group]
             while len(members) > 1:
                 members = [self.joined(axes, members[:at_once], small), *members[at_once:]]
@@ -233,8 +237,8 @@ class _Builder:
                 factors[side] = self.folded(axes, columns, factors[side], other)
         left, right = factors
         groups = tuple(
-            tuple(fused([Axis(axes[i].size, (columns[left][i], columns[right][i]), axes[i].out) for i in group]))
-            for group in (product.batch, product.rows, product.columns, product.depth)
+            _ordered([Axis(axes[i].size, (columns[left][i], columns[right][i]), axes[i].out) for i in group], key)
+            for group, key in ((product.batch, 0), (product.rows, 0), (product.columns, 2), (product.depth, 0))
         )
         self.multiply((left, right), groups)
 
@@ -267,8 +271,8 @@ class _Builder:
         self.stream([Axis(pieces, (cells,), 0), Axis(cells, (1,), 1)], [table], self.output)
 
 
-def _groups(axes: Sequence[Axis], tables: int, limit: int) -> list[list[int]]:
-    """Put tables into ``limit`` groups with small joins: the smallest joins the group that it enlarges least."""
+def _groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
+    """Put tables into groups with small joins: the smallest joins the group that it enlarges least."""
     masks = [sum(1 << i for i, axis in enumerate(axes) if axis.strides[t]) for t in range(tables)]
     logs = [math.log2(axis.size) for axis in axes]
 
@@ -277,13 +281,26 @@ def _groups(axes: Sequence[Axis], tables: int, limit: int) -> list[list[int]]:
         return sum(log for i, log in enumerate(logs) if mask >> i & 1)
 
     groups: list[tuple[int, list[int]]] = sorted(((m, [t]) for t, m in enumerate(masks)), key=lambda g: size(g[0]))
-    while len(groups) > limit:
-        mask, members = groups.pop(0)
-        partner = min(groups, key=lambda g: (size(g[0] | mask) - size(g[0]), size(g[0])))
+    free = max(math.log2(_JOIN_CELLS), max(map(size, masks)) - _FREE_SHARE)
+    while len(groups) > FEW_INPUTS:
+        mask, members = groups[0]
+        partner = min(groups[1:], key=lambda g: (size(g[0] | mask) - size(g[0]), size(g[0])))
+        if size(partner[0] | mask) > free and len(groups) <= MAX_INPUTS:
+            break
+        del groups[0]
         groups.remove(partner)
         groups.append((partner[0] | mask, sorted([*partner[1], *members])))
         groups.sort(key=lambda g: size(g[0]))
     return [members for _, members in groups]
+
+
+def _ordered(axes: Sequence[Axis], key: int) -> tuple[Axis, ...]:
+    """Order a group of axes as a factor (0, 1) or the output (2) has them, and fuse them.
+
+    Batches, rows and depth go as the left factor has them, so that neighbouring threads and blocks read
+    neighbouring cells; columns as the output, which is written along them.
+    """
+    return tuple(fused(sorted(axes, key=lambda a: -(*a.strides, a.out)[key])))
 
 
 def _join_cells(axes: Sequence[Axis], tables: Iterable[int]) -> int:

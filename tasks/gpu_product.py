@@ -23,6 +23,7 @@ _TILES: Final = {
 
 _MIDDLE: Final = {"ROWS": 64, "COLUMNS": 64, "TALL": 8, "BROAD": 8}
 _BUSY: Final = 132
+_LEAST_MATMUL: Final = 64
 _DEPTH: Final = 8
 _VECTOR_BYTES: Final = 16
 _THREADS: Final = 512
@@ -30,8 +31,9 @@ _THREADS: Final = 512
 
 
 def product_launch(each: ProductPass, semiring: Semiring) -> Any:
-    """Choose cuBLAS or the tiled kernel."""
-    if semiring.name == "sum_product":
+    """Choose cuBLAS or the tiled kernel, which is faster on stacks of small matrices."""
+    counts = [math.prod(a.size for a in group) for group in each.groups[1:]]
+    if semiring.name == "sum_product" and min(counts) >= _LEAST_MATMUL:
         return _MatmulLaunch(each, semiring)
     return _ProductLaunch(each, semiring)
 

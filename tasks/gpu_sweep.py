@@ -125,6 +125,10 @@ class DeviceProgram(Program[T]):
         moved = upload([_values(leaves[node]) for node in wanted])
         return {**leaves, **{n: _with_values(leaves[n], v) for n, v in zip(wanted, moved, strict=True)}}
 
+    def again(self, steps: tuple[Step, ...], leaves: Mapping[int, T]) -> Program[T]:
+        """Return a program of other steps on other leaf tables, whose results stay where they are made."""
+        return replace(self, steps=steps, leaves=leaves, fetched=False)
+
     def restricted_leaves(self, states: Mapping[int, int]) -> dict[int, T]:
         """Return the leaf tables with the given variables fixed, on the device where they are read there."""
         return self._staged(super().restricted_leaves(states))

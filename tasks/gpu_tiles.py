@@ -10,7 +10,7 @@ from typing import Final
 THREADS: Final = 256
 """Threads of a block; as in ``cuda/stream.cu``."""
 
-DEEP_STATES: Final = 512
+DEEP_STATES: Final = 256
 """Eliminated states of one shared offset table; as in ``cuda/stream.cu``."""
 
 VECTOR_BYTES: Final = 16

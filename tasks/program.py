@@ -46,6 +46,10 @@ class Program(Generic[T]):
             for node, table in self.leaves.items()
         }
 
+    def again(self, steps: tuple[Step, ...], leaves: Mapping[int, T]) -> Program[T]:
+        """Return a program of other steps on other leaf tables, whose results stay where they are made."""
+        return replace(self, steps=steps, leaves=leaves)
+
     def with_leaves(self, leaves: Mapping[int, T]) -> Program[T]:
         """Return the program on other leaf tables."""
         return replace(self, leaves=leaves)

@@ -3,7 +3,7 @@
 // costs too. ROWS x COLUMNS words are a block's tile, TALL x BROAD a thread's; each factor is loaded in vectors of
 // LEFT_VECTOR or RIGHT_VECTOR cells, along the depth where LEFT_DEEP or RIGHT_DEEP says so.
 
-constexpr int AXES = 48;
+constexpr int AXES = 40;
 constexpr int DEPTH = 8;
 constexpr int WINDOW = 256;
 constexpr int PAD = 4;
@@ -59,7 +59,7 @@ __device__ __forceinline__ void add_product(Word& acc, Word a, Word b, i64 bound
     else if constexpr (Same<T, int>::value)
         acc = __viaddmin_s32(a, b, acc);
     else
-        acc = min((Word)(a + b), acc);
+        acc = least((Word)(a + b), acc);
 #elif LAW == SUM_PRODUCT
     acc += a * b;
 #elif LAW == RESIDUES

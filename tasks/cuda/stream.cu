@@ -6,9 +6,9 @@
 // tile and shared. INPUTS, WIDTH (cells of a vector), UNROLLED (eliminated states, 0: any number),
 // POSITIONS (vectors of a thread in a tile) are fixed when compiling; NARROW says that T has 16 bits.
 
-constexpr int AXES = 48;
+constexpr int AXES = 40;
 constexpr int THREADS = 256;
-constexpr int DEEP = 512;
+constexpr int DEEP = 256;
 constexpr int BATCH = UNROLLED ? UNROLLED : 4;
 
 enum { SAME, VECTOR, STRIDED };

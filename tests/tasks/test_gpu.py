@@ -66,7 +66,7 @@ def test_random_steps(data: st.DataObject, semiring: Semiring) -> None:
     while np.prod(list(sizes.values())) > 300_000:
         sizes[max(sizes, key=sizes.__getitem__)] = 1
     inputs = []
-    for _ in range(data.draw(st.integers(1, 6))):
+    for _ in range(data.draw(st.integers(1, 9))):
         order = data.draw(st.permutations(names))
         inputs.append(tuple(order[: data.draw(st.integers(0, 12))]))
     inputs[0] = tuple(data.draw(st.permutations(names)))
@@ -91,6 +91,7 @@ def test_random_steps(data: st.DataObject, semiring: Semiring) -> None:
         ([(0, 1, 2), (1, 2)], (0, 2), (1000, 7, 44)),
         ([(), ()], (), ()),
         ([(0, 1, 2)] * 9, (0, 2), (40, 5, 64)),
+        ([(0, 1), (1, 2), (2,), (0,)] * 11, (0, 2), (40, 5, 64)),
     ],
     ids=str,
 )

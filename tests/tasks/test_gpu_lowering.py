@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.tasks.broadcast import run_blocks
-from bucketflow.tasks.gpu_lowering import DeviceStep, ProductPass, RowsPass, StreamPass, device_step
+from bucketflow.tasks.gpu_lowering import DeviceStep, JoinPass, ProductPass, RowsPass, StreamPass, device_step
 from bucketflow.tasks.gpu_tiles import DEEP_STATES, THREADS, Axis, Stream
 from bucketflow.tasks.lowering import Lowered, lower
 from bucketflow.tasks.semiring import MIN_PLUS
@@ -67,6 +67,9 @@ def emulate(step: DeviceStep, lowered: Lowered, tables: Sequence[np.ndarray]) ->
         out = arrays[each.output]
         if isinstance(each, StreamPass):
             run_stream(each.stream, [arrays[i] for i in each.inputs], out)
+        elif isinstance(each, JoinPass):
+            out[:] = sum(arrays[t][offsets(each.axes, i)] for i, t in enumerate(each.inputs))
+            assert (offsets(each.axes, -1) == np.arange(out.size)).all()
         elif isinstance(each, RowsPass):
             out[:] = arrays[each.input].reshape(each.rows, each.length).min(axis=1)
         else:
@@ -103,7 +106,7 @@ def test_random_steps(data: st.DataObject) -> None:
     while np.prod(list(sizes.values())) > 60_000:
         sizes[max(sizes, key=sizes.__getitem__)] = 1
     inputs = []
-    for _ in range(data.draw(st.integers(1, 6))):
+    for _ in range(data.draw(st.integers(1, 9))):
         order = data.draw(st.permutations(names))
         inputs.append(tuple(order[: data.draw(st.integers(0, 10))]))
     inputs[0] = tuple(data.draw(st.permutations(names)))
@@ -140,6 +143,8 @@ def test_regimes() -> None:
     deep = check(lower([(0, 1), (1, 2)], (0, 2), {0: 16, 1: 1024, 2: 16}, "float64", MIN_PLUS))
     assert isinstance(deep.passes[0], ProductPass)
     assert len(deep.passes) > 1
+    many = check(lower([(0, 1)] * 40 + [(1, 2)], (0,), {0: 20, 1: 30, 2: 16}, "float64", MIN_PLUS))
+    assert sum(isinstance(each, JoinPass) for each in many.passes) == 4
     wide = device_step(lower([(0, 1, 2), (1, 2)], (0, 2), {0: 1 << 18, 1: 2, 2: 128}, "float64", MIN_PLUS))
     (only,) = wide.passes
     assert isinstance(only, StreamPass)

@@ -1,0 +1,193 @@
+"""Whole models on a GPU beside their floors: ``python tests/bench/gpu_models.py [--plan] [NAME …]``.
+
+The floor of a plan is the sum over its steps of max(cells / arithmetic rate, bytes / bandwidth), with ceilings
+measured on an H200. ``--plan`` only searches for trees and writes them down, on a machine without a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bucketflow.pipeline import api
+from bucketflow.pipeline.device import fitted_for_device
+from bucketflow.pipeline.execute import Run
+from bucketflow.pipeline.memory import step_bytes
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.planner import Plan, PlanOptions, Problem
+from bucketflow.pipeline.queries import arithmetic_for
+from bucketflow.pipeline.reduce import reduce_model
+
+FOLDER = Path(os.environ.get("BUCKETFLOW_GPUDATA", Path(__file__).resolve().parents[2] / ".gpudata"))
+BANDWIDTH = 4.25e12
+"""Bytes a second; and cells a second of products, by dtype."""
+RATES = {"int16": 32.9e12, "int32": 16.6e12, "int64": 3e12, "float64": 3.1e12, "sum": 30.5e12}
+BUDGET = 120 * 10**9
+GPUS = int(os.environ.get("BUCKETFLOW_GPUS", "1"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, a question and what is known: an answer, and the seconds of the fastest program we know of."""
+
+    name: str
+    file: str
+    query: str = "optimum"
+    answer: float | None = None
+    published: float | None = None
+    search: float = 20.0
+
+
+CASES = [
+    Case("SPOT5 54", "54.wcsp", answer=37, published=0.024),
+    Case("SPOT5 503", "503.wcsp", answer=11113, published=0.055),
+    Case("SPOT5 404", "404.wcsp.xz", answer=114, published=0.079),
+    Case("SPOT5 29", "29.wcsp", answer=8059, published=0.110),
+    Case("c432", "c432.wcsp.xz", answer=101, published=0.261),
+    Case("c880", "c880.wcsp.xz", answer=162),
+    Case("SPOT5 505", "505.wcsp.xz", answer=21253, published=14.7, search=60),
+    Case("CELAR6-SUB0", "CELAR6-SUB0.wcsp.xz", answer=159, search=20),
+    Case("queen5_5_4", "queen5_5_4.wcsp", answer=12, search=40),
+    Case("75-26-5 MPE", "75-26-5.uai.xz", search=60),
+    Case("Promedas_35 MPE", "Promedas_35.uai.xz", search=60),
+    Case("Promedas_41 MPE", "Promedas_41.uai.xz", search=90),
+    Case("Grids_28 MPE", "Grids_28.uai.xz", search=90),
+    Case("Grids_29 MPE", "Grids_29.uai.xz", search=90),
+    Case("75-26-5 Z", "75-26-5.uai.xz", "partition", search=60),
+    Case("Promedas_35 Z", "Promedas_35.uai.xz", "partition", search=60),
+    Case("Grids_28 Z", "Grids_28.uai.xz", "partition", search=90),
+]
+
+
+def planned(case: Case, children: Any, search: float | None) -> api.Prepared:
+    """Plan one case for one device, from its stored tree if there is one."""
+    start = time.perf_counter()
+    path = FOLDER / case.file
+    model = api.load(path)
+    beside = Path(str(path).removesuffix(".xz") + ".evid")
+    findings = api.observed(model, beside if beside.exists() else None)
+    network = reduce_model(model, case.query, findings)
+    arithmetic = arithmetic_for(network)
+    semiring = arithmetic.semiring
+    problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes)
+    options = PlanOptions(memory_bytes=BUDGET, decode=case.query == "optimum", order_seconds=search)
+    if children is not None:
+        options = replace(options, children=tuple(tuple(kids) for kids in children))
+    prices = fitted_for_device(problem, options, "slice", None, lambda: 1e9)
+    return api.Prepared(network, arithmetic, problem, prices, time.perf_counter() - start, BUDGET, findings)
+
+
+def floor_seconds(plan: Plan, dtype: str) -> float:
+    """Return what no execution of the plan's steps one by one can beat."""
+    total = 0.0
+    for step in plan.steps:
+        arithmetic = step.lowered.cells / RATES[dtype]
+        total += max(arithmetic, step_bytes(step, plan.tree.dims, plan.itemsize) / BANDWIDTH)
+    return total * plan.slices
+
+
+def run(case: Case, prepared: api.Prepared, repeats: int) -> tuple[api.Result, list[float]]:
+    """Answer a case some times; the first includes the compilation of its kernels."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = api._answered(prepared, Options(gpus=GPUS), None, None)
+        times.append(time.perf_counter() - start)
+    return result, times
+
+
+def profile(prepared: api.Prepared, top: int) -> None:
+    """Print the slowest steps of one slice."""
+    import cupy as cp
+
+    from bucketflow.cluster.pool import SerialPool
+    from bucketflow.pipeline.execute import slice_states
+    from bucketflow.tasks.gpu_lowering import StreamPass, device_step
+
+    plan = prepared.plan
+    assert plan is not None
+    run = Run(prepared.network, plan, prepared.problem, prepared.arithmetic, SerialPool(), 1, True, device=True)
+    program = run.program(plan.steps, plan.tree.roots, 0)
+    states = [slice_states(plan, 0)] * 2
+    last, spent = time.perf_counter(), []
+
+    def on_step(step: Any) -> None:
+        nonlocal last
+        cp.cuda.Device().synchronize()
+        now = time.perf_counter()
+        spent.append((now - last, step))
+        last = now
+
+    for _ in program.run_slices(states, on_step=on_step):
+        pass
+    spent = spent[len(spent) // 2 :]
+    whole = sum(seconds for seconds, _ in spent)
+    small = sum(seconds for seconds, step in spent if step.lowered.cells < 1 << 20)
+    print(f"   one slice {whole * 1e3:.2f} ms in {len(spent)} steps; {small * 1e3:.2f} ms in steps below 2^20 cells")
+    for seconds, step in sorted(spent, key=lambda s: -s[0])[:top]:
+        lowered = step.lowered
+        moved = step_bytes(step, plan.tree.dims, plan.itemsize)
+        passes = ", ".join(
+            f"stream w{p.stream.width} u{p.stream.unrolled} in{len(p.inputs)} v{sum(p.stream.vectors)}"
+            if isinstance(p, StreamPass)
+            else type(p).__name__
+            for p in device_step(lowered).passes
+        )
+        shape = " ".join(
+            f"{n}:{'/'.join(map(str, s))}>{o}"
+            for n, *s, o in zip(lowered.axes.sizes, *lowered.axes.strides, lowered.axes.out, strict=True)
+        )
+        print(
+            f"   {seconds * 1e3:9.3f} ms {lowered.cells / seconds / 1e12:7.3f} Tcells/s "
+            f"{moved / seconds / 1e12:6.2f} TB/s  {passes}  {shape[:230]}"
+        )
+
+
+def main() -> None:
+    """Plan, or run, the cases whose names begin with one of the arguments."""
+    names = [a for a in sys.argv[1:] if not a.startswith("-")]
+    store = FOLDER / "trees.json"
+    trees: dict[str, Any] = {}
+    for stored in sorted(FOLDER.glob("trees*.json")):
+        trees |= json.loads(stored.read_text())
+    for case in CASES:
+        if names and not any(case.name.startswith(name) for name in names):
+            continue
+        search = case.search if "--plan" in sys.argv else None
+        prepared = planned(case, trees.get(case.name), search)
+        plan = prepared.plan
+        assert plan is not None
+        semiring = prepared.problem.semiring
+        dtype = "sum" if semiring.name == "sum_product" else semiring.dtype
+        floor = floor_seconds(plan, dtype)
+        print(
+            f"{case.name:16s} {dtype:7s} {plan.cells:.3g} cells, {len(plan.steps)} steps, {plan.slices} slices "
+            f"(x{plan.slice_overhead:.2f}), peak {plan.peak_bytes / 1e9:.1f} GB, parts {len(plan.cuts) + 1}, "
+            f"predicted {plan.seconds:.3g} s, floor {floor:.3g} s, planned in {prepared.seconds:.1f} s",
+            flush=True,
+        )
+        if "--plan" in sys.argv:
+            trees[case.name] = plan.tree.children
+            store.write_text(json.dumps(trees))
+            continue
+        result, times = run(case, prepared, 3 if plan.seconds < 5 else 1)
+        value = result.log10 if result.value is None else float(result.value)
+        best = min(times)
+        right = "" if case.answer is None else "right" if value == case.answer else f"WRONG, not {case.answer}"
+        beside = "" if case.published is None else f", published {case.published} s"
+        print(
+            f"   {result.status} {value} {right}: {best:.4g} s (first {times[0]:.3g}), {best / floor:.1f} x floor"
+            f"{beside}; {result.seconds}",
+            flush=True,
+        )
+        if "--profile" in sys.argv:
+            profile(prepared, 12)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Whole models on a GPU: the same answers as on the CPU, also in slices, in parts, and as logarithms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketflow
+from bucketflow.pipeline.model import Function, Model
+from bucketflow.tasks import gpu_sweep
+from bucketflow.tasks.scaled import Scaled, from_logs, measured
+
+pytestmark = pytest.mark.gpu
+cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+if not cupy.cuda.is_available():
+    pytest.skip("no NVIDIA GPU", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def everything_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_sweep.Places.__init__, "__defaults__", (64,))
+
+
+def network(kind: str, seed: int, variables: int = 24, domain: int = 4, tiny: float = 1.0) -> Model:
+    """Draw a ring of rings with functions of three variables; ``tiny`` scales all probabilities."""
+    rng = np.random.default_rng(seed)
+    dims = [int(d) for d in rng.integers(2, domain + 1, variables)]
+    scopes = [(v, (v + 1) % variables, (v + 5) % variables) for v in range(variables)]
+    functions = []
+    for scope in scopes:
+        shape = [dims[v] for v in scope]
+        values: Any = rng.integers(0, 50, shape) if kind == "cost" else rng.random(shape) ** 3 * tiny
+        functions.append(Function(scope, values))
+    names = tuple(f"x{v}" for v in range(variables))
+    return Model("cost" if kind == "cost" else "markov", names, tuple(dims), (None,) * variables, tuple(functions))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("query", ["optimum", "count"])
+def test_costs(seed: int, query: str) -> None:
+    model = network("cost", seed)
+    expected = bucketflow.solve(model, query)
+    got = bucketflow.solve(model, query, gpus=1)
+    assert (got.status, got.value) == (expected.status, expected.value)
+
+
+@pytest.mark.parametrize("tiny", [1.0, 1e-200])
+@pytest.mark.parametrize("query", ["optimum", "partition"])
+def test_probabilities(query: str, tiny: float) -> None:
+    model = network("probability", 5, tiny=tiny)
+    expected = bucketflow.solve(model, query)
+    got = bucketflow.solve(model, query, gpus=1)
+    assert got.log10 is not None
+    assert expected.log10 is not None
+    assert math.isclose(got.log10, expected.log10, rel_tol=1e-12)
+
+
+def test_slices_and_parts_fit_a_small_budget() -> None:
+    model = network("cost", 9, variables=30)
+    expected = bucketflow.solve(model)
+    plan = bucketflow.plan(model, gpus=1)
+    assert plan is not None
+    small = bucketflow.solve(model, gpus=1, memory=plan.peak_bytes // 3)
+    assert small.plan is not None
+    assert small.plan.slices > 1 or small.plan.cuts
+    assert small.value == expected.value
+
+
+def test_a_chain_stays_on_the_device_and_small_subtrees_on_the_host() -> None:
+    places = gpu_sweep.Places(1000)
+
+    class Fake:
+        def __init__(self, node: int, inputs: tuple[int, ...], cells: int) -> None:
+            self.node, self.inputs = node, inputs
+            self.lowered = type("L", (), {"cells": cells})()
+
+    steps: Any = [Fake(5, (0, 1), 10), Fake(6, (2, 5), 2000), Fake(7, (6, 3), 10), Fake(8, (4,), 20)]
+    assert places.device_nodes(steps) == {6, 7}
+
+
+def test_logarithms_and_bounds_are_measured_alike() -> None:
+    rng = np.random.default_rng(2)
+    values = rng.random(1000) * 1e-30
+    values[::7] = 0.0
+    with np.errstate(divide="ignore"):
+        logs = np.log(values)
+    for there, here in (
+        (measured(cupy.asarray(values)), measured(values.copy())),
+        (from_logs(cupy.asarray(logs), 1.0), from_logs(logs, 1.0)),
+    ):
+        assert math.isclose(there.log_scale, here.log_scale)
+        assert math.isclose(there.low, here.low)
+        np.testing.assert_allclose(gpu_sweep.fetch(there).values, here.values, rtol=1e-12)
+
+
+def test_upload_keeps_every_table() -> None:
+    arrays = [np.arange(n, dtype=d) for n, d in ((1, "int16"), (300, "float64"), (7, "int32"), (0, "int64"))]
+    for there, here in zip(gpu_sweep.upload(arrays), arrays, strict=True):
+        np.testing.assert_array_equal(there.get(), here)
+    assert isinstance(gpu_sweep.fetch(Scaled(cupy.ones(3))).values, np.ndarray)
