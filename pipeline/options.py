@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ..cluster.budget import default_memory_bytes
 from ..cluster.connect import ClusterError
@@ -35,6 +35,11 @@ class Options:
     disk: int | str | None = None
     workdir: str | PathLike[str] | None = None
     gpus: int | str | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("tree", self.tree, TreeKind), ("fit", self.fit, Fit)):
+            if value not in get_args(known):
+                raise ModelError(f"unknown {name} {value!r}; one of {', '.join(get_args(known))}")
 
     @property
     def memory_bytes(self) -> int:

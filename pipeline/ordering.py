@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["OrderName", "TreeName", "elimination_order", "refine_tree", "search_tree"]
 
 TreeName = Literal["refined", "bucket", "junction"]
-OrderName = Literal["auto", "min-fill", "weighted-min-fill", "min-degree", "min-weight", "mixed"]
+OrderName = Literal["auto", "min-fill", "weighted-min-fill", "min-degree", "min-size", "mixed"]
 
 #: Automatic planning spends this share of the predicted run time, up to a number of seconds.
 _PLANNING_SHARE = 0.25
@@ -95,7 +95,8 @@ def search_tree(
     else:
         search.consider(min_fill_order(dims, scopes, seed))
         budget = _LONGEST_PLANNING if seconds is None else seconds
-    small = not search.best.children or (search.best_seconds <= _SMALL_SECONDS and seconds is None)
+    plain = not isinstance(order, str) or order in ("auto", "min-fill")
+    small = not search.best.children or (search.best_seconds <= _SMALL_SECONDS and seconds is None and plain)
     if not small and isinstance(order, str):
         search.run(order, budget, automatic=seconds is None)
     elif not small and tree == "refined":

@@ -191,7 +191,7 @@ def test_refined_is_never_dearer_than_buckets(network, data):
     assert tree_cost(again, sliced=sliced).seconds <= tree_cost(buckets, sliced=sliced).seconds
 
 
-@pytest.mark.parametrize("order", ["auto", "min-fill", "weighted-min-fill", "min-degree", "min-weight", "mixed"])
+@pytest.mark.parametrize("order", ["auto", "min-fill", "weighted-min-fill", "min-degree", "min-size", "mixed"])
 def test_quality_on_a_grid(order):
     tree = search_tree((2,) * 144, grid(12), order=order, seconds=0.2, rates=CELLS_ONLY)
     cost = tree_cost(tree)

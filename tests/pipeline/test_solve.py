@@ -109,6 +109,9 @@ def test_unknown_names_are_refused() -> None:
         bucketflow.solve(model, "best")
     with pytest.raises(bucketflow.ModelError, match="partition"):
         bucketflow.solve(model, "partition")
+    for name in ("order", "tree", "fit"):
+        with pytest.raises(bucketflow.ModelError, match=f"unknown {name} 'nonsense'"):
+            bucketflow.solve(model, **{name: "nonsense"})
     with pytest.raises(bucketflow.ModelError, match="lacks"):
         bucketflow.solve(model, order=[model.names[0]])
 
