@@ -90,8 +90,19 @@ def _spilled_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     if best is None:
         return None
     start = time.perf_counter()
-    states = sweep.decoded(best[1])
+    states = sweep.decoded(best[1], lambda states: _is_optimal(run, states, best[0]))
     return best[0], states, time.perf_counter() - start
+
+
+def _is_optimal(run: Run[Any], states: dict[int, int], total: float | int) -> bool:
+    """Whether decoded states are worth what the sweep found."""
+    fixed = fixed_value(run.network)
+    assert fixed is not None
+    try:
+        _checked(run, states, fixed, total)
+    except InternalError:
+        return False
+    return True
 
 
 def _on_disk(run: Run[Any], name: str, *, keep: bool) -> OutOfCore[Any]:

@@ -21,15 +21,17 @@ from ..tasks.backend import compiler_pays
 from .answer import Answer, count, optimum, partition
 from .calibrate import cached_rates, machine_rates
 from .costs import GPU_RATES, Rates
+from .device import fitted_for_device
 from .errors import IncompatibleRunError, ModelError, StoppedError
 from .execute import TASK_SECONDS, Run
-from .fit import Fit, Prices, fitted
+from .fit import Prices, fitted
 from .formats import load as load_file
 from .formats import load_evidence
 from .formats import save as save
 from .model import Model
 from .options import Options
-from .planner import Plan, PlanOptions, Problem, split_for, with_rates
+from .plan import Plan, PlanOptions, Problem
+from .planner import split_for, with_rates
 from .pools import DaskPools
 from .queries import Arithmetic, arithmetic_for
 from .reduce import QUERIES, Network, Query, reduce_model
@@ -101,19 +103,12 @@ def prepare(
     prices = None
     if network.leaves:
         rate = partial(measured_disk_rate, options.folder)
-        if options.gpu_count and fit in ("auto", "spill"):
-            fit = _fit_of_gpus(fit)
-        rates = GPU_RATES if options.gpu_count else Rates()
-        prices = fitted(problem, wanted, rates, fit, options.disk_bytes, rate)
+        if options.gpu_count:
+            prices = fitted_for_device(problem, wanted, fit, options.disk_bytes, rate)
+        else:
+            prices = fitted(problem, wanted, Rates(), fit, options.disk_bytes, rate)
     seconds = time.perf_counter() - start
     return Prepared(network, arithmetic, problem, prices, seconds, wanted.memory_bytes, findings)
-
-
-def _fit_of_gpus(fit: Fit) -> Fit:
-    """Tables of a GPU are not kept on disk yet."""
-    if fit == "spill":
-        raise ModelError("--fit spill does not work with --gpus; leave it out, and the plan is sliced to fit a GPU")
-    return "slice"
 
 
 def observed(model: Model, evidence: Evidence) -> dict[int, int]:

@@ -70,7 +70,7 @@ def _placing(command: Callable[..., None]) -> Callable[..., None]:
             default="auto",
             show_default=True,
             metavar="NAME|x,y,…",
-            help="Elimination order: auto, min-fill, min-size, min-degree, …, or variable names.",
+            help="auto, min-fill, weighted-min-fill, min-size, min-degree, mixed, or variable names.",
         ),
         click.option("--order-time", type=click.FloatRange(min=0), metavar="S", help="CPU seconds for the search."),
         click.option(

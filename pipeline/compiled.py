@@ -32,7 +32,7 @@ from .marginals import (
 )
 from .model import Model
 from .options import Options
-from .planner import format_bytes
+from .plan import format_bytes
 from .posteriors import Marginals
 from .propagation import Beliefs, Target, normalised, with_joints
 from .queries import Partition

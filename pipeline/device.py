@@ -9,7 +9,7 @@ from ..tasks.gpu_lowering import device_step
 from .costs import GPU_RATES
 from .errors import ModelError
 from .fit import Fit, Prices, fitted
-from .planner import Plan, PlanOptions, Problem
+from .plan import Plan, PlanOptions, Problem
 
 _TRIES = 4
 # Partial sums and small joins: the part of a device's memory that no plan may use is larger.

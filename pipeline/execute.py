@@ -13,7 +13,8 @@ from ..tasks.program import OnStep, Program
 from ..tasks.sweep import Step
 from .decode import decode
 from .memory import step_bytes
-from .planner import Plan, Problem, lowered_step, sliced_dims
+from .plan import Plan, Problem, sliced_dims
+from .planner import lowered_step
 from .queries import Arithmetic
 from .reduce import Network
 

@@ -8,7 +8,8 @@ from typing import Literal
 
 from .costs import Rates
 from .errors import BudgetError
-from .planner import Plan, PlanOptions, Problem, format_bytes, sliced_plan, whole_plan
+from .plan import Plan, PlanOptions, Problem, format_bytes
+from .planner import sliced_plan, whole_plan
 from .spill import plan_spill
 
 Fit = Literal["auto", "slice", "spill", "refuse"]

@@ -24,7 +24,7 @@ from .execute import TASK_SECONDS
 from .memory import step_bytes
 from .model import Function, Model
 from .options import Options
-from .planner import Problem
+from .plan import Problem
 from .pools import DaskPools
 from .posteriors import Marginals
 from .propagation import (

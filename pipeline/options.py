@@ -15,7 +15,7 @@ from ..cluster.connect import ClusterError
 from ..cluster.gpu import count_gpus, free_gpu_bytes
 from .errors import BucketflowError, ModelError
 from .fit import Fit
-from .planner import TreeKind
+from .plan import TreeKind
 
 
 @dataclass(frozen=True, kw_only=True)

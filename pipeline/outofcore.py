@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -13,7 +13,7 @@ import numpy as np
 
 from ..cluster.pool import Node
 from ..storage import ledger
-from ..storage.chunks import lost_files
+from ..storage.chunks import damaged, lost_files
 from ..storage.errors import ChunkLostError
 from ..storage.rundir import sweep_partial_files
 from ..storage.spec import Receipt, TableSpec
@@ -23,7 +23,8 @@ from ..tasks.scaled import Scaled
 from .decode import decode
 from .errors import InternalError
 from .execute import Run
-from .planner import lowered_step, sliced_dims
+from .plan import sliced_dims
+from .planner import lowered_step
 from .stages import Spill, Stage
 
 T = TypeVar("T")
@@ -173,23 +174,37 @@ class OutOfCore(Generic[T]):
         sweep_partial_files(self.folder)
         self.receipts = ledger.load(self.folder)
         names = {spec.name: spec for spec in self.specs.values()}
-        for receipt in lost_files(self.folder, names, self.receipts):
-            del self.receipts[receipt.key]
+        self.forget([receipt.key for receipt in lost_files(self.folder, names, self.receipts)])
 
     def sweep(self) -> list[list[Any]]:
         """Run every box that is not done yet; return the root tables of the last stage's boxes, in order."""
         self.resume()
-        for spec in self.specs.values():
-            create_table(self.folder, spec)
+        self.complete()
+        return self.roots()
+
+    def complete(self) -> None:
+        """Run what the answer lacks. Once a chunk turns out to be lost, all others are verified too."""
         for _ in range(_ATTEMPTS):
             waiting = self.demanded()
+            for index in {index for index, _ in waiting}:
+                if (spec := self.specs.get(self.spill.stages[index].head)) is not None:
+                    create_table(self.folder, spec)
             self.report_done(waiting)
             lost = self.attempt(waiting)
             if not lost:
-                return self.roots()
-            for key in lost:
-                self.receipts.pop(key, None)
+                return
+            self.forget([*lost, *self.damaged()])
         raise InternalError(f"chunks of {self.folder} are lost as fast as they are written")
+
+    def damaged(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Verify the checksum of every chunk; return the keys of those that differ."""
+        names = {spec.name: spec for spec in self.specs.values()}
+        return [receipt.key for receipt in damaged(self.folder, names, self.receipts)]
+
+    def forget(self, lost: list[tuple[str, tuple[int, ...]]]) -> None:
+        """Drop the receipts of lost chunks."""
+        for key in lost:
+            self.receipts.pop(key, None)
 
     def attempt(self, waiting: dict[Task, set[Task]]) -> list[tuple[str, tuple[int, ...]]]:
         """Run tasks in the order of their needs; return the keys of chunks that turned out to be lost."""
@@ -213,8 +228,9 @@ class OutOfCore(Generic[T]):
         """The function call of a task, once all that it needs is there."""
         stage = self.spill.stages[task[0]]
         read = {name: [self.receipts[key] for key in keys] for name, keys in self.needs(task).items()}
-        threads = self.run.threads
-        return run_box, self.shared[task[0]], task[1], self.states(stage, task[1]), read, threads
+        wanted = {chunk for name, chunk in self.outputs(task) if (name, chunk) not in self.receipts}
+        states = self.states(stage, task[1])
+        return run_box, self.shared[task[0]], task[1], states, read, wanted, self.run.threads
 
     def open_readers(self, waiting: Mapping[Task, set[Task]]) -> dict[int, int]:
         """For each stage, how many of its boxes have yet to run."""
@@ -258,14 +274,23 @@ class OutOfCore(Generic[T]):
             found.append([_root(value, dtype) for value in values])
         return found
 
-    def decoded(self, best: int) -> dict[int, int]:
-        """Return the optimal states; a chunk that is lost by now is computed again first."""
+    def decoded(self, best: int, is_optimal: Callable[[dict[int, int]], bool]) -> dict[int, int]:
+        """Return the optimal states; chunks that are lost or damaged by now are computed again first.
+
+        Slices are read without their chunks' checksums, which need whole chunks; so all checksums are verified
+        if the states turn out not to be optimal.
+        """
         for _ in range(_ATTEMPTS):
             try:
-                return self.decode(best)
+                states = self.decode(best)
             except ChunkLostError as error:
-                self.receipts.pop((error.table, error.chunk), None)
-                self.attempt(self.demanded())
+                lost = [(error.table, error.chunk)]
+            else:
+                lost = [] if is_optimal(states) else self.damaged()
+                if not lost:
+                    return states
+            self.forget(lost)
+            self.complete()
         raise InternalError(f"chunks of {self.folder} are lost as fast as they are written")
 
     def decode(self, best: int) -> dict[int, int]:

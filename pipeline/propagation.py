@@ -17,7 +17,8 @@ from .costs import Rates
 from .errors import BudgetError
 from .greedy import min_fill_order
 from .ordering import search_tree
-from .planner import MAX_SLICE_OVERHEAD, MAX_SLICES, PlanOptions, Problem, format_bytes
+from .plan import PlanOptions, Problem, format_bytes
+from .planner import MAX_SLICE_OVERHEAD, MAX_SLICES
 from .queries import Arithmetic
 from .reduce import Leaf, Network
 from .refine import Sizer, forest_tree, group_units, pairwise_forest, split_steps

@@ -14,7 +14,7 @@ from .errors import BudgetError
 from .examples import examples
 from .memory import step_bytes, table_bytes
 from .model import Model
-from .planner import Plan, format_bytes, format_cells
+from .plan import Plan, format_bytes, format_cells
 from .reduce import absorb, components
 from .result import plan_dict
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from html import escape
 from typing import Any, Literal
 
-from .planner import Plan, format_bytes
+from .plan import Plan, format_bytes
 from .reduce import Query
 
 Status = Literal["optimal", "infeasible", "ok"]

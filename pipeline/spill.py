@@ -17,7 +17,8 @@ from ..tasks.sweep import Step
 from .costs import Rates
 from .errors import BudgetError
 from .memory import Sizing, parts_below, step_bytes, sweep_peak, table_bytes
-from .planner import Plan, PlanOptions, Problem, format_bytes, lowered_step, sliced_dims
+from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
+from .planner import lowered_step
 from .stages import Spill, Stage
 from .trees import Tree, elimination_order, schedule
 

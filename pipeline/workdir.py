@@ -18,9 +18,11 @@ from ..storage.errors import StorageError
 from ..storage.rundir import RunDir
 from .errors import BudgetError, IncompatibleRunError
 from .model import Model
-from .planner import Plan, format_bytes
+from .plan import Plan, format_bytes
 
 _SAMPLE_PIECES = 32
+# Assumed of a disk that cannot be measured: it is full, or cannot be written.
+_DISK_RATE = 2e8
 
 
 def fingerprint(model: Model) -> str:
@@ -114,8 +116,15 @@ def used_bytes(path: Path) -> int:
 
 
 def measured_disk_rate(path: Path | None) -> float:
-    """Return bytes per second of writing and reading back a sample, forced to disk."""
+    """Return bytes per second of writing and reading back a sample, forced to disk; a guess if that fails."""
     folder = path if path is not None and path.is_dir() else None
+    try:
+        return _sampled_rate(folder)
+    except OSError:
+        return _DISK_RATE
+
+
+def _sampled_rate(folder: Path | None) -> float:
     piece = os.urandom(1 << 20)
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         start = time.perf_counter()

@@ -36,7 +36,7 @@ def test_rooms_import_one_way(room: str) -> None:
 
 PURE = (
     *("costs", "fit", "greedy", "layouts", "memory", "ordering"),
-    *("planner", "refine", "slicing", "spill", "stages", "trees"),
+    *("plan", "planner", "refine", "slicing", "spill", "stages", "trees"),
 )
 
 

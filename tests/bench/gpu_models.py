@@ -19,7 +19,7 @@ from bucketflow.pipeline.device import fitted_for_device
 from bucketflow.pipeline.execute import Run
 from bucketflow.pipeline.memory import step_bytes
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.planner import Plan, PlanOptions, Problem
+from bucketflow.pipeline.plan import Plan, PlanOptions, Problem
 from bucketflow.pipeline.queries import arithmetic_for
 from bucketflow.pipeline.reduce import reduce_model
 

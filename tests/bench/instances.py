@@ -11,8 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import combinations
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
+
+from bucketflow.pipeline.model import Function, Model
 
 Query = Literal["optimum", "partition"]
 Relation = Literal["=", "<=", ">="]
@@ -93,6 +98,31 @@ CORRECTIONS = (
     Correction("linkage_23", "optimum", ".MAP", None, "the assignment has probability 0"),
     Correction("linkage_25", "optimum", ".MAP", None, "the assignment has probability 0"),
 )
+
+
+def grid_model(rows: int, columns: int, states: int, kind: Literal["cost", "markov"] = "cost") -> Model:
+    """Return a grid with random pairwise functions, of costs or of probabilities."""
+    pairs = []
+    for here in range(rows * columns):
+        below = here + columns
+        pairs += [(here, here + 1)] * (below % columns < columns - 1) + [(here, below)] * (below < rows * columns)
+    return _pairwise(rows * columns, states, pairs, kind)
+
+
+def clique_model(variables: int, kind: Literal["cost", "markov"] = "cost") -> Model:
+    """Return a complete graph of binary variables: its buckets are a large table and ever smaller ones."""
+    return _pairwise(variables, 2, list(combinations(range(variables), 2)), kind)
+
+
+def _pairwise(variables: int, states: int, pairs: list[tuple[int, int]], kind: Literal["cost", "markov"]) -> Model:
+    rng = np.random.default_rng(0)
+    shape = (len(pairs), states, states)
+    drawn = rng.integers(0, 4, shape) if kind == "cost" else rng.random(shape)
+    functions = tuple(Function(pair, values) for pair, values in zip(pairs, drawn, strict=True))
+    names = tuple(f"x{v}" for v in range(variables))
+    labels = tuple(map(str, range(states)))
+    top = 10**6 if kind == "cost" else None
+    return Model(kind, names, (states,) * variables, (labels,) * variables, functions, top=top)
 
 
 def data_folder() -> Path:

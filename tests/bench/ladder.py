@@ -3,6 +3,9 @@
 Every instance whose largest min-fill clique has at most 2^up-to cells is solved in a child process. The answer
 is compared with the published one, and the value of the returned assignment is computed again. The exit code
 is 1 if anything is wrong, crashed, unreadable or above the memory limit.
+
+The last column of numbers is what the child's resident size has grown by, in percent of ``--memory``: its peak
+without that of a process that asked the same of a tiny model. Rows above 100 are counted as over budget.
 """
 
 from __future__ import annotations
@@ -10,30 +13,30 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from math import log2
 from time import process_time
-from typing import Any
+from typing import Any, Literal
 
 from dask.utils import parse_bytes
-from instances import Question, data_folder, questions
+from instances import Question, data_folder, grid_model, questions
 from measure import Outcome, run_child
 from rich.console import Console
 from rich.table import Table
 
 import bucketflow
 from bucketflow.pipeline.answer import objective
-from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.result import Result
 
 #: What bucketflow declines to read on purpose, by the words of its messages.
 BY_DESIGN = ("which is not read", "a compact one")
 FAILURES = ("wrong", "crashed", "unreadable", "over memory")
-#: The interpreter with its libraries, which no plan counts.
-INTERPRETER_BYTES = 400_000_000
+#: A child is killed when it is this much above the budget and the empty process.
+TOLERATED_BYTES = 200_000_000
 _REASONS = {"out of time": "out of time", "out of memory": "over memory"}
 _ERRORS = {"BudgetError": "refused", "FormatError": "unreadable"}
 
@@ -56,6 +59,8 @@ class Row:
     question: Question
     verdict: str
     outcome: Outcome
+    budget_share: float
+    """Growth of the resident size over the budget."""
 
     @property
     def solved(self) -> Solved | None:
@@ -108,16 +113,36 @@ def assignment_defect(model: bucketflow.Model, question: Question, result: Resul
     return "" if agrees else f"the assignment is worth {again}"
 
 
-def judge(question: Question, outcome: Outcome) -> Row:
+def verdict(question: Question, outcome: Outcome) -> str:
     """Compare an outcome with the known answers."""
     if outcome.end == "done":
         solved: Solved = outcome.value
         agrees = not solved.defect and all(r.agrees(solved.value) for r in question.references)
-        return Row(question, "right" if agrees else "wrong", outcome)
+        return "right" if agrees else "wrong"
     if outcome.end == "raised":
         named = any(words in outcome.message for words in BY_DESIGN)
-        return Row(question, "refused by name" if named else _ERRORS.get(outcome.value, "crashed"), outcome)
-    return Row(question, _REASONS.get(outcome.end, "crashed"), outcome)
+        return "refused by name" if named else _ERRORS.get(outcome.value, "crashed")
+    return _REASONS.get(outcome.end, "crashed")
+
+
+def empty_process(query: str, kind: Literal["cost", "markov"]) -> None:
+    """Load everything that a run can need, compiled kernels included."""
+    import_module("numba")
+    bucketflow.solve(grid_model(8, 8, 4, kind), query, fit="spill", order_time=0.1)
+
+
+def empty_bytes(question: Question) -> int:
+    """Return the peak resident size of a process that asked the same of a tiny model only."""
+    costs = "wcsp/" in question.name or "cfn" in question.name or "dcop/" in question.name
+    return _empty_bytes(question.query, "cost" if costs else "markov")
+
+
+@cache
+def _empty_bytes(query: str, kind: Literal["cost", "markov"]) -> int:
+    outcome = run_child(partial(empty_process, query, kind), seconds=120, memory_bytes=1 << 33)
+    if outcome.end != "done":
+        raise RuntimeError(f"the empty process: {outcome.end} {outcome.message}")
+    return outcome.peak_bytes
 
 
 def table_of(rows: Sequence[Row]) -> Table:
@@ -128,7 +153,7 @@ def table_of(rows: Sequence[Row]) -> Table:
     for heading in ("clique", "cells", "table", "ours", "known"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict")
-    for heading in ("CPU-s", "MB"):
+    for heading in ("CPU-s", "MB", "budget"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("remark", overflow="fold")
     for row in rows:
@@ -151,6 +176,7 @@ def cells_of(row: Row) -> list[str]:
         row.verdict,
         f"{seconds:.2f}",
         f"{row.outcome.peak_bytes / 1e6:.0f}",
+        f"{row.budget_share:.0%}",
         row.remark,
     ]
 
@@ -172,10 +198,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--from", dest="start", type=float, default=0.0, metavar="LOG2", help="smallest such clique")
     parser.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="wall time of each answer")
     parser.add_argument("--memory", type=parse_bytes, default=parse_bytes("8GB"), metavar="SIZE", help="e.g. 4GB")
-    parser.add_argument("--only", default="", metavar="SUBSTR", help="part of the path")
+    parser.add_argument("--only", default=[""], nargs="+", metavar="SUBSTR", help="part of the path, any of several")
     parser.add_argument("--query", choices=["all", "optimum", "partition"], default="all")
     parser.add_argument("--tree", choices=["refined", "bucket", "junction"], default="refined")
-    parser.add_argument("--fit", help="how a plan is made to fit, where this version has the choice")
+    parser.add_argument("--fit", choices=["auto", "slice", "spill", "refuse"], default="auto")
+    parser.add_argument("--failures", action="store_true", help="print only rows that are not right or over budget")
     return parser.parse_args()
 
 
@@ -186,34 +213,41 @@ def chosen(options: argparse.Namespace) -> list[Question]:
         for q in questions(data_folder())
         if q.references
         and options.start <= q.log2_clique <= options.up_to
-        and options.only in q.name
+        and any(part in q.name for part in options.only)
         and options.query in ("all", q.query)
     ]
     return sorted(found, key=lambda q: (q.log2_clique, q.name))
 
 
+def run_all(asked: Sequence[Question], options: argparse.Namespace) -> Iterator[Row]:
+    """Run the questions one by one."""
+    passed = {key: getattr(options, key) for key in ("memory", "tree", "fit")}
+    for k, question in enumerate(asked, 1):
+        print(f"\r{k}/{len(asked)} {question.name:70.70}", end="", file=sys.stderr, flush=True)
+        empty = empty_bytes(question)
+        limit_bytes = options.memory + empty + TOLERATED_BYTES
+        outcome = run_child(partial(solve, question, passed), seconds=options.limit, memory_bytes=limit_bytes)
+        share = max(0, outcome.peak_bytes - empty) / options.memory
+        yield Row(question, verdict(question, outcome), outcome, share)
+
+
 def main() -> int:
     """Run the ladder and print it."""
     options = arguments()
-    known = {field.name for field in fields(Options)}
-    given = {key: value for key in ("memory", "tree", "fit") if (value := getattr(options, key)) is not None}
-    passed = {key: value for key, value in given.items() if key in known}
-    asked = chosen(options)
     rows: list[Row] = []
     try:
-        for question in asked:
-            print(f"\r{len(rows) + 1}/{len(asked)} {question.name:70.70}", end="", file=sys.stderr, flush=True)
-            limit_bytes = options.memory + INTERPRETER_BYTES
-            outcome = run_child(partial(solve, question, passed), seconds=options.limit, memory_bytes=limit_bytes)
-            rows.append(judge(question, outcome))
+        rows.extend(run_all(chosen(options), options))
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
     print(file=sys.stderr)
     console = Console(width=None if sys.stdout.isatty() else 220)
-    console.print(table_of(rows))
+    console.print(table_of([r for r in rows if not options.failures or r.verdict != "right" or r.budget_share > 1]))
     counts = Counter(row.verdict for row in rows)
     console.print(", ".join(f"{count} {word}" for word, count in counts.most_common()) or "nothing to run")
-    return 1 if any(counts[word] for word in FAILURES) else 0
+    over = sum(row.budget_share > 1 for row in rows)
+    empty = sorted({empty_bytes(row.question) for row in rows})
+    console.print(f"{over} over budget; empty processes have {', '.join(f'{e / 1e6:.0f}' for e in empty)} MB")
+    return 1 if over or any(counts[word] for word in FAILURES) else 0
 
 
 if __name__ == "__main__":

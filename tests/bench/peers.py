@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from bucketflow.pipeline.planner import Plan
+    from bucketflow.pipeline.plan import Plan
 
 #: Two answers agree within this, relative to their size: the tolerance of float64 sums in any order.
 AGREEMENT = Decimal("1e-6")

@@ -14,7 +14,7 @@ from bucketflow import Model
 from bucketflow.pipeline.api import prepare
 from bucketflow.pipeline.model import Function
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.planner import Plan
+from bucketflow.pipeline.plan import Plan
 from tests.models import named_model
 
 # Python objects that are not tables: the plan, lists, small temporaries of NumPy.

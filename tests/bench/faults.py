@@ -1,0 +1,348 @@
+"""Faults while a run spills to disk, one at a time, each followed by a resume; see ``outofcore.py --faults``.
+
+A trial is lost if the answer differs, or if a chunk that had a receipt was written again although nobody
+damaged it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+from instances import grid_model
+from rich.table import Table
+
+import bucketflow
+from bucketflow.storage import ledger
+
+WIDTH, STATES, SHARE = 10, 4, 8
+#: Makes a short plan worth a cluster.
+_DRIVER = "import bucketflow.pipeline.api as a; a.TASK_SECONDS = 1e-4; from bucketflow.pipeline.cli import main; main()"
+_PATIENCE = 180.0
+_TMPFS_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Case:
+    """What every trial runs."""
+
+    model: Path
+    memory_bytes: int
+    tasks: int
+    answer: Any
+
+
+@dataclass
+class Tally:
+    """Outcomes of the trials of one kind of fault."""
+
+    trials: int = 0
+    right: int = 0
+    damaged: int = 0
+    recomputed: int = 0
+    rewritten: int = 0
+    seconds: float = 0.0
+    remarks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run with a fault in it."""
+
+    case: Case
+    run: Path
+    draw: random.Random
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        """Start the run in the background."""
+        command = [sys.executable, "-c", _DRIVER, "solve", str(self.case.model), "--tree", "bucket", "--json"]
+        command += ["--fit", "spill", "--memory", f"{self.case.memory_bytes}B", "--order-time", "0.2"]
+        command += ["--workdir", str(self.run), *more]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def resume(self) -> subprocess.CompletedProcess[str]:
+        """Continue the run to its end."""
+        command = [sys.executable, "-m", "bucketflow", "resume", str(self.run), "--json"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+
+    def wait(self, process: subprocess.Popen[str]) -> None:
+        """Wait until a random number of boxes is done, or the run ends."""
+        wanted = self.draw.randrange(1, int(0.9 * self.case.tasks))
+        deadline = time.monotonic() + _PATIENCE
+        while process.poll() is None and time.monotonic() < deadline and self.lines() < wanted:
+            time.sleep(0.005)
+
+    def lines(self) -> int:
+        """Count the receipts so far."""
+        return sum(p.read_bytes().count(b"\n") for p in (self.run / "tables" / ledger.FOLDER).glob("*.jsonl"))
+
+    def interrupt(self) -> None:
+        """Kill the client at a random moment."""
+        process = self.start()
+        self.wait(process)
+        process.kill()
+        process.communicate()
+
+    def finished(self) -> dict[Path, int]:
+        """Return the chunk files that have receipts, with the time of their last change."""
+        found = {}
+        for table, chunk in ledger.load(self.run / "tables"):
+            path = self.run / "tables" / table / ".".join(["c", *map(str, chunk)])
+            if table != "result" and path.exists():
+                found[path] = path.stat().st_mtime_ns
+        return found
+
+
+Fault = Callable[[Trial], tuple[set[Path], subprocess.Popen[str] | None]]
+
+
+def client_killed(trial: Trial) -> tuple[set[Path], None]:
+    """Kill -9 of the client."""
+    trial.interrupt()
+    return set(), None
+
+
+def _with_worker(trial: Trial, act: Callable[[psutil.Process], None]) -> tuple[set[Path], subprocess.Popen[str]]:
+    """Do something to a worker of a run with two, which goes on."""
+    process = trial.start("--workers", "2")
+    trial.wait(process)
+    children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    workers = [p for p in children if "spawn_main" in " ".join(p.cmdline())]
+    if workers:
+        act(trial.draw.choice(workers))
+    return set(), process
+
+
+def worker_killed(trial: Trial) -> tuple[set[Path], subprocess.Popen[str]]:
+    """Kill -9 of one of two workers; the run goes on."""
+    return _with_worker(trial, psutil.Process.kill)
+
+
+def worker_stopped(trial: Trial) -> tuple[set[Path], subprocess.Popen[str]]:
+    """Stop one of two workers for two seconds; the run goes on."""
+
+    def act(worker: psutil.Process) -> None:
+        worker.suspend()
+        time.sleep(2)
+        worker.resume()
+
+    return _with_worker(trial, act)
+
+
+def everything_killed(trial: Trial) -> tuple[set[Path], None]:
+    """Kill -9 of the client and both workers."""
+    process = trial.start("--workers", "2")
+    trial.wait(process)
+    children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    for victim in children:
+        victim.kill()
+    process.kill()
+    process.communicate()
+    return set(), None
+
+
+def _chosen(trial: Trial) -> list[Path]:
+    files = sorted(trial.finished())
+    return trial.draw.sample(files, min(3, len(files)))
+
+
+def chunk_corrupted(trial: Trial) -> tuple[set[Path], None]:
+    """Kill, then flip a bit of three finished chunks."""
+    trial.interrupt()
+    chosen = _chosen(trial)
+    for path in chosen:
+        data = bytearray(path.read_bytes())
+        data[trial.draw.randrange(len(data))] ^= 1 << trial.draw.randrange(8)
+        path.write_bytes(bytes(data))
+    return set(chosen), None
+
+
+def chunk_deleted(trial: Trial) -> tuple[set[Path], None]:
+    """Kill, then delete three finished chunks."""
+    trial.interrupt()
+    chosen = _chosen(trial)
+    for path in chosen:
+        path.unlink()
+    return set(chosen), None
+
+
+def all_corrupted(trial: Trial) -> tuple[set[Path], None]:
+    """Let the run finish, damage all chunks, and ask again."""
+    trial.start().communicate(timeout=_PATIENCE)
+    chosen = list(trial.finished())
+    for path in chosen:
+        data = bytearray(path.read_bytes())
+        path.write_bytes(bytes(b ^ 0x15 for b in data))
+    return set(chosen), None
+
+
+def disk_full(trial: Trial) -> tuple[set[Path], None]:
+    """Fill the file system while the run goes on; then make room again."""
+    process = trial.start()
+    trial.wait(process)
+    ballast = trial.run.parent / "ballast"
+    with open(ballast, "wb", buffering=0) as file:
+        try:
+            while file.write(b"\0" * (1 << 16)):
+                pass
+        except OSError:
+            pass
+    _, err = process.communicate(timeout=_PATIENCE)
+    ballast.unlink()
+    if process.returncode not in (0, 4):
+        raise RuntimeError(f"exit code {process.returncode} on a full disk: {err.strip()[-200:]}")
+    return set(), None
+
+
+def read_only(trial: Trial) -> tuple[set[Path], None]:
+    """Kill, resume on a read-only file system, which must be refused, and make it writable again."""
+    trial.interrupt()
+    _mount("remount,ro", trial.run.parent)
+    try:
+        found = trial.resume()
+    finally:
+        _mount("remount,rw", trial.run.parent)
+    if found.returncode == 0 or "Traceback" in found.stderr:
+        raise RuntimeError(f"exit code {found.returncode} on a read-only disk: {found.stderr.strip()[-200:]}")
+    return set(), None
+
+
+def clock_moved(trial: Trial) -> tuple[set[Path], None]:
+    """Kill twice; between and after, move the times of all ledgers by up to a year either way."""
+    for _ in range(2):
+        trial.interrupt()
+        for path in (trial.run / "tables" / ledger.FOLDER).glob("*.jsonl"):
+            moved = time.time() + trial.draw.uniform(-3e7, 3e7)
+            os.utime(path, (moved, moved))
+    return set(), None
+
+
+FAULTS: Mapping[str, tuple[Fault, bool]] = {
+    "client killed": (client_killed, False),
+    "worker killed": (worker_killed, False),
+    "worker stopped": (worker_stopped, False),
+    "everything killed": (everything_killed, False),
+    "chunks corrupted": (chunk_corrupted, False),
+    "chunks deleted": (chunk_deleted, False),
+    "all corrupted at the end": (all_corrupted, False),
+    "disk full": (disk_full, True),
+    "read-only": (read_only, True),
+    "clock moved": (clock_moved, False),
+}
+"""Kinds of faults; whether each needs a file system of its own."""
+
+
+def _mount(options: str, folder: Path) -> None:
+    subprocess.run(["mount", "-o", options, str(folder)], check=True, capture_output=True)
+
+
+@contextmanager
+def workplace(own: bool) -> Iterator[Path]:
+    """Yield a new folder, on a small file system of its own if asked for."""
+    with TemporaryDirectory(prefix="bucketflow-") as folder:
+        if not own:
+            yield Path(folder)
+            return
+        command = ["mount", "-t", "tmpfs", "-o", f"size={_TMPFS_BYTES}", "none", folder]
+        subprocess.run(command, check=True, capture_output=True)
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run(["umount", "-l", folder], check=True)
+
+
+def attempt(case: Case, name: str, seed: int, tally: Tally) -> None:
+    """Run one trial and add it to the tally."""
+    fault, own = FAULTS[name]
+    with workplace(own) as folder:
+        trial = Trial(case, folder / "run", random.Random(seed))
+        start = time.perf_counter()
+        tally.trials += 1
+        try:
+            damaged, process = fault(trial)
+            before = {path: at for path, at in trial.finished().items() if path not in damaged}
+            spoilt = {path: path.stat().st_mtime_ns if path.exists() else 0 for path in damaged}
+            answer, remark = _outcome(trial, process)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            tally.remarks.append(str(error))
+            return
+        after = trial.finished()
+        changed = sum(after.get(path) != at for path, at in before.items())
+        tally.seconds += time.perf_counter() - start
+        tally.damaged += len(damaged)
+        tally.recomputed += sum(after.get(path, at) != at for path, at in spoilt.items())
+        tally.rewritten += changed
+        tally.right += answer == case.answer
+        if answer != case.answer:
+            tally.remarks.append(remark or f"answer {answer}")
+
+
+def _outcome(trial: Trial, process: subprocess.Popen[str] | None) -> tuple[Any, str]:
+    """Wait for a run that goes on, or resume one that does not; return its answer and what it complained of."""
+    if process is not None:
+        out, err = process.communicate(timeout=_PATIENCE)
+        code = process.returncode
+    else:
+        found = trial.resume()
+        out, err, code = found.stdout, found.stderr, found.returncode
+    return (json.loads(out)["value"] if code == 0 else None), err.strip()[-200:]
+
+
+def make_case(folder: Path) -> Case:
+    """Write the model and solve it in memory."""
+    model = grid_model(WIDTH, WIDTH, STATES)
+    path = folder / "grid.wcsp"
+    bucketflow.save(model, path)
+    whole = bucketflow.plan(model, tree="bucket", order_time=0.2)
+    assert whole is not None
+    memory = whole.peak_bytes // SHARE + (1 << 20)
+    plan = bucketflow.plan(model, tree="bucket", fit="spill", memory=memory, order_time=0.2)
+    assert plan is not None
+    assert plan.spill is not None
+    return Case(path, memory, plan.spill.tasks, bucketflow.solve(model).value)
+
+
+def run_faults(trials: int, only: str = "") -> Table:
+    """Run trials of every kind in turn and lay out what happened."""
+    names = [name for name, (_, own) in FAULTS.items() if only in name and (not own or os.geteuid() == 0)]
+    tallies = {name: Tally() for name in names}
+    with TemporaryDirectory(prefix="bucketflow-") as folder:
+        case = make_case(Path(folder))
+        for k in range(trials):
+            name = names[k % len(names)]
+            print(f"\r{k + 1}/{trials} {name:30}", end="", file=sys.stderr, flush=True)
+            attempt(case, name, k, tallies[name])
+    print(file=sys.stderr)
+    return _table(case, tallies)
+
+
+def _table(case: Case, tallies: Mapping[str, Tally]) -> Table:
+    table = Table(title=f"Faults in a run of {case.tasks} boxes, at random moments", caption="as root, all kinds")
+    table.add_column("fault", no_wrap=True)
+    for heading in ("trials", "right", "chunks damaged", "written again", "others rewritten", "s/trial"):
+        table.add_column(heading, justify="right")
+    table.add_column("remarks", overflow="fold")
+    for name, t in tallies.items():
+        numbers = (t.trials, t.right, t.damaged, t.recomputed, t.rewritten)
+        row = [name, *map(str, numbers), f"{t.seconds / max(t.trials, 1):.1f}", "; ".join(t.remarks)[:300]]
+        table.add_row(*row, style=None if t.right == t.trials and not t.rewritten else "bold")
+    return table
+
+
+if __name__ == "__main__":
+    from rich.console import Console
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    Console(width=160).print(run_faults(int(sys.argv[1]) if len(sys.argv) > 1 else 20, "".join(sys.argv[2:3])))
