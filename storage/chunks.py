@@ -99,6 +99,20 @@ def map_chunk(folder: Path, spec: TableSpec, chunk: tuple[int, ...]) -> Array:
     return mapped.reshape(spec.chunk_shape)
 
 
+def damaged(folder: Path, specs: Mapping[str, TableSpec], receipts: Mapping[Any, Receipt]) -> list[Receipt]:
+    """Return the receipts that their chunk files do not match; reads every file once."""
+    found = lost_files(folder, specs, receipts)
+    lost = {receipt.key for receipt in found}
+    for receipt in receipts.values():
+        spec = specs.get(receipt.table)
+        if spec is None or receipt.key in lost:
+            continue
+        values = map_chunk(folder, spec, receipt.chunk).reshape(-1)
+        if checksum(values.view(np.uint8).data) != receipt.checksum:
+            found.append(receipt)
+    return found
+
+
 def lost_files(folder: Path, specs: Mapping[str, TableSpec], receipts: Mapping[Any, Receipt]) -> list[Receipt]:
     """Return the receipts whose chunk file is missing or has another length (a cheap check on resuming)."""
     lost = []

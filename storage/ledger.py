@@ -6,24 +6,49 @@ died in the meantime. Presence of a file proves nothing; a receipt and a matchin
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
+from io import FileIO
 from pathlib import Path
 
+from .errors import DiskFullError
 from .spec import Receipt
 
 FOLDER = "ledger"
 
 
 def append(run_folder: Path, receipts: list[Receipt]) -> None:
-    """Append receipts and force them to disk."""
+    """Append receipts and force them to disk.
+
+    Raises
+    ------
+    DiskFullError
+        If no space is left.
+    """
     folder = run_folder / FOLDER
     path = folder / f"{socket.gethostname()}-{os.getpid()}.jsonl"
-    lines = "".join(json.dumps(r.to_record()) + "\n" for r in receipts)
-    with open(path, "ab", buffering=0) as file:
-        file.write(lines.encode())
-        os.fsync(file.fileno())
+    lines = "".join(json.dumps(r.to_record()) + "\n" for r in receipts).encode()
+    try:
+        with open(path, "a+b", buffering=0) as file:
+            if not _ends_a_line(file):
+                lines = b"\n" + lines
+            if file.write(lines) < len(lines):
+                raise OSError(errno.ENOSPC, "short write")
+            os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(f"no space left in {folder} for receipts") from None
+        raise
+
+
+def _ends_a_line(file: FileIO) -> bool:
+    """Whether the file is empty or ends with a whole line; a crashed process of the same number may not have."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
 
 
 def load(run_folder: Path) -> dict[tuple[str, tuple[int, ...]], Receipt]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -92,7 +92,12 @@ class Box(Generic[T]):
 
 
 def run_box(
-    box: Box[T], number: int, states: Mapping[int, int], receipts: Mapping[str, Sequence[Receipt]], threads: int
+    box: Box[T],
+    number: int,
+    states: Mapping[int, int],
+    receipts: Mapping[str, Sequence[Receipt]],
+    wanted: Collection[tuple[int, ...]],
+    threads: int,
 ) -> list[Receipt]:
     """Task: do one box and return its receipts, which are on disk by then.
 
@@ -104,6 +109,8 @@ def run_box(
         The variables that the box fixes.
     receipts : mapping
         For each input table the receipts of the chunks that the box needs.
+    wanted : collection of tuples of int
+        Chunks of the output to write; those that are there from an earlier run stay as they are.
     """
     start = time.perf_counter()
     tables = {
@@ -117,17 +124,26 @@ def run_box(
         values = [{"root": values.reshape(-1)[0].item(), **kept} for values, kept in packed]
         done = [_receipt(box.result, (number,), 0, 0, start, {"roots": values})]
     else:
-        done = _write(box, box.output, live[box.head], states, start)
+        done = _write(box, box.output, live[box.head], states, wanted, start)
     ledger.append(box.folder, done)
     return done
 
 
-def _write(box: Box[T], spec: TableSpec, table: T, states: Mapping[int, int], start: float) -> list[Receipt]:
-    """Write the chunks that make up a box of the output."""
+def _write(
+    box: Box[T],
+    spec: TableSpec,
+    table: T,
+    states: Mapping[int, int],
+    wanted: Collection[tuple[int, ...]],
+    start: float,
+) -> list[Receipt]:
+    """Write the wanted ones of the chunks that make up a box of the output."""
     values, kept = box.codec.pack(table)
     view = values.reshape([1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)])
     done = []
     for chunk in spec.chunks_at(states):
+        if chunk not in wanted:
+            continue
         index = _place(spec, chunk, states)
         nbytes, checksum = write_chunk(box.folder, spec, chunk, view[index])
         done.append(_receipt(spec.name, chunk, nbytes, checksum, start, kept))

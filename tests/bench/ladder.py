@@ -49,6 +49,7 @@ class Solved:
     log2_cells: float | None
     log2_largest: float | None
     cpu_seconds: float
+    compiled: bool
     defect: str
 
 
@@ -90,6 +91,7 @@ def solve(question: Question, options: dict[str, Any]) -> Solved:
         log2(plan.cells) if plan else None,
         log2(plan.cost.largest_table_cells) if plan else None,
         seconds,
+        "numba" in sys.modules,
         assignment_defect(model, question, result),
     )
 
@@ -125,21 +127,25 @@ def verdict(question: Question, outcome: Outcome) -> str:
     return _REASONS.get(outcome.end, "crashed")
 
 
-def empty_process(query: str, kind: Literal["cost", "markov"]) -> None:
-    """Load everything that a run can need, compiled kernels included."""
-    import_module("numba")
+def empty_process(query: str, kind: Literal["cost", "markov"], compiled: bool) -> None:
+    """Load everything that a run can need."""
+    if compiled:
+        import_module("numba")
     bucketflow.solve(grid_model(8, 8, 4, kind), query, fit="spill", order_time=0.1)
 
 
-def empty_bytes(question: Question) -> int:
-    """Return the peak resident size of a process that asked the same of a tiny model only."""
+def empty_bytes(question: Question, compiled: bool) -> int:
+    """Return the peak resident size of a process that asked the same of a tiny model only.
+
+    With the compiler, if it was used, which takes more than most tables.
+    """
     costs = "wcsp/" in question.name or "cfn" in question.name or "dcop/" in question.name
-    return _empty_bytes(question.query, "cost" if costs else "markov")
+    return _empty_bytes(question.query, "cost" if costs else "markov", compiled)
 
 
 @cache
-def _empty_bytes(query: str, kind: Literal["cost", "markov"]) -> int:
-    outcome = run_child(partial(empty_process, query, kind), seconds=120, memory_bytes=1 << 33)
+def _empty_bytes(query: str, kind: Literal["cost", "markov"], compiled: bool) -> int:
+    outcome = run_child(partial(empty_process, query, kind, compiled), seconds=120, memory_bytes=1 << 33)
     if outcome.end != "done":
         raise RuntimeError(f"the empty process: {outcome.end} {outcome.message}")
     return outcome.peak_bytes
@@ -224,9 +230,9 @@ def run_all(asked: Sequence[Question], options: argparse.Namespace) -> Iterator[
     passed = {key: getattr(options, key) for key in ("memory", "tree", "fit")}
     for k, question in enumerate(asked, 1):
         print(f"\r{k}/{len(asked)} {question.name:70.70}", end="", file=sys.stderr, flush=True)
-        empty = empty_bytes(question)
-        limit_bytes = options.memory + empty + TOLERATED_BYTES
+        limit_bytes = options.memory + empty_bytes(question, True) + TOLERATED_BYTES
         outcome = run_child(partial(solve, question, passed), seconds=options.limit, memory_bytes=limit_bytes)
+        empty = empty_bytes(question, outcome.end != "done" or outcome.value.compiled)
         share = max(0, outcome.peak_bytes - empty) / options.memory
         yield Row(question, verdict(question, outcome), outcome, share)
 
@@ -245,7 +251,7 @@ def main() -> int:
     counts = Counter(row.verdict for row in rows)
     console.print(", ".join(f"{count} {word}" for word, count in counts.most_common()) or "nothing to run")
     over = sum(row.budget_share > 1 for row in rows)
-    empty = sorted({empty_bytes(row.question) for row in rows})
+    empty = sorted({empty_bytes(row.question, compiled) for row in rows for compiled in (False, True)})
     console.print(f"{over} over budget; empty processes have {', '.join(f'{e / 1e6:.0f}' for e in empty)} MB")
     return 1 if over or any(counts[word] for word in FAILURES) else 0
 

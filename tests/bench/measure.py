@@ -7,6 +7,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
@@ -75,7 +76,7 @@ def run_child(work: Callable[[], Any], *, seconds: float, memory_bytes: int) -> 
 def _child(work: Callable[[], Any], sender: Connection) -> None:
     """Send what the work returned or raised."""
     _silence()
-    _reset_peak()
+    reset_peak()
     try:
         found = ("done", work(), "")
     except Exception as error:
@@ -92,12 +93,11 @@ def _silence() -> None:
     os.dup2(null, 2)
 
 
-def _reset_peak() -> None:
-    """Forget the peak that was inherited; where the kernel does not allow it the parent's size is included."""
-    try:
+def reset_peak() -> int:
+    """Forget the peak so far and return what is left, the size now; where the kernel allows no such thing, nothing."""
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
+    return peak_bytes()
 
 
 def peak_bytes() -> int:

@@ -27,7 +27,7 @@ import numpy as np
 from dask.utils import parse_bytes
 from faults import run_faults
 from instances import clique_model, grid_model
-from measure import run_child
+from measure import peak_bytes, reset_peak, run_child
 from rich.console import Console
 from rich.table import Table
 
@@ -98,6 +98,8 @@ class Case:
     model: bucketflow.Model
     query: str
     memory: int
+    largest: int | None = None
+    """Variables of the complete graph that compiles the kernels; None for the model itself."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -112,31 +114,38 @@ class Timed:
     seconds: float
     cpu_seconds: float
     answer: float
+    grown_bytes: int
     stages: Mapping[str, tuple[int, int, float]]
     """By kind of stage: boxes, bytes moved, seconds."""
 
 
 def solved(case: Case, folder: Path | None) -> Timed:
     """Answer a case in memory, or in a folder, after a small model has loaded everything."""
-    warm_up(case)
+    warm_up(case, folder)
     more: dict[str, Any] = {} if folder is None else {"fit": "spill", "memory": case.memory, "workdir": folder}
+    before = reset_peak()
     cpu = time.process_time()
     result = bucketflow.solve(case.model, case.query, **case.options, **more)
     cpu = time.process_time() - cpu - _planning(result)
     stages = stage_times(result.plan, folder) if folder is not None and result.plan is not None else {}
     answer = result.log10 if case.query == "partition" else result.value
-    return Timed(result.seconds["run"] + result.seconds["decode"], cpu, float(answer), stages)
+    grown = peak_bytes() - before
+    return Timed(result.seconds["run"] + result.seconds["decode"], cpu, float(answer), grown, stages)
 
 
 def _planning(result: bucketflow.Result) -> float:
     return float(result.seconds["plan"])
 
 
-def warm_up(case: Case) -> None:
-    """Compile the kernels that the case needs, in memory and on disk."""
-    model = clique_model(21) if case.model.kind == "cost" else grid_model(9, 9, 4, "markov")
-    for more in ({}, {"fit": "spill", "memory": "64MB"}):
-        bucketflow.solve(model, case.query, tree="bucket", order=model.names, threads=1, **more)
+def warm_up(case: Case, folder: Path | None) -> None:
+    """Compile the kernels that the case needs: by itself, unless it is a large complete graph."""
+    small = case if case.largest is None else Case(case.name, clique_model(case.largest), case.query, case.memory)
+    if folder is None:
+        bucketflow.solve(small.model, small.query, **small.options)
+        return
+    with TemporaryDirectory(dir=folder.parent) as place:
+        more: dict[str, Any] = {"fit": "spill", "memory": small.memory, "workdir": Path(place) / "run"}
+        bucketflow.solve(small.model, small.query, **small.options, **more)
 
 
 def stage_times(plan: Plan, folder: Path) -> dict[str, tuple[int, int, float]]:
@@ -260,12 +269,12 @@ def _ignore(_: object) -> None:
 def growth(folder: Path, log2_cells: int, memory: int) -> list[Table]:
     """Time complete graphs of growing size."""
     table = Table(title=f"Time against the largest table, optimum, {format_bytes(memory)} of memory")
-    for heading in ("cells", "bytes moved", "boxes", "s", "ns/cell", "peak over empty"):
+    for heading in ("cells", "bytes moved", "boxes", "s", "ns/cell", "grown by"):
         table.add_column(heading, justify="right")
     table.add_column("log scale", no_wrap=True)
     points = []
     for exponent in range(24, log2_cells + 1):
-        case = Case(f"2^{exponent}", clique_model(exponent + 1), "optimum", memory)
+        case = Case(f"2^{exponent}", clique_model(exponent + 1), "optimum", memory, largest=25)
         found, plan = child(case, folder / f"growth{exponent}"), planned(case)
         assert plan.spill is not None
         _discard(folder / f"growth{exponent}")
@@ -273,7 +282,15 @@ def growth(folder: Path, log2_cells: int, memory: int) -> list[Table]:
         bar = "█" * max(1, round(4 * (math.log2(found.seconds) + 4)))
         moved = format_bytes(plan.spill.read_bytes + plan.spill.written_bytes)
         rate = f"{found.seconds / 2**exponent * 1e9:.2f}"
-        table.add_row(f"2^{exponent}", moved, str(plan.spill.tasks), f"{found.seconds:.2f}", rate, "", bar)
+        table.add_row(
+            f"2^{exponent}",
+            moved,
+            str(plan.spill.tasks),
+            f"{found.seconds:.2f}",
+            rate,
+            format_bytes(found.grown_bytes),
+            bar,
+        )
         print(f"\r2^{exponent}: {found.seconds:.2f} s", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     x, y = np.array([p[0] for p in points]), np.log2([p[1] for p in points])
