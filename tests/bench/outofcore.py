@@ -122,19 +122,18 @@ class Timed:
 def solved(case: Case, folder: Path | None) -> Timed:
     """Answer a case in memory, or in a folder, after a small model has loaded everything."""
     warm_up(case, folder)
-    more: dict[str, Any] = {} if folder is None else {"fit": "spill", "memory": case.memory, "workdir": folder}
+    budget: dict[str, Any] = {} if folder is None else {"fit": "spill", "memory": case.memory}
+    planning = time.process_time()
+    bucketflow.plan(case.model, case.query, **case.options, **budget)
+    planning = time.process_time() - planning
     before = reset_peak()
     cpu = time.process_time()
-    result = bucketflow.solve(case.model, case.query, **case.options, **more)
-    cpu = time.process_time() - cpu - _planning(result)
+    result = bucketflow.solve(case.model, case.query, **case.options, **budget, workdir=folder)
+    cpu = time.process_time() - cpu - planning
     stages = stage_times(result.plan, folder) if folder is not None and result.plan is not None else {}
     answer = result.log10 if case.query == "partition" else result.value
     grown = peak_bytes() - before
     return Timed(result.seconds["run"] + result.seconds["decode"], cpu, float(answer), grown, stages)
-
-
-def _planning(result: bucketflow.Result) -> float:
-    return float(result.seconds["plan"])
 
 
 def warm_up(case: Case, folder: Path | None) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster.connect import local_client
-from bucketflow.pipeline import api
+from bucketflow.pipeline import api, workdir
 from bucketflow.storage import ledger
 from tests.pipeline.test_budget import SLACK_BYTES, grid, measured_peak
 
@@ -118,6 +118,27 @@ def test_lost_chunks_are_computed_again(tmp_path: Path, how: str, monkeypatch: p
     assert first.plan.spill is not None
     results = first.plan.spill.boxes(first.plan.spill.stages[-1])
     assert count <= len(done) <= 2 * count + results + 1
+
+
+def test_damage_after_the_sweep_is_repaired_before_decoding(tmp_path: Path) -> None:
+    model = grid(7, 7, 4)
+    options: dict[str, Any] = {"fit": "spill", "memory": budget(model, "optimum", 6), "workdir": tmp_path / "run"}
+    first = bucketflow.solve(model, **options)
+    files = sorted((tmp_path / "run" / "tables").glob("msg_*/c.*"))
+    for path in files[1:]:
+        path.write_bytes(bytes(b ^ 0x15 for b in path.read_bytes()))
+    stamp = files[0].stat().st_mtime_ns
+    again = bucketflow.solve(model, **options)
+    assert (again.value, again.assignment) == (first.value, first.assignment)
+    assert files[0].stat().st_mtime_ns == stamp
+
+
+def test_a_disk_that_cannot_be_measured_has_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(workdir.tempfile, "TemporaryFile", full)
+    assert workdir.measured_disk_rate(None) > 0
 
 
 def test_another_run_is_refused(tmp_path: Path) -> None:

@@ -88,6 +88,35 @@ def test_ledger_survives_a_cut_line(tmp_path: Path) -> None:
     assert list(ledger.load(tmp_path).values()) == receipts[:2]
 
 
+def test_a_cut_line_does_not_spoil_the_next(tmp_path: Path) -> None:
+    (tmp_path / ledger.FOLDER).mkdir()
+    receipts = [Receipt("t", (i,), 8, 1, 0.0, 0, {}) for i in range(3)]
+    ledger.append(tmp_path, receipts[:2])
+    (path,) = (tmp_path / ledger.FOLDER).iterdir()
+    path.write_bytes(path.read_bytes()[:-7])
+    ledger.append(tmp_path, receipts[2:])
+    assert set(ledger.load(tmp_path)) == {("t", (0,)), ("t", (2,))}
+
+
+def test_full_disk_for_receipts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    (tmp_path / ledger.FOLDER).mkdir()
+    monkeypatch.setattr(ledger.os, "fsync", full)
+    with pytest.raises(DiskFullError, match="receipts"):
+        ledger.append(tmp_path, [Receipt("t", (0,), 8, 1, 0.0, 0, {})])
+
+
+def test_every_damaged_chunk_is_found(tmp_path: Path) -> None:
+    receipts = written(tmp_path, np.arange(105, dtype=np.int32).reshape(SPEC.shape))
+    flipped, missing = (tmp_path / SPEC.name / SPEC.file_name(receipts[i].chunk) for i in (2, 5))
+    flipped.write_bytes(bytes(b ^ 1 for b in flipped.read_bytes()))
+    missing.unlink()
+    found = chunks.damaged(tmp_path, {SPEC.name: SPEC}, {r.key: r for r in receipts})
+    assert {r.key for r in found} == {receipts[2].key, receipts[5].key}
+
+
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     first = RunDir(tmp_path / "run")
     with pytest.raises(StorageError, match="in use"):
