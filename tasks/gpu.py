@@ -44,13 +44,13 @@ def cupy() -> Any:
 
 
 @cache
-def kernel(name: str, law: str, dtype: str, **constants: int) -> Any:
+def kernel(name: str, law: str, dtype: str, entry: str = "", **constants: int) -> Any:
     """Compile (or take from CuPy's cache on disk) one kernel with its constants fixed."""
     folder = files(__package__) / "cuda"
     define = {"LAW": _LAWS[law], "T": _C_TYPES[dtype], **constants}
     source = [f"#define {key} {value}" for key, value in define.items()]
     source += [(folder / file).read_text() for file in ("laws.cuh", f"{name}.cu")]
-    return cupy().RawModule(code="\n".join(source), options=("-std=c++17",)).get_function(name)
+    return cupy().RawModule(code="\n".join(source), options=("-std=c++17",)).get_function(entry or name)
 
 
 class DeviceRun:

@@ -1,25 +1,30 @@
-"""Extremes of device tables that CuPy's own reductions cannot take in one pass without temporaries."""
+"""Extremes of device tables that CuPy's own reductions would take with temporaries, or with one block of threads."""
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+import math
+from typing import Any, Final
 
-from .gpu import cupy
+import numpy as np
 
+from .gpu import empty, kernel
 
-@cache
-def _least(condition: str) -> Any:
-    return cupy().ReductionKernel(
-        "T x, T none", "T y", f"({condition}) ? x : none", "min(a, b)", "y = a", "1.0 / 0.0", "least"
-    )
+_BLOCKS: Final = 132 * 8
+_THREADS: Final = 256
 
 
 def lowest_positive(values: Any, none: float) -> float:
     """Return the least positive entry; ``none`` if there is none."""
-    return min(none, float(_least("x > 0")(values, values.dtype.type(none))))
+    return min(none, _least_above(values, 0.0))
 
 
 def lowest_finite(logs: Any, none: float) -> float:
     """Return the least entry above -inf; ``none`` if there is none."""
-    return min(none, float(_least("x > -1.0 / 0.0")(logs, logs.dtype.type(none))))
+    return min(none, _least_above(logs, -math.inf))
+
+
+def _least_above(values: Any, limit: float) -> float:
+    parts = empty(min(_BLOCKS, -(-values.size // _THREADS)), "float64")
+    function = kernel("least", "min_plus", "float64", entry="least_above")
+    function((parts.size,), (_THREADS,), (values.reshape(-1), parts, np.int64(values.size), np.float64(limit)))
+    return float(parts.get().min())

@@ -24,6 +24,8 @@ _TILES: Final = {
 _MIDDLE: Final = {"ROWS": 64, "COLUMNS": 64, "TALL": 8, "BROAD": 8}
 _BUSY: Final = 132
 _LEAST_MATMUL: Final = 64
+_LEAST_COPIED: Final = 256
+"""Rows, columns and depth from which cuBLAS pays, without and with copies into a layout that it takes."""
 _DEPTH: Final = 8
 _VECTOR_BYTES: Final = 16
 _THREADS: Final = 512
@@ -32,9 +34,11 @@ _THREADS: Final = 512
 
 def product_launch(each: ProductPass, semiring: Semiring) -> Any:
     """Choose cuBLAS or the tiled kernel, which is faster on stacks of small matrices."""
-    counts = [math.prod(a.size for a in group) for group in each.groups[1:]]
-    if semiring.name == "sum_product" and min(counts) >= _LEAST_MATMUL:
-        return _MatmulLaunch(each, semiring)
+    least = min(math.prod(a.size for a in group) for group in each.groups[1:])
+    if semiring.name == "sum_product" and least >= _LEAST_MATMUL:
+        matmul = _MatmulLaunch(each, semiring)
+        if matmul.direct or least >= _LEAST_COPIED:
+            return matmul
     return _ProductLaunch(each, semiring)
 
 
@@ -132,13 +136,18 @@ class _MatmulLaunch:
         out = [tuple(replace(a, strides=(a.out,)) for a in group) for group in (batch, rows, columns)]
         self._out = _Matrix((out[0], out[1], out[2]), 0, semiring)
         self._dtype = semiring.dtype
+        self.direct = all(m.strides is not None for m in (self._left, self._right, self._out))
 
     def __call__(self, arrays: Sequence[Any]) -> None:
         left = self._left.view(arrays[self._inputs[0]])
         right = self._right.view(arrays[self._inputs[1]])
         target = arrays[self._output]
-        if self._out.strides is not None and self._out.strides[2] == 1:
-            cupy().matmul(left, right, out=self._out.view(target))
+        if self._out.strides is not None:
+            out = self._out.view(target)
+            if self._out.strides[2] == 1:
+                cupy().matmul(left, right, out=out)
+            else:
+                cupy().matmul(_transposed(right), _transposed(left), out=_transposed(out))
             return
         product = empty(math.prod(self._out.shape), self._dtype).reshape(self._out.shape)
         cupy().matmul(left, right, out=product)
@@ -176,10 +185,11 @@ class _Matrix:
 
     def scatter(self, packed: Any, table: Any) -> None:
         """Write packed matrices back into the table's own layout."""
-        if self.strides is not None:
-            self.view(table)[...] = packed.reshape(self.shape)
-        else:
-            self._scatter([packed], table)
+        self._scatter([packed], table)
+
+
+def _transposed(matrices: Any) -> Any:
+    return matrices.transpose(0, 2, 1)
 
 
 def _single(group: Sequence[Axis]) -> int | None:

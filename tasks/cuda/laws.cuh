@@ -23,8 +23,9 @@ template <bool narrow> struct Wide { typedef T type; };
 template <> struct Wide<true> { typedef int type; };
 typedef Wide<is_short>::type Product;
 
-// A comparison and a selection: min() of floats costs twice as much, for the sake of NaNs that costs never are.
-template <typename V> __device__ __forceinline__ V least(V a, V b) { return a < b ? a : b; }
+// A comparison and a selection: min() of doubles costs more, for the sake of NaNs that costs never are.
+template <typename V> __device__ __forceinline__ V least(V a, V b) { return min(a, b); }
+template <> __device__ __forceinline__ double least(double a, double b) { return a < b ? a : b; }
 
 __device__ __forceinline__ double infinity() { return __longlong_as_double(0x7ff0000000000000LL); }
 

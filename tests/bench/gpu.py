@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(256) registers(Word* out, int round
 REGISTER_KERNELS = {
     "int16": ("unsigned", "__viaddmin_s16x2(a[i], b[j], acc[i][j])", 2),
     "int32": ("int", "__viaddmin_s32(a[i], b[j], acc[i][j])", 1),
-    "float32": ("float", "a[i] + b[j] < acc[i][j] ? a[i] + b[j] : acc[i][j]", 1),
+    "float32": ("float", "min(a[i] + b[j], acc[i][j])", 1),
     "float64": ("double", "a[i] + b[j] < acc[i][j] ? a[i] + b[j] : acc[i][j]", 1),
 }
 
