@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +26,7 @@ from rich.table import Table
 import bucketflow
 from bucketflow.storage import ledger
 
-WIDTH, STATES, SHARE = 10, 4, 8
+WIDTH, STATES, SHARE = 9, 4, 8
 #: Makes a short plan worth a cluster.
 _DRIVER = "import bucketflow.pipeline.api as a; a.TASK_SECONDS = 1e-4; from bucketflow.pipeline.cli import main; main()"
 _PATIENCE = 180.0
@@ -320,16 +319,17 @@ def run_faults(trials: int, only: str = "") -> Table:
     tallies = {name: Tally() for name in names}
     with TemporaryDirectory(prefix="bucketflow-") as folder:
         case = make_case(Path(folder))
-        for k in range(trials):
-            name = names[k % len(names)]
-            print(f"\r{k + 1}/{trials} {name:30}", end="", file=sys.stderr, flush=True)
-            attempt(case, name, k, tallies[name])
+        with suppress(KeyboardInterrupt):
+            for k in range(trials):
+                name = names[k % len(names)]
+                print(f"\r{k + 1}/{trials} {name:30}", end="", file=sys.stderr, flush=True)
+                attempt(case, name, k, tallies[name])
     print(file=sys.stderr)
     return _table(case, tallies)
 
 
 def _table(case: Case, tallies: Mapping[str, Tally]) -> Table:
-    table = Table(title=f"Faults in a run of {case.tasks} boxes, at random moments", caption="as root, all kinds")
+    table = Table(title=f"Faults in a run of {case.tasks} boxes, at random moments")
     table.add_column("fault", no_wrap=True)
     for heading in ("trials", "right", "chunks damaged", "written again", "others rewritten", "s/trial"):
         table.add_column(heading, justify="right")
@@ -339,10 +339,3 @@ def _table(case: Case, tallies: Mapping[str, Tally]) -> Table:
         row = [name, *map(str, numbers), f"{t.seconds / max(t.trials, 1):.1f}", "; ".join(t.remarks)[:300]]
         table.add_row(*row, style=None if t.right == t.trials and not t.rewritten else "bold")
     return table
-
-
-if __name__ == "__main__":
-    from rich.console import Console
-
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    Console(width=160).print(run_faults(int(sys.argv[1]) if len(sys.argv) > 1 else 20, "".join(sys.argv[2:3])))
