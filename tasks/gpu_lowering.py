@@ -8,36 +8,32 @@ output is cut into partial sums so that the whole device works on it, and a matr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Final
 
-from .axes import Axes
+from .gpu_axes import (
+    FEW_INPUTS,
+    JOIN_CELLS,
+    as_axes,
+    fused,
+    join_cells,
+    join_groups,
+    ordered,
+    partial_axes,
+    row_major,
+    split_axes,
+)
 from .gpu_tiles import Axis, Stream, divisor, stream_tiles
 from .lowering import Lowered
 from .products import Product
-
-FEW_INPUTS: Final = 4
-MAX_INPUTS: Final = 8
-"""Inputs of one pass. More than a few are joined before where that makes small tables, more than the maximum always."""
 
 JOIN_INPUTS: Final = 16
 JOIN_AXES: Final = 24
 """Inputs and axes of a `JoinPass`; as in ``cuda/join.cu``."""
 
-_FREE_SHARE: Final = 4.0
-"""log2 of how much smaller than the largest input a join must be to cost nothing beside it."""
-
-_JOIN_CELLS: Final = 1 << 22
-"""Larger joins are streamed: they are worth vectors."""
-
-PARALLEL_CELLS: Final = 1 << 18
-"""As many threads as a device holds: an output with fewer cells is computed in partial sums."""
-
-_SHORT_SUM: Final = 32
 _LEAST_PRODUCT: Final = (16, 16, 12)
-_ROW_CELLS: Final = 32
 _TILE: Final = 64
 _BUSY_TILES: Final = 132 * 4
 _LEAST_PIECE: Final = 16
@@ -103,7 +99,7 @@ class DeviceStep:
 def device_step(lowered: Lowered) -> DeviceStep:
     """Lower a step for the device."""
     builder = _Builder(lowered)
-    axes = _as_axes(lowered.axes)
+    axes = as_axes(lowered.axes)
     inputs = list(range(len(lowered.input_cells)))
     product = lowered.product
     if product is not None and all(
@@ -120,36 +116,6 @@ def device_step(lowered: Lowered) -> DeviceStep:
 def gather_step(axes: Sequence[Axis], itemsize: int) -> DeviceStep:
     """Lower a copy of the cells that ``axes`` reach in one table, into a C-ordered table."""
     return DeviceStep((StreamPass((0,), -1, stream_tiles(fused(axes), 1, itemsize)),), ())
-
-
-def _as_axes(axes: Axes) -> list[Axis]:
-    columns = zip(*axes.strides, strict=True) if axes.sizes else ()
-    return [Axis(n, tuple(s), out) for n, s, out in zip(axes.sizes, columns, axes.out, strict=True)]
-
-
-def fused(axes: Iterable[Axis]) -> list[Axis]:
-    """Merge neighbours that follow each other in every table, without a limit on their size."""
-    result: list[Axis] = []
-    for axis in axes:
-        last = result[-1] if result else None
-        if (
-            last is not None
-            and (last.out == 0) == (axis.out == 0)
-            and last.out == axis.size * axis.out
-            and all(a == axis.size * b for a, b in zip(last.strides, axis.strides, strict=True))
-        ):
-            result[-1] = Axis(last.size * axis.size, axis.strides, axis.out)
-        else:
-            result.append(axis)
-    return result
-
-
-def _row_major(axes: Sequence[Axis]) -> list[int]:
-    strides, cells = [], 1
-    for axis in reversed(axes):
-        strides.append(cells)
-        cells *= axis.size
-    return strides[::-1]
 
 
 class _Builder:
@@ -172,10 +138,10 @@ class _Builder:
         if len(inputs) <= FEW_INPUTS:
             return axes, inputs
         left = []
-        for group in _groups(axes, len(inputs)):
-            cells = _join_cells(axes, group)
+        for group in join_groups(axes, len(inputs)):
+            cells = join_cells(axes, group)
             held = sum(any(axis.strides[t] for t in group) for axis in axes)
-            small = cells <= _JOIN_CELLS and held <= JOIN_AXES
+            small = cells <= JOIN_CELLS and held <= JOIN_AXES
             at_once = JOIN_INPUTS if small else FEW_INPUTS
             members = [(inputs[t], [axis.strides[t] for axis in axes]) for t in group]
             while len(members) > 1:
@@ -189,7 +155,7 @@ class _Builder:
         """Add one pass that joins some tables, laid out like the first of them where that has an axis."""
         held = [i for i in range(len(axes)) if any(strides[i] for _, strides in members)]
         held.sort(key=lambda i: -members[0][1][i])
-        places = dict(zip(held, _row_major([axes[i] for i in held]), strict=True))
+        places = dict(zip(held, row_major([axes[i] for i in held]), strict=True))
         table = self.temporary(math.prod(axes[i].size for i in held))
         ours = fused(Axis(axes[i].size, tuple(s[i] for _, s in members), places[i]) for i in held)
         tables = tuple(number for number, _ in members)
@@ -206,13 +172,13 @@ class _Builder:
         if not parts:
             self.passes.append(StreamPass(tuple(inputs), output, stream_tiles(axes, len(inputs), self.itemsize)))
             return
-        axes, summed = _split(axes, parts)
+        axes, summed = split_axes(axes, parts)
         kept = [a for a in axes if a.out]
         kept_cells, summed_cells = (
             math.prod(axes[i].size if isinstance(i, int) else i.size for i in g) for g in (kept, summed)
         )
         table = self.temporary(kept_cells * summed_cells)
-        of_summed = dict(zip(summed, _row_major([axes[i] for i in summed]), strict=True))
+        of_summed = dict(zip(summed, row_major([axes[i] for i in summed]), strict=True))
         scale = 1 if rows_last else kept_cells
         ours = [
             replace(a, out=of_summed[i] * scale)
@@ -237,7 +203,7 @@ class _Builder:
                 factors[side] = self.folded(axes, columns, factors[side], other)
         left, right = factors
         groups = tuple(
-            _ordered([Axis(axes[i].size, (columns[left][i], columns[right][i]), axes[i].out) for i in group], key)
+            ordered([Axis(axes[i].size, (columns[left][i], columns[right][i]), axes[i].out) for i in group], key)
             for group, key in ((product.batch, 0), (product.rows, 0), (product.columns, 2), (product.depth, 0))
         )
         self.multiply((left, right), groups)
@@ -269,87 +235,3 @@ class _Builder:
         inner = (*([Axis(part, first.strides, 0)] if part > 1 else []), *depth[1:])
         self.passes.append(ProductPass(factors, table, ((cut, *batch), rows, columns, inner)))
         self.stream([Axis(pieces, (cells,), 0), Axis(cells, (1,), 1)], [table], self.output)
-
-
-def _groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
-    """Put tables into groups with small joins: the smallest joins the group that it enlarges least."""
-    masks = [sum(1 << i for i, axis in enumerate(axes) if axis.strides[t]) for t in range(tables)]
-    logs = [math.log2(axis.size) for axis in axes]
-
-    @cache
-    def size(mask: int) -> float:
-        return sum(log for i, log in enumerate(logs) if mask >> i & 1)
-
-    groups: list[tuple[int, list[int]]] = sorted(((m, [t]) for t, m in enumerate(masks)), key=lambda g: size(g[0]))
-    free = max(math.log2(_JOIN_CELLS), max(map(size, masks)) - _FREE_SHARE)
-    while len(groups) > FEW_INPUTS:
-        mask, members = groups[0]
-        partner = min(groups[1:], key=lambda g: (size(g[0] | mask) - size(g[0]), size(g[0])))
-        if size(partner[0] | mask) > free and len(groups) <= MAX_INPUTS:
-            break
-        del groups[0]
-        groups.remove(partner)
-        groups.append((partner[0] | mask, sorted([*partner[1], *members])))
-        groups.sort(key=lambda g: size(g[0]))
-    return [members for _, members in groups]
-
-
-def _ordered(axes: Sequence[Axis], key: int) -> tuple[Axis, ...]:
-    """Order a group of axes as a factor (0, 1) or the output (2) has them, and fuse them.
-
-    Batches, rows and depth go as the left factor has them, so that neighbouring threads and blocks read
-    neighbouring cells; columns as the output, which is written along them.
-    """
-    return tuple(fused(sorted(axes, key=lambda a: -(*a.strides, a.out)[key])))
-
-
-def _join_cells(axes: Sequence[Axis], tables: Iterable[int]) -> int:
-    tables = tuple(tables)
-    return math.prod(a.size for a in axes if any(a.strides[t] for t in tables))
-
-
-def partial_axes(axes: Sequence[Axis], inputs: int) -> tuple[dict[int, int], bool]:
-    """Choose eliminated axes to keep in partial sums: axis → cells of it, and whether they come last.
-
-    They are wanted where the output has too few cells for all threads, or where the largest input is
-    contiguous along eliminated cells only. Whole axes or exact parts, those with the smallest strides first:
-    neighbouring threads then read neighbouring cells.
-    """
-    depth = math.prod(a.size for a in axes if not a.out)
-    cells = math.prod(a.size for a in axes if a.out)
-    largest = max(range(inputs), key=lambda t: _join_cells(axes, (t,)))
-    inner = min(
-        (i for i, a in enumerate(axes) if a.strides[largest]), key=lambda i: axes[i].strides[largest], default=-1
-    )
-    along = inner >= 0 and not axes[inner].out and axes[inner].size > _SHORT_SUM
-    if depth <= _SHORT_SUM or (cells * 4 >= PARALLEL_CELLS and not (along and depth >= 8 * _ROW_CELLS)):
-        return {}, False
-    wanted = min(depth // 8, max(PARALLEL_CELLS // cells, _ROW_CELLS if along else 1))
-    rows_last = along or cells < _ROW_CELLS
-    parts: dict[int, int] = {}
-    for i in sorted((i for i, a in enumerate(axes) if not a.out), key=lambda i: axes[i].strides[largest] or 1 << 62):
-        if wanted <= 1:
-            break
-        part = divisor(axes[i].size, wanted)
-        if part > 1:
-            parts[i] = part
-            wanted //= part
-        if part < axes[i].size:
-            break
-    return parts, rows_last
-
-
-def _split(axes: Sequence[Axis], parts: dict[int, int]) -> tuple[list[Axis], list[int]]:
-    """Cut the given axes in two; return all axes and the numbers of the inner parts."""
-    result: list[Axis] = []
-    chosen: list[int] = []
-    for i, axis in enumerate(axes):
-        part = parts.get(i, 0)
-        if not part:
-            result.append(axis)
-            continue
-        if part < axis.size:
-            result.append(Axis(axis.size // part, tuple(s * part for s in axis.strides), axis.out * part))
-        chosen.append(len(result))
-        result.append(replace(axis, size=part))
-    return result, chosen
