@@ -131,7 +131,8 @@ def empty_process(query: str, kind: Literal["cost", "markov"], compiled: bool) -
     """Load everything that a run can need."""
     if compiled:
         import_module("numba")
-    bucketflow.solve(grid_model(8, 8, 4, kind), query, fit="spill", order_time=0.1)
+    width = 8 if compiled else 5
+    bucketflow.solve(grid_model(width, width, 4, kind), query, fit="spill", order_time=0.1)
 
 
 def empty_bytes(question: Question, compiled: bool) -> int:
