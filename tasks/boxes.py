@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..storage import ledger
-from ..storage.chunks import map_chunk, read_chunk, write_chunk
+from ..storage.chunks import damaged, map_chunk, read_chunk, write_chunk
 from ..storage.spec import Receipt, TableSpec
 from .program import Program
 from .scaled import Scaled, joined_scales
@@ -113,6 +113,8 @@ def run_box(
         Chunks of the output to write; those that are there from an earlier run stay as they are.
     """
     start = time.perf_counter()
+    if box.output is not None and (finished := _finished(box.folder, box.output, wanted)):
+        return finished
     tables = {
         node: read_box(box.folder, spec, box.codec, receipts[spec.name], states) for node, spec in box.inputs.items()
     }
@@ -127,6 +129,20 @@ def run_box(
         done = _write(box, box.output, live[box.head], states, wanted, start)
     ledger.append(box.folder, done)
     return done
+
+
+def _finished(folder: Path, spec: TableSpec, wanted: Collection[tuple[int, ...]]) -> list[Receipt]:
+    """Return the receipts of a box that was done before, or nothing.
+
+    A task runs again when the worker that did it is lost before its result was fetched.
+    """
+    if not all((folder / spec.name / spec.file_name(chunk)).exists() for chunk in wanted):
+        return []
+    found = ledger.load(folder)
+    receipts = {chunk: found[spec.name, chunk] for chunk in wanted if (spec.name, chunk) in found}
+    if len(receipts) < len(wanted) or damaged(folder, {spec.name: spec}, receipts):
+        return []
+    return list(receipts.values())
 
 
 def _write(
