@@ -310,7 +310,7 @@ class OutOfCore(Generic[T]):
         for head in stage.inputs:
             tables[head] = read_slice(self.folder, self.specs[head], fixed)  # type: ignore[assignment]
         steps = [lowered_step(s.node, s.inputs, s.input_axes, s.axes, sizes, problem) for s in stage.steps]
-        again = replace(program, steps=tuple(steps), leaves=tables)
+        again = program.again(tuple(steps), tables)
         kept = again.run(keep=[s.node for s in steps], threads=self.run.threads)
         states = dict(fixed)
         decode(steps, {**tables, **kept}, sizes, problem.semiring, states, self.run.compiled)  # type: ignore[dict-item]

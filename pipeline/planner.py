@@ -31,18 +31,6 @@ REARRANGING_SECONDS = 4.0
 MAX_SENT_BYTES = 1 << 28
 
 
-def make_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
-    """Plan the elimination of every variable of a problem in memory.
-
-    Raises
-    ------
-    BudgetError
-        If no acceptable conditioning brings the plan into ``options.memory_bytes``.
-    """
-    plan = whole_plan(problem, options, rates)
-    return plan if plan.peak_bytes <= options.memory_bytes else sliced_plan(problem, options, rates, plan)
-
-
 def whole_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
     """Plan without slices, whatever it needs."""
     if options.children is not None:

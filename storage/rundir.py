@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +60,6 @@ class RunDir:
     def write_result(self, result: dict[str, Any]) -> None:
         """Store the answer beside the plan."""
         write_json(self.path / _RESULT, result)
-
-    def free_bytes(self) -> int:
-        """Bytes that the file system has left."""
-        return shutil.disk_usage(self.path).free
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

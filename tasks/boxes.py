@@ -119,7 +119,7 @@ def run_box(
         node: read_box(box.folder, spec, box.codec, receipts[spec.name], states) for node, spec in box.inputs.items()
     }
     leaves = box.program.restricted_leaves(states)
-    live = box.program.with_leaves(leaves).run(tables, threads=threads)
+    live = box.program.again(box.program.steps, leaves).run(tables, threads=threads)
     del tables, leaves
     if box.output is None:
         packed = [box.codec.pack(live[node]) for node in box.program.outputs]

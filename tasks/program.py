@@ -50,10 +50,6 @@ class Program(Generic[T]):
         """Return a program of other steps on other leaf tables, whose results stay where they are made."""
         return replace(self, steps=steps, leaves=leaves)
 
-    def with_leaves(self, leaves: Mapping[int, T]) -> Program[T]:
-        """Return the program on other leaf tables."""
-        return replace(self, leaves=leaves)
-
     def run(
         self,
         messages: Mapping[int, T] | None = None,
