@@ -29,6 +29,7 @@ from .gpu_tiles import THREADS, Axis
 from .lowering import Lowered
 from .semiring import Semiring
 
+COMPILE_OPTIONS: Final = ("-std=c++17",)
 _AXES: Final = 40
 _ALIGNED: Final = 16
 _LARGE_BYTES: Final = 1 << 25
@@ -46,11 +47,17 @@ def cupy() -> Any:
 @cache
 def kernel(name: str, law: str, dtype: str, entry: str = "", **constants: int) -> Any:
     """Compile (or take from CuPy's cache on disk) one kernel with its constants fixed."""
+    code = kernel_source(name, law, dtype, **constants)
+    return cupy().RawModule(code=code, options=COMPILE_OPTIONS).get_function(entry or name)
+
+
+def kernel_source(name: str, law: str, dtype: str, **constants: int) -> str:
+    """Return the CUDA C++ of one kernel with its constants fixed."""
     folder = files(__package__) / "cuda"
     define = {"LAW": _LAWS[law], "T": _C_TYPES[dtype], **constants}
     source = [f"#define {key} {value}" for key, value in define.items()]
     source += [(folder / file).read_text() for file in ("laws.cuh", f"{name}.cu")]
-    return cupy().RawModule(code="\n".join(source), options=("-std=c++17",)).get_function(entry or name)
+    return "\n".join(source)
 
 
 class DeviceRun:

@@ -1,0 +1,95 @@
+"""Every CUDA kernel compiles, with and without the instructions of new devices; needs NVRTC but no GPU."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from bucketflow.tasks import gpu, gpu_extremes, gpu_product
+from bucketflow.tasks.gpu_lowering import device_step
+from bucketflow.tasks.lowering import Lowered, lower
+from bucketflow.tasks.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
+
+OLDEST, NEWEST = "sm_75", "sm_90"
+SEMIRINGS = (
+    min_plus("int16", 4),
+    min_plus("int32", 2),
+    min_plus("int64", 4),
+    MIN_PLUS,
+    SUM_PRODUCT,
+    LOG_SUM,
+    mod_sum_product(2**31 - 1),
+)
+
+
+def nvrtc_files() -> Iterator[Path]:
+    """Where the package of NVRTC keeps its library."""
+    spec = find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        yield from sorted(Path(folder).glob("**/libnvrtc.so.*"))
+
+
+@pytest.fixture(scope="module")
+def nvrtc() -> ctypes.CDLL:
+    path = next(nvrtc_files(), None)
+    if path is None:
+        pytest.skip("NVRTC is not installed (pip install nvidia-cuda-nvrtc)")
+    return ctypes.CDLL(str(path))
+
+
+def compile_source(nvrtc: ctypes.CDLL, source: str, architecture: str) -> None:
+    """Compile to machine code; fail with the compiler's log."""
+    program = ctypes.c_void_p()
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None) == 0
+    options = [*gpu.COMPILE_OPTIONS, f"--gpu-architecture={architecture}"]
+    status = nvrtc.nvrtcCompileProgram(
+        program, len(options), (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    )
+    size = ctypes.c_size_t()
+    nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    nvrtc.nvrtcGetProgramLog(program, log)
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    assert status == 0, log.value.decode()
+
+
+def steps(semiring: Semiring) -> Iterator[Lowered]:
+    """Steps of every kind of pass: streams of one to many inputs, sums of rows, products, small joins."""
+    sizes = dict(enumerate((16, 16, 2, 64, 3)))
+    scopes = [(0, 1, 2, 3), (0, 2, 3), (1, 2), (3,), (0, 4), (1, 4), (2, 4)]
+    for inputs in (1, 3, 7):
+        for eliminated in (2, 4):
+            output = tuple(v for v in sorted({v for s in scopes[:inputs] for v in s}) if v != eliminated)
+            yield lower(scopes[:inputs], output, sizes, semiring.dtype, semiring)
+    yield lower([(0, 1)], (), {0: 1 << 10, 1: 1 << 10}, semiring.dtype, semiring)
+    for shape in ((1, 33, 65, 17), (4, 64, 96, 64), (300, 16, 16, 16)):
+        yield lower([(0, 1, 3), (0, 3, 2)], (0, 1, 2), dict(enumerate(shape)), semiring.dtype, semiring)
+
+
+@pytest.fixture
+def sources(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The sources that launches ask for, in place of compiled kernels."""
+    found: set[str] = set()
+
+    def record(name: str, law: str, dtype: str, entry: str = "", **constants: int) -> None:
+        found.add(gpu.kernel_source(name, law, dtype, **constants))
+
+    for module in (gpu, gpu_product, gpu_extremes):
+        monkeypatch.setattr(module, "kernel", record)
+    return found
+
+
+@pytest.mark.parametrize("semiring", SEMIRINGS, ids=lambda s: f"{s.name}-{s.dtype}")
+def test_kernels_compile(nvrtc: ctypes.CDLL, sources: set[str], semiring: Semiring) -> None:
+    for lowered in steps(semiring):
+        gpu.DeviceRun(device_step(lowered), semiring, lowered.out_cells)
+    sources.add(gpu.kernel_source("least", "min_plus", "float64"))
+    kinds = {name for name in ("stream", "product", "rows", "join") if any(f" {name}(const" in s for s in sources)}
+    assert kinds >= {"stream", "rows", "join"}
+    for source in sources:
+        for architecture in (OLDEST, NEWEST) if semiring.dtype == "int16" else (NEWEST,):
+            compile_source(nvrtc, source, architecture)
