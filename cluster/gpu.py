@@ -10,7 +10,9 @@ from typing import Any
 from .connect import ClusterError
 
 # Left to the context of CUDA, the libraries and the pool's rounding.
-_SHARE = 0.9
+SHARE = 0.9
+# Boxes of tables that leave the device overlap; everything else takes the whole device, one task at a time.
+_THREADS = 3
 
 
 def visible_gpus() -> list[str]:
@@ -63,7 +65,7 @@ def count_gpus(asked: int | str) -> int:
 def free_gpu_bytes() -> int:
     """Return most of the memory that is free on the current GPU."""
     free, _ = _cupy().cuda.runtime.memGetInfo()
-    return int(free * _SHARE)
+    return int(free * SHARE)
 
 
 @contextmanager
@@ -76,7 +78,8 @@ def gpu_client(count: int) -> Iterator[Any]:
         number: {
             "cls": Nanny,
             "options": {
-                "nthreads": 1,
+                "nthreads": _THREADS,
+                "resources": {"GPU": 1},
                 "memory_limit": 0,
                 "silence_logs": 40,
                 "env": {"CUDA_VISIBLE_DEVICES": name},

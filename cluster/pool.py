@@ -154,9 +154,12 @@ class DaskPool:
 
     def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Any:
         """Start a task on some worker."""
+        return self.client.submit(function, *args, key=self.next_key(function), priority=priority, pure=False)
+
+    def next_key(self, function: Callable[..., Any]) -> str:
+        """Return a key that no other task has."""
         self._count += 1
-        key = f"{function.__name__}-{self._key}-{self._count}"
-        return self.client.submit(function, *args, key=key, priority=priority, pure=False)
+        return f"{function.__name__}-{self._key}-{self._count}"
 
     def get(self, handle: Any) -> Any:
         """Wait for a result; a failed task raises here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -85,12 +86,12 @@ def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
 
 def _spilled_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """The same for a plan with tables on disk."""
-    sweep = _on_disk(run, "tables", keep=True)
-    best = _least(run, sweep.sweep())
-    if best is None:
-        return None
-    start = time.perf_counter()
-    states = sweep.decoded(best[1], lambda states: _is_optimal(run, states, best[0]))
+    with _out_of_core(run, "tables", keep=True) as sweep:
+        best = _least(run, sweep.sweep())
+        if best is None:
+            return None
+        start = time.perf_counter()
+        states = sweep.decoded(best[1], lambda states: _is_optimal(run, states, best[0]))
     return best[0], states, time.perf_counter() - start
 
 
@@ -105,9 +106,13 @@ def _is_optimal(run: Run[Any], states: dict[int, int], total: float | int) -> bo
     return True
 
 
-def _on_disk(run: Run[Any], name: str, *, keep: bool) -> OutOfCore[Any]:
+def _out_of_core(run: Run[Any], name: str, *, keep: bool) -> AbstractContextManager[OutOfCore[Any]]:
+    if run.device:
+        from .device_spill import spilled_sweep
+
+        return spilled_sweep(run, name, keep)
     assert run.folder is not None
-    return OutOfCore(run, run.folder / name, keep)
+    return nullcontext(OutOfCore(run, run.folder / name, keep))
 
 
 def _least(run: Run[Any], slices: Iterable[list[Any]]) -> tuple[Any, int] | None:
@@ -184,7 +189,8 @@ def partition(run: Run[Any]) -> Answer:
 def _totals(run: Run[Any], name: str) -> list[Any]:
     """Return the value of every slice, or of every box of the last stage of a plan that spills to ``name``."""
     if run.plan.spill:
-        slices: Iterable[list[Any]] = _on_disk(run, name, keep=False).sweep()
+        with _out_of_core(run, name, keep=False) as sweep:
+            slices: Iterable[list[Any]] = sweep.sweep()
     else:
         slices = slice_roots(run) if run.plan.slices > 1 else [sweep_parts(run, keep=False).roots]
     return [run.arithmetic.total(roots) for roots in slices]

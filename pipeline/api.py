@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -21,7 +19,7 @@ from ..tasks.backend import compiler_pays
 from .answer import Answer, count, optimum, partition
 from .calibrate import cached_rates, machine_rates
 from .costs import GPU_RATES, Rates
-from .device import fitted_for_device
+from .device import Around, fitted_for_device, is_host_resident
 from .errors import IncompatibleRunError, ModelError, StoppedError
 from .execute import TASK_SECONDS, Run
 from .fit import Prices, fitted
@@ -32,10 +30,10 @@ from .model import Model
 from .options import Options
 from .plan import Plan, PlanOptions, Problem
 from .planner import split_for, with_rates
-from .pools import DaskPools
 from .queries import Arithmetic, arithmetic_for
 from .reduce import QUERIES, Network, Query, reduce_model
 from .result import Result
+from .where import pool_for, room_for_tables, temporary_folder, with_less_device_memory
 from .workdir import check_identity, check_space, identity, measured_disk_rate, opened, plan_record, used_bytes
 
 Evidence = str | PathLike[str] | Mapping[str, str | int] | None
@@ -73,6 +71,8 @@ class Prepared:
     seconds: float
     memory_bytes: int
     evidence: dict[int, int]
+    resident: bool = False
+    """Whether a plan that spills keeps its tables in the host's memory."""
 
     @property
     def plan(self) -> Plan | None:
@@ -100,15 +100,17 @@ def prepare(
         children = tuple(tuple(kids) for kids in stored["children"])
         wanted = replace(wanted, children=children, memory_bytes=stored["memory_bytes"])
         fit = "spill"
-    prices = None
+    prices, resident = None, False
     if network.leaves:
         rate = partial(measured_disk_rate, options.folder)
-        if options.gpu_count:
-            prices = fitted_for_device(problem, wanted, fit, options.disk_bytes, rate)
+        if options.gpu_count and stored is None:
+            around = Around(room_for_tables(options), options.disk_bytes, rate)
+            prices = fitted_for_device(problem, wanted, fit, around)
+            resident = bool(prices.chosen.spill) and is_host_resident(prices.chosen, around.host_bytes)
         else:
             prices = fitted(problem, wanted, Rates(), fit, options.disk_bytes, rate)
     seconds = time.perf_counter() - start
-    return Prepared(network, arithmetic, problem, prices, seconds, wanted.memory_bytes, findings)
+    return Prepared(network, arithmetic, problem, prices, seconds, wanted.memory_bytes, findings, resident)
 
 
 def observed(model: Model, evidence: Evidence) -> dict[int, int]:
@@ -237,12 +239,15 @@ def solve(
     chosen = Options(**options)
     if chosen.folder is not None:
         return _solve_in_directory(model, query, evidence, chosen, progress, chosen.folder)
-    prepared = prepare(model, query, evidence, chosen)
-    if prepared.plan is None or prepared.plan.spill is None:
-        return _answered(prepared, chosen, progress, None)
-    with tempfile.TemporaryDirectory(prefix="bucketflow-") as folder:
-        check_space(Path(folder), prepared.plan, 0)
-        return _answered(prepared, chosen, progress, Path(folder))
+    notes: list[str] = []
+    while True:
+        prepared = prepare(model, query, evidence, chosen)
+        try:
+            with temporary_folder(prepared, chosen) as folder:
+                return replace(_answered(prepared, chosen, progress, folder, notes), notes=tuple(notes))
+        except MemoryError as error:
+            chosen = with_less_device_memory(chosen, prepared, error)
+            notes.append(f"the device ran out of memory ({error}); planned again within {chosen.gpu_memory}")
 
 
 def _solve_in_directory(
@@ -258,11 +263,12 @@ def _solve_in_directory(
         plan = prepared.plan
         if stored is None:
             spilled = plan is not None and plan.spill is not None
-            record = plan_record(plan, prepared.memory_bytes) if spilled and plan else None
+            record = plan_record(plan) if spilled and plan else None
             rundir.write_plan({"identity": wanted, "source": model.source, "plan": record})
         if plan is not None and plan.spill is not None:
             check_space(folder, plan, used_bytes(folder))
-        result = _answered(prepared, options, progress, folder)
+        notes: list[str] = []
+        result = replace(_answered(prepared, options, progress, folder, notes), notes=tuple(notes))
         rundir.write_result(result.to_dict())
         return result
 
@@ -298,12 +304,14 @@ def resume(workdir: str | PathLike[str], *, progress: Progress | None = None, **
     )
 
 
-def _answered(prepared: Prepared, options: Options, progress: Progress | None, folder: Path | None) -> Result:
-    """Run a prepared query."""
+def _answered(
+    prepared: Prepared, options: Options, progress: Progress | None, folder: Path | None, notes: list[str]
+) -> Result:
+    """Run a prepared query; what the caller should know besides the answer is added to ``notes``."""
     start = time.perf_counter()
     try:
-        with _pool(options, prepared) as pool:
-            run = replace(_run(prepared, options, pool, progress), folder=folder)
+        with pool_for(options, prepared, TASK_SECONDS) as pool:
+            run = replace(_run(prepared, options, pool, progress), folder=folder, note=notes.append)
             answer = _ANSWERS[prepared.network.query](run)
     except DiskFullError as error:
         raise StoppedError(f"{error}; finished chunks are kept in a --workdir: free some space and resume") from None
@@ -331,14 +339,6 @@ _ANSWERS: dict[Query, Callable[[Run[Any]], Answer]] = {
 }
 
 
-def _pool(options: Options, prepared: Prepared) -> AbstractContextManager[Pool]:
-    """A pool for the plan: serial unless a cluster was asked for and the plan is worth its overhead."""
-    plan = prepared.plan
-    if not options.distributed or plan is None or (plan.slices == 1 and plan.seconds < 2 * TASK_SECONDS):
-        return nullcontext(SerialPool())
-    return DaskPools(options)
-
-
 def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | None) -> Run[Any]:
     rates = GPU_RATES if options.gpu_count else cached_rates(prepared.problem.semiring) or Rates()
     plan = prepared.plan and with_rates(prepared.plan, rates)
@@ -353,7 +353,8 @@ def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | 
         if progress is not None:
             report = _accumulate(progress, plan.read_bytes + plan.written_bytes)
     run = Run(prepared.network, plan, prepared.problem, prepared.arithmetic, pool, threads, compiled, report)
-    return replace(run, device=options.gpu_count > 0)
+    here = isinstance(pool, SerialPool)
+    return replace(run, device=options.gpu_count > 0 and not (here and options.remote))
 
 
 def _accumulate(progress: Progress, planned: int) -> Callable[[int], None]:

@@ -1,42 +1,93 @@
-"""Plans for GPUs: their rates, and what the passes of a step need on the device besides its tables."""
+"""Plans for GPUs: what the passes of a step need on the device besides its tables, and tables larger than it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from ..tasks.gpu_lowering import device_step
-from .costs import GPU_RATES
-from .errors import ModelError
-from .fit import Fit, Prices, fitted
-from .plan import Plan, PlanOptions, Problem
+from .costs import GPU_RATES, Rates
+from .errors import BudgetError
+from .fit import Fit, Prices, check_disk, fitted
+from .memory import table_bytes
+from .plan import Plan, PlanOptions, Problem, sliced_dims
+from .planner import whole_plan
+from .spill import plan_spill
+
+SLOTS: Final = 3
+"""Boxes at a time: one whose inputs are on their way, one that computes, one whose output is on its way."""
+
+LINK_BYTES_PER_SECOND: Final = 50e9
+"""Between page-locked host memory and a device, in each direction."""
 
 _TRIES = 4
 # Partial sums and small joins: the part of a device's memory that no plan may use is larger.
 _MUCH_BYTES = 1 << 28
 
 
+@dataclass(frozen=True)
+class Around:
+    """What is there for tables that leave the device.
+
+    Parameters
+    ----------
+    host_bytes : int
+        Budget for tables in host memory; 0 if they have to be files.
+    disk_bytes : int or None
+        Budget for tables on disk, if there is one.
+    disk_rate : callable
+        Measures the disk, in bytes per second; only called if files are considered.
+    link_rate : float
+        Bytes per second between host and device.
+    """
+
+    host_bytes: int
+    disk_bytes: int | None
+    disk_rate: Callable[[], float]
+    link_rate: float = LINK_BYTES_PER_SECOND
+
+
 def fitted_for_device(
-    problem: Problem,
-    options: PlanOptions,
-    fit: Fit,
-    disk_bytes: int | None,
-    disk_rate: Callable[[], float],
+    problem: Problem, options: PlanOptions, fit: Fit, around: Around, rates: Rates = GPU_RATES
 ) -> Prices:
-    """Plan a query whose tables, and the temporaries between passes, fit one device; see :func:`fit.fitted`.
+    """Plan a query for the memory of one device: whole, in slices, or in boxes; see :func:`fit.fitted`.
 
     Raises
     ------
-    ModelError
-        If tables are to be kept on disk, which GPUs do not read yet.
     BudgetError
-        If slicing does not bring the plan into the memory of a device.
+        If no allowed way fits.
     """
-    if fit == "spill":
-        raise ModelError("--fit spill does not work with --gpus; leave it out, and the plan is sliced to fit a GPU")
+    whole = whole_plan(problem, options, rates)
+    options = replace(options, children=whole.tree.children)
+    prices = Prices(whole, whole)
+    refusals: list[BudgetError] = []
+    if fit != "spill":
+        try:
+            prices = _in_memory(problem, options, fit, rates)
+        except BudgetError as error:
+            refusals.append(error)
+        if fit in ("slice", "refuse") or (not refusals and prices.chosen.slices == 1):
+            if refusals:
+                raise refusals[0]
+            return prices
+    slices = refusals[0] if refusals else prices.slices
+    spill: Plan | BudgetError
+    try:
+        spill = _spilled(problem, options, rates, whole, around)
+    except BudgetError as error:
+        spill = error
+    possible = [plan for plan in (slices, spill) if isinstance(plan, Plan)]
+    if not possible:
+        raise next(error for error in (slices, spill) if isinstance(error, BudgetError))
+    return Prices(min(possible, key=lambda plan: plan.seconds), whole, slices, spill)
+
+
+def _in_memory(problem: Problem, options: PlanOptions, fit: Fit, rates: Rates) -> Prices:
+    """Plan for tables and the temporaries between passes, sliced if need be."""
     wanted = options
     for _ in range(_TRIES):
-        prices = fitted(problem, wanted, GPU_RATES, "slice" if fit == "auto" else fit, disk_bytes, disk_rate)
+        prices = fitted(problem, wanted, rates, "slice" if fit == "auto" else fit, None, lambda: 0.0)
         excess = prices.chosen.peak_bytes + temporary_bytes(prices.chosen) - options.memory_bytes
         if excess <= 0:
             break
@@ -46,6 +97,48 @@ def fitted_for_device(
 
 
 def temporary_bytes(plan: Plan) -> int:
-    """Return the most that the temporaries of one step take on the device, if that is much."""
-    most = max((device_step(s.lowered).workspace_cells for s in plan.steps), default=0) * plan.itemsize
-    return most if most >= _MUCH_BYTES else 0
+    """Return the most that the temporaries of one step (of a box, if there are boxes) take, if that is much."""
+    steps = plan.steps if plan.spill is None else [s for stage in plan.spill.stages for s in stage.steps]
+    most = max((device_step(s.lowered).workspace_cells for s in steps), default=0) * plan.itemsize
+    return most if most >= _MUCH_BYTES // SLOTS else 0
+
+
+def _spilled(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, around: Around) -> Plan:
+    """Cut a plan into boxes, several of which fit the device together, and whose buffers fit the host."""
+    box_bytes = wanted = options.memory_bytes // SLOTS
+    rate = around.link_rate
+    for _ in range(_TRIES):
+        plan = plan_spill(problem, replace(options, memory_bytes=wanted, threads=1), rates, whole, rate)
+        excess = plan.peak_bytes + temporary_bytes(plan) - box_bytes
+        if excess <= 0:
+            break
+        wanted -= excess
+    spill = plan.spill
+    assert spill is not None
+    if not is_host_resident(plan, around.host_bytes):
+        check_disk(spill.disk_bytes, around.disk_bytes)
+        slower = max(1 / around.disk_rate() - 1 / rate, 0.0)
+        moved = spill.read_bytes + spill.written_bytes
+        spill = replace(spill, seconds=spill.seconds + moved * slower)
+    return replace(plan, peak_bytes=SLOTS * plan.peak_bytes, spill=spill)
+
+
+def is_host_resident(plan: Plan, host_bytes: int) -> bool:
+    """Whether all tables of a plan that spills, and those on their way, fit the host's memory."""
+    spill = plan.spill
+    assert spill is not None
+    on_their_way = SLOTS * max((_output_bytes(plan, stage.head, stage.boxed) for stage in spill.stages), default=0)
+    return spill.disk_bytes + on_their_way + plan.model_bytes + plan.leaf_bytes <= host_bytes
+
+
+def _output_bytes(plan: Plan, head: int, boxed: tuple[int, ...]) -> int:
+    assert plan.spill is not None
+    if head < 0:
+        return plan.itemsize
+    return table_bytes(sliced_dims(plan.spill.dims, boxed), plan.tree.scopes[head], plan.itemsize)
+
+
+def boxes_at_a_time(plan: Plan, device_bytes: int) -> int:
+    """Return how many boxes of a plan, perhaps one that was made for other memory, fit a device together."""
+    assert plan.spill is not None
+    return max(1, min(SLOTS, device_bytes // max(plan.spill.peak_bytes, 1)))

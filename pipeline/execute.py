@@ -26,6 +26,10 @@ TASK_SECONDS = 0.2
 Progress = Callable[[int], None]
 
 
+def _ignored(_: str) -> None:
+    """Tell nobody."""
+
+
 @dataclass(frozen=True)
 class Run(Generic[T]):
     """A plan with its tables and the place where it runs.
@@ -45,6 +49,8 @@ class Run(Generic[T]):
         Where a plan that spills keeps its tables.
     device : bool
         Whether large steps run on a GPU.
+    note : callable
+        Called with what the caller should be told besides the answer.
     """
 
     network: Network
@@ -58,6 +64,7 @@ class Run(Generic[T]):
     states: Mapping[int, int] = field(default_factory=dict)
     folder: Path | None = None
     device: bool = False
+    note: Callable[[str], None] = _ignored
 
     @property
     def plan(self) -> Plan:

@@ -90,9 +90,20 @@ def _spilled(
 ) -> Plan:
     plan = plan_spill(problem, options, rates, whole, disk_rate)
     assert plan.spill is not None
-    if disk_bytes is not None and plan.spill.disk_bytes > disk_bytes:
+    check_disk(plan.spill.disk_bytes, disk_bytes)
+    return plan
+
+
+def check_disk(needed_bytes: int, disk_bytes: int | None) -> None:
+    """Refuse a plan whose tables exceed the budget for the disk, if there is one.
+
+    Raises
+    ------
+    BudgetError
+        With both numbers.
+    """
+    if disk_bytes is not None and needed_bytes > disk_bytes:
         raise BudgetError(
-            f"the tables of the plan need {format_bytes(plan.spill.disk_bytes)} of disk, allowed "
+            f"the tables of the plan need {format_bytes(needed_bytes)} of disk, allowed "
             f"{format_bytes(disk_bytes)}; try a larger --disk or --memory, or --fit slice"
         )
-    return plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ..cluster.budget import default_memory_bytes
-from ..cluster.connect import ClusterError
+from ..cluster.connect import ClusterError, remote_client
 from ..cluster.gpu import count_gpus, free_gpu_bytes
+from ..cluster.gpu_workers import GpuWorker, gpu_workers
+from ..tasks.gpu import free_pools
 from .errors import BucketflowError, ModelError
 from .fit import Fit
 from .plan import TreeKind
@@ -35,6 +38,7 @@ class Options:
     disk: int | str | None = None
     workdir: str | PathLike[str] | None = None
     gpus: int | str | None = None
+    gpu_memory: int | str | None = None
 
     def __post_init__(self) -> None:
         for name, value, known in (("tree", self.tree, TreeKind), ("fit", self.fit, Fit)):
@@ -43,10 +47,23 @@ class Options:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory budget in bytes: with GPUs, of what is free on a device."""
+        """The budget for the tables of a task in bytes: with GPUs, of what is free on a device."""
         if self.gpu_count:
-            free = free_gpu_bytes()
-            return free if self.memory is None else min(parse_size(self.memory), free)
+            asked = [parse_size(size) for size in (self.memory, self.gpu_memory) if size is not None]
+            return min([*asked[-1:], self._free_device_bytes])
+        return self.host_bytes
+
+    @property
+    def _free_device_bytes(self) -> int:
+        """What the device with the least free memory has free."""
+        if self.remote:
+            return min(worker.free_bytes for worker in self.gpu_workers)
+        free_pools()
+        return free_gpu_bytes()
+
+    @property
+    def host_bytes(self) -> int:
+        """The budget for this machine's memory in bytes."""
         return default_memory_bytes() if self.memory is None else parse_size(self.memory)
 
     @cached_property
@@ -60,10 +77,35 @@ class Options:
         """
         if self.gpus is None:
             return 0
+        if self.remote:
+            return len(self.gpu_workers)
         try:
             return count_gpus(self.gpus)
         except ClusterError as error:
             raise BucketflowError(str(error)) from None
+
+    @cached_property
+    def gpu_workers(self) -> tuple[GpuWorker, ...]:
+        """The GPU workers of a running cluster that are to be used, with what memory they have free.
+
+        Raises
+        ------
+        BucketflowError
+            If there are fewer than asked for.
+        """
+        if self.gpus is None or not self.remote:
+            return ()
+        opened = remote_client(self.scheduler) if self.scheduler and self.client is None else nullcontext(self.client)
+        try:
+            with opened as client:
+                return gpu_workers(client, self.gpus)
+        except ClusterError as error:
+            raise BucketflowError(str(error)) from None
+
+    @property
+    def remote(self) -> bool:
+        """Whether the workers are those of a running cluster."""
+        return self.client is not None or self.scheduler is not None
 
     @property
     def disk_bytes(self) -> int | None:
@@ -83,7 +125,7 @@ class Options:
     @property
     def distributed(self) -> bool:
         """Whether a Dask cluster was asked for."""
-        return self.client is not None or self.scheduler is not None or bool(self.workers) or self.gpu_count > 1
+        return self.remote or bool(self.workers) or self.gpu_count > 1
 
 
 def parse_size(size: int | str) -> int:

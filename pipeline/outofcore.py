@@ -188,7 +188,7 @@ class OutOfCore(Generic[T]):
             waiting = self.demanded()
             for index in {index for index, _ in waiting}:
                 if (spec := self.specs.get(self.spill.stages[index].head)) is not None:
-                    create_table(self.folder, spec)
+                    self.create(spec)
             self.report_done(waiting)
             lost = self.attempt(waiting)
             if not lost:
@@ -216,7 +216,8 @@ class OutOfCore(Generic[T]):
                 lost.append((outcome.table, outcome.chunk))
                 continue
             if isinstance(outcome, BaseException):
-                raise outcome
+                self.fail(task, outcome)
+                continue
             for receipt in outcome:
                 self.receipts[receipt.key] = receipt
             self.report(task)
@@ -245,7 +246,23 @@ class OutOfCore(Generic[T]):
         if self.keep or readers[task[0]]:
             return
         for head in self.spill.stages[task[0]].inputs:
-            delete_table(self.folder, self.specs[head])
+            self.delete(self.specs[head])
+
+    def create(self, spec: TableSpec) -> None:
+        """Make room for a table."""
+        create_table(self.folder, spec)
+
+    def delete(self, spec: TableSpec) -> None:
+        """Remove a table."""
+        delete_table(self.folder, spec)
+
+    def cells(self, spec: TableSpec, fixed: Mapping[int, int]) -> Any:
+        """Return the cells of a table that agree with fixed variables."""
+        return read_slice(self.folder, spec, fixed)
+
+    def fail(self, task: Task, error: BaseException) -> None:
+        """Take note of a task that ended with an error, or raise it."""
+        raise error
 
     def report_done(self, waiting: Mapping[Task, set[Task]]) -> None:
         """Report the bytes of the boxes that need not run."""
@@ -308,7 +325,7 @@ class OutOfCore(Generic[T]):
         program = replace(self.run.program(stage.steps, ()), dims=self.spill.dims)
         tables = dict(program.restricted_leaves(fixed))
         for head in stage.inputs:
-            tables[head] = read_slice(self.folder, self.specs[head], fixed)  # type: ignore[assignment]
+            tables[head] = self.cells(self.specs[head], fixed)
         steps = [lowered_step(s.node, s.inputs, s.input_axes, s.axes, sizes, problem) for s in stage.steps]
         again = program.again(tuple(steps), tables)
         kept = again.run(keep=[s.node for s in steps], threads=self.run.threads)

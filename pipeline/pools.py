@@ -8,16 +8,22 @@ from typing import Any
 
 from ..cluster.connect import ClusterError, local_client, remote_client
 from ..cluster.gpu import gpu_client
+from ..cluster.gpu_workers import GpuPool
 from ..cluster.pool import DaskPool, Pool
 from .errors import BucketflowError
+from .execute import table_of
 from .options import Options
 
 
 class DaskPools(AbstractContextManager[Pool]):
-    """Opens the client that the options name and closes it if it was opened here."""
+    """Opens the client that the options name and closes it if it was opened here.
 
-    def __init__(self, options: Options):
+    With GPUs, ``at_a_time`` is how many tasks one device has room for.
+    """
+
+    def __init__(self, options: Options, at_a_time: int = 1):
         self._options = options
+        self._at_a_time = at_a_time
         self._opened: AbstractContextManager[Any] = nullcontext(options.client)
         if options.client is None and options.scheduler is not None:
             self._opened = remote_client(options.scheduler)
@@ -28,7 +34,11 @@ class DaskPools(AbstractContextManager[Pool]):
 
     def __enter__(self) -> Pool:
         try:
-            return DaskPool(self._opened.__enter__(), uuid.uuid4().hex[:8])
+            client, key = self._opened.__enter__(), uuid.uuid4().hex[:8]
+            if not self._options.gpu_count:
+                return DaskPool(client, key)
+            addresses = [worker.address for worker in self._options.gpu_workers]
+            return GpuPool(client, key, addresses, self._at_a_time, light=(table_of,))
         except ClusterError as error:
             raise BucketflowError(str(error)) from None
 

@@ -38,6 +38,8 @@ class Result:
         CPU and worker time is not counted here: wall seconds of ``read``, ``plan``, ``run``, ``decode``.
     peak_rss_bytes : int
         Largest resident size of this process.
+    notes : tuple of str
+        What happened on the way that the answer does not show, for example that a device ran out of memory.
     """
 
     query: Query
@@ -48,6 +50,7 @@ class Result:
     plan: Plan | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only."""
@@ -60,6 +63,7 @@ class Result:
             "plan": plan_dict(self.plan),
             "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
             "peak_rss_bytes": self.peak_rss_bytes,
+            **({"notes": list(self.notes)} if self.notes else {}),
         }
 
     def to_json(self) -> str:
@@ -88,6 +92,7 @@ class Result:
             )
         if self.seconds:
             rows.append(("seconds", ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())))
+        rows += [("note", text) for text in dict.fromkeys(self.notes)]
         return rows
 
     def __repr__(self) -> str:

@@ -188,6 +188,7 @@ class _Cutter:
             stages=stages,
             dims=dims,
             itemsize=itemsize,
+            memory_bytes=self.options.memory_bytes,
             peak_bytes=max(s.peak_bytes for s in stages) + self.problem.model_bytes + _MARGIN,
             disk_bytes=peak_disk,
             read_bytes=read,

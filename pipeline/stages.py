@@ -46,6 +46,8 @@ class Spill:
     stages : tuple of Stage
     dims : tuple of int
     itemsize : int
+    memory_bytes : int
+        Budget of a task for which this was planned.
     peak_bytes : int
         Largest peak of a task, the model included.
     disk_bytes : int
@@ -59,6 +61,7 @@ class Spill:
     stages: tuple[Stage, ...]
     dims: tuple[int, ...]
     itemsize: int
+    memory_bytes: int
     peak_bytes: int
     disk_bytes: int
     read_bytes: int

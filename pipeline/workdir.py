@@ -65,7 +65,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
+def plan_record(plan: Plan) -> dict[str, Any]:
     """Return what a later run needs to make the same plan again, and what ``inspect`` shows."""
     assert plan.spill is not None
     stages = [
@@ -80,7 +80,7 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
     ]
     return {
         "children": [list(kids) for kids in plan.tree.children],
-        "memory_bytes": memory_bytes,
+        "memory_bytes": plan.spill.memory_bytes,
         "stages": stages,
         "disk_bytes": plan.spill.disk_bytes,
         "seconds": plan.spill.seconds,

@@ -7,6 +7,7 @@ bit-equal to the CPU; sums of floats are in an order that depends on sizes only.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -32,6 +33,8 @@ from .semiring import Semiring
 COMPILE_OPTIONS: Final = ("-std=c++17",)
 _AXES: Final = 40
 _ALIGNED: Final = 16
+# Arguments are written into records that all threads share, and copied when a kernel is launched.
+_LAUNCHING: Final = threading.RLock()
 _LARGE_BYTES: Final = 1 << 25
 _LAWS: Final = {"min_plus": 0, "sum_product": 1, "log_sum": 2, "mod_sum_product": 3}
 _C_TYPES: Final = {"int16": "short", "int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
@@ -75,8 +78,9 @@ class DeviceRun:
         arrays += [empty(cells, self.semiring.dtype) for cells in self._temporaries]
         result = empty(self.cells, self.semiring.dtype) if out is None else out.reshape(-1)
         arrays.append(result)
-        for launch in self._launches:
-            launch(arrays)
+        with _LAUNCHING:
+            for launch in self._launches:
+                launch(arrays)
         return result if out is None else out
 
 
@@ -107,10 +111,16 @@ def empty(cells: int, dtype: str) -> Any:
     try:
         return allocate()
     except cp.cuda.memory.OutOfMemoryError:
-        cp.cuda.get_current_stream().synchronize()
-        cp.get_default_memory_pool().free_all_blocks()
-        _large_pool(cp.cuda.Device().id).free_all_blocks()
+        free_pools()
         return allocate()
+
+
+def free_pools() -> None:
+    """Give free blocks back to the device, once all that uses them is done."""
+    cp = cupy()
+    cp.cuda.get_current_stream().synchronize()
+    cp.get_default_memory_pool().free_all_blocks()
+    _large_pool(cp.cuda.Device().id).free_all_blocks()
 
 
 @cache

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from . import dense, gpu
+from .device_memory import portable_errors
 from .lowering import Lowered
 from .program import OnStep, Program
 from .scaled import Scaled, SumProduct, as_logs, from_logs
@@ -143,15 +144,17 @@ class DeviceProgram(Program[T]):
     ) -> dict[int, T]:
         """Sweep once, without slicing; return the outputs and every table in ``keep``."""
         staged = Program(self.steps, self._staged(self.leaves), self.leaf_axes, self.outputs, self.dims, self.algebra)
-        live = staged.run(messages, keep=keep, threads=threads, on_step=on_step)
+        with portable_errors():
+            live = staged.run(messages, keep=keep, threads=threads, on_step=on_step)
         return {node: fetch(table) for node, table in live.items()} if self.fetched else live
 
     def run_slices(
         self, slices: Any, *, threads: int = 1, on_step: Callable[[Step], None] | None = None
     ) -> Iterator[list[T]]:
         """Sweep once per slice and yield the outputs of each."""
-        for outputs in super().run_slices(slices, threads=threads, on_step=on_step):
-            yield [fetch(table) for table in outputs]
+        with portable_errors():
+            for outputs in super().run_slices(slices, threads=threads, on_step=on_step):
+                yield [fetch(table) for table in outputs]
 
 
 def upload(arrays: Sequence[Any]) -> list[Any]:

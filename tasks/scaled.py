@@ -96,7 +96,7 @@ def joined_scales(values: Array, parts: Sequence[tuple[Array, Scaled]]) -> Scale
     parts : sequence of (ndarray, Scaled)
         Views that make up ``values``, and the scale and bounds of each.
     """
-    live = [(view, part) for view, part in parts if np.any(view > -math.inf if part.logs else view)]
+    live = [(view, part) for view, part in parts if float(view.max()) > (-math.inf if part.logs else 0.0)]
     if not live:
         return Scaled(values, 0.0, 0.0, 0.0)
     scale = max(part.log_scale for _, part in live)

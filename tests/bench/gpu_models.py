@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bucketflow.pipeline import api
-from bucketflow.pipeline.device import fitted_for_device
+from bucketflow.pipeline.device import Around, fitted_for_device
 from bucketflow.pipeline.execute import Run
 from bucketflow.pipeline.memory import step_bytes
 from bucketflow.pipeline.options import Options
@@ -78,7 +78,7 @@ def planned(case: Case, children: Any, search: float | None) -> api.Prepared:
     options = PlanOptions(memory_bytes=BUDGET, decode=case.query == "optimum", order_seconds=search)
     if children is not None:
         options = replace(options, children=tuple(tuple(kids) for kids in children))
-    prices = fitted_for_device(problem, options, "slice", None, lambda: 1e9)
+    prices = fitted_for_device(problem, options, "slice", Around(0, None, lambda: 1e9))
     return api.Prepared(network, arithmetic, problem, prices, time.perf_counter() - start, BUDGET, findings)
 
 
@@ -96,7 +96,7 @@ def run(case: Case, prepared: api.Prepared, repeats: int) -> tuple[api.Result, l
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
-        result = api._answered(prepared, Options(gpus=GPUS), None, None)
+        result = api._answered(prepared, Options(gpus=GPUS), None, None, [])
         times.append(time.perf_counter() - start)
     return result, times
 

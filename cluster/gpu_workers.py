@@ -1,0 +1,152 @@
+"""GPU workers of a running Dask cluster: which they are, what memory they have free, and a pool that uses them only.
+
+A worker has a GPU if it was started with the resource ``GPU``; where no worker has that resource, those that see a
+device get it. CPU workers of the same cluster hold values and forward them, they are never asked to use a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .connect import ClusterError
+from .gpu import SHARE
+from .pool import DaskPool
+
+RESOURCE: Final = "GPU"
+# Shares of a device are multiples of a power of two: sums of thirds would not come back to one.
+_UNITS: Final = 1024
+
+
+@dataclass(frozen=True)
+class GpuWorker:
+    """A worker with a device.
+
+    Parameters
+    ----------
+    address : str
+    free_bytes : int
+        Most of what is free there, shared fairly with other workers on the same device.
+    """
+
+    address: str
+    free_bytes: int
+
+
+def device_of_worker() -> tuple[str, int] | None:
+    """Return the identity and the free bytes of the device that this process sees, or None."""
+    try:
+        import cupy
+
+        runtime = cupy.cuda.runtime
+        if runtime.getDeviceCount() < 1:
+            return None
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.cuda.MemoryAsyncPool().free_all_blocks()
+        free, _ = runtime.memGetInfo()
+        return str(cupy.cuda.Device().pci_bus_id), int(free)
+    except Exception:
+        # Missing CuPy, driver and device all show up as errors of their own kinds; each means: no device.
+        return None
+
+
+def gpu_workers(client: Any, asked: int | str) -> tuple[GpuWorker, ...]:
+    """Find the workers that ``--gpus all|N`` means; those without the resource ``GPU`` get it.
+
+    Raises
+    ------
+    ClusterError
+        If there are fewer, or a worker has the resource but no usable device.
+    """
+    known: dict[str, tuple[str, float]] = client.run_on_scheduler(_hosts_and_resources)
+    declared = [address for address, (_, resource) in known.items() if resource > 0]
+    devices = client.run(device_of_worker, workers=declared or None)
+    found = {address: device for address, device in devices.items() if device is not None}
+    broken = [address for address in declared if address not in found]
+    if broken:
+        raise ClusterError(f"worker {broken[0]} has the resource {RESOURCE} but neither CuPy nor a device")
+    workers = _shared(found, {address: known[address][0] for address in found})
+    if asked != "all":
+        if not str(asked).isdigit() or not 1 <= int(asked) <= len(workers):
+            raise ClusterError(f"--gpus {asked}: the cluster has {len(workers)} GPU workers")
+        workers = workers[: int(asked)]
+    if not workers:
+        raise ClusterError("--gpus needs workers with a GPU; the cluster has none")
+    if not declared:
+        client.run(_claim, workers=[worker.address for worker in workers])
+    return tuple(workers)
+
+
+def _shared(found: dict[str, tuple[str, int]], hosts: dict[str, str]) -> list[GpuWorker]:
+    """Divide each device among the workers that see it; those with the most memory first."""
+    users: dict[tuple[str, str], int] = {}
+    for address, (bus, _) in found.items():
+        users[hosts[address], bus] = users.get((hosts[address], bus), 0) + 1
+    workers = [
+        GpuWorker(address, int(free * SHARE) // users[hosts[address], bus]) for address, (bus, free) in found.items()
+    ]
+    return sorted(workers, key=lambda worker: (-worker.free_bytes, worker.address))
+
+
+def _hosts_and_resources(dask_scheduler: Any) -> dict[str, tuple[str, float]]:
+    return {w.address: (w.host, float(w.resources.get(RESOURCE, 0))) for w in dask_scheduler.workers.values()}
+
+
+async def _claim(dask_worker: Any) -> None:
+    await dask_worker.set_resources(**{RESOURCE: 1})
+
+
+class GpuPool(DaskPool):
+    """Runs tasks on GPU workers.
+
+    Parameters
+    ----------
+    workers : collection of str
+        Addresses; empty for all with the resource.
+    at_a_time : int
+        Tasks that one device has room for.
+    light : collection of functions
+        Tasks that use no device and may run anywhere.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        key: str,
+        workers: Sequence[str] = (),
+        at_a_time: int = 1,
+        light: Collection[Callable[..., Any]] = (),
+    ):
+        super().__init__(client, key)
+        self._workers = list(workers)
+        self._at_a_time = at_a_time
+        self._light = light
+
+    @property
+    def width(self) -> int:
+        """Number of tasks that run at the same time."""
+        threads: dict[str, int] = self.client.nthreads(self._workers or None)
+        return max(1, sum(min(int(n), self._at_a_time) for n in threads.values()))
+
+    def put(self, value: Any) -> Any:
+        """Send a value as a task of its own, to any worker."""
+        return super().submit(_itself, value)
+
+    def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Any:
+        """Start a task on a worker whose device has room for it."""
+        if function in self._light:
+            return super().submit(function, *args, priority=priority)
+        return self.client.submit(
+            function,
+            *args,
+            key=self.next_key(function),
+            priority=priority,
+            pure=False,
+            resources={RESOURCE: (_UNITS // self._at_a_time) / _UNITS},
+            workers=self._workers or None,
+        )
+
+
+def _itself(value: Any) -> Any:
+    return value

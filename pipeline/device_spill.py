@@ -1,0 +1,134 @@
+"""Running a spill plan on a device: several boxes at a time, tables in host memory or in chunk files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..storage.spec import TableSpec
+from ..tasks.boxes import Box
+from ..tasks.device_boxes import DeviceBox, run_device_box
+from ..tasks.device_memory import DeviceMemoryError, Pinned
+from ..tasks.device_stores import BUFFERS, ChunkFiles, HostTables, Store, picked
+from ..tasks.gpu_sweep import on_device
+from .execute import Run
+from .outofcore import OutOfCore, Task
+from .stages import Stage
+
+T = TypeVar("T")
+
+
+@dataclass
+class OnDevice(OutOfCore[T]):
+    """One sweep of a plan that spills, whose boxes run on a device; tables are chunk files.
+
+    A box that does not fit the device is done again in parts: first with one more variable of its output fixed,
+    then with two, and so on.
+    """
+
+    cut: dict[Task, int] = field(default_factory=dict)
+    """Boxes that did not fit, and how many further variables they fix by now."""
+    failed: dict[Task, DeviceMemoryError] = field(default_factory=dict)
+
+    @cached_property
+    def store(self) -> Store:
+        """Where the tables are."""
+        return ChunkFiles(self.folder)
+
+    def box(self, index: int) -> Box[T]:
+        """Build the leaf tables of a stage."""
+        box = super().box(index)
+        parts: dict[str, Any] = {f.name: getattr(box, f.name) for f in fields(box)}
+        parts["program"] = replace(box.program, algebra=on_device(box.program.algebra))
+        return DeviceBox(**parts, store=self.store)
+
+    def call(self, task: Task) -> tuple[Any, ...]:
+        """The function call of a task, once all that it needs is there."""
+        _, *arguments = super().call(task)
+        stage = self.spill.stages[task[0]]
+        return run_device_box, *arguments, self.further(stage)[: self.cut.get(task, 0)]
+
+    def further(self, stage: Stage) -> list[int]:
+        """Variables of a stage's output that its boxes do not fix, those of most readers first."""
+        spec = self.specs.get(stage.head)
+        return [v for v in spec.variables if v not in stage.boxed] if spec is not None else []
+
+    def complete(self) -> None:
+        """Run what the answer lacks; boxes that do not fit the device are cut until they do."""
+        while True:
+            self.failed.clear()
+            super().complete()
+            if not self.failed:
+                return
+            for task, error in self.failed.items():
+                if self.cut.get(task, 0) == len(self.further(self.spill.stages[task[0]])):
+                    raise error
+                self.cut[task] = self.cut.get(task, 0) + 1
+                self.run.note(f"a box did not fit the device ({error}); it was done in parts")
+
+    def fail(self, task: Task, error: BaseException) -> None:
+        """Remember boxes that did not fit."""
+        if not isinstance(error, DeviceMemoryError):
+            raise error
+        self.failed[task] = error
+
+    def sweep(self) -> list[list[Any]]:
+        """Run every box that is not done yet; return the root tables of the last stage's boxes, in order."""
+        try:
+            return super().sweep()
+        finally:
+            BUFFERS.release()
+
+
+@dataclass
+class HostResident(OnDevice[T]):
+    """The same with all tables in page-locked memory of this process; nothing is kept for a later run."""
+
+    memory: Pinned = field(default_factory=Pinned)
+
+    @cached_property
+    def store(self) -> HostTables:
+        """Where the tables are."""
+        return HostTables(self.memory)
+
+    def resume(self) -> None:
+        """Begin from nothing."""
+        self.receipts = {}
+
+    def damaged(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Nothing can be."""
+        return []
+
+    def create(self, spec: TableSpec) -> None:
+        """Make room for a table."""
+        self.store.create(spec)
+
+    def delete(self, spec: TableSpec) -> None:
+        """Remove a table."""
+        self.store.delete(spec)
+
+    def cells(self, spec: TableSpec, fixed: Mapping[int, int]) -> Any:
+        """Return the cells of a table that agree with fixed variables."""
+        return picked(self.store, spec, fixed)
+
+    def close(self) -> None:
+        """Free the tables."""
+        self.store.close()
+
+
+@contextmanager
+def spilled_sweep(run: Run[T], name: str, keep: bool) -> Iterator[OnDevice[T]]:
+    """Open the sweep of a plan that spills: in the run's folder if it has one, otherwise in host memory."""
+    if run.folder is not None:
+        yield OnDevice(run, run.folder / name, keep)
+        return
+    assert run.plan.spill is not None
+    sweep = HostResident(run, Path(name), keep, memory=Pinned(run.plan.spill.disk_bytes))
+    try:
+        yield sweep
+    finally:
+        sweep.close()

@@ -1,0 +1,138 @@
+"""A stand-in for CuPy without a GPU: device tables are a kind of NumPy array, and steps run on the CPU.
+
+It shows that tables are where the code says they are: what mixes host and device tables fails. It says nothing about
+kernels, streams or speed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bucketflow.cluster import gpu as cluster_gpu
+from bucketflow.tasks import dense, gpu, gpu_extremes, gpu_sweep
+from bucketflow.tasks.lowering import Lowered
+
+
+class OutOfMemoryError(MemoryError):
+    """What CuPy raises."""
+
+    __module__ = "cupy.cuda.memory"
+
+
+class DeviceArray(np.ndarray):
+    """A device table."""
+
+    __module__ = "cupy"
+
+    @property
+    def data(self) -> Any:
+        return types.SimpleNamespace(ptr=self.ctypes.data)
+
+    def get(self) -> np.ndarray:
+        return np.array(self, subok=False)
+
+
+def _there(values: Any) -> DeviceArray:
+    return np.ascontiguousarray(values).view(DeviceArray)
+
+
+class _Stream:
+    ptr = 0
+
+    def __init__(self, non_blocking: bool = False) -> None:
+        pass
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+def _memcpy(target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
+    assert kind in (1, 2)
+    ctypes.memmove(target, source, nbytes)
+
+
+class StandIn:
+    """The device: how much memory it has, and what of it tables may take at most before it refuses."""
+
+    def __init__(self) -> None:
+        self.total_bytes = 1 << 34
+        self.largest_table_bytes = 1 << 62
+        self.refused = 0
+
+    def empty(self, cells: int, dtype: str) -> DeviceArray:
+        """Allocate."""
+        values = np.empty(cells, dtype)
+        if values.nbytes > self.largest_table_bytes:
+            self.refused += 1
+            raise OutOfMemoryError(f"cannot allocate {values.nbytes} bytes")
+        return values.view(DeviceArray)
+
+    def prepare(self, lowered: Lowered) -> Callable[..., Any]:
+        """Run a step of device tables, or of host tables that are copied first."""
+
+        def run(tables: Sequence[Any], out: Any = None) -> Any:
+            result = self.empty(lowered.out_cells, lowered.semiring.dtype)
+            result[...] = dense.run(lowered, [np.asarray(t).view(np.ndarray) for t in tables], compiled=False)
+            return result
+
+        return run
+
+    def module(self) -> types.ModuleType:
+        """Return what ``import cupy`` gives."""
+        cupy: Any = types.ModuleType("cupy")
+        runtime = types.SimpleNamespace(
+            memcpyAsync=_memcpy,
+            getDeviceCount=lambda: 1,
+            memGetInfo=lambda: (self.total_bytes, self.total_bytes),
+            CUDARuntimeError=RuntimeError,
+        )
+        cupy.cuda = types.SimpleNamespace(
+            Stream=_Stream,
+            get_current_stream=_Stream,
+            runtime=runtime,
+            PinnedMemory=lambda nbytes: bytearray(nbytes),
+            PinnedMemoryPointer=lambda memory, offset: memory,
+            memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+        )
+        cupy.asarray = _there
+        cupy.ascontiguousarray = _there
+        cupy.ndarray = DeviceArray
+        return cupy
+
+
+@contextmanager
+def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn]:
+    """Use the stand-in; steps of ``least_cells`` and more run on it."""
+    there = StandIn()
+    patch.setitem(sys.modules, "cupy", there.module())
+    patch.setattr(gpu, "prepare", there.prepare)
+    patch.setattr(gpu, "empty", there.empty)
+    patch.setattr(gpu, "free_pools", lambda: None)
+    patch.setattr("bucketflow.pipeline.options.free_pools", lambda: None)
+    patch.setattr(gpu, "restrict", _restrict)
+    patch.setattr(
+        gpu_extremes, "_least_above", lambda values, limit: float(values.min(where=values > limit, initial=9e9))
+    )
+    patch.setattr(cluster_gpu, "visible_gpus", lambda: ["0"])
+    patch.setattr(gpu_sweep.Places.__init__, "__defaults__", (least_cells,))
+    yield there
+
+
+def _restrict(array: Any, axes: Sequence[int], sizes: Sequence[int], states: Any) -> Any:
+    wide = [v for v in axes if sizes[v] > 1]
+    index = tuple(states.get(v, slice(None)) for v in wide)
+    return _there(np.asarray(array).reshape([sizes[v] for v in wide])[index]).reshape(-1)

@@ -1,0 +1,142 @@
+"""Tables larger than a device: the same answers in boxes, from host memory and from disk, and when memory runs out.
+
+These run everywhere, on a stand-in for the device; ``tests/tasks/test_gpu_spill.py`` is the same on a real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bucketflow
+from bucketflow.pipeline import api, device_spill
+from bucketflow.pipeline.device import SLOTS
+from tests.device_stand_in import StandIn, device
+from tests.pipeline.test_budget import grid
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with device(monkeypatch) as there:
+        yield there
+
+
+def small(model: bucketflow.Model, query: str, share: int) -> int:
+    """A device that holds a part of what the plan needs, for several boxes at a time."""
+    plan = bucketflow.plan(model, query, gpus=1, tree="bucket")
+    assert plan is not None
+    return SLOTS * (plan.peak_bytes // share + (1 << 20))
+
+
+CASES = [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("partition", "steep"), ("count", "cost")]
+
+
+@pytest.mark.parametrize("where", ["host", "disk", "workdir"])
+@pytest.mark.parametrize(("query", "kind"), CASES)
+def test_boxes_on_a_device_give_the_same_answer(
+    query: str, kind: str, where: str, stand_in: StandIn, tmp_path: Path
+) -> None:
+    model = grid(6, 6, 3, kind)
+    free = bucketflow.solve(model, query)
+    for share in (2, 4):
+        options: dict[str, Any] = {
+            "gpus": 1,
+            "tree": "bucket",
+            "fit": "spill",
+            "gpu_memory": small(model, query, share),
+        }
+        if where == "disk":
+            options["memory"] = model.nbytes
+        if where == "workdir":
+            options["workdir"] = tmp_path / str(share)
+        spilled = bucketflow.solve(model, query, **options)
+        assert spilled.plan is not None
+        assert spilled.plan.spill is not None
+        assert spilled.plan.peak_bytes <= options["gpu_memory"]
+        assert (spilled.status, spilled.value) == (free.status, free.value)
+        assert (spilled.log10 is None) == (free.log10 is None)
+        if free.log10 is not None:
+            assert spilled.log10 == pytest.approx(free.log10, rel=1e-12)
+        assert not spilled.notes
+
+
+def test_tables_stay_in_host_memory_where_it_suffices(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[Any] = []
+    original = device_spill.HostResident.close
+    monkeypatch.setattr(device_spill.HostResident, "close", lambda s: (used.append(s.memory), original(s)))
+    model = grid(6, 6, 3)
+    options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": small(model, "optimum", 4)}
+    bucketflow.solve(model, **options)
+    assert len(used) == 1
+    assert used[0].held_bytes == 0
+    bucketflow.solve(model, **options, memory=model.nbytes)
+    assert len(used) == 1
+
+
+def test_a_run_directory_of_a_device_is_resumed_on_a_cpu(stand_in: StandIn, tmp_path: Path) -> None:
+    model = grid(6, 6, 3)
+    run = tmp_path / "run"
+    options: dict[str, Any] = {
+        "gpus": 1,
+        "tree": "bucket",
+        "fit": "spill",
+        "gpu_memory": small(model, "optimum", 4),
+        "workdir": run,
+    }
+    first = bucketflow.solve(model, **options)
+    for path in sorted((run / "tables").glob("msg_*/c.*"))[:3]:
+        path.unlink()
+    again = bucketflow.solve(model, workdir=run)
+    assert again.value == first.value
+    assert again.plan is not None
+    assert first.plan is not None
+    assert again.plan.tasks == first.plan.tasks
+
+
+@pytest.mark.parametrize("where", ["host", "disk"])
+@pytest.mark.parametrize(("query", "kind"), CASES)
+def test_boxes_that_do_not_fit_are_done_in_parts(query: str, kind: str, where: str, stand_in: StandIn) -> None:
+    model = grid(6, 6, 3, kind)
+    free = bucketflow.solve(model, query)
+    options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": small(model, query, 2)}
+    if where == "disk":
+        options["memory"] = model.nbytes
+    prepared = api.prepare(model, query, None, api.Options(**options))
+    assert prepared.plan is not None
+    assert prepared.plan.spill is not None
+    inside = prepared.plan.spill.stages
+    largest = max(s.lowered.out_cells for stage in inside[:-1] for s in stage.steps) * prepared.plan.itemsize
+    stand_in.largest_table_bytes = largest // 2
+    cut = bucketflow.solve(model, query, **options)
+    assert stand_in.refused > 0
+    assert cut.notes
+    assert (cut.status, cut.value) == (free.status, free.value)
+    if free.log10 is not None:
+        assert cut.log10 == pytest.approx(free.log10, rel=1e-12)
+
+
+def test_slices_are_planned_again_when_memory_runs_out(stand_in: StandIn) -> None:
+    model = grid(8, 8, 4)
+    free = bucketflow.solve(model)
+    plan = bucketflow.plan(model, gpus=1)
+    assert plan is not None
+    assert plan.slices == 1
+    stand_in.largest_table_bytes = max(s.lowered.out_cells for s in plan.steps) * plan.itemsize // 2
+    got = bucketflow.solve(model, gpus=1, fit="slice")
+    assert got.value == free.value
+    assert got.plan is not None
+    assert got.plan.slices > 1
+    assert "planned again" in got.notes[0]
+    assert "notes" in got.to_dict()
+
+
+def test_memory_errors_of_the_host_are_not_tried_again(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise MemoryError("the host")
+
+    monkeypatch.setitem(api._ANSWERS, "optimum", full)
+    with pytest.raises(MemoryError, match="the host"):
+        bucketflow.solve(grid(4, 4, 2), gpus=1)
