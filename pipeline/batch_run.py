@@ -31,7 +31,13 @@ def answer_cases(compiled: Compiled, cases: Cases, variables: Sequence[int], **o
     Findings of the compiled model hold in every case, except those on variables that the cases observe.
     """
     chosen = in_memory(**options) if options else compiled.options
-    runner = _Runner(compiled, cases, tuple(variables), chosen)
+    runner = _Runner(compiled, tuple(variables))
+    if compiled.device is not None:
+        others = {v: f for v, f in compiled.findings.items() if v not in cases.columns}
+        for block, answer in compiled.device.answers(cases, others, runner.targets):
+            yield runner.dressed(block, answer)
+        return
+    runner.plan_blocks(cases, chosen)
     program, size = runner.program, runner.size
     blocks = [cases.part(*bounds) for bounds in ranges(cases.count, size)]
     if program is None:
@@ -52,11 +58,21 @@ def _pool(options: Options, blocks: int) -> AbstractContextManager[Pool]:
 class _Runner:
     """One batch over a compiled model."""
 
-    def __init__(self, compiled: Compiled, cases: Cases, variables: tuple[int, ...], options: Options) -> None:
+    def __init__(self, compiled: Compiled, variables: tuple[int, ...]) -> None:
         self.compiled = compiled
         self.variables = variables
         self.model, self.network = compiled.model, compiled.skeleton.network
         self.program: BatchProgram | None = None
+
+    @property
+    def targets(self) -> list[Target]:
+        """The asked variables that are left in the network."""
+        local = self.network.local
+        return [(local[v],) for v in self.variables if v in local]
+
+    def plan_blocks(self, cases: Cases, options: Options) -> None:
+        """Choose the steps and the size of blocks for the CPU."""
+        compiled = self.compiled
         self.size = max(cases.count, 1)
         tables = compiled.shared_tables(cases.columns)
         plan = compiled.plan
@@ -66,12 +82,11 @@ class _Runner:
         observations = [
             Observation(local[v], hosts[local[v]], self.network.domains[v]) for v in sorted(cases.columns) if v in local
         ]
-        targets = [(local[v],) for v in variables if v in local]
         leaves = {node: tables[node] for node in range(plan.tree.n_leaves)}
         several = compiler_pays(plan.cells * cases.count)
         if any(table.logs for table in tables.values()):
             return
-        self.program = batch_program(plan, leaves, tables, observations, targets, several)
+        self.program = batch_program(plan, leaves, tables, observations, self.targets, several)
         free = max(options.memory_bytes - plan.kept_bytes, 0)
         self.size = block_size(self.program, free)
 

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cluster.budget import peak_rss_bytes
+from ..cluster.budget import default_memory_bytes, peak_rss_bytes
 from ..tasks.incremental import Incremental
 from ..tasks.scaled import Scaled, SumProduct, measured
 from .answer import fixed_value
@@ -38,6 +38,9 @@ from .propagation import Beliefs, Target, normalised, with_joints
 from .queries import Partition
 from .reduce import Network, reduce_model
 from .twoway import TwoWay
+
+if TYPE_CHECKING:
+    from .gpu_marginals import GpuPropagation
 
 Array = NDArray[Any]
 Finding = Any
@@ -94,7 +97,8 @@ def compile_model(model: Model, *, joint: Iterable[Names] = (), families: bool =
     joint, families
         Sets of variables whose joints every answer has; see :func:`bucketflow.marginals`.
     **options
-        ``memory``, ``order``, ``order_time``, ``tree``, ``seed`` and ``threads``, as in :func:`bucketflow.solve`.
+        ``memory``, ``order``, ``order_time``, ``tree``, ``seed`` and ``threads``, as in :func:`bucketflow.solve`;
+        with ``gpus=1`` every answer is a full propagation on the GPU, whose tables ``memory`` limits then.
 
     Raises
     ------
@@ -118,12 +122,16 @@ def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: O
     plan = None
     if network.leaves:
         plan = plan_for(network, Partition(network), targets, replace(options, memory=1 << 62))
-        if plan.kept_bytes > options.memory_bytes:
-            raise BudgetError(
-                f"keeping all messages needs {format_bytes(plan.kept_bytes)}, allowed "
-                f"{format_bytes(options.memory_bytes)}; ask for marginals without compiling, or a larger --memory"
-            )
+        _check_memory(plan, options.memory_bytes)
     return Skeleton(model, network, plan, asked, fixed_value(network))
+
+
+def _check_memory(plan: TwoWay, memory_bytes: int) -> None:
+    if plan.kept_bytes > memory_bytes:
+        raise BudgetError(
+            f"keeping all messages needs {format_bytes(plan.kept_bytes)}, allowed {format_bytes(memory_bytes)}; "
+            "ask for marginals without compiling, or a larger --memory"
+        )
 
 
 class Compiled:
@@ -137,6 +145,8 @@ class Compiled:
         self._hosts = skeleton.hosts
         self._base: dict[int, Scaled] = {}
         self._tables: Incremental | None = None
+        self._pending: set[int] = set()
+        self.device: GpuPropagation | None = None
         plan = skeleton.plan
         if plan is not None and skeleton.fixed is not None:
             leaves = enumerate(skeleton.network.leaves)
@@ -144,6 +154,12 @@ class Compiled:
             algebra = self._partition.algebra(plan.tree.dims, plan.cells >= _COMPILED_CELLS)
             assert isinstance(algebra, SumProduct)
             self._tables = Incremental(plan.steps, len(plan.up), self._base, algebra)
+            if options.gpu_count:
+                from .gpu_marginals import GpuPropagation
+
+                self.device = GpuPropagation(
+                    skeleton.network, plan, self._base, self._hosts, skeleton.fixed, options.memory_bytes
+                )
 
     @property
     def model(self) -> Model:
@@ -176,6 +192,7 @@ class Compiled:
     def reset(self) -> None:
         """Forget all findings and messages; the plan stays."""
         self.findings.clear()
+        self._pending.clear()
         if self._tables is not None:
             self._tables.reset(self._base)
 
@@ -240,12 +257,14 @@ class Compiled:
         tables = self._tables
         if tables is None:
             return {}
+        self._enter_pending()
         return {i: t for i, t in tables.tables.items() if i not in self._base and i not in tables.stale}
 
     def restore(self, findings: Mapping[int, Array], tables: Mapping[int, Scaled]) -> None:
         """Enter findings with messages that were computed under them."""
         self._change(findings)
         if self._tables is not None:
+            self._enter_pending()
             self._tables.restore(tables)
 
     def shared_tables(self, varying: Collection[int]) -> dict[int, Scaled] | None:
@@ -254,6 +273,7 @@ class Compiled:
         if plan is None or tables is None:
             return None
         with self._findings({v: f for v, f in self.findings.items() if v not in varying}):
+            self._enter_pending()
             tables.refresh([step.node for step in plan.steps], self.options.thread_count)
             return dict(tables.tables)
 
@@ -281,6 +301,12 @@ class Compiled:
         if skeleton.fixed is None or skeleton.plan is None or self._tables is None:
             return Beliefs(skeleton.fixed, {})
         plan, tables = skeleton.plan, self._tables
+        if self.device is not None:
+            found = self.device.beliefs(self.findings, targets)
+            if found is not None:
+                return found
+            _check_memory(plan, default_memory_bytes())
+            self._enter_pending()
         threads = self.options.thread_count if plan.seconds > 0.05 else 1
         tables.refresh(plan.tree.roots, threads)
         total = self._partition.total([tables.tables[r] for r in plan.tree.roots])
@@ -304,9 +330,16 @@ class Compiled:
             local = self.skeleton.network.local.get(v)
             if local is not None and not _equal(old, vector):
                 touched.add(self._hosts[local])
+        self._pending |= touched
+        if self.device is None:
+            self._enter_pending()
+
+    def _enter_pending(self) -> None:
+        """Rebuild the leaves whose findings changed; with a GPU only when the CPU has to answer."""
         if self._tables is not None:
-            for leaf in touched:
+            for leaf in self._pending:
                 self._tables.set_leaf(leaf, self._leaf(leaf))
+        self._pending.clear()
 
     def _leaf(self, leaf: int) -> Scaled:
         """Multiply a leaf table by the findings that it hosts."""

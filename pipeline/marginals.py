@@ -96,8 +96,8 @@ def marginals(
     progress : callable, optional
         Called with (bytes done, bytes planned).
     **options
-        ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler`` and
-        ``client``, as in :func:`bucketflow.solve`.
+        ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``,
+        ``client`` and ``gpus=1``, as in :func:`bucketflow.solve`.
 
     Raises
     ------
@@ -110,6 +110,8 @@ def marginals(
     if model.kind == "cost" and not maximum:
         raise ModelError("a cost network has no marginal probabilities; ask for its max-marginals")
     chosen = in_memory(**options)
+    if chosen.gpu_count and maximum:
+        raise ModelError("max-marginals are computed on CPUs; leave gpus out")
     hard, soft = split_evidence(model, evidence)
     asked = asked_of(model, query_vars, joint, families)
     network = reduce_model(with_likelihoods(model, soft), "optimum" if maximum else "partition", hard, asked.involved)
@@ -125,11 +127,13 @@ def marginals(
 
 
 def in_memory(**options: Any) -> Options:
-    """Check that nothing is asked for that propagation does not do: tables on disk, GPUs."""
+    """Check that nothing is asked for that propagation does not do: tables on disk, several GPUs."""
     chosen = Options(**options)
-    given = [name for name in ("disk", "workdir", "gpus") if getattr(chosen, name) is not None]
+    given = [name for name in ("disk", "workdir") if getattr(chosen, name) is not None]
     if given:
-        raise ModelError(f"marginals are computed in memory and on CPUs; {given[0]!r} does not apply")
+        raise ModelError(f"marginals are computed in memory; {given[0]!r} does not apply")
+    if chosen.gpus is not None and (chosen.gpu_count > 1 or chosen.scheduler or chosen.client or chosen.workers):
+        raise ModelError("marginals are computed on one GPU of this machine; write gpus=1, without workers")
     return chosen
 
 
@@ -218,6 +222,11 @@ def propagate(
     if plan is None:
         return Beliefs(fixed if isinstance(arithmetic, Partition | CostOptimum) else -fixed, {})
     sweeps = build_sweeps(network, plan, arithmetic, compiler_pays(plan.cells))
+    if options.gpu_count:
+        from .gpu_marginals import propagate_on_gpu
+
+        beliefs = propagate_on_gpu(plan, sweeps, options.memory_bytes)
+        return beliefs if beliefs.total is None else replace(beliefs, total=beliefs.total + fixed)
     combiner = combiner_for(plan, arithmetic)
     with _pool(plan, options) as pool:
         for states, tables in _swept(plan, sweeps, pool, options, progress):

@@ -31,6 +31,7 @@ def main() -> int:
     pytest = ["-m", "pytest", "-q", "-m", "gpu", "--import-mode=importlib", "-p", "no:cacheprovider"]
     good = [step("tests", *pytest, str(TESTS / "tasks"), str(TESTS / "cluster"))]
     good.append(step("kernels", str(TESTS / "bench" / "gpu.py"), *(["--quick"] if quick else [])))
+    good.append(step("propagations", str(TESTS / "bench" / "gpu_marginals.py")))
     for name in MODELS if quick else MODELS + LONG:
         good.append(step(name, str(TESTS / "bench" / "gpu_models.py"), name))
     print(f"{sum(good)} of {len(good)} parts ended well")

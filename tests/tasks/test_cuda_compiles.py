@@ -93,3 +93,8 @@ def test_kernels_compile(nvrtc: ctypes.CDLL, sources: set[str], semiring: Semiri
     for source in sources:
         for architecture in (OLDEST, NEWEST) if semiring.dtype == "int16" else (NEWEST,):
             compile_source(nvrtc, source, architecture)
+
+
+def test_propagation_compiles(nvrtc: ctypes.CDLL) -> None:
+    for architecture in (OLDEST, NEWEST):
+        compile_source(nvrtc, gpu.kernel_source("messages", "sum_product", "float64"), architecture)

@@ -1,0 +1,222 @@
+"""Beliefs from a GPU: of a compiled model, of many cases, and of a single question.
+
+The device proves with the exponents of its tables that no product left the range of doubles. Where it does not, and
+for likelihoods that span more than it allows for, there is no answer, and the caller asks the CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..tasks.gpu_messages import DeviceMessages, MessageProgram
+from ..tasks.message_records import FINDING_EXPONENT
+from ..tasks.messages import TwoSweeps
+from ..tasks.scaled import Scaled
+from .batches import BlockAnswer, ranges
+from .cases import Cases
+from .device_messages import constant_values, message_program
+from .errors import BudgetError
+from .plan import format_bytes
+from .propagation import Beliefs, SumCombiner, Target, all_states, slice_results
+from .reduce import Network
+from .twoway import TwoWay
+
+Array = NDArray[Any]
+
+_LEAST_LIKELIHOOD: Final = 2.0**FINDING_EXPONENT
+# Cases at once: enough for every step to fill the device, and few enough that their slabs are soon allocated.
+_MOST_CASES: Final = 1 << 14
+_MOST_BYTES: Final = 8 << 30
+
+
+class GpuPropagation:
+    """A plan with its leaves on a GPU, ready for any findings.
+
+    Parameters
+    ----------
+    network : Network
+    plan : TwoWay
+        Without slices.
+    leaves : mapping of int to Scaled
+        Leaf tables without findings.
+    hosts : mapping of int to int
+        For each local variable the leaf that takes its findings.
+    fixed : float
+        ln of the functions without variables.
+    memory_bytes : int
+        Budget on the device.
+
+    Raises
+    ------
+    BudgetError
+        If the tables of one case do not fit the budget.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        plan: TwoWay,
+        leaves: Mapping[int, Scaled],
+        hosts: Mapping[int, int],
+        fixed: float,
+        memory_bytes: int,
+    ) -> None:
+        self._network, self._plan, self._leaves, self._hosts = network, plan, leaves, hosts
+        self._fixed = fixed
+        self._targets = tuple(plan.results)
+        self._program = message_program(plan, leaves, hosts, self._targets)
+        self._device = checked_device(self._program, leaves, memory_bytes)
+        self._free_bytes = memory_bytes - self._program.case_bytes - self._program.records.fixed_bytes
+        self._other: tuple[tuple[Target, ...], DeviceMessages] | None = None
+        places = zip(self._targets, self._program.targets.tolist(), strict=True)
+        self._places = {
+            target: (slice(place, place + cells), tuple([plan.dims[v] for v in target]))
+            for target, (_, cells, place, _) in places
+        }
+
+    def beliefs(self, findings: Mapping[int, Array], targets: Sequence[Target]) -> Beliefs | None:
+        """Return the beliefs of some targets under findings by model variable; None where the CPU has to."""
+        weights, log_scale = self._likelihoods(findings)
+        if weights is None:
+            return None
+        answer = self._device.run(weights)
+        if answer[-1]:
+            return None
+        total = float(answer[-2]) + self._program.log_scale + log_scale + self._fixed
+        if total == -math.inf:
+            return Beliefs(None, {})
+        places = [(target, *self._places[target]) for target in targets]
+        return Beliefs(total, {target: answer[place].reshape(shape) for target, place, shape in places})
+
+    def answers(
+        self, cases: Cases, findings: Mapping[int, Array], targets: Sequence[Target]
+    ) -> Iterator[tuple[Cases, BlockAnswer]]:
+        """Answer many cases block by block; ``findings`` hold in all of them."""
+        common, log_scale = self._likelihoods(findings)
+        if common is None:
+            yield cases, _unanswered(cases.count)
+            return
+        targets, device = self._device_for(targets)
+        program = device.program
+        room = self._free_bytes + (program.records.fixed_bytes if device is self._device else 0)
+        size = min(program.cases_within(min(room, _MOST_BYTES)), _MOST_CASES, cases.count)
+        if size == 0 and cases.count:
+            raise _too_large(program, room)
+        places = program.targets.tolist()
+        for bounds in ranges(cases.count, max(size, 1)):
+            block = cases.part(*bounds)
+            states, weights, alone = self._columns(block)
+            answer = device.run_cases(block.count, common, states, weights)
+            beliefs = {
+                target: answer[:, place : place + cells].T
+                for target, (_, cells, place, _) in zip(targets, places, strict=True)
+            }
+            totals = answer[:, -2] + (program.log_scale + log_scale)
+            yield block, BlockAnswer(totals, beliefs, alone | (answer[:, -1] != 0.0))
+
+    def _device_for(self, targets: Sequence[Target]) -> tuple[tuple[Target, ...], DeviceMessages]:
+        """Return a program that answers these targets and no others, in its own order; the last one is remembered."""
+        if set(targets) == set(self._targets):
+            return self._targets, self._device
+        if self._other is None or self._other[0] != tuple(targets):
+            self._other = None
+            program = message_program(self._plan, self._leaves, self._hosts, targets)
+            self._other = tuple(targets), checked_device(program, self._leaves, self._free_bytes)
+        return self._other
+
+    def _likelihoods(self, findings: Mapping[int, Array]) -> tuple[Array | None, float]:
+        """Return the likelihoods of all variables side by side, each with maximum 1, and ln of what was taken out."""
+        values = np.ones(self._program.records.finding_cells)
+        log_scale = 0.0
+        for variable, finding in findings.items():
+            local = self._network.local.get(variable)
+            if local is None:
+                continue
+            weights = finding[self._network.domains[variable]]
+            top = float(weights.max())
+            if 0.0 < top != 1.0:
+                weights = weights / top
+                log_scale += math.log(top)
+            if _endangered(weights).any():
+                return None, 0.0
+            first, cells = self._program.findings[local]
+            values[first : first + cells] = weights
+        return values, log_scale
+
+    def _columns(self, block: Cases) -> tuple[list[tuple[int, Array]], dict[int, Array], Array]:
+        """Return what the cases observe of local variables, and the cases whose likelihoods span too much."""
+        states, weights = [], {}
+        alone = np.zeros(block.count, dtype=bool)
+        for variable, column in block.columns.items():
+            local, domain = self._network.local.get(variable), self._network.domains[variable]
+            if local is None:
+                continue
+            if column.ndim == 2:
+                top = column.max(axis=1, keepdims=True)
+                weights[local] = (column / np.where(top > 0.0, top, 1.0))[:, domain]
+                alone |= _endangered(weights[local]).any(axis=1)
+            else:
+                # a state that the model excludes is none of the remaining ones; the last entry is that of -1
+                number = np.full(self._network.model.dims[variable] + 1, -2, dtype=np.int32)
+                number[domain] = np.arange(len(domain))
+                number[-1] = -1
+                states.append((local, number[column]))
+        return states, weights, alone
+
+
+def _endangered(weights: Array) -> Array:
+    return np.asarray((weights > 0.0) & (weights < _LEAST_LIKELIHOOD))
+
+
+def _unanswered(cases: int) -> BlockAnswer:
+    return BlockAnswer(np.zeros(cases), {}, np.ones(cases, dtype=bool))
+
+
+def checked_device(program: MessageProgram, leaves: Mapping[int, Scaled], memory_bytes: int) -> DeviceMessages:
+    """Put a program on the device if one case fits the budget."""
+    if not program.cases_within(memory_bytes):
+        raise _too_large(program, memory_bytes)
+    return DeviceMessages(program, constant_values(program, leaves))
+
+
+def _too_large(program: MessageProgram, memory_bytes: int) -> BudgetError:
+    needed = program.case_bytes + program.records.fixed_bytes
+    return BudgetError(
+        f"all messages of a propagation need {format_bytes(needed)} on the GPU, allowed {format_bytes(memory_bytes)}; "
+        "ask without --gpus, or for fewer variables"
+    )
+
+
+def propagate_on_gpu(plan: TwoWay, sweeps: TwoSweeps[Scaled], memory_bytes: int) -> Beliefs:
+    """Run both sweeps of every slice and add the slices; the total is without functions of no variable."""
+    targets = list(plan.results)
+    program = message_program(plan, sweeps.leaves, {}, targets)
+    device: DeviceMessages | None = None
+    combiner = SumCombiner({target: tuple(plan.dims[v] for v in target) for target in targets})
+    for states in all_states(plan):
+        leaves = {
+            node: sweeps.algebra.restrict(table, sweeps.leaf_axes[node], sweeps.dims, states)
+            for node, table in sweeps.leaves.items()
+        }
+        if device is None:
+            device = checked_device(program, leaves, memory_bytes)
+        else:
+            device.replace_constants(constant_values(program, leaves))
+        answer = device.run(np.ones(0))
+        if answer[-1]:
+            tables = sweeps.run(states)
+            combiner.add(
+                math.fsum(tables[root].log_value() for root in plan.tree.roots), slice_results(plan, tables, states)
+            )
+            continue
+        tables = {
+            plan.results[target]: Scaled(answer[place : place + cells])
+            for target, (_, cells, place, _) in zip(targets, program.targets.tolist(), strict=True)
+        }
+        combiner.add(float(answer[-2]) + program.log_scale, slice_results(plan, tables, states))
+    return combiner.beliefs()

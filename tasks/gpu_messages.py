@@ -1,0 +1,282 @@
+"""Propagation on a GPU: all tables of a case in one slab, both sweeps in one launch of ``cuda/messages.cu``.
+
+One case is a captured graph: findings go up, counters are cleared, the sweeps run, beliefs come back. Many cases have
+a slab each and run in the same launch, so that every step has as many items as cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .gpu import cupy, kernel
+from .message_records import Records
+from .message_tiles import THREADS
+
+Array = NDArray[Any]
+
+MOST_SHARED_BYTES: Final = 200_000
+"""Shared memory of a block that every device since 2022 has."""
+
+_STATIC_BYTES: Final = 2048
+_USUAL_SHARED_BYTES: Final = 48 * 1024
+_BLOCKS_OF_MULTIPROCESSOR: Final = 16
+_MOST_TICKETS: Final = (1 << 32) - (1 << 20)
+_WARP: Final = 32
+
+
+@dataclass(frozen=True, eq=False)
+class MessageProgram:
+    """A propagation, and where its leaves, findings and answers are.
+
+    Parameters
+    ----------
+    records : Records
+    constants : mapping of int to int
+        For each leaf that is read its first cell among the constants.
+    findings : mapping of int to (int, int)
+        For each variable the first cell and the number of cells of its likelihoods.
+    targets : ndarray, uint32, shape (targets, 4)
+        First cell in the slab, number of cells, first cell in the answer, 0.
+    logs : ndarray, uint32
+        Numbers of the tables whose largest entries make up the total.
+    log_scale : float
+        ln of what the constants were divided by.
+    """
+
+    records: Records
+    constants: Mapping[int, int]
+    findings: Mapping[int, tuple[int, int]]
+    targets: Array
+    logs: Array
+    log_scale: float
+
+    @cached_property
+    def answer_cells(self) -> int:
+        """Cells of one case's answer: beliefs, ln of the total, and whether it failed."""
+        return int(self.targets[:, 1].sum(dtype=np.int64)) + 2
+
+    @property
+    def case_bytes(self) -> int:
+        """Bytes on the device for each case."""
+        return self.records.case_bytes(self.answer_cells)
+
+    def cases_within(self, nbytes: int) -> int:
+        """Return how many cases fit some memory of the device; 0 if none does."""
+        room = (nbytes - self.records.fixed_bytes) // self.case_bytes
+        return int(max(min(room, _MOST_TICKETS // max(len(self.records.items), 1)), 0))
+
+
+class DeviceMessages:
+    """A program on the current device, with its constant tables where the records expect them."""
+
+    def __init__(self, program: MessageProgram, constants: Array) -> None:
+        cp = cupy()
+        self.program = program
+        self._fixed = {
+            "items": cp.asarray(program.records.items),
+            "records": cp.asarray(program.records.words),
+            "constants": cp.asarray(constants),
+            "targets": cp.asarray(program.targets),
+            "logs": cp.asarray(program.logs),
+        }
+        self._single: _Single | None = None
+        self._many: _Cases | None = None
+
+    def replace_constants(self, constants: Array) -> None:
+        """Copy other constant tables over the present ones."""
+        self._fixed["constants"].set(constants)
+
+    def run(self, findings: Array) -> Array:
+        """Answer one case: likelihoods of all variables, ``(finding cells,)``; returns ``(answer cells,)``.
+
+        Likelihoods are at most 1. The last two cells are ln of the total, without `MessageProgram.log_scale`, and
+        whether the case failed: a number other than 0 if its products may have left the range of doubles.
+        """
+        if self._single is None:
+            self._single = _Single(_Cases(self.program, self._fixed, 1))
+        return self._single.run(findings)
+
+    def run_cases(
+        self, cases: int, common: Array, states: Sequence[tuple[int, Array]], weights: Mapping[int, Array]
+    ) -> Array:
+        """Answer many cases; returns ``(cases, answer cells)``, valid until the next call.
+
+        Parameters
+        ----------
+        cases : int
+        common : ndarray, (finding cells,)
+            Likelihoods that hold in every case.
+        states : sequence of (int, ndarray)
+            For some variables the state in each case, -1 where it is not observed, -2 where the state was
+            excluded before.
+        weights : mapping of int to ndarray
+            For others likelihoods, ``(cases, states)``.
+        """
+        if self._many is None or self._many.cases < cases:
+            self._many = None
+            self._many = _Cases(self.program, self._fixed, cases)
+        return self._many.run(cases, common, states, weights)
+
+
+class _Cases:
+    """Slabs, counters and answers for up to some number of cases."""
+
+    def __init__(self, program: MessageProgram, fixed: Mapping[str, Any], cases: int) -> None:
+        cp = cupy()
+        records = program.records
+        self.program, self.cases = program, cases
+        self.slabs = cp.empty((cases, records.slab_cells))
+        self.control = cp.empty(cases * (records.control_words) + 1, np.uint32)
+        self.answers = cp.empty((cases, program.answer_cells))
+        self._fixed = fixed
+        self._propagate = kernel("messages", "sum_product", "float64", "propagate")
+        self._answer = kernel("messages", "sum_product", "float64", "answer")
+        if records.shared_bytes + _STATIC_BYTES > _USUAL_SHARED_BYTES:
+            self._propagate.max_dynamic_shared_size_bytes = records.shared_bytes
+        self._processors = cp.cuda.Device().attributes["MultiProcessorCount"]
+
+    def launch(self, cases: int) -> None:
+        """Clear the counters and run both kernels on the current stream."""
+        cp = cupy()
+        records, program = self.program.records, self.program
+        tables = len(records.numbers)
+        start = self.control.data.ptr
+        done = start + 16 * tables * cases
+        arrived = done + 4 * tables * cases
+        failed = arrived + 4 * records.split_tiles * cases
+        following = failed + 4 * cases
+        stream = cp.cuda.get_current_stream().ptr
+        cp.cuda.runtime.memsetAsync(start, 0, following + 4 - start, stream)
+        pointers = {name: array.data.ptr for name, array in self._fixed.items()}
+        run = np.zeros((), _RUN)
+        for name, value in (
+            *((name, pointers[name]) for name in ("items", "records", "constants")),
+            *(("slabs", self.slabs.data.ptr), ("bounds", start), ("done", done), ("arrived", arrived)),
+            *(("failed", failed), ("next", following), ("slab_cells", records.slab_cells)),
+            ("counts", (len(records.items), cases, tables, records.split_tiles)),
+        ):
+            run[name] = value
+        blocks = min(len(records.items) * cases, self._processors * _BLOCKS_OF_MULTIPROCESSOR)
+        self._propagate((blocks,), (THREADS,), (run,), shared_mem=records.shared_bytes)
+        answers = np.zeros((), _ANSWERS)
+        for name, value in (
+            *((name, pointers[name]) for name in ("targets", "logs")),
+            *(("slabs", self.slabs.data.ptr), ("bounds", start), ("failed", failed)),
+            *(("answers", self.answers.data.ptr), ("cells", (records.slab_cells, program.answer_cells))),
+            ("counts", (len(program.targets), len(program.logs), cases, tables)),
+        ):
+            answers[name] = value
+        warps = (len(program.targets) + 1) * cases
+        self._answer((-(-warps * _WARP // THREADS),), (THREADS,), (answers,))
+
+    def run(
+        self, cases: int, common: Array, states: Sequence[tuple[int, Array]], weights: Mapping[int, Array]
+    ) -> Array:
+        """See `DeviceMessages.run_cases`."""
+        cp = cupy()
+        self._observe(cases, common, states)
+        for variable, likelihoods in weights.items():
+            first, cells = self.program.findings[variable]
+            self.slabs[:cases, first : first + cells] = cp.asarray(likelihoods)
+        self.launch(cases)
+        self.answers[:cases].get(out=self._pinned[:cases])
+        return self._pinned[:cases]
+
+    @cached_property
+    def _pinned(self) -> Array:
+        return _pinned((self.cases, self.program.answer_cells))
+
+    def _observe(self, cases: int, common: Array, states: Sequence[tuple[int, Array]]) -> None:
+        """Write the findings of all cases into their slabs."""
+        cp = cupy()
+        columns = np.zeros((len(common), 2), np.uint32)
+        for number, (variable, _) in enumerate(states):
+            first, cells = self.program.findings[variable]
+            columns[first : first + cells, 0] = number + 1
+            columns[first : first + cells, 1] = np.arange(cells)
+        observed = np.stack([found for _, found in states]) if states else np.zeros((1, cases), np.int32)
+        arguments = (
+            cp.asarray(columns),
+            cp.asarray(common),
+            cp.asarray(observed.astype(np.int32)),
+            self.slabs,
+            np.uint64(self.program.records.slab_cells),
+            np.uint32(len(common)),
+            np.uint32(cases),
+        )
+        threads = len(common) * cases
+        if threads:
+            observe = kernel("messages", "sum_product", "float64", "observe")
+            observe((-(-threads // THREADS),), (THREADS,), arguments)
+
+
+class _Single:
+    """One case, captured once as a graph."""
+
+    def __init__(self, cases: _Cases) -> None:
+        cp = cupy()
+        program = cases.program
+        self._cases = cases
+        self._findings = _pinned((program.records.finding_cells,))
+        self._answer = _pinned((program.answer_cells,))
+        self.stream = cp.cuda.Stream(non_blocking=True)
+        cp.cuda.Device().synchronize()
+        with self.stream:
+            self.stream.begin_capture()
+            self._upload()
+            cases.launch(1)
+            self._download()
+            self.graph = self.stream.end_capture()
+
+    def run(self, findings: Array) -> Array:
+        """Return the answer in an array of its own."""
+        self._findings[:] = findings
+        self.graph.launch(self.stream)
+        self.stream.synchronize()
+        return self._answer.copy()
+
+    def _upload(self) -> None:
+        if self._findings.nbytes:
+            _copy(self._cases.slabs.data.ptr, self._findings.ctypes.data, self._findings.nbytes, self.stream)
+
+    def _download(self) -> None:
+        _copy(self._answer.ctypes.data, self._cases.answers.data.ptr, self._answer.nbytes, self.stream)
+
+
+def _copy(target: int, source: int, nbytes: int, stream: Any) -> None:
+    runtime = cupy().cuda.runtime
+    runtime.memcpyAsync(target, source, nbytes, runtime.memcpyDefault, stream.ptr)
+
+
+def _pinned(shape: tuple[int, ...]) -> Array:
+    cells = int(np.prod(shape))
+    memory = cupy().cuda.alloc_pinned_memory(max(cells, 1) * 8)
+    return np.frombuffer(memory, np.float64, cells).reshape(shape)
+
+
+_RUN: Final = np.dtype(
+    [
+        *((name, "u8") for name in ("items", "records", "constants", "slabs", "bounds", "done", "arrived", "failed")),
+        ("next", "u8"),
+        ("slab_cells", "u8"),
+        ("counts", "u4", 4),
+    ],
+    align=True,
+)
+"""The layout of ``Run`` in ``cuda/messages.cu``."""
+
+_ANSWERS: Final = np.dtype(
+    [
+        *((name, "u8") for name in ("targets", "logs", "slabs", "bounds", "failed", "answers")),
+        ("cells", "u8", 2),
+        ("counts", "u4", 4),
+    ],
+    align=True,
+)
+"""The layout of ``Answers`` in ``cuda/messages.cu``."""

@@ -1,0 +1,193 @@
+"""How a block of threads computes a tile of a message on a GPU: which cells are its lanes. Pure: no values.
+
+The axes of a step fall into three groups: those of the output, of which a tile is a range of cells; and the
+eliminated ones, cut into *highs* and *lows*. A thread is one lane of the outputs of a tile and one lane of the lows;
+it goes through all highs of its piece. Both orders are free, so lanes lie where most tables are contiguous.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .axes import Axes
+from .gpu_tiles import Axis
+
+THREADS: Final = 128
+"""Threads of a block; as in ``cuda/messages.cu``."""
+
+LOW_WORDS: Final = 1024
+HIGH_WORDS: Final = 512
+"""Offsets of lows and highs that a block keeps at once, over all inputs."""
+
+_SMALL_CELLS: Final = 4096
+_SHORT: Final = 8
+_WARP: Final = 32
+_LINE_CELLS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The mapping of a step.
+
+    Attributes
+    ----------
+    outs, highs, lows
+        Axes, slowest first.
+    lanes_out, lanes_low
+        Threads side by side; their product is at most `THREADS`.
+    out_fast
+        Whether neighbouring threads have neighbouring outputs, and not neighbouring lows.
+    tile
+        Outputs of a tile.
+    pieces, piece_highs
+        Blocks that share the elimination of a tile, and the highs of each.
+    """
+
+    outs: tuple[Axis, ...]
+    highs: tuple[Axis, ...]
+    lows: tuple[Axis, ...]
+    lanes_out: int
+    lanes_low: int
+    out_fast: bool
+    tile: int
+    pieces: int
+    piece_highs: int
+
+    @property
+    def outputs(self) -> int:
+        """Cells of the output."""
+        return cells_of(self.outs)
+
+    @property
+    def count(self) -> int:
+        """Tiles of the output."""
+        return -(-self.outputs // self.tile)
+
+
+def cells_of(axes: Sequence[Axis]) -> int:
+    """Cells of a group of axes."""
+    return math.prod([axis.size for axis in axes])
+
+
+@lru_cache(maxsize=1 << 14)
+def message_tiles(axes: Axes, tile_work: int) -> Tiles:
+    """Choose the lanes of a step and cut it into items of about ``tile_work`` factors."""
+    inputs = len(axes.strides)
+    candidates = _small(axes) if axes.cells * inputs <= _SMALL_CELLS else _large(axes)
+    best = min(candidates, key=_cost)
+    return _cut(best, tile_work)
+
+
+def _small(axes: Axes) -> Iterator[Tiles]:
+    """A step of one block: outputs side by side, and enough lows that no thread has many."""
+    outs, eliminated = _groups(axes, len(axes.strides))
+    highs, lows = _highs_and_lows(eliminated, len(axes.strides))
+    lanes = min(cells_of(outs), THREADS)
+    wanted = -(-cells_of(eliminated) // _SHORT)
+    yield _lanes(outs, highs, lows, lanes, min(THREADS // lanes, cells_of(lows), wanted), True)
+
+
+def _large(axes: Axes) -> Iterator[Tiles]:
+    """Orders by the strides of the largest input and of the output, and several shapes of lanes."""
+    sizes = [axes.cells_of(i) for i in range(len(axes.strides))]
+    for leading in dict.fromkeys((sizes.index(max(sizes)), len(sizes))):
+        outs, eliminated = _groups(axes, leading)
+        highs, lows = _highs_and_lows(eliminated, len(axes.strides))
+        most = min(cells_of(outs), THREADS)
+        runs = np.cumprod([axis.size for axis in reversed(outs)], dtype=np.int64) if outs else np.ones(1, np.int64)
+        shapes = {1 << i for i in range(8)} | {int(n) for n in runs}
+        for lanes in sorted(n for n in shapes | {most} if n <= most):
+            others = min(THREADS // lanes, cells_of(lows))
+            for out_fast in (True, False) if lanes > 1 < others else (True,):
+                yield _lanes(outs, highs, lows, lanes, others, out_fast)
+
+
+def _lanes(
+    outs: tuple[Axis, ...], highs: tuple[Axis, ...], lows: tuple[Axis, ...], lanes: int, others: int, out_fast: bool
+) -> Tiles:
+    return Tiles(outs, highs, lows, lanes, others, out_fast, lanes, 1, cells_of(highs))
+
+
+def _groups(axes: Axes, leading: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Axes of the output and eliminated ones, each in the order of one table (behind the inputs: the output)."""
+    strides = (*axes.strides, axes.out)[leading]
+
+    def rank(a: int) -> tuple[bool, int, int]:
+        return strides[a] != 0, -strides[a], -axes.out[a]
+
+    order = sorted(range(len(axes.sizes)), key=rank)
+    every = [Axis(axes.sizes[a], tuple([table[a] for table in axes.strides]), axes.out[a]) for a in order]
+    return tuple([axis for axis in every if axis.out]), tuple([axis for axis in every if not axis.out])
+
+
+def _highs_and_lows(axes: Sequence[Axis], inputs: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Cut eliminated axes so that the offsets of the lows fit; the axis where they end is cut in two."""
+    room = max(LOW_WORDS // inputs, 1)
+    highs, lows = list(axes), list[Axis]()
+    while highs and highs[-1].size <= room:
+        lows.insert(0, highs.pop())
+        room //= lows[0].size
+    if highs:
+        axis = highs[-1]
+        part = max(n for n in range(1, room + 1) if axis.size % n == 0)
+        if part > 1:
+            highs[-1] = replace(axis, size=axis.size // part, strides=tuple([part * s for s in axis.strides]))
+            lows.insert(0, replace(axis, size=part))
+    return tuple(highs), tuple(lows)
+
+
+def _cost(tiles: Tiles) -> float:
+    """Estimate the work of all warps: instructions, and lines of 128 bytes that their loads touch."""
+    inputs = len((*tiles.outs, *tiles.highs, *tiles.lows)[0].strides) if tiles.outs or tiles.lows or tiles.highs else 1
+    lines = _lines(tiles)
+    warps = -(-tiles.lanes_out * tiles.lanes_low // _WARP)
+    shares = -(-tiles.outputs // tiles.lanes_out) * warps
+    rounds = cells_of(tiles.highs) * -(-cells_of(tiles.lows) // tiles.lanes_low)
+    once = len(tiles.outs) * (1.0 + 0.5 * inputs) + lines[-1] + 12.0 * (tiles.lanes_low - 1).bit_length()
+    return shares * (rounds * (2.5 * inputs + sum(lines[:-1])) + once)
+
+
+def _lines(tiles: Tiles) -> list[int]:
+    """Lines that the first warp touches in each table."""
+    threads = np.arange(min(_WARP, tiles.lanes_out * tiles.lanes_low))
+    if tiles.out_fast:
+        out, low = threads % tiles.lanes_out, threads // tiles.lanes_out
+    else:
+        out, low = threads // tiles.lanes_low, threads % tiles.lanes_low
+    where = offsets_of(tiles.outs, out) + offsets_of(tiles.lows, low)
+    return [len(set(column.tolist())) for column in where.T // _LINE_CELLS]
+
+
+def offsets_of(axes: Sequence[Axis], cells: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where some cells of a group of axes lie in each table, the output last: shape (cells, tables)."""
+    where = np.zeros((len(cells), 1), dtype=np.int64)
+    for axis in reversed(axes):
+        where = where + (cells % axis.size)[:, None] * np.array([*axis.strides, axis.out])
+        cells = cells // axis.size
+    return where
+
+
+def _cut(tiles: Tiles, tile_work: int) -> Tiles:
+    """Choose the outputs of a tile and the pieces of the elimination."""
+    every = (*tiles.outs, *tiles.highs, *tiles.lows)
+    inputs = len(every[0].strides) if every else 1
+    highs = cells_of(tiles.highs)
+    unit = inputs * cells_of(tiles.lows)
+    work = tiles.lanes_out * unit * highs
+    if work <= tile_work:
+        rounds = min(tile_work // work, -(-tiles.outputs // tiles.lanes_out))
+        count = -(-tiles.outputs // (rounds * tiles.lanes_out))
+        even = -(-tiles.outputs // (count * tiles.lanes_out)) * tiles.lanes_out
+        piece_highs = min(highs, max(HIGH_WORDS // inputs, 1))
+        return replace(tiles, tile=even, pieces=-(-highs // piece_highs), piece_highs=piece_highs)
+    piece_highs = min(highs, max(tile_work // (tiles.lanes_out * unit), 1), max(HIGH_WORDS // inputs, 1))
+    pieces = -(-highs // piece_highs)
+    piece_highs = -(-highs // pieces)
+    return replace(tiles, tile=tiles.lanes_out, pieces=-(-highs // piece_highs), piece_highs=piece_highs)

@@ -1,0 +1,159 @@
+"""Full propagations on a GPU and on one CPU core of the same machine: ``python tests/bench/gpu_marginals.py [NAME …]``.
+
+A propagation starts from findings in the host's memory and ends with all beliefs there. ``device`` is the graph alone
+by events of the device, ``run`` the same by the host's clock, ``answer`` with Python's part: findings by name and
+marginals by name. ``CPU`` is that of a compiled model whose tables are all computed again, on one thread. The floor
+is the bytes of all inputs and outputs of all steps, each counted once, over the bandwidth of a copy. A second table
+compares batches of cases.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from gpu import copy_rate, seconds
+from gpu_models import FOLDER
+from instances import data_folder
+from marginals import forward_sample, questions
+from rich.console import Console
+from rich.table import Table
+
+import bucketflow
+from bucketflow.pipeline.compiled import Compiled
+
+NETWORKS = ("water", "barley", "diabetes", "munin3", "link")
+BATCHES = {"alarm": (10_000, 10_000), "hailfinder": (10_000, 10_000), "water": (10_000, 1000), "munin3": (1000, 50)}
+"""Cases on the GPU, and on the CPU."""
+LAUNCHES = "1 graph: 2 copies, 1 clearing, 2 kernels"
+
+
+def load(name: str) -> bucketflow.Model:
+    """Read a network."""
+    path = FOLDER / f"{name}.bif.gz"
+    return bucketflow.load(path if path.exists() else data_folder() / "bn" / path.name)
+
+
+def host_seconds(work: Callable[[], object], repeats: int) -> float:
+    """Return the median wall time, after a warm-up."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def moved_bytes(compiled: Compiled) -> int:
+    """Bytes of the inputs and outputs of all steps."""
+    assert compiled.plan is not None
+    return sum(8 * (sum(s.lowered.input_cells) + s.lowered.out_cells) for s in compiled.plan.steps)
+
+
+def difference(left: Any, right: Any) -> float:
+    """Largest difference of two sets of posteriors."""
+    return max(float(np.abs(left[name] - right[name]).max()) for name in left)
+
+
+def propagation(name: str, copy: float, table: Table) -> None:
+    """Add a network's lines."""
+    model = load(name)
+    cpu = bucketflow.compile(model, threads=1, memory="8GB")
+    start = time.perf_counter()
+    gpu = bucketflow.compile(model, gpus=1)
+    compiling = time.perf_counter() - start
+    device = gpu.device
+    assert device is not None
+    records = device._program.records
+    for scenario in ("prior", "30% leaves"):
+        _, now = questions(model, scenario)
+
+        def on_cpu(now: Any = now) -> Any:
+            cpu.reset()
+            cpu.set_evidence(now)
+            return cpu.marginals()
+
+        def on_gpu(now: Any = now) -> Any:
+            gpu.set_evidence(now)
+            return gpu.marginals()
+
+        expected, found = on_cpu(), on_gpu()
+        gap = max(difference(found, expected), abs(found.log10_evidence - expected.log10_evidence))
+        likelihoods, _ = device._likelihoods(gpu.findings)
+        assert likelihoods is not None
+        run = host_seconds(lambda now=likelihoods: device._device.run(now), 50)
+        single = device._device._single
+        assert single is not None
+
+        def graph(single: Any = single) -> None:
+            single.graph.launch(cp.cuda.get_current_stream())
+
+        on_device, answer, host = seconds(graph, 50), host_seconds(on_gpu, 20), host_seconds(on_cpu, 5)
+        floor = moved_bytes(gpu) / copy
+        cells = [f"{t * 1e3:.3f}" for t in (on_device, run, answer, host)]
+        ratios = [f"{host / t:.1f}×" for t in (on_device, run, answer)]
+        sizes = [str(records.levels), str(len(records.items)), f"{records.factors:.2g}"]
+        table.add_row(
+            name, scenario, *cells, *ratios, *sizes, f"{floor * 1e3:.4f}", f"{on_device / floor:.0f}", f"{gap:.1g}"
+        )
+    print(
+        f"{name}: compiled for the GPU in {compiling:.2f} s, {records.slab_cells * 8 / 1e6:.1f} MB a case", flush=True
+    )
+
+
+def batch(name: str, counts: tuple[int, int], table: Table) -> None:
+    """Add a network's line to the table of batches: half of the leaves observed in every case."""
+    model = load(name)
+    rng = np.random.default_rng(11)
+    parents = {v for f in model.functions for v in f.scope if v != f.child}
+    leaves = [v for v in range(len(model.dims)) if v not in parents]
+    samples = [forward_sample(model, rng) for _ in range(30)]
+    drawn = rng.integers(len(samples), size=counts[0])
+    seen = rng.random((counts[0], len(leaves))) < 0.5
+    states = {v: np.array([s[v] for s in samples])[drawn] for v in leaves}
+    cases = {model.names[v]: np.where(seen[:, k], states[v], -1) for k, v in enumerate(leaves)}
+    some = {key: column[: counts[1]] for key, column in cases.items()}
+    cpu, gpu = bucketflow.compile(model, threads=1, memory="8GB"), bucketflow.compile(model, gpus=1)
+    expected, found = cpu.marginals_batch(some), gpu.marginals_batch(cases)
+    gap = max(float(np.abs(expected[n] - found[n][: counts[1]]).max()) for n in expected)
+    on_gpu = host_seconds(lambda: gpu.marginals_batch(cases), 5)
+    on_cpu = host_seconds(lambda: cpu.marginals_batch(some), 2)
+    rates = counts[0] / on_gpu, counts[1] / on_cpu
+    table.add_row(name, str(counts[0]), *(f"{rate:.0f}" for rate in rates), f"{rates[0] / rates[1]:.1f}×", f"{gap:.1g}")
+
+
+def main() -> None:
+    """Print both tables."""
+    names = sys.argv[1:]
+    copy = copy_rate()
+    cp.get_default_memory_pool().free_all_blocks()
+    title = f"{cp.cuda.runtime.getDeviceProperties(0)['name'].decode()}, copy {copy / 1e12:.2f} TB/s; {LAUNCHES}"
+    table = Table(title=f"ms per full propagation ({title})")
+    for heading in ("network", "evidence", "device", "run", "answer", "CPU"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("CPU/device", "CPU/run", "CPU/answer", "levels", "items", "factors", "floor", "× floor", "differs"):
+        table.add_column(heading, no_wrap=True)
+    batches = Table(title="cases a second, by the host's clock, posteriors of all variables")
+    for heading in ("network", "cases", "GPU", "one CPU core", "ratio", "differs"):
+        batches.add_column(heading)
+    for name in NETWORKS:
+        if not names or name in names:
+            propagation(name, copy, table)
+    console = Console(width=180)
+    console.print(table)
+    for name, counts in BATCHES.items():
+        if not names or name in names:
+            batch(name, counts, batches)
+    console.print(batches)
+
+
+if __name__ == "__main__":
+    main()

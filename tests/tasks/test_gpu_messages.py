@@ -1,0 +1,143 @@
+"""Propagation kernels on a GPU against the interpreter of their records and against the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bucketflow
+from bucketflow import Model
+from bucketflow.pipeline.model import Function
+from bucketflow.tasks.dense import contract
+from bucketflow.tasks.gpu_messages import DeviceMessages, MessageProgram
+from bucketflow.tasks.lowering import lower
+from bucketflow.tasks.message_records import Constant, Operation, least_exponent, records_of
+from bucketflow.tasks.semiring import SUM_PRODUCT
+from tests.tasks.test_message_records import AWKWARD, Scopes, random_step, random_tables
+
+pytestmark = pytest.mark.gpu
+cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+if not cupy.cuda.is_available():
+    pytest.skip("no NVIDIA GPU", allow_module_level=True)
+
+
+def check(scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], work: int | None) -> None:
+    """One step, its result as the only target, in one case and in several."""
+    tables = random_tables(scopes, sizes, len(scopes))
+    axes = lower(scopes, output, sizes, "float64", SUM_PRODUCT).axes
+    constants = {i: Constant(t.size, least_exponent(t)) for i, t in tables.items()}
+    records = records_of([Operation(99, tuple(range(len(scopes))), axes)], constants, {}, [99], work)
+    expected = contract([t.reshape(-1) for t in tables.values()], scopes, output, sizes, SUM_PRODUCT)
+    targets = np.array([[records.slab_at[99], expected.size, 0, 0]], dtype=np.uint32)
+    program = MessageProgram(records, records.constant_at, {}, targets, np.zeros(1, np.uint32), 0.0)
+    values = np.full(records.constant_cells, np.nan)
+    for table, at in records.constant_at.items():
+        values[at : at + tables[table].size] = tables[table].reshape(-1)
+    device = DeviceMessages(program, values)
+    answers = device.run_cases(3, np.ones(0), [], {})
+    assert (answers == device.run(np.ones(0))).all(), "the same in every case and every run"
+    total = expected.sum() or 1.0
+    assert answers[0, :-2] == pytest.approx(expected / total, rel=1e-12)
+    with np.errstate(divide="ignore"):
+        assert answers[0, -2] == pytest.approx(np.log(expected.max()), rel=1e-12, abs=1e-12)
+    assert answers[0, -1] == 0.0
+
+
+@pytest.mark.parametrize("work", [None, 16, 700, 1 << 20])
+@pytest.mark.parametrize("seed", range(12))
+def test_random_steps(seed: int, work: int | None) -> None:
+    check(*random_step(seed), work)
+
+
+@pytest.mark.parametrize("work", [None, 4096])
+@pytest.mark.parametrize(("scopes", "output", "sizes"), AWKWARD)
+def test_shapes_that_need_care(scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], work: int) -> None:
+    check(scopes, output, sizes, work)
+
+
+def grid(rows: int, columns: int, domain: int, seed: int, tiny: float = 1.0) -> Model:
+    """A grid of random functions; ``tiny`` is the least entry of some of them."""
+    rng = np.random.default_rng(seed)
+    at = np.arange(rows * columns).reshape(rows, columns)
+    pairs = [*zip(at[:, :-1].flat, at[:, 1:].flat, strict=True), *zip(at[:-1].flat, at[1:].flat, strict=True)]
+    functions = []
+    for u, v in pairs:
+        values = rng.random((domain, domain)) + 0.01
+        values[rng.random(values.shape) < 0.1] = 0.0
+        values[0, 0] = tiny
+        functions.append(Function((int(u), int(v)), values))
+    names = tuple(f"x{v}" for v in range(at.size))
+    return Model("markov", names, (domain,) * at.size, (None,) * at.size, tuple(functions))
+
+
+def equal(found: bucketflow.Marginals, expected: bucketflow.Marginals) -> None:
+    assert found.status == expected.status
+    assert found.log10_evidence == pytest.approx(expected.log10_evidence, rel=1e-12)
+    for name, table in expected.items():
+        assert found[name] == pytest.approx(table, rel=1e-10, abs=1e-14)
+
+
+@pytest.mark.parametrize(("rows", "columns", "domain"), [(2, 60, 3), (6, 6, 4), (4, 20, 5), (3, 3, 40)])
+def test_compiled_models(rows: int, columns: int, domain: int) -> None:
+    """Under changing findings; a hundred runs of the same question give the same bits."""
+    model = grid(rows, columns, domain, seed=rows)
+    cpu, gpu = bucketflow.compile(model), bucketflow.compile(model, gpus=1)
+    equal(gpu.marginals(), cpu.marginals())
+    likelihood = np.arange(domain) / domain
+    for evidence in ({"x3": 1}, {"x3": 0, "x5": likelihood}, {"x0": 2, "x1": 1, "x4": 0}, {}):
+        cpu.set_evidence(evidence)
+        gpu.set_evidence(evidence)
+        equal(gpu.marginals(), cpu.marginals())
+    assert gpu.computed == 0, "nothing was left to the CPU"
+    first = gpu.marginals()
+    for _ in range(100):
+        again = gpu.marginals()
+        assert again.log10_evidence == first.log10_evidence
+        assert all((again[name] == table).all() for name, table in first.items())
+
+
+def test_impossible_evidence_and_products_that_no_double_holds() -> None:
+    model = grid(3, 12, 3, seed=5, tiny=1e-290)
+    cpu, gpu = bucketflow.compile(model), bucketflow.compile(model, gpus=1)
+    equal(gpu.marginals(), cpu.marginals())
+    for compiled in (cpu, gpu):
+        compiled.set_evidence({"x0": [0.0, 0.0, 0.0]})
+    equal(gpu.marginals(), cpu.marginals())
+    assert gpu.marginals().status == "infeasible"
+
+
+def test_batches() -> None:
+    """States, likelihoods, cases that are impossible, and more cases than blocks of threads."""
+    model, rng = grid(4, 8, 3, seed=2), np.random.default_rng(3)
+    cases = {f"x{v}": rng.integers(-1, 3, 5000) for v in (0, 7, 12, 20, 31)}
+    cases["x9"] = rng.random((5000, 3))
+    cases["x9"][17] = 0.0
+    cpu, gpu = bucketflow.compile(model), bucketflow.compile(model, gpus=1)
+    for compiled in (cpu, gpu):
+        compiled.add("x2", [1.0, 5.0, 0.5])
+    for asked in ("all", ["x5", "x0"]):
+        expected, found = cpu.marginals_batch(cases, asked), gpu.marginals_batch(cases, asked)
+        assert not found.possible[17]
+        assert found.log10_evidence == pytest.approx(expected.log10_evidence, rel=1e-11)
+        for name, table in expected.items():
+            assert found[name] == pytest.approx(table, rel=1e-9, abs=1e-13)
+
+
+def test_single_questions() -> None:
+    model = grid(4, 10, 3, seed=4)
+    equal(bucketflow.marginals(model, evidence={"x5": 1}, gpus=1), bucketflow.marginals(model, evidence={"x5": 1}))
+
+
+def test_memory_is_kept_to() -> None:
+    model = grid(4, 10, 4, seed=4)
+    compiled = bucketflow.compile(model, gpus=1)
+    assert compiled.device is not None
+    program = compiled.device._program
+    pool = cupy.get_default_memory_pool()
+    del compiled
+    pool.free_all_blocks()
+    before = pool.used_bytes()
+    device = DeviceMessages(program, np.ones(program.records.constant_cells))
+    device.run(np.ones(program.records.finding_cells))
+    # CuPy rounds each of its arrays up to 512 bytes
+    assert pool.used_bytes() - before <= program.records.fixed_bytes + program.case_bytes + 10 * 512

@@ -1,0 +1,178 @@
+"""Records of propagations for a GPU, read back by an interpreter, against the kernels of the CPU."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from bucketflow.tasks.dense import contract
+from bucketflow.tasks.lowering import lower
+from bucketflow.tasks.message_records import (
+    COMPUTED,
+    HEAD_WORDS,
+    INPUT_WORDS,
+    Constant,
+    Operation,
+    Records,
+    least_exponent,
+    records_of,
+)
+from bucketflow.tasks.message_tiles import HIGH_WORDS, LOW_WORDS, THREADS, cells_of, message_tiles
+from bucketflow.tasks.semiring import SUM_PRODUCT
+from tests.tasks.message_interpreter import interpret, offsets
+
+Scopes = list[tuple[int, ...]]
+
+
+def run(records: Records, tables: dict[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Interpret records on constant tables; returns the slab, the maxima and whether a range was not safe."""
+    constants = np.full(records.constant_cells, np.nan)
+    for table, at in records.constant_at.items():
+        constants[at : at + tables[table].size] = tables[table].reshape(-1)
+    slab = np.full(records.slab_cells, np.nan)
+    return slab, *interpret(records, constants, slab)
+
+
+def random_tables(scopes: Scopes, sizes: dict[int, int], seed: int) -> dict[int, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    tables = {}
+    for i, scope in enumerate(scopes):
+        values = rng.random([sizes[v] for v in scope])
+        tables[i] = np.where(rng.random(values.shape) < 0.1, 0.0, values)
+        tables[i].reshape(-1)[rng.integers(values.size)] = 1.0
+    return tables
+
+
+def check(scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], work: int | None) -> Records:
+    tables = random_tables(scopes, sizes, len(scopes))
+    axes = lower(scopes, output, sizes, "float64", SUM_PRODUCT).axes
+    constants = {i: Constant(t.size, least_exponent(t)) for i, t in tables.items()}
+    records = records_of([Operation(99, tuple(range(len(scopes))), axes)], constants, {}, tile_work=work)
+    slab, tops, failed = run(records, tables)
+    expected = contract([t.reshape(-1) for t in tables.values()], scopes, output, sizes, SUM_PRODUCT)
+    at = records.slab_at[99]
+    assert slab[at : at + expected.size] == pytest.approx(expected, rel=1e-12)
+    assert tops[0] == pytest.approx(expected.max(), rel=1e-12)
+    assert not failed
+    return records
+
+
+def random_step(seed: int) -> tuple[Scopes, tuple[int, ...], dict[int, int]]:
+    rng = np.random.default_rng(seed)
+    sizes = {v: int(rng.integers(1, 9)) for v in range(6)}
+    scopes = [tuple(rng.permutation(6)[: rng.integers(1, 5)].tolist()) for _ in range(rng.integers(1, 5))]
+    union = sorted({v for scope in scopes for v in scope})
+    output = tuple(v for v in rng.permutation(union).tolist() if rng.random() < 0.5)
+    return scopes, output, sizes
+
+
+AWKWARD: list[tuple[Scopes, tuple[int, ...], dict[int, int]]] = [
+    ([(0,)], (), {0: 100_003}),
+    ([(0, 1), (1,)], (0,), {0: 3, 1: 4099}),
+    ([(0, 1), (1, 2)], (0, 2), {0: 40, 1: 2000, 2: 3}),
+    ([(0, 1, 2), (2, 1)], (), {0: 40, 1: 50, 2: 60}),
+    ([(1, 0, 2)], (2, 0), {0: 17, 1: 300, 2: 5}),
+    ([(0, v) for v in range(1, 20)], (0,), {0: 3, **dict.fromkeys(range(1, 20), 1), 19: 7}),
+    ([(0,)] * 40, (0,), {0: 200}),
+    ([(0, 1), (0,)], (0, 1), {0: 9, 1: 1000}),
+]
+
+
+@pytest.mark.parametrize("work", [None, 16, 700, 1 << 20])
+@pytest.mark.parametrize("seed", range(12))
+def test_random_steps(seed: int, work: int | None) -> None:
+    check(*random_step(seed), work)
+
+
+@pytest.mark.parametrize("work", [None, 4096])
+@pytest.mark.parametrize(("scopes", "output", "sizes"), AWKWARD)
+def test_shapes_that_need_care(scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], work: int) -> None:
+    check(scopes, output, sizes, work)
+
+
+def test_pieces_are_added_and_counted() -> None:
+    records = check([(0, 1, 2), (1, 2)], (0,), {0: 6, 1: 512, 2: 512}, 4096)
+    assert records.split_tiles > 0
+    assert len(records.items) > 100
+
+
+def test_a_sum_of_many_halves_of_a_table_is_scaled() -> None:
+    """A chain whose products alone would leave the doubles stays near 1, and its scale adds up."""
+    sizes, operations = {0: 2}, []
+    axes = lower([(0,), (0,)], (0,), sizes, "float64", SUM_PRODUCT).axes
+    for n in range(1, 300):
+        operations.append(Operation(n, (n - 1, 300), axes))
+    tables = {0: np.array([1.0, 1e-9]), 300: np.array([1.0, 1e-1])}
+    small = {0: Constant(2, -30), 300: Constant(2, -4)}
+    records = records_of(operations, small, {}, [299])
+    slab, tops, failed = run(records, tables)
+    assert records.levels == 299
+    assert np.prod(tops) == pytest.approx(1.0)
+    at = records.slab_at[299]
+    assert slab[at + 1] == pytest.approx(1e-308, rel=1e-9)
+    assert failed, "the last tables are not proved to be in range"
+    assert not run(records_of(operations[:250], small, {}), tables)[2]
+
+
+def test_division_by_multiplication_is_exact() -> None:
+    rng = np.random.default_rng(3)
+    for size in (2, 3, 5, 7, 9, 11, 641, 4096, 65_537, 2**31 - 1):
+        numbers = np.concatenate([rng.integers(0, 2**31, 2000), np.arange(20), [2**31 - 1, size, size - 1]])
+        bits = (size - 1).bit_length()
+        outer = [size, -((-1 << (31 + bits)) // size), bits - 1, 0]
+        pair = np.array([[2, 1 << 31, 0, 1], outer], dtype=np.uint32)
+        # what is left over after the fast axis counts the slow one
+        got = offsets(pair, numbers.astype(np.int64))[:, 0]
+        assert (got == numbers // size).all()
+
+
+@pytest.mark.parametrize("inputs", [1, 2, 5, 30])
+@pytest.mark.parametrize("size", [2, 64, 997, 4096])
+def test_tiles_fit_a_block(inputs: int, size: int) -> None:
+    sizes = {0: size, 1: 7, 2: 30, 3: size}
+    scopes = [(0, 1, 2), *[(1, 3), (0, 2)] * inputs][:inputs]
+    output = tuple(v for v in (2, 1) if any(v in scope for scope in scopes))
+    tiles = message_tiles(lower(scopes, output, sizes, "float64", SUM_PRODUCT).axes, 10_000)
+    assert tiles.lanes_out * tiles.lanes_low <= THREADS
+    assert cells_of(tiles.lows) * inputs <= LOW_WORDS
+    assert tiles.piece_highs * inputs <= HIGH_WORDS
+    assert tiles.piece_highs * tiles.pieces >= cells_of(tiles.highs) > tiles.piece_highs * (tiles.pieces - 1)
+    assert tiles.tile % tiles.lanes_out == 0
+
+
+def test_items_come_after_what_they_wait_for_and_long_chains_first() -> None:
+    axes = lower([(0, 1), (1,)], (0,), {0: 50, 1: 50}, "float64", SUM_PRODUCT).axes
+    constants = {0: Constant(2500, 0), 1: Constant(50, 0)}
+    chain = [Operation(n, (0, n - 1 if n > 2 else 1), axes) for n in range(2, 6)]
+    lonely = Operation(9, (0, 1), axes)
+    records = records_of([lonely, *chain], constants, {}, tile_work=500)
+    made: dict[int, int] = {}
+    order = []
+    for start, _, _, _ in records.items.tolist():
+        inputs = records.words[start + HEAD_WORDS : start + HEAD_WORDS + 2 * INPUT_WORDS].reshape(-1, INPUT_WORDS)
+        for kind, table, _, need, _ in inputs.tolist():
+            assert kind != COMPUTED or made.get(table, 0) == need
+        number = int(records.words[start + 11])
+        made[number] = made.get(number, 0) + 1
+        order.append(number)
+    assert order.index(records.numbers[2]) < order.index(records.numbers[9])
+
+
+def test_tables_lie_side_by_side_without_overlap() -> None:
+    axes = lower([(0, 1), (1,)], (0,), {0: 50, 1: 50}, "float64", SUM_PRODUCT).axes
+    operations = [Operation(2, (0, -1), axes), Operation(3, (0, 2), axes)]
+    records = records_of(operations, {0: Constant(2500, 0)}, {-1: 50}, [3])
+    assert records.slab_at[-1] == 0
+    assert records.finding_cells == 50
+    starts = sorted((at, 50) for at in records.slab_at.values())
+    assert all(a + cells <= b for (a, cells), (b, _) in pairwise(starts))
+    assert starts[-1][0] + 50 <= records.slab_cells
+    assert records.case_bytes(10) == 8 * (records.slab_cells + 10) + 4 * (5 * 2 + 0 + 1)
+
+
+def test_too_many_cells_are_refused() -> None:
+    axes = lower([(0, 1)], (1, 0), {0: 1 << 17, 1: 1 << 16}, "float64", SUM_PRODUCT).axes
+    with pytest.raises(ValueError, match="at most 2\\^32"):
+        records_of([Operation(1, (0,), axes)], {0: Constant(16, 0)}, {})
