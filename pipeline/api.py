@@ -18,7 +18,8 @@ from ..storage.rundir import stored_plan
 from ..tasks.backend import compiler_pays
 from .answer import Answer, count, optimum, partition
 from .calibrate import cached_rates, machine_rates
-from .costs import GPU_RATES, Rates
+from .calibration import device_rates, least_cells
+from .costs import Rates
 from .device import Around, fitted_for_device, is_host_resident
 from .errors import IncompatibleRunError, ModelError, StoppedError
 from .execute import TASK_SECONDS, Run
@@ -104,8 +105,9 @@ def prepare(
     if network.leaves:
         rate = partial(measured_disk_rate, options.folder)
         if options.gpu_count and stored is None:
-            around = Around(room_for_tables(options), options.disk_bytes, rate)
-            prices = fitted_for_device(problem, wanted, fit, around)
+            device = device_rates(options, semiring)
+            around = Around(room_for_tables(options), options.disk_bytes, rate, device.link_bytes_per_second)
+            prices = fitted_for_device(problem, wanted, fit, around, device.rates)
             resident = bool(prices.chosen.spill) and is_host_resident(prices.chosen, around.host_bytes)
         else:
             prices = fitted(problem, wanted, Rates(), fit, options.disk_bytes, rate)
@@ -160,7 +162,8 @@ def prepared_plan(model: Model, query: str = "optimum", *, evidence: Evidence = 
     found = prepare(model, query, evidence, Options(**options))
     if found.prices is None:
         return found
-    rates = GPU_RATES if options.get("gpus") else machine_rates(found.problem.semiring)
+    semiring = found.problem.semiring
+    rates = device_rates(Options(**options), semiring).rates if options.get("gpus") else machine_rates(semiring)
     return replace(found, prices=replace(found.prices, chosen=with_rates(found.prices.chosen, rates)))
 
 
@@ -340,7 +343,9 @@ _ANSWERS: dict[Query, Callable[[Run[Any]], Answer]] = {
 
 
 def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | None) -> Run[Any]:
-    rates = GPU_RATES if options.gpu_count else cached_rates(prepared.problem.semiring) or Rates()
+    semiring = prepared.problem.semiring
+    device = device_rates(options, semiring) if options.gpu_count else None
+    rates = device.rates if device else cached_rates(semiring) or Rates()
     plan = prepared.plan and with_rates(prepared.plan, rates)
     report = None
     compiled, threads = False, 1
@@ -353,8 +358,9 @@ def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | 
         if progress is not None:
             report = _accumulate(progress, plan.read_bytes + plan.written_bytes)
     run = Run(prepared.network, plan, prepared.problem, prepared.arithmetic, pool, threads, compiled, report)
-    here = isinstance(pool, SerialPool)
-    return replace(run, device=options.gpu_count > 0 and not (here and options.remote))
+    if device is None or (options.remote and isinstance(pool, SerialPool)):
+        return run
+    return replace(run, device=True, least_cells=least_cells(options, semiring))
 
 
 def _accumulate(progress: Progress, planned: int) -> Callable[[int], None]:

@@ -6,20 +6,17 @@ not on how busy the machine was.
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, fields
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from .. import __version__
 from ..tasks.dense import run
 from ..tasks.lowering import lower
 from ..tasks.semiring import Semiring
+from . import rate_files
 from .costs import Rates
 
 _REPEATS = 3
@@ -27,10 +24,14 @@ _REPEATS = 3
 
 def cached_rates(semiring: Semiring) -> Rates | None:
     """Return the rates that were measured for a semiring on this machine with this version, if any."""
+    return rates_of(rate_files.read(rate_files.machine()).get(_key(semiring)))
+
+
+def rates_of(stored: Any) -> Rates | None:
+    """Take rates from what a cache holds, or None if that is not what it should be."""
     try:
-        stored = json.loads(_path().read_text())[_key(semiring)]
         rates = {f.name: float(stored[f.name]) for f in fields(Rates)}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
     return Rates(**rates) if all(r > 0 for r in rates.values()) else None
 
@@ -38,9 +39,13 @@ def cached_rates(semiring: Semiring) -> Rates | None:
 def machine_rates(semiring: Semiring) -> Rates:
     """Return this machine's rates for a semiring, measuring them (about a second) if they are not cached."""
     rates = cached_rates(semiring)
-    if rates is None:
-        rates = measure(semiring)
-        _store(semiring, rates)
+    return measure_again(semiring) if rates is None else rates
+
+
+def measure_again(semiring: Semiring) -> Rates:
+    """Measure this machine's rates for a semiring and cache them."""
+    rates = measure(semiring)
+    rate_files.write(rate_files.machine(), {_key(semiring): asdict(rates)})
     return rates
 
 
@@ -94,25 +99,5 @@ def _best(action: Callable[[], object]) -> float:
     return min(times)
 
 
-def _path() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    machine = f"{platform.node()}-{platform.machine()}-{os.cpu_count()}"
-    return Path(base) / "bucketflow" / f"rates-{machine}-{__version__}.json"
-
-
 def _key(semiring: Semiring) -> str:
     return f"{semiring.name} {semiring.dtype}"
-
-
-def _store(semiring: Semiring, rates: Rates) -> None:
-    """Cache the rates; a read-only home only means that they are measured again."""
-    path = _path()
-    try:
-        stored = json.loads(path.read_text())
-    except (OSError, ValueError):
-        stored = {}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({**stored, _key(semiring): asdict(rates)}))
-    except OSError:
-        return

@@ -1,4 +1,4 @@
-"""The command line: ``bucketflow solve|plan|info|convert|examples``."""
+"""The command line: ``bucketflow solve|plan|info|convert|calibrate|examples``."""
 
 from __future__ import annotations
 
@@ -56,8 +56,18 @@ def _planning(command: Callable[..., None]) -> Callable[..., None]:
     )
     disk = click.option("--disk", metavar="SIZE", help="Budget for tables on disk.  [default: what is free]")
     workdir = click.option("--workdir", metavar="DIR", help="Run directory; an interrupted run there is continued.")
-    gpus = click.option("--gpus", metavar="all|N", help="Run large steps on GPUs of this machine.")
-    return _placing(query(fit(disk(workdir(gpus(command))))))
+    device = click.option(
+        "--gpu-memory",
+        metavar="SIZE",
+        help="Budget for a GPU's memory.  [default: most of what is free, up to --memory]",
+    )
+    return _placing(query(fit(disk(workdir(_gpus(device(command)))))))
+
+
+def _gpus(command: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--gpus", metavar="all|N", help="Run large steps on GPUs: of this machine, or of the workers of --scheduler."
+    )(command)
 
 
 def _placing(command: Callable[..., None]) -> Callable[..., None]:
@@ -147,6 +157,7 @@ def info(file: str, as_json: bool) -> None:
 @click.argument("directory")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes.")
 @click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786.")
+@_gpus
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_guarded
 def resume(directory: str, as_json: bool, **options: Any) -> None:
@@ -254,8 +265,10 @@ def _evidence(text: str | None) -> Any:
 
 def _register() -> None:
     """Add the commands that have files of their own."""
+    from .cli_calibrate import calibrate_command
     from .cli_marginals import marginals_command
 
+    main.add_command(calibrate_command(_guarded))
     main.add_command(marginals_command(_placing, _guarded, _load, _settings))
 
 

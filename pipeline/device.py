@@ -12,7 +12,7 @@ from .errors import BudgetError
 from .fit import Fit, Prices, check_disk, fitted
 from .memory import table_bytes
 from .plan import Plan, PlanOptions, Problem, sliced_dims
-from .planner import whole_plan
+from .planner import whole_plan, with_rates
 from .spill import plan_spill
 
 SLOTS: Final = 3
@@ -53,12 +53,15 @@ def fitted_for_device(
 ) -> Prices:
     """Plan a query for the memory of one device: whole, in slices, or in boxes; see :func:`fit.fitted`.
 
+    The tree is searched for with nominal rates and is a function of the seed; ``rates``, which may have been measured,
+    choose between the ways.
+
     Raises
     ------
     BudgetError
         If no allowed way fits.
     """
-    whole = whole_plan(problem, options, rates)
+    whole = with_rates(whole_plan(problem, options, GPU_RATES), rates)
     options = replace(options, children=whole.tree.children)
     prices = Prices(whole, whole)
     refusals: list[BudgetError] = []

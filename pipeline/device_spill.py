@@ -43,7 +43,7 @@ class OnDevice(OutOfCore[T]):
         """Build the leaf tables of a stage."""
         box = super().box(index)
         parts: dict[str, Any] = {f.name: getattr(box, f.name) for f in fields(box)}
-        parts["program"] = replace(box.program, algebra=on_device(box.program.algebra))
+        parts["program"] = replace(box.program, algebra=on_device(box.program.algebra, self.run.least_cells))
         return DeviceBox(**parts, store=self.store)
 
     def call(self, task: Task) -> tuple[Any, ...]:

@@ -49,6 +49,8 @@ class Run(Generic[T]):
         Where a plan that spills keeps its tables.
     device : bool
         Whether large steps run on a GPU.
+    least_cells : int, optional
+        Cells from which a step on host tables does; the nominal number where the machine was not measured.
     note : callable
         Called with what the caller should be told besides the answer.
     """
@@ -64,6 +66,7 @@ class Run(Generic[T]):
     states: Mapping[int, int] = field(default_factory=dict)
     folder: Path | None = None
     device: bool = False
+    least_cells: int | None = None
     note: Callable[[str], None] = _ignored
 
     @property
@@ -102,7 +105,7 @@ class Run(Generic[T]):
             return program
         from ..tasks.gpu_sweep import device_program
 
-        return device_program(program, fetched=not self.serial)
+        return device_program(program, fetched=not self.serial, least_cells=self.least_cells)
 
 
 def slice_states(plan: Plan, index: int) -> dict[int, int]:

@@ -22,7 +22,7 @@ Array = NDArray[Any]
 T = TypeVar("T")
 
 # Inputs that may be added before a kernel clamps to the saturating infinity: more would need wider integers.
-_MAX_INPUTS = 4
+MAX_INPUTS = 4
 
 
 class Arithmetic(Protocol[T]):
@@ -122,7 +122,7 @@ def optimum_arithmetic(network: Network) -> CostOptimum | EnergyOptimum:
     if network.model.kind != "cost":
         return EnergyOptimum(network)
     scale = cost_scale(network)
-    return CostOptimum(network, scale, min_plus(integer_dtype(scale.bound, _MAX_INPUTS), _MAX_INPUTS))
+    return CostOptimum(network, scale, min_plus(integer_dtype(scale.bound, MAX_INPUTS), MAX_INPUTS))
 
 
 def arithmetic_for(network: Network) -> Arithmetic[Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .errors import BudgetError
 from .examples import examples
@@ -154,6 +155,31 @@ def print_examples() -> None:
         console.print(f"    {example.description}")
         console.print(f"    {example.query}")
         console.print(f"    bucketflow solve {example.name}", highlight=False)
+
+
+def print_calibration(found: dict[str, Any]) -> None:
+    """Print what a machine and its GPU do in a second."""
+    console = Console(soft_wrap=True)
+    head = _facts_table()
+    head.add_row("disk", f"{format_bytes(round(found['disk_bytes_per_second']))}/s")
+    gpu = found["gpu"]
+    if gpu is None:
+        head.add_row("GPU", Text(found["gpu_missing"]))
+    else:
+        head.add_row("GPU", gpu["name"])
+        head.add_row("link", f"{format_bytes(round(gpu['link_bytes_per_second']))}/s")
+        head.add_row("upload", f"{gpu['upload_seconds'] * 1e6:.0f} us at least")
+    head.add_row("kept in", found["cache"])
+    console.print(head)
+    table = Table(title="rates", box=box.SIMPLE, title_justify="left")
+    for column in ("", "kernels", "Gcells/s", "products", "GB/s", "us/step", "from"):
+        table.add_column(column, justify="left" if column in ("", "kernels") else "right", no_wrap=True)
+    for place, kernels in (("CPU", found["cpu"]), ("GPU", gpu["kernels"] if gpu else {})):
+        for name, rates in kernels.items():
+            least = format_cells(gpu["least_cells"][name]) if place == "GPU" else ""
+            figures = [rates[f] / 1e9 for f in ("cells_per_second", "matmul_cells_per_second", "bytes_per_second")]
+            table.add_row(place, name, *(f"{v:,.2f}" for v in figures), f"{rates['step_seconds'] * 1e6:.1f}", least)
+    console.print(table)
 
 
 def _facts_table() -> Table:

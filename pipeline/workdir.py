@@ -16,6 +16,7 @@ import numpy as np
 from .. import __version__
 from ..storage.errors import StorageError
 from ..storage.rundir import RunDir
+from . import rate_files
 from .errors import BudgetError, IncompatibleRunError
 from .model import Model
 from .plan import Plan, format_bytes
@@ -116,15 +117,36 @@ def used_bytes(path: Path) -> int:
 
 
 def measured_disk_rate(path: Path | None) -> float:
-    """Return bytes per second of writing and reading back a sample, forced to disk; a guess if that fails."""
-    folder = path if path is not None and path.is_dir() else None
+    """Return bytes per second of writing and reading back a sample, forced to disk; a guess if that fails.
+
+    Taken from the calibration where there is one for the file system.
+    """
+    folder = path if path is not None and path.is_dir() else Path(tempfile.gettempdir())
+    stored = rate_files.read(rate_files.machine()).get(_disk_key(folder))
+    if isinstance(stored, float) and stored > 0:
+        return stored
     try:
         return _sampled_rate(folder)
     except OSError:
         return _DISK_RATE
 
 
-def _sampled_rate(folder: Path | None) -> float:
+def keep_disk_rate(path: Path | None) -> float:
+    """Measure the disk of a folder, of that for temporary files by default, and keep its rate for later plans."""
+    folder = path or Path(tempfile.gettempdir())
+    try:
+        rate = _sampled_rate(folder)
+    except OSError:
+        return _DISK_RATE
+    rate_files.write(rate_files.machine(), {_disk_key(folder): rate})
+    return rate
+
+
+def _disk_key(folder: Path) -> str:
+    return f"disk {folder.stat().st_dev}"
+
+
+def _sampled_rate(folder: Path) -> float:
     piece = os.urandom(1 << 20)
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         start = time.perf_counter()

@@ -24,8 +24,8 @@ from .sweep import Algebra, Plain, Step
 T = TypeVar("T")
 
 LEAST_CELLS: Final = 1 << 15
-"""A step on host tables goes to the device from here: below, a CPU is done before tables are copied and a kernel
-launched (some 20 microseconds each)."""
+"""A step on host tables goes to the device from here, unless it was measured: below, a CPU is done before tables are
+copied and a kernel launched (some 20 microseconds each)."""
 
 _ALIGNED: Final = 256
 
@@ -91,18 +91,20 @@ class DeviceSumProduct(SumProduct):
         return from_logs(out, float(sum(t.log_scale for t in tables)))
 
 
-def on_device(algebra: Algebra[Any]) -> Algebra[Any]:
-    """Return the same algebra with large steps on the device."""
+def on_device(algebra: Algebra[Any], least_cells: int | None = None) -> Algebra[Any]:
+    """Return the same algebra with large steps on the device: those of ``least_cells``, if that is given."""
+    places = Places() if least_cells is None else Places(least_cells)
     if isinstance(algebra, SumProduct):
-        return DeviceSumProduct(algebra.sizes, algebra.compiled)
+        return DeviceSumProduct(algebra.sizes, algebra.compiled, places)
     if isinstance(algebra, Plain):
-        return DevicePlain(algebra.semiring, algebra.compiled)
+        return DevicePlain(algebra.semiring, algebra.compiled, places)
     raise TypeError(f"{type(algebra).__name__} does not run on a GPU")
 
 
-def device_program(program: Program[T], *, fetched: bool) -> DeviceProgram[T]:
+def device_program(program: Program[T], *, fetched: bool, least_cells: int | None = None) -> DeviceProgram[T]:
     """Return the same program with large steps on the device; ``fetched``: its results come back to the host."""
-    parts = {f.name: getattr(program, f.name) for f in fields(Program)} | {"algebra": on_device(program.algebra)}
+    parts = {f.name: getattr(program, f.name) for f in fields(Program)}
+    parts["algebra"] = on_device(program.algebra, least_cells)
     return DeviceProgram(**parts, fetched=fetched)
 
 

@@ -73,6 +73,32 @@ class Stream:
     deep: tuple[int, int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchParameters:
+    """What a streaming launch leaves free: vectors of one thread in a tile, and blocks of threads, about."""
+
+    positions: int
+    blocks: int
+
+
+def launch_parameters(vectors: int, depth: int, unrolled: int, inputs: int, itemsize: int) -> LaunchParameters:
+    """Choose launch parameters from sizes alone: the one function that a learnt model would replace.
+
+    Parameters
+    ----------
+    vectors : int
+        Of the output.
+    depth : int
+        Eliminated states of each cell.
+    unrolled : int
+        The same where the kernel is compiled for it, otherwise 0.
+    inputs, itemsize : int
+        Tables that are read, and bytes of a value.
+    """
+    busy = vectors >= _BLOCKS * THREADS * 4
+    return LaunchParameters({1: 4, 2: 2, 3: 2}.get(unrolled, 1) if busy else 1, _BLOCKS)
+
+
 def divisor(n: int, limit: int) -> int:
     """Return the largest divisor of ``n`` up to ``limit``."""
     if n <= limit:
@@ -97,21 +123,21 @@ def stream_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Stream:
     kept = _by_reader(kept, gone, largest, width)
     unrolled = depth if depth <= UNROLLED_STATES else 0
     cells = math.prod(a.size for a in kept)
-    positions = {1: 4, 2: 2, 3: 2}.get(unrolled, 1) if cells >= _BLOCKS * THREADS * 4 else 1
-    tiles, low, cut = _cut(kept, THREADS * positions, _coalescing(kept, largest, width))
+    launch = launch_parameters(cells, depth, unrolled, inputs, itemsize)
+    tiles, low, cut = _cut(kept, THREADS * launch.positions, _coalescing(kept, largest, width))
     gone.sort(key=lambda a: -a.strides[largest])
     blocks, states, deep = _cut([] if unrolled else gone, DEEP_STATES, [])
     count = math.prod(a.size for a in tiles)
     return Stream(
         width=width,
         unrolled=unrolled,
-        positions=positions,
+        positions=launch.positions,
         lanes=tuple(lanes),
         vectors=vectors,
         segments=(tuple(tiles), tuple(low), tuple(blocks), tuple(states)),
         shifts=tuple(_offsets(gone, t) if unrolled else () for t in range(inputs)),
         tiles=count,
-        tiles_per_block=max(1, min(THREADS, count // _BLOCKS)),
+        tiles_per_block=max(1, min(THREADS, count // launch.blocks)),
         cut=cut,
         deep_blocks=math.prod(a.size for a in blocks),
         deep=deep,

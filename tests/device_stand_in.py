@@ -66,17 +66,18 @@ def _memcpy(target: int, source: int, nbytes: int, kind: int, stream: int) -> No
 
 
 class StandIn:
-    """The device: how much memory it has, and what of it tables may take at most before it refuses."""
+    """The device: how much memory it has, which tables it refuses, and how often."""
 
     def __init__(self) -> None:
         self.total_bytes = 1 << 34
         self.largest_table_bytes = 1 << 62
+        self.patience = 1 << 62
         self.refused = 0
 
     def empty(self, cells: int, dtype: str) -> DeviceArray:
         """Allocate."""
         values = np.empty(cells, dtype)
-        if values.nbytes > self.largest_table_bytes:
+        if values.nbytes > self.largest_table_bytes and self.refused < self.patience:
             self.refused += 1
             raise OutOfMemoryError(f"cannot allocate {values.nbytes} bytes")
         return values.view(DeviceArray)
@@ -94,13 +95,17 @@ class StandIn:
     def module(self) -> types.ModuleType:
         """Return what ``import cupy`` gives."""
         cupy: Any = types.ModuleType("cupy")
+        cupy.__version__ = "0"
         runtime = types.SimpleNamespace(
             memcpyAsync=_memcpy,
             getDeviceCount=lambda: 1,
+            getDeviceProperties=lambda _: {"name": b"stand-in"},
+            runtimeGetVersion=lambda: 0,
             memGetInfo=lambda: (self.total_bytes, self.total_bytes),
             CUDARuntimeError=RuntimeError,
         )
         cupy.cuda = types.SimpleNamespace(
+            Device=lambda: types.SimpleNamespace(id=0, pci_bus_id="0"),
             Stream=_Stream,
             get_current_stream=_Stream,
             runtime=runtime,
@@ -128,6 +133,38 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
         gpu_extremes, "_least_above", lambda values, limit: float(values.min(where=values > limit, initial=9e9))
     )
     patch.setattr(cluster_gpu, "visible_gpus", lambda: ["0"])
+    patch.setattr(gpu_sweep.Places.__init__, "__defaults__", (least_cells,))
+    yield there
+
+
+class RealDevice:
+    """A GPU that can be told to refuse some large tables."""
+
+    def __init__(self) -> None:
+        self.largest_table_bytes = 1 << 62
+        self.patience = 1 << 62
+        self.refused = 0
+        self._empty = gpu.empty
+
+    def empty(self, cells: int, dtype: str) -> Any:
+        """Allocate."""
+        nbytes = cells * np.dtype(dtype).itemsize
+        if nbytes > self.largest_table_bytes and self.refused < self.patience:
+            self.refused += 1
+            import cupy
+
+            raise cupy.cuda.memory.OutOfMemoryError(nbytes, 0)
+        return self._empty(cells, dtype)
+
+
+@contextmanager
+def real_device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[RealDevice]:
+    """Use the GPU of this machine; skips where there is none."""
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if not cupy.cuda.is_available():
+        pytest.skip("no NVIDIA GPU")
+    there = RealDevice()
+    patch.setattr(gpu, "empty", there.empty)
     patch.setattr(gpu_sweep.Places.__init__, "__defaults__", (least_cells,))
     yield there
 

@@ -1,6 +1,6 @@
 """Tables larger than a device: the same answers in boxes, from host memory and from disk, and when memory runs out.
 
-These run everywhere, on a stand-in for the device; ``tests/tasks/test_gpu_spill.py`` is the same on a real one.
+All run on a stand-in for the device everywhere, and on a GPU where there is one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import pytest
 import bucketflow
 from bucketflow.pipeline import api, device_spill
 from bucketflow.pipeline.device import SLOTS
-from tests.device_stand_in import StandIn, device
+from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.pipeline.test_budget import grid
 
 
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    with device(monkeypatch) as there:
+@pytest.fixture(params=["stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn | RealDevice]:
+    with (device if request.param == "stand-in" else real_device)(monkeypatch) as there:
         yield there
 
 
@@ -37,7 +37,7 @@ CASES = [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("
 @pytest.mark.parametrize("where", ["host", "disk", "workdir"])
 @pytest.mark.parametrize(("query", "kind"), CASES)
 def test_boxes_on_a_device_give_the_same_answer(
-    query: str, kind: str, where: str, stand_in: StandIn, tmp_path: Path
+    query: str, kind: str, where: str, place: StandIn | RealDevice, tmp_path: Path
 ) -> None:
     model = grid(6, 6, 3, kind)
     free = bucketflow.solve(model, query)
@@ -63,7 +63,9 @@ def test_boxes_on_a_device_give_the_same_answer(
         assert not spilled.notes
 
 
-def test_tables_stay_in_host_memory_where_it_suffices(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_stay_in_host_memory_where_it_suffices(
+    place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
     used: list[Any] = []
     original = device_spill.HostResident.close
     monkeypatch.setattr(device_spill.HostResident, "close", lambda s: (used.append(s.memory), original(s)))
@@ -76,7 +78,7 @@ def test_tables_stay_in_host_memory_where_it_suffices(stand_in: StandIn, monkeyp
     assert len(used) == 1
 
 
-def test_a_run_directory_of_a_device_is_resumed_on_a_cpu(stand_in: StandIn, tmp_path: Path) -> None:
+def test_a_run_directory_of_a_device_is_resumed_on_a_cpu(place: StandIn | RealDevice, tmp_path: Path) -> None:
     model = grid(6, 6, 3)
     run = tmp_path / "run"
     options: dict[str, Any] = {
@@ -98,7 +100,9 @@ def test_a_run_directory_of_a_device_is_resumed_on_a_cpu(stand_in: StandIn, tmp_
 
 @pytest.mark.parametrize("where", ["host", "disk"])
 @pytest.mark.parametrize(("query", "kind"), CASES)
-def test_boxes_that_do_not_fit_are_done_in_parts(query: str, kind: str, where: str, stand_in: StandIn) -> None:
+def test_boxes_that_do_not_fit_are_done_in_parts(
+    query: str, kind: str, where: str, place: StandIn | RealDevice
+) -> None:
     model = grid(6, 6, 3, kind)
     free = bucketflow.solve(model, query)
     options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": small(model, query, 2)}
@@ -109,22 +113,23 @@ def test_boxes_that_do_not_fit_are_done_in_parts(query: str, kind: str, where: s
     assert prepared.plan.spill is not None
     inside = prepared.plan.spill.stages
     largest = max(s.lowered.out_cells for stage in inside[:-1] for s in stage.steps) * prepared.plan.itemsize
-    stand_in.largest_table_bytes = largest // 2
+    place.largest_table_bytes = largest // 2
     cut = bucketflow.solve(model, query, **options)
-    assert stand_in.refused > 0
+    assert place.refused > 0
     assert cut.notes
     assert (cut.status, cut.value) == (free.status, free.value)
     if free.log10 is not None:
         assert cut.log10 == pytest.approx(free.log10, rel=1e-12)
 
 
-def test_slices_are_planned_again_when_memory_runs_out(stand_in: StandIn) -> None:
+def test_slices_are_planned_again_when_memory_runs_out(place: StandIn | RealDevice) -> None:
     model = grid(8, 8, 4)
     free = bucketflow.solve(model)
     plan = bucketflow.plan(model, gpus=1)
     assert plan is not None
     assert plan.slices == 1
-    stand_in.largest_table_bytes = max(s.lowered.out_cells for s in plan.steps) * plan.itemsize // 2
+    place.largest_table_bytes = max(s.lowered.out_cells for s in plan.steps) * plan.itemsize // 2
+    place.patience = 1
     got = bucketflow.solve(model, gpus=1, fit="slice")
     assert got.value == free.value
     assert got.plan is not None
@@ -133,7 +138,9 @@ def test_slices_are_planned_again_when_memory_runs_out(stand_in: StandIn) -> Non
     assert "notes" in got.to_dict()
 
 
-def test_memory_errors_of_the_host_are_not_tried_again(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_errors_of_the_host_are_not_tried_again(
+    place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise MemoryError("the host")
 

@@ -1,0 +1,69 @@
+"""The calibration of a machine as a whole, and what of it a query uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.connect import ClusterError
+from ..cluster.gpu import count_gpus
+from ..tasks.semiring import SUM_PRODUCT, Semiring, min_plus
+from . import rate_files
+from .calibrate import measure_again
+from .calibrate_device import (
+    DeviceRates,
+    cached_device_rates,
+    device_name,
+    least_device_cells,
+    measure_device,
+    measure_link,
+    summary,
+)
+from .queries import MAX_INPUTS
+from .workdir import keep_disk_rate
+
+if TYPE_CHECKING:
+    from .options import Options
+
+SEMIRINGS = (*(min_plus(dtype, MAX_INPUTS) for dtype in ("int16", "int32", "int64")), min_plus("float64"), SUM_PRODUCT)
+"""What queries compute in."""
+
+
+def calibrated() -> dict[str, Any]:
+    """Measure everything, cache it and return it as plain figures."""
+    found: dict[str, Any] = {
+        "cpu": {_title(s): summary(measure_again(s)) for s in SEMIRINGS},
+        "disk_bytes_per_second": keep_disk_rate(None),
+        "cache": str(rate_files.path_of(rate_files.machine())),
+        "gpu": None,
+    }
+    try:
+        count_gpus(1)
+    except ClusterError as missing:
+        return {**found, "gpu_missing": str(missing)}
+    link, latency = measure_link()
+    kernels = {s: measure_device(s, link, latency) for s in SEMIRINGS}
+    found["gpu"] = {
+        "name": device_name(),
+        "link_bytes_per_second": link,
+        "upload_seconds": latency,
+        "kernels": {_title(s): summary(r.rates) for s, r in kernels.items()},
+        "least_cells": {_title(s): least_device_cells(s, r) for s, r in kernels.items()},
+    }
+    return found
+
+
+def _title(semiring: Semiring) -> str:
+    return f"{semiring.name} {semiring.dtype}"
+
+
+def device_rates(options: Options, semiring: Semiring) -> DeviceRates:
+    """Return what is known of the devices that a query would use: measured on this machine, or nominal."""
+    if options.remote:
+        return DeviceRates()
+    return cached_device_rates(semiring) or DeviceRates()
+
+
+def least_cells(options: Options, semiring: Semiring) -> int | None:
+    """Return from how many cells on a step runs on the device, or None where that was not measured."""
+    device = None if options.remote else cached_device_rates(semiring)
+    return None if device is None else least_device_cells(semiring, device)
