@@ -179,7 +179,7 @@ class DaskPool:
 
         ready = _Ready(nodes)
         running: dict[Any, Hashable] = {}
-        done = as_completed()
+        done = as_completed(loop=self.client.loop)
         while True:
             while len(running) < 2 * self.width and (key := ready.pop()) is not None:
                 function, *args = nodes[key].call(key)

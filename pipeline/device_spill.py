@@ -76,6 +76,14 @@ class OnDevice(OutOfCore[T]):
             raise error
         self.failed[task] = error
 
+    def decode_stage(self, stage: Stage, fixed: Mapping[int, int], assignment: dict[int, int]) -> None:
+        """Decode a stage where this process has the device to itself, otherwise on its CPU: workers hold devices."""
+        if self.run.serial:
+            super().decode_stage(stage, fixed, assignment)
+            return
+        here = OutOfCore(replace(self.run, device=False), self.folder, self.keep)
+        here.decode_stage(stage, fixed, assignment)
+
     def sweep(self) -> list[list[Any]]:
         """Run every box that is not done yet; return the root tables of the last stage's boxes, in order."""
         try:

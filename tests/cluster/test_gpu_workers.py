@@ -1,0 +1,212 @@
+"""GPU workers of a running cluster: found, given the resource, asked for nothing they lack; CPU workers beside them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from distributed import Client, Scheduler, SpecCluster, Worker, get_worker
+
+import bucketflow
+from bucketflow.cluster import gpu_workers as module
+from bucketflow.cluster.connect import ClusterError
+from bucketflow.cluster.gpu_workers import GpuPool, GpuWorker, gpu_workers
+from bucketflow.pipeline import api
+from bucketflow.tasks import gpu
+from bucketflow.tasks.device_memory import DeviceMemoryError
+from tests.device_stand_in import StandIn, device
+from tests.pipeline.test_budget import grid
+from tests.pipeline.test_device_spill import small
+
+FREE = {"gpu-a": 1 << 32, "gpu-b": 1 << 33, "gpu-c": 1 << 34}
+
+
+def pretended_device(dask_worker: Any) -> tuple[str, int] | None:
+    """What a worker sees: those named so have a GPU; a and b share one."""
+    free = FREE.get(dask_worker.name)
+    return None if free is None else ("0" if dask_worker.name in ("gpu-a", "gpu-b") else "1", free)
+
+
+@contextmanager
+def cluster(*names: str, declared: Sequence[str] = (), threads: int = 2) -> Iterator[Client]:
+    """Workers in this process."""
+    workers = {
+        name: {
+            "cls": Worker,
+            "options": {"nthreads": threads, "name": name, "resources": {"GPU": 1} if name in declared else None},
+        }
+        for name in names
+    }
+    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "dashboard_address": None, "protocol": "inproc://"}}
+    with (
+        SpecCluster(workers=workers, scheduler=scheduler, silence_logs=40) as started,
+        Client(started, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(len(names))
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "device_of_worker", pretended_device)
+
+
+def names_of(client: Client, workers: Sequence[GpuWorker]) -> list[str]:
+    names = {address: info["name"] for address, info in client.scheduler_info()["workers"].items()}
+    return [names[worker.address] for worker in workers]
+
+
+def test_devices_decide_where_nobody_declared_the_resource() -> None:
+    with cluster("cpu", "gpu-a", "gpu-b", "gpu-c") as client:
+        found = gpu_workers(client, "all")
+        assert names_of(client, found) == ["gpu-c", "gpu-b", "gpu-a"]
+        shares = {name: worker.free_bytes for name, worker in zip(names_of(client, found), found, strict=True)}
+        assert shares["gpu-c"] == int(FREE["gpu-c"] * 0.9)
+        assert shares["gpu-a"] == int(FREE["gpu-a"] * 0.9) // 2
+        resources = {w["name"]: w["resources"] for w in client.scheduler_info()["workers"].values()}
+        assert resources["gpu-a"] == {"GPU": 1}
+        assert not resources["cpu"]
+        assert names_of(client, gpu_workers(client, 1)) == ["gpu-c"]
+
+
+def test_the_resource_decides_where_somebody_declared_it() -> None:
+    with cluster("cpu", "gpu-a", "gpu-b", declared=["gpu-a"]) as client:
+        found = gpu_workers(client, "all")
+        assert names_of(client, found) == ["gpu-a"]
+        assert found[0].free_bytes == int(FREE["gpu-a"] * 0.9)
+
+
+@pytest.mark.parametrize(("asked", "text"), [(3, "has 2 GPU"), (0, "has 2"), ("two", "has 2")])
+def test_too_many_are_refused(asked: int | str, text: str) -> None:
+    with cluster("gpu-a", "gpu-c") as client, pytest.raises(ClusterError, match=text):
+        gpu_workers(client, asked)
+
+
+def test_clusters_without_gpus_are_refused() -> None:
+    with cluster("cpu", declared=["cpu"]) as client, pytest.raises(ClusterError, match="has the resource GPU but"):
+        gpu_workers(client, "all")
+    with cluster("cpu") as client:
+        with pytest.raises(ClusterError, match="the cluster has none"):
+            gpu_workers(client, "all")
+        with pytest.raises(bucketflow.BucketflowError, match="the cluster has none"):
+            bucketflow.solve(grid(4, 4, 2), gpus="all", client=client)
+
+
+class Busy:
+    """Counts how many tasks of each worker run at the same time, and waits for company."""
+
+    def __init__(self, wanted: int) -> None:
+        self.most = 0
+        self.now: dict[str, int] = {}
+        self.names: set[str] = set()
+        self.lock = threading.Lock()
+        self.barrier = threading.Barrier(wanted) if wanted > 1 else None
+
+    def task(self, number: int) -> int:
+        name = get_worker().name
+        with self.lock:
+            self.names.add(name)
+            self.now[name] = self.now.get(name, 0) + 1
+            self.most = max(self.most, self.now[name])
+        if self.barrier is not None:
+            self.barrier.wait(20)
+        with self.lock:
+            self.now[name] -= 1
+        return number
+
+
+BUSY = [Busy(1)]
+
+
+def task(number: int) -> int:
+    """What runs on the workers of this process."""
+    return BUSY[0].task(number)
+
+
+@pytest.mark.parametrize("at_a_time", [1, 3])
+def test_a_device_gets_as_many_tasks_as_it_has_room_for(at_a_time: int) -> None:
+    with cluster("cpu", "gpu-c", threads=4) as client:
+        addresses = [worker.address for worker in gpu_workers(client, "all")]
+        pool = GpuPool(client, "run", addresses, at_a_time)
+        busy = BUSY[0] = Busy(at_a_time)
+        assert pool.width == at_a_time
+        assert sorted(pool.stream(task, [(i,) for i in range(4 * at_a_time)])) == list(range(4 * at_a_time))
+        assert busy.most == at_a_time
+        assert busy.names == {"gpu-c"}
+
+
+@contextmanager
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[StandIn, set[str]]]:
+    """The stand-in, and the names of the workers that used it."""
+    used: set[str] = set()
+    with device(monkeypatch) as there:
+        original = there.prepare
+
+        def prepare(lowered: Any) -> Callable[..., Any]:
+            run = original(lowered)
+
+            def noted(tables: Sequence[Any], out: Any = None) -> Any:
+                try:
+                    used.add(get_worker().name)
+                except ValueError:
+                    used.add("client")
+                return run(tables, out)
+
+            return noted
+
+        monkeypatch.setattr(gpu, "prepare", prepare)
+        monkeypatch.setattr(api, "TASK_SECONDS", 1e-9)
+        yield there, used
+
+
+def peak_bytes(model: bucketflow.Model, query: str) -> int:
+    """What the plan takes whole."""
+    plan = bucketflow.plan(model, query, gpus=1, tree="bucket")
+    assert plan is not None
+    return plan.peak_bytes
+
+
+@pytest.mark.parametrize(("query", "kind"), [("optimum", "cost"), ("partition", "markov")])
+@pytest.mark.parametrize("fit", ["slice", "spill", "auto"])
+def test_a_mixed_cluster_answers_on_its_gpu_workers(
+    query: str, kind: str, fit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = grid(6, 6, 3, kind)
+    free = bucketflow.solve(model, query)
+    with watched(monkeypatch) as (_, used), cluster("cpu", "gpu-a", "gpu-c", threads=3) as client:
+        options: dict[str, Any] = {"gpus": "all", "client": client, "fit": fit, "tree": "bucket"}
+        if fit == "spill":
+            options["gpu_memory"] = small(model, query, 3)
+        elif fit == "slice":
+            options["gpu_memory"] = peak_bytes(model, query) * 2 // 3
+        got = bucketflow.solve(model, query, **options)
+    assert used
+    assert used <= {"gpu-a", "gpu-c"}
+    assert got.plan is not None
+    assert (got.plan.slices > 1) == (fit == "slice")
+    assert (got.plan.spill is not None) == (fit == "spill")
+    assert got.value == free.value
+    if free.log10 is not None:
+        assert got.log10 == pytest.approx(free.log10, rel=1e-12)
+
+
+def test_a_worker_without_memory_is_asked_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(6, 6, 3)
+    free = bucketflow.solve(model)
+    with watched(monkeypatch) as (there, _), cluster("gpu-a", "gpu-c") as client:
+        there.largest_table_bytes, there.patience = 1 << 9, 1
+        options: dict[str, Any] = {"gpus": "all", "client": client, "fit": "slice", "tree": "bucket"}
+        got = bucketflow.solve(model, **options, gpu_memory=peak_bytes(model, "optimum"))
+    assert got.value == free.value
+    assert "planned again" in got.notes[0]
+
+
+def test_errors_of_a_device_travel() -> None:
+    import pickle
+
+    error = pickle.loads(pickle.dumps(DeviceMemoryError("so many bytes")))
+    assert isinstance(error, DeviceMemoryError)
+    assert "so many bytes" in str(error)
