@@ -49,13 +49,16 @@ def message_program(
     if records.shared_bytes > MOST_SHARED_BYTES:
         most = max(len(op.inputs) for op in operations)
         raise ModelError(f"a step joins {most} tables; propagation on a GPU takes about 300 at most")
-    summed = [op.table for op in operations if op.table in tables.hosting] + [step.node for step in plan.up]
+    roots = plan.tree.roots
+    scaled = [op.table for op in operations if op.table in tables.hosting]
+    scaled += [step.node for step in plan.up if step.node not in roots]
     return MessageProgram(
         records=records,
         constants={tables.leaf_of(table): at for table, at in records.constant_at.items()},
         findings={v: (records.slab_at[tables.findings + v], plan.tree.dims[v]) for v in hosts},
         targets=_places(records, results, [math.prod(plan.tree.dims[v] for v in t) for t in targets]),
-        logs=np.array([records.numbers[table] for table in summed], dtype=np.uint32),
+        scaled=np.array([records.numbers[table] for table in scaled], dtype=np.uint32),
+        roots=np.array([records.slab_at[root] for root in roots], dtype=np.uint32),
         log_scale=math.fsum(leaf.log_scale for leaf in leaves.values()),
     )
 

@@ -43,8 +43,10 @@ class MessageProgram:
         For each variable the first cell and the number of cells of its likelihoods.
     targets : ndarray, uint32, shape (targets, 4)
         First cell in the slab, number of cells, first cell in the answer, 0.
-    logs : ndarray, uint32
-        Numbers of the tables whose largest entries make up the total.
+    scaled : ndarray, uint32
+        Numbers of the tables that others were divided by, each once, on the way to the total.
+    roots : ndarray, uint32
+        Where the single cells are whose product is the rest of the total.
     log_scale : float
         ln of what the constants were divided by.
     """
@@ -53,7 +55,8 @@ class MessageProgram:
     constants: Mapping[int, int]
     findings: Mapping[int, tuple[int, int]]
     targets: Array
-    logs: Array
+    scaled: Array
+    roots: Array
     log_scale: float
 
     @cached_property
@@ -83,7 +86,8 @@ class DeviceMessages:
             "records": cp.asarray(program.records.words),
             "constants": cp.asarray(constants),
             "targets": cp.asarray(program.targets),
-            "logs": cp.asarray(program.logs),
+            "scaled": cp.asarray(program.scaled),
+            "roots": cp.asarray(program.roots),
         }
         self._single: _Single | None = None
         self._many: _Cases | None = None
@@ -147,7 +151,7 @@ class _Cases:
         records, program = self.program.records, self.program
         tables = len(records.numbers)
         start = self.control.data.ptr
-        done = start + 16 * tables * cases
+        done = start + 8 * tables * cases
         arrived = done + 4 * tables * cases
         failed = arrived + 4 * records.split_tiles * cases
         following = failed + 4 * cases
@@ -166,10 +170,10 @@ class _Cases:
         self._propagate((blocks,), (THREADS,), (run,), shared_mem=records.shared_bytes)
         answers = np.zeros((), _ANSWERS)
         for name, value in (
-            *((name, pointers[name]) for name in ("targets", "logs")),
+            *((name, pointers[name]) for name in ("targets", "scaled", "roots")),
             *(("slabs", self.slabs.data.ptr), ("bounds", start), ("failed", failed)),
             *(("answers", self.answers.data.ptr), ("cells", (records.slab_cells, program.answer_cells))),
-            ("counts", (len(program.targets), len(program.logs), cases, tables)),
+            ("counts", (len(program.targets), len(program.scaled), len(program.roots), cases, tables)),
         ):
             answers[name] = value
         warps = (len(program.targets) + 1) * cases
@@ -273,9 +277,10 @@ _RUN: Final = np.dtype(
 
 _ANSWERS: Final = np.dtype(
     [
-        *((name, "u8") for name in ("targets", "logs", "slabs", "bounds", "failed", "answers")),
+        *((name, "u8") for name in ("targets", "scaled", "roots", "slabs", "bounds", "failed")),
+        ("answers", "u8"),
         ("cells", "u8", 2),
-        ("counts", "u4", 4),
+        ("counts", "u4", 5),
     ],
     align=True,
 )

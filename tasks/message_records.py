@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from .axes import Axes
 from .gpu_tiles import Axis
-from .message_tiles import THREADS, Tiles, cells_of, message_tiles
+from .message_tiles import THREADS, Tiles, busy_seconds, cells_of, message_tiles, seconds_of
 
-HEAD_WORDS: Final = 20
+HEAD_WORDS: Final = 22
 INPUT_WORDS: Final = 5
 AXIS_WORDS: Final = 4
 UNROLLED_INPUTS: Final = 6
@@ -31,9 +31,10 @@ FINDING_EXPONENT: Final = -100
 
 _ALIGNED_CELLS: Final = 16
 _MOST_CELLS: Final = 1 << 32
-# Blocks that an H200 holds at a time, and how many items each should have where there is enough work.
-_BLOCKS: Final = 132 * 8
-_LEAST_WORK, _ITEMS_OF_A_BLOCK = 4096, 6
+# Blocks that an H200 holds at a time, and how many items each should have where there is enough work. What an item
+# waits for besides its work is about as long as the shortest item should be.
+_BLOCKS: Final = 132 * 6
+_ITEMS_OF_A_BLOCK, _LEAST_SECONDS, _WAITING_SECONDS = 18, 1e-6, 2e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Records:
     @cached_property
     def control_words(self) -> int:
         """Words that count and bound the tables of one case."""
-        return 5 * len(self.numbers) + self.split_tiles + 1
+        return 3 * len(self.numbers) + self.split_tiles + 1
 
     def case_bytes(self, answer_cells: int) -> int:
         """Bytes on the device for each case."""
@@ -129,7 +130,7 @@ def records_of(
     constants: Mapping[int, Constant],
     findings: Mapping[int, int],
     results: Collection[int] = (),
-    tile_work: int | None = None,
+    item_seconds: float | None = None,
 ) -> Records:
     """Lay out and describe a propagation.
 
@@ -142,16 +143,16 @@ def records_of(
         Cells of the tables that are written before every run; packed without gaps, in their order.
     results : collection of int
         Tables that lie side by side, in their order.
-    tile_work : int, optional
-        Factors that an item multiplies; chosen from the total if not given.
+    item_seconds : float, optional
+        How long an item should take; chosen from the total if not given.
 
     Raises
     ------
     ValueError
         If the tables of a case have more cells than 32 bits count.
     """
-    work = tile_work or _work(operations)
-    tiles = {op.table: message_tiles(op.axes, work) for op in operations}
+    wanted = item_seconds or _item_seconds(operations)
+    tiles = {op.table: message_tiles(op.axes, wanted) for op in operations}
     slab, fixed = _Layout(), _Layout()
     for table, cells in findings.items():
         slab.at[table] = slab.cells
@@ -167,7 +168,7 @@ def records_of(
     rows = [writer.record(op) for op in operations]
     if max(slab.cells, fixed.cells) >= _MOST_CELLS:
         raise ValueError(f"tables of {slab.cells:.3g} cells; those of one propagation on a GPU are at most 2^32")
-    levels, urgency = _chains(operations, tiles, work)
+    levels, urgency = _chains(operations, tiles)
     order = sorted(range(len(operations)), key=lambda n: -urgency[n])
     items = [
         (*rows[n], tile, piece)
@@ -195,12 +196,12 @@ def _factors(operations: Sequence[Operation]) -> int:
     return sum(op.axes.cells * len(op.inputs) for op in operations)
 
 
-def _work(operations: Sequence[Operation]) -> int:
-    """Items large enough to pay for themselves, and small enough that every block has several."""
-    return max(_factors(operations) // (_BLOCKS * _ITEMS_OF_A_BLOCK), _LEAST_WORK)
+def _item_seconds(operations: Sequence[Operation]) -> float:
+    """Items that are worth their waiting, and short enough that every block has several and no chain is long."""
+    return max(sum(busy_seconds(op.axes) for op in operations) / (_BLOCKS * _ITEMS_OF_A_BLOCK), _LEAST_SECONDS)
 
 
-def _chains(operations: Sequence[Operation], tiles: Mapping[int, Tiles], work: int) -> tuple[int, list[float]]:
+def _chains(operations: Sequence[Operation], tiles: Mapping[int, Tiles]) -> tuple[int, list[float]]:
     """Return the longest chain, and for each operation the time from its start to the end of all that need it."""
     depth: dict[int, int] = {}
     for op in operations:
@@ -209,10 +210,7 @@ def _chains(operations: Sequence[Operation], tiles: Mapping[int, Tiles], work: i
     urgency = [0.0] * len(operations)
     for n in range(len(operations) - 1, -1, -1):
         op = operations[n]
-        shape = tiles[op.table]
-        item = op.axes.cells * len(op.inputs) / (shape.count * shape.pieces)
-        # what an item costs besides its work is about as much as the least work
-        urgency[n] = after.get(op.table, 0.0) + 1.0 + item / _LEAST_WORK
+        urgency[n] = after.get(op.table, 0.0) + _WAITING_SECONDS + seconds_of(tiles[op.table])
         for i in op.inputs:
             after[i] = max(after.get(i, 0.0), urgency[n])
     return max(depth.values(), default=0), urgency
@@ -241,21 +239,25 @@ class _Writer:
         """Append a record; return its first word and its length."""
         shape, inputs = self._tiles[op.table], len(op.inputs)
         axes = (*shape.outs, *shape.highs, *shape.lows)
-        length = HEAD_WORDS + INPUT_WORDS * inputs + (AXIS_WORDS + inputs) * len(axes)
-        tail = -(-length // 4) * 4
+        axes_at = HEAD_WORDS + INPUT_WORDS * inputs
+        length = axes_at + (AXIS_WORDS + inputs) * len(axes)
         # for each input: the inverse of its maximum, where it starts, and its range
-        low_at = tail + 6 * inputs
+        inputs_at = -(-length // 4) * 4
+        low_at = inputs_at + 6 * inputs
         lows = cells_of(shape.lows)
-        at_words = 0 if inputs <= UNROLLED_INPUTS else inputs * THREADS
-        self.shared_words = max(self.shared_words, low_at + inputs * (lows + shape.piece_highs) + at_words)
+        high_at = low_at + inputs * lows
+        start_at = high_at + inputs * shape.piece_highs
+        shared_words = start_at + (0 if inputs <= UNROLLED_INPUTS else inputs * THREADS)
+        self.shared_words = max(self.shared_words, shared_words)
         split = shape.pieces > 1
         head = (
             *(inputs, shape.outputs, shape.tile, shape.pieces),
-            *(cells_of(shape.highs), shape.piece_highs, lows, 0),
-            *(shape.lanes_out, shape.lanes_low, int(shape.out_fast), self.numbers[op.table]),
-            *(len(shape.outs), len(shape.highs), len(shape.lows), self.split_tiles if split else 0),
+            *(cells_of(shape.highs), shape.piece_highs, lows),
+            *(shape.lanes_out, shape.lanes_low, int(shape.out_fast)),
+            *(len(shape.outs), len(shape.highs), len(shape.lows)),
+            *(self.numbers[op.table], self.split_tiles if split else 0),
             *(self._slab.at[op.table], self._slab.take(shape.pieces * shape.outputs) if split else 0),
-            *(low_at, tail),
+            *(axes_at, inputs_at, low_at, high_at, start_at),
         )
         if split:
             self.split_tiles += shape.count

@@ -27,9 +27,13 @@ HIGH_WORDS: Final = 512
 """Offsets of lows and highs that a block keeps at once, over all inputs."""
 
 _SMALL_CELLS: Final = 4096
-_SHORT: Final = 8
+_SHORT: Final = 4
 _WARP: Final = 32
 _LINE_CELLS: Final = 16
+
+# What a thread waits for, in nanoseconds of an H200 with little else to do: an output and its axes, a high, and some
+# lows at a time.
+_OUTPUT, _AXIS, _HIGH, _LOWS, _AT_ONCE = 150.0, 25.0, 50.0, 350.0, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +80,34 @@ def cells_of(axes: Sequence[Axis]) -> int:
     return math.prod([axis.size for axis in axes])
 
 
+def message_tiles(axes: Axes, item_seconds: float) -> Tiles:
+    """Choose the lanes of a step and cut it into items that take about so long."""
+    return _cut(_lanes_for(axes), item_seconds)
+
+
+def seconds_of(tiles: Tiles) -> float:
+    """Predict how long one item takes while its inputs are there and the device has little else to do."""
+    return 1e-9 * -(-tiles.tile // tiles.lanes_out) * _output_nanoseconds(tiles, tiles.piece_highs)
+
+
+def busy_seconds(axes: Axes) -> float:
+    """Predict the time of all items of a step together."""
+    tiles = _lanes_for(axes)
+    return 1e-9 * -(-tiles.outputs // tiles.lanes_out) * _output_nanoseconds(tiles, cells_of(tiles.highs))
+
+
+def _output_nanoseconds(tiles: Tiles, highs: int) -> float:
+    """Time of a thread for one output of its own."""
+    shares = -(-cells_of(tiles.lows) // (tiles.lanes_low * _AT_ONCE))
+    return _OUTPUT + _AXIS * len(tiles.outs) + highs * (_HIGH + _LOWS * shares)
+
+
 @lru_cache(maxsize=1 << 14)
-def message_tiles(axes: Axes, tile_work: int) -> Tiles:
-    """Choose the lanes of a step and cut it into items of about ``tile_work`` factors."""
+def _lanes_for(axes: Axes) -> Tiles:
+    """Choose the lanes of a step, with all its highs in one piece."""
     inputs = len(axes.strides)
     candidates = _small(axes) if axes.cells * inputs <= _SMALL_CELLS else _large(axes)
-    best = min(candidates, key=_cost)
-    return _cut(best, tile_work)
+    return min(candidates, key=_cost)
 
 
 def _small(axes: Axes) -> Iterator[Tiles]:
@@ -147,11 +172,14 @@ def _cost(tiles: Tiles) -> float:
     """Estimate the work of all warps: instructions, and lines of 128 bytes that their loads touch."""
     inputs = len((*tiles.outs, *tiles.highs, *tiles.lows)[0].strides) if tiles.outs or tiles.lows or tiles.highs else 1
     lines = _lines(tiles)
-    warps = -(-tiles.lanes_out * tiles.lanes_low // _WARP)
+    threads = tiles.lanes_out * tiles.lanes_low
+    warps = -(-threads // _WARP)
     shares = -(-tiles.outputs // tiles.lanes_out) * warps
     rounds = cells_of(tiles.highs) * -(-cells_of(tiles.lows) // tiles.lanes_low)
     once = len(tiles.outs) * (1.0 + 0.5 * inputs) + lines[-1] + 12.0 * (tiles.lanes_low - 1).bit_length()
-    return shares * (rounds * (2.5 * inputs + sum(lines[:-1])) + once)
+    # a block with idle threads hides less of what the others wait for
+    idle = 1.0 + 0.25 * (THREADS / threads - 1.0)
+    return idle * shares * (rounds * (2.5 * inputs + sum(lines[:-1])) + once)
 
 
 def _lines(tiles: Tiles) -> list[int]:
@@ -174,20 +202,20 @@ def offsets_of(axes: Sequence[Axis], cells: NDArray[np.int64]) -> NDArray[np.int
     return where
 
 
-def _cut(tiles: Tiles, tile_work: int) -> Tiles:
+def _cut(tiles: Tiles, item_seconds: float) -> Tiles:
     """Choose the outputs of a tile and the pieces of the elimination."""
     every = (*tiles.outs, *tiles.highs, *tiles.lows)
     inputs = len(every[0].strides) if every else 1
     highs = cells_of(tiles.highs)
-    unit = inputs * cells_of(tiles.lows)
-    work = tiles.lanes_out * unit * highs
-    if work <= tile_work:
-        rounds = min(tile_work // work, -(-tiles.outputs // tiles.lanes_out))
-        count = -(-tiles.outputs // (rounds * tiles.lanes_out))
-        even = -(-tiles.outputs // (count * tiles.lanes_out)) * tiles.lanes_out
-        piece_highs = min(highs, max(HIGH_WORDS // inputs, 1))
-        return replace(tiles, tile=even, pieces=-(-highs // piece_highs), piece_highs=piece_highs)
-    piece_highs = min(highs, max(tile_work // (tiles.lanes_out * unit), 1), max(HIGH_WORDS // inputs, 1))
-    pieces = -(-highs // piece_highs)
+    most = max(HIGH_WORDS // inputs, 1)
+    wanted = item_seconds * 1e9
+    whole = _output_nanoseconds(tiles, highs)
+    if whole > wanted:
+        fixed = _output_nanoseconds(tiles, 0)
+        most = min(most, max(int((wanted - fixed) * highs / (whole - fixed)), 1))
+    pieces = -(-highs // min(highs, most))
     piece_highs = -(-highs // pieces)
-    return replace(tiles, tile=tiles.lanes_out, pieces=-(-highs // piece_highs), piece_highs=piece_highs)
+    rounds = max(int(wanted / whole), 1) if pieces == 1 else 1
+    count = -(-tiles.outputs // (rounds * tiles.lanes_out))
+    even = -(-tiles.outputs // (count * tiles.lanes_out)) * tiles.lanes_out
+    return replace(tiles, tile=even, pieces=-(-highs // piece_highs), piece_highs=piece_highs)

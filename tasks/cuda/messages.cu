@@ -10,16 +10,21 @@ typedef unsigned u32;
 
 #define THREADS 128
 #define SAFE 995  // 2^995 is e^690
+#define UNROLLED_INPUTS 6
+#define BLOCKS 6  // of a multiprocessor: more would leave too few registers to keep loads under way
 
 enum { CONSTANT, FINDING, COMPUTED };
 
 struct Head {
     u32 inputs, outputs, tile, pieces;
-    u32 highs, piece_highs, lows, unused;
-    u32 lanes_out, lanes_low, out_fast, table;
-    u32 out_axes, high_axes, low_axes, first_tile;
+    u32 highs, piece_highs, lows;
+    u32 lanes_out, lanes_low, out_fast;
+    u32 out_axes, high_axes, low_axes;
+    u32 table, first_tile;
     u32 out, scratch;  // cells from the start of the case's slab
-    u32 low_at, tail;  // words from the start of the record: offsets of lows, and what follows the record
+    // words from the start of the record: its axes; scales, starts and ranges of the inputs; offsets of lows, of highs,
+    // and of outputs if there are many inputs
+    u32 axes_at, inputs_at, low_at, high_at, start_at;
 };
 struct Input {
     u32 kind, table, offset, need;  // need: tiles of its step
@@ -34,7 +39,7 @@ struct Run {
     const u32* records;
     const double* constants;
     double* slabs;
-    u64* bounds;  // for each case and table: bits of the largest entry, complement of those of the least positive
+    u32* bounds;  // for each case and table: high word of the largest entry, complement of that of the least positive
     u32* done;    // for each case and table: tiles that are ready
     u32* arrived;  // for each case and tile in pieces
     u32* failed;   // for each case
@@ -45,29 +50,47 @@ struct Run {
 
 __device__ __forceinline__ u32 quotient(u32 n, const u32* axis) { return __umulhi(n, axis[1]) >> axis[2]; }
 
-__device__ __forceinline__ int exponent_of(u64 bits) { return (int)(bits >> 52) - 1023; }
+// The first of 64 bits: a double without most of its mantissa. No entry but 0 has the word 0.
+__device__ __forceinline__ u32 high_word(double value) {
+    const u32 word = (u32)((u64)__double_as_longlong(value) >> 32);
+    return value > 0 && word == 0 ? 1 : word;
+}
+__device__ __forceinline__ double from_high_word(u32 word) { return __longlong_as_double((u64)word << 32); }
+__device__ __forceinline__ int exponent_of(u32 word) { return (int)(word >> 20) - 1023; }
 
-// A block's view of its item.
+// Everything that this block has read and written comes before, and everything after it after (PTX 8.0, 8.7).
+__device__ __forceinline__ void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+__device__ __forceinline__ u32 peek(const u32* at) {
+    u32 value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+    return value;
+}
+
+// The record of the item that the block is at, and what it keeps beside it.
+extern __shared__ __align__(16) u32 words[];
+
+__device__ __forceinline__ const Head& head() { return *(const Head*)words; }
+__device__ __forceinline__ const Input& input_of(u32 i) { return ((const Input*)(words + sizeof(Head) / 4))[i]; }
+__device__ __forceinline__ double& inverse_of(u32 i) { return ((double*)(words + head().inputs_at))[i]; }
+__device__ __forceinline__ const double*& base_of(u32 i) {
+    return ((const double**)(words + head().inputs_at))[head().inputs + i];
+}
+__device__ __forceinline__ int& range_of(u32 i) { return ((int*)(words + head().inputs_at))[4 * head().inputs + i]; }
+
 struct Item {
-    const Head* head;
-    const Input* inputs;
-    const u32* axes;
-    u32 width, tile, piece, first_high, count_highs;
-    double* slab;
-    double* inverse;
-    int* range;
-    const double** base;
-    u32* low;
-    u32* high;
-    u32* at;
+    u32 tile, piece, place;
+    __device__ __forceinline__ u32 first_high() const { return piece * head().piece_highs; }
+    __device__ __forceinline__ u32 count_highs() const { return min(head().piece_highs, head().highs - first_high()); }
 };
 
-// Offsets of a cell of one group of axes in every input, and in the output.
-template <int K>
-__device__ __forceinline__ u32 offsets(u32 n, const u32* axes, u32 count, u32 width, u32 (&at)[K]) {
+// Offsets of a cell of a group of axes in every input, and in the output.
+template <int K> __device__ __forceinline__ u32 offsets(u32 n, u32 axes, u32 count, u32 (&at)[K]) {
+    const u32 width = AXIS + head().inputs;
     u32 where = 0;
+#pragma unroll 1
     for (u32 a = count; a-- > 0;) {
-        const u32* axis = axes + a * width;
+        const u32* axis = words + axes + a * width;
         const u32 rest = a == 0 ? 0 : quotient(n, axis);
         const u32 digit = n - rest * axis[0];
         where += digit * axis[3];
@@ -79,10 +102,12 @@ __device__ __forceinline__ u32 offsets(u32 n, const u32* axes, u32 count, u32 wi
 }
 
 // The same for a single input.
-__device__ __forceinline__ u32 offset(u32 n, const u32* axes, u32 count, u32 width, u32 input) {
+__device__ __forceinline__ u32 offset(u32 n, u32 axes, u32 count, u32 input) {
+    const u32 width = AXIS + head().inputs;
     u32 at = 0;
+#pragma unroll 1
     for (u32 a = count; a-- > 0;) {
-        const u32* axis = axes + a * width;
+        const u32* axis = words + axes + a * width;
         const u32 rest = a == 0 ? 0 : quotient(n, axis);
         at += (n - rest * axis[0]) * axis[AXIS + input];
         n = rest;
@@ -90,104 +115,151 @@ __device__ __forceinline__ u32 offset(u32 n, const u32* axes, u32 count, u32 wid
     return at;
 }
 
+__device__ __forceinline__ u32 place_in_output(u32 output) {
+    u32 none[1] = {};
+    return offsets<1>(output, head().axes_at, head().out_axes, none);
+}
+
 __device__ __forceinline__ void fill_offsets(const Item& item) {
-    const Head& head = *item.head;
-    const u32* high_axes = item.axes + head.out_axes * item.width;
-    const u32* low_axes = high_axes + head.high_axes * item.width;
-    for (u32 j = threadIdx.x; j < head.inputs * head.lows; j += THREADS) {
-        const u32 i = j / head.lows;
-        item.low[j] = offset(j - i * head.lows, low_axes, head.low_axes, item.width, i);
+    const u32 width = AXIS + head().inputs;
+    const u32 high_axes = head().axes_at + head().out_axes * width;
+    const u32 low_axes = high_axes + head().high_axes * width;
+    const u32 lows = head().lows, highs = item.count_highs(), first = item.first_high();
+#pragma unroll 1
+    for (u32 j = threadIdx.x; j < head().inputs * lows; j += THREADS) {
+        const u32 i = j / lows;
+        words[head().low_at + j] = offset(j - i * lows, low_axes, head().low_axes, i);
     }
-    for (u32 j = threadIdx.x; j < head.inputs * item.count_highs; j += THREADS) {
-        const u32 i = j / item.count_highs;
-        item.high[j] = offset(item.first_high + j - i * item.count_highs, high_axes, head.high_axes, item.width, i);
+#pragma unroll 1
+    for (u32 j = threadIdx.x; j < head().inputs * highs; j += THREADS) {
+        const u32 i = j / highs;
+        words[head().high_at + j] = offset(first + j - i * highs, high_axes, head().high_axes, i);
     }
 }
 
-// Wait until every input is ready, and read its bounds.
-__device__ __forceinline__ void await_inputs(const Run& run, const Item& item, u32 place) {
-    for (u32 i = threadIdx.x; i < item.head->inputs; i += THREADS) {
-        const Input& input = item.inputs[i];
+// Wait until every input is ready. The bounds of the inputs of this thread are on their way then.
+__device__ __forceinline__ uint2 await_inputs(const Run& run, const Item& item) {
+    uint2 bounds = {0, 0};
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < head().inputs; i += THREADS) {
+        const Input& input = input_of(i);
+        base_of(i) = (input.kind == CONSTANT ? run.constants : run.slabs + item.place * run.slab_cells) + input.offset;
+        if (input.kind != COMPUTED) continue;
+        const u64 at = (u64)item.place * run.tables + input.table;
+        while (peek(run.done + at) < input.need) __nanosleep(20);
+        fence();
+        bounds = __ldcg((const uint2*)run.bounds + at);
+    }
+    return bounds;
+}
+
+// The inverse of what scales each input, and its range.
+__device__ __forceinline__ void scale_inputs(const Run& run, const Item& item, uint2 bounds) {
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < head().inputs; i += THREADS) {
+        const Input& input = input_of(i);
         int least = input.least, largest = 0;
         double inverse = 1;
         if (input.kind == COMPUTED) {
-            const u64 at = (u64)place * run.tables + input.table;
-            const volatile u32* done = run.done + at;
-            while (*done < input.need) __nanosleep(32);
-            __threadfence();
-            const u64 top = __ldcg(run.bounds + 2 * at), bottom = ~__ldcg(run.bounds + 2 * at + 1);
-            if (top) {
-                inverse = 1 / __longlong_as_double(top);
-                least = exponent_of(bottom);
-                largest = exponent_of(top) + 1;
-            } else {
-                inverse = least = 0;
-            }
+            // the bounds at hand are those of the last input of this thread
+            if (i + THREADS < head().inputs)
+                bounds = __ldcg((const uint2*)run.bounds + (u64)item.place * run.tables + input.table);
+            inverse = bounds.x ? 1 / from_high_word(bounds.x) : 0;
+            least = bounds.x ? exponent_of(~bounds.y) : 0;
+            largest = bounds.x ? exponent_of(bounds.x) + 1 : 0;
         }
-        item.inverse[i] = inverse;
-        item.range[2 * i] = min(least, 0);
-        item.range[2 * i + 1] = max(largest, 0);
-        item.base[i] = (input.kind == CONSTANT ? run.constants : item.slab) + input.offset;
+        inverse_of(i) = inverse;
+        range_of(2 * i) = min(least, 0);
+        range_of(2 * i + 1) = max(largest, 0);
     }
 }
 
-// The product of a thread's share of the eliminated cells, summed, for output number `output`; `where` receives its
-// offset in the output.
-template <int K>
-__device__ __forceinline__ double share(const Item& item, u32 output, u32 lane, u32& where) {
-    const Head& head = *item.head;
-    u32 start[K] = {};
-    where = offsets<K>(output, item.axes, head.out_axes, item.width, start);
+// The product of all scales; thread 0 marks the case if the product of some entries may leave the doubles.
+__device__ __forceinline__ double factor_of(const Run& run, const Item& item) {
+    double factor = 1;
+    int low = 0, high = 32 - __clz(head().highs) + 32 - __clz(head().lows);
+#pragma unroll 1
+    for (u32 i = 0; i < head().inputs; i++) {
+        factor *= inverse_of(i);
+        low += range_of(2 * i);
+        high += range_of(2 * i + 1);
+    }
+    if (threadIdx.x == 0 && (low < -SAFE || high > SAFE)) atomicOr(run.failed + item.place, 1u);
+    return factor;
+}
+
+// Where an output starts in every input: in registers or, for any number of inputs, in shared memory.
+template <int K> struct Start {
+    u32 at[K];
+    __device__ __forceinline__ u32 find(u32 output) {
+#pragma unroll
+        for (int i = 0; i < K; i++) at[i] = 0;
+        return offsets<K>(output, head().axes_at, head().out_axes, at);
+    }
+};
+template <> struct Start<0> {
+    __device__ __forceinline__ u32 find(u32 output) {
+#pragma unroll 1
+        for (u32 i = 0; i < head().inputs; i++)
+            words[head().start_at + i * THREADS + threadIdx.x] =
+                offset(output, head().axes_at, head().out_axes, i);
+        return place_in_output(output);
+    }
+};
+
+// The sum of the products of a lane's share of the eliminated cells. Several loads are under way at a time.
+template <int K> __device__ __forceinline__ double share(const Start<K>& start, u32 lane, u32 highs) {
+    constexpr int AT_ONCE = K <= 3 ? 4 : 2;
+    const u32 lows = head().lows, step = head().lanes_low;
+    const u32* low = words + head().low_at;
+    const u32* high = words + head().high_at;
     const double* base[K];
 #pragma unroll
-    for (int i = 0; i < K; i++) base[i] = item.base[i];
+    for (int i = 0; i < K; i++) {
+        base[i] = base_of(i);
+        __builtin_assume(__isGlobal(base[i]));
+    }
     double sum = 0;
-    for (u32 h = 0; h < item.count_highs; h++) {
+#pragma unroll 1
+    for (u32 h = 0; h < highs; h++) {
         u32 at[K];
 #pragma unroll
-        for (int i = 0; i < K; i++) at[i] = start[i] + item.high[i * item.count_highs + h];
-#pragma unroll 4
-        for (u32 l = lane; l < head.lows; l += head.lanes_low) {
-            double product = base[0][at[0] + item.low[l]];
+        for (int i = 0; i < K; i++) at[i] = start.at[i] + high[i * highs + h];
+#pragma unroll 1
+        for (u32 l = lane; l < lows; l += AT_ONCE * step) {
+            double value[AT_ONCE][K];
 #pragma unroll
-            for (int i = 1; i < K; i++) product *= base[i][at[i] + item.low[i * head.lows + l]];
-            sum += product;
+            for (int u = 0; u < AT_ONCE; u++) {
+                const u32 cell = min(l + u * step, lows - 1);
+#pragma unroll
+                for (int i = 0; i < K; i++) value[u][i] = base[i][at[i] + low[i * lows + cell]];
+            }
+#pragma unroll
+            for (int u = 0; u < AT_ONCE; u++) {
+                double product = l + u * step < lows ? value[u][0] : 0;
+#pragma unroll
+                for (int i = 1; i < K; i++) product *= value[u][i];
+                sum += product;
+            }
         }
     }
     return sum;
 }
-
-// The same for any number of inputs.
-template <>
-__device__ __forceinline__ double share<0>(const Item& item, u32 output, u32 lane, u32& where) {
-    const Head& head = *item.head;
-    u32 none[1] = {};
-    where = offsets<1>(output, item.axes, head.out_axes, item.width, none);
-    u32* start = item.at + threadIdx.x;
-    for (u32 i = 0; i < head.inputs; i++)
-        start[i * THREADS] = offset(output, item.axes, head.out_axes, item.width, i);
+template <> __device__ __forceinline__ double share<0>(const Start<0>&, u32 lane, u32 highs) {
+    const u32* start = words + head().start_at + threadIdx.x;
     double sum = 0;
-    for (u32 h = 0; h < item.count_highs; h++)
-        for (u32 l = lane; l < head.lows; l += head.lanes_low) {
+#pragma unroll 1
+    for (u32 h = 0; h < highs; h++)
+#pragma unroll 1
+        for (u32 l = lane; l < head().lows; l += head().lanes_low) {
             double product = 1;
-            for (u32 i = 0; i < head.inputs; i++)
-                product *= item.base[i][start[i * THREADS] + item.high[i * item.count_highs + h] +
-                                        item.low[i * head.lows + l]];
+#pragma unroll 4
+            for (u32 i = 0; i < head().inputs; i++)
+                product *= base_of(i)[start[i * THREADS] + words[head().high_at + i * highs + h] +
+                                      words[head().low_at + i * head().lows + l]];
             sum += product;
         }
     return sum;
-}
-
-__device__ __forceinline__ double share_of(const Item& item, u32 output, u32 lane, u32& where) {
-    switch (item.head->inputs) {
-        case 1: return share<1>(item, output, lane, where);
-        case 2: return share<2>(item, output, lane, where);
-        case 3: return share<3>(item, output, lane, where);
-        case 4: return share<4>(item, output, lane, where);
-        case 5: return share<5>(item, output, lane, where);
-        case 6: return share<6>(item, output, lane, where);
-        default: return share<0>(item, output, lane, where);
-    }
 }
 
 // Add what the lanes of one output hold, always in the same order; the lane number 0 receives it.
@@ -195,6 +267,7 @@ __device__ __forceinline__ double added(double value, u32 lane, u32 lanes, u32 s
     if (lanes == 1) return value;
     partial[threadIdx.x] = value;
     __syncthreads();
+#pragma unroll 1
     for (u32 half = 1u << (31 - __clz(lanes - 1)); half > 0; half >>= 1) {
         if (lane < half && lane + half < lanes) partial[threadIdx.x] += partial[threadIdx.x + half * step];
         __syncthreads();
@@ -204,147 +277,153 @@ __device__ __forceinline__ double added(double value, u32 lane, u32 lanes, u32 s
     return value;
 }
 
-__device__ __forceinline__ u64 largest_in_warp(u64 value) {
-    for (int half = 16; half > 0; half >>= 1) {
-        const u64 other = __shfl_xor_sync(0xffffffffu, value, half);
-        value = other > value ? other : value;
-    }
+__device__ __forceinline__ u32 largest_in_warp(u32 value) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xffffffffu, value);
+#else
+    for (int half = 16; half > 0; half >>= 1) value = max(value, __shfl_xor_sync(0xffffffffu, value, half));
     return value;
+#endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 8) propagate(const Run run) {
-    extern __shared__ uint4 dynamic[];
-    __shared__ double partial[THREADS];
-    __shared__ u64 found[2][THREADS / 32];
-    __shared__ u32 ticket, is_last;
-    u32* shared = (u32*)dynamic;
+// What a thread found in its outputs.
+struct Bounds {
+    u32 top, bottom;
+    __device__ __forceinline__ void take(double value) {
+        const u32 word = high_word(value);
+        top = max(top, word);
+        if (word) bottom = max(bottom, ~word);
+    }
+};
+
+struct Shared {
+    double partial[THREADS];
+    u32 found[2][THREADS / 32];
+    u32 ticket, is_last;
+};
+
+template <int K> __device__ __forceinline__ void process(const Run& run, const Item& item, Shared& shared) {
+    const u32 t = threadIdx.x, lanes_out = head().lanes_out;
+    const u32 first = item.tile * head().tile, count = min(head().tile, head().outputs - first);
+    const bool used = t < lanes_out * head().lanes_low;
+    const u32 out_lane = head().out_fast ? t % lanes_out : t / head().lanes_low;
+    // threads without a lane count as one behind the last
+    const u32 low_lane = !used ? head().lanes_low : head().out_fast ? t / lanes_out : t % head().lanes_low;
+    const u32 step = head().out_fast ? lanes_out : 1;
+    Bounds bounds = {0, 0};
+    double factor = 0;
+
+    // what does not need the inputs comes before they are awaited
+    Start<K> start;
+    u32 where = 0;
+    if (used && out_lane < count) where = start.find(first + out_lane);
+    const uint2 input_bounds = await_inputs(run, item);
+    __syncthreads();
+#pragma unroll 1
+    for (u32 round = 0; round < count; round += lanes_out) {
+        const bool valid = used && round + out_lane < count;
+        const u32 output = first + round + out_lane;
+        if (round > 0 && valid) where = start.find(output);
+        double sum = valid ? share<K>(start, low_lane, item.count_highs()) : 0;
+        if (round == 0) {
+            scale_inputs(run, item, input_bounds);
+            __syncthreads();
+            factor = factor_of(run, item);
+        }
+        sum = added(sum, low_lane, head().lanes_low, step, shared.partial);
+        if (!valid || low_lane != 0) continue;
+        double* slab = run.slabs + item.place * run.slab_cells;
+        if (head().pieces > 1) {
+            slab[head().scratch + (u64)item.piece * head().outputs + output] = sum;
+        } else {
+            slab[head().out + where] = sum * factor;
+            bounds.take(sum * factor);
+        }
+    }
+    if (head().pieces > 1) {
+        __syncthreads();
+        if (t == 0) {
+            fence();
+            u32* arrived = run.arrived + (u64)item.place * run.tiles + head().first_tile + item.tile;
+            shared.is_last = atomicAdd(arrived, 1u) == head().pieces - 1;
+            fence();
+        }
+        __syncthreads();
+        // whoever comes last adds the pieces, in their order
+        if (!shared.is_last) return;
+#pragma unroll 1
+        for (u32 round = 0; round < count; round += lanes_out) {
+            const bool valid = used && round + out_lane < count;
+            const u32 output = first + round + out_lane;
+            double* slab = run.slabs + item.place * run.slab_cells;
+            double sum = 0;
+            if (valid)
+#pragma unroll 4
+                for (u32 p = low_lane; p < head().pieces; p += head().lanes_low)
+                    sum += __ldcg(slab + head().scratch + (u64)p * head().outputs + output);
+            sum = added(sum, low_lane, head().lanes_low, step, shared.partial);
+            if (!valid || low_lane != 0) continue;
+            slab[head().out + place_in_output(output)] = sum * factor;
+            bounds.take(sum * factor);
+        }
+    }
+    bounds.top = largest_in_warp(bounds.top);
+    bounds.bottom = largest_in_warp(bounds.bottom);
+    if (t % 32 == 0) {
+        shared.found[0][t / 32] = bounds.top;
+        shared.found[1][t / 32] = bounds.bottom;
+    }
+    __syncthreads();
+    if (t == 0) {
+        const u64 at = (u64)item.place * run.tables + head().table;
+        for (u32 w = 1; w < THREADS / 32; w++) {
+            bounds.top = max(bounds.top, shared.found[0][w]);
+            bounds.bottom = max(bounds.bottom, shared.found[1][w]);
+        }
+        atomicMax(run.bounds + 2 * at, bounds.top);
+        atomicMax(run.bounds + 2 * at + 1, bounds.bottom);
+        fence();
+        atomicAdd(run.done + at, 1u);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) propagate(const Run run) {
+    __shared__ Shared shared;
     const u32 t = threadIdx.x;
     const u32 tickets = run.items_count * run.cases;
     for (;;) {
-        if (t == 0) ticket = atomicAdd(run.next, 1u);
+        if (t == 0) shared.ticket = atomicAdd(run.next, 1u);
         __syncthreads();
-        const u32 mine = ticket;
+        const u32 mine = shared.ticket;
         if (mine >= tickets) return;
         const u32 number = run.cases == 1 ? mine : mine / run.cases;
-        const u32 place = mine - number * run.cases;
         const uint4 entry = run.items[number];
-        for (u32 w = t; w < entry.y; w += THREADS) shared[w] = run.records[entry.x + w];
+        const Item item = {entry.z, entry.w, mine - number * run.cases};
+        for (u32 w = t; w < entry.y; w += THREADS) words[w] = run.records[entry.x + w];
         __syncthreads();
-
-        const Head& head = *(const Head*)shared;
-        Item item;
-        item.head = &head;
-        item.inputs = (const Input*)(&head + 1);
-        item.axes = (const u32*)(item.inputs + head.inputs);
-        item.width = AXIS + head.inputs;
-        item.tile = entry.z;
-        item.piece = entry.w;
-        item.first_high = item.piece * head.piece_highs;
-        item.count_highs = min(head.piece_highs, head.highs - item.first_high);
-        item.slab = run.slabs + place * run.slab_cells;
-        item.inverse = (double*)(shared + head.tail);
-        item.base = (const double**)(item.inverse + head.inputs);
-        item.range = (int*)(item.base + head.inputs);
-        item.low = shared + head.low_at;
-        item.high = item.low + head.inputs * head.lows;
-        item.at = item.high + head.inputs * head.piece_highs;
         fill_offsets(item);
-        await_inputs(run, item, place);
-        __syncthreads();
-
-        double factor = 1;
-        int low = 0, high = 32 - __clz(head.highs) + 32 - __clz(head.lows);
-        for (u32 i = 0; i < head.inputs; i++) {
-            factor *= item.inverse[i];
-            low += item.range[2 * i];
-            high += item.range[2 * i + 1];
-        }
-        if (t == 0 && (low < -SAFE || high > SAFE)) atomicOr(run.failed + place, 1u);
-
-        const u32 first = item.tile * head.tile, count = min(head.tile, head.outputs - first);
-        const u32 out_lane = head.out_fast ? t % head.lanes_out : t / head.lanes_low;
-        const bool used = t < head.lanes_out * head.lanes_low;
-        // threads without a lane count as one behind the last
-        const u32 low_lane = !used ? head.lanes_low : head.out_fast ? t / head.lanes_out : t % head.lanes_low;
-        const u32 step = head.out_fast ? head.lanes_out : 1;
-        double* scratch = item.slab + head.scratch;
-        double* out = item.slab + head.out;
-        u64 top = 0, bottom = 0;
-        for (u32 round = 0; round < count; round += head.lanes_out) {
-            const bool valid = used && round + out_lane < count;
-            const u32 output = first + round + out_lane;
-            u32 where = 0;
-            double sum = valid ? share_of(item, output, low_lane, where) : 0;
-            sum = added(sum, low_lane, head.lanes_low, step, partial);
-            if (!valid || low_lane != 0) continue;
-            if (head.pieces > 1) {
-                scratch[(u64)item.piece * head.outputs + output] = sum;
-                continue;
-            }
-            const double value = sum * factor;
-            out[where] = value;
-            const u64 bits = __double_as_longlong(value);
-            top = max(top, bits);
-            if (bits) bottom = max(bottom, ~bits);
-        }
-        if (head.pieces > 1) {
-            __syncthreads();
-            if (t == 0) {
-                __threadfence();
-                is_last = atomicAdd(run.arrived + (u64)place * run.tiles + head.first_tile + item.tile, 1u) ==
-                          head.pieces - 1;
-                __threadfence();
-            }
-            __syncthreads();
-            // whoever comes last adds the pieces, in their order
-            if (!is_last) continue;
-            for (u32 round = 0; round < count; round += head.lanes_out) {
-                const bool valid = used && round + out_lane < count;
-                const u32 output = first + round + out_lane;
-                double sum = 0;
-                if (valid)
-                    for (u32 p = low_lane; p < head.pieces; p += head.lanes_low)
-                        sum += __ldcg(scratch + (u64)p * head.outputs + output);
-                sum = added(sum, low_lane, head.lanes_low, step, partial);
-                if (!valid || low_lane != 0) continue;
-                u32 none[1] = {};
-                const double value = sum * factor;
-                out[offsets<1>(output, item.axes, head.out_axes, item.width, none)] = value;
-                const u64 bits = __double_as_longlong(value);
-                top = max(top, bits);
-                if (bits) bottom = max(bottom, ~bits);
-            }
-        }
-        top = largest_in_warp(top);
-        bottom = largest_in_warp(bottom);
-        if (t % 32 == 0) {
-            found[0][t / 32] = top;
-            found[1][t / 32] = bottom;
-        }
-        __syncthreads();
-        if (t == 0) {
-            const u64 at = (u64)place * run.tables + head.table;
-            for (u32 w = 1; w < THREADS / 32; w++) {
-                top = max(top, found[0][w]);
-                bottom = max(bottom, found[1][w]);
-            }
-            atomicMax(run.bounds + 2 * at, top);
-            atomicMax(run.bounds + 2 * at + 1, bottom);
-            __threadfence();
-            atomicAdd(run.done + at, 1u);
+        switch (head().inputs) {
+            case 1: process<1>(run, item, shared); break;
+            case 2: process<2>(run, item, shared); break;
+            case 3: process<3>(run, item, shared); break;
+            case 4: process<4>(run, item, shared); break;
+            case 5: process<5>(run, item, shared); break;
+            case UNROLLED_INPUTS: process<UNROLLED_INPUTS>(run, item, shared); break;
+            default: process<0>(run, item, shared);
         }
     }
 }
 
 struct Answers {
     const uint4* targets;  // cells from the start of the slab, number of cells, where they go, nothing
-    const u32* logs;       // tables whose maxima make up the total
+    const u32* scaled;     // tables that others were divided by
+    const u32* roots;      // single cells, from the start of the slab
     const double* slabs;
-    const u64* bounds;
+    const u32* bounds;
     const u32* failed;
     double* answers;  // for each case: the beliefs, ln of the total, whether the case failed
     u64 slab_cells, answer_cells;
-    u32 targets_count, logs_count, cases, tables;
+    u32 targets_count, scaled_count, roots_count, cases, tables;
 };
 
 __device__ __forceinline__ double sum_in_warp(double value) {
@@ -359,11 +438,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) answer(const Answers run) 
     const u64 place = warp / (run.targets_count + 1);
     const u32 number = (u32)(warp - place * (run.targets_count + 1));
     if (place >= run.cases) return;
+    const double* slab = run.slabs + place * run.slab_cells;
     double* answers = run.answers + place * run.answer_cells;
     if (number == run.targets_count) {
         double sum = 0;
-        for (u32 j = lane; j < run.logs_count; j += 32)
-            sum += log(__longlong_as_double(run.bounds[2 * (place * run.tables + run.logs[j])]));
+        for (u32 j = lane; j < run.roots_count; j += 32) sum += log(slab[run.roots[j]]);
+        for (u32 j = lane; j < run.scaled_count; j += 32)
+            sum += log(from_high_word(run.bounds[2 * (place * run.tables + run.scaled[j])]));
         sum = sum_in_warp(sum);
         if (lane == 0) {
             answers[run.answer_cells - 2] = sum;
@@ -372,15 +453,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) answer(const Answers run) 
         return;
     }
     const uint4 target = run.targets[number];
-    const double* values = run.slabs + place * run.slab_cells + target.x;
-    u64 bits = 0;
-    for (u32 j = lane; j < target.y; j += 32) bits = max(bits, (u64)__double_as_longlong(values[j]));
-    bits = largest_in_warp(bits);
-    const double top = bits ? __longlong_as_double(bits) : 1;
+    const double* values = slab + target.x;
+    u32 word = 0;
+    for (u32 j = lane; j < target.y; j += 32) word = max(word, high_word(values[j]));
+    word = largest_in_warp(word);
+    const double inverse = word ? 1 / from_high_word(word) : 0;
     double sum = 0;
-    for (u32 j = lane; j < target.y; j += 32) sum += values[j] / top;
+    for (u32 j = lane; j < target.y; j += 32) sum += values[j] * inverse;
     sum = sum_in_warp(sum);
-    for (u32 j = lane; j < target.y; j += 32) answers[target.z + j] = values[j] / top / (bits ? sum : 1);
+    for (u32 j = lane; j < target.y; j += 32) answers[target.z + j] = values[j] * inverse / (word ? sum : 1);
 }
 
 // Findings of many cases: a state, or -1 where nothing is observed, becomes an indicator over the states.

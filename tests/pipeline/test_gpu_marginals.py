@@ -42,7 +42,7 @@ class InterpretedMessages:
             for at, cells, place, _ in program.targets.tolist():
                 values = slab[at : at + cells] / (slab[at : at + cells].max() or 1.0)
                 answer[place : place + cells] = values / (values.sum() or 1.0)
-            answer[-2] = np.log(tops[program.logs]).sum()
+            answer[-2] = np.log(tops[program.scaled]).sum() + np.log(slab[program.roots]).sum()
         answer[-1] = failed
         return answer
 

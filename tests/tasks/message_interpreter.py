@@ -14,9 +14,9 @@ HEAD = np.dtype(
     [
         (name, "u4")
         for name in (
-            *("inputs", "outputs", "tile", "pieces", "highs", "piece_highs", "lows", "unused"),
-            *("lanes_out", "lanes_low", "out_fast", "table", "out_axes", "high_axes", "low_axes", "first_tile"),
-            *("out", "scratch", "low_at", "tail"),
+            *("inputs", "outputs", "tile", "pieces", "highs", "piece_highs", "lows"),
+            *("lanes_out", "lanes_low", "out_fast", "out_axes", "high_axes", "low_axes", "table", "first_tile"),
+            *("out", "scratch", "axes_at", "inputs_at", "low_at", "high_at", "start_at"),
         )
     ]
 )

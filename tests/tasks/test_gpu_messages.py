@@ -21,15 +21,17 @@ if not cupy.cuda.is_available():
     pytest.skip("no NVIDIA GPU", allow_module_level=True)
 
 
-def check(scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], work: int | None) -> None:
+def check(scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], item_seconds: float | None) -> None:
     """One step, its result as the only target, in one case and in several."""
     tables = random_tables(scopes, sizes, len(scopes))
     axes = lower(scopes, output, sizes, "float64", SUM_PRODUCT).axes
     constants = {i: Constant(t.size, least_exponent(t)) for i, t in tables.items()}
-    records = records_of([Operation(99, tuple(range(len(scopes))), axes)], constants, {}, [99], work)
+    records = records_of([Operation(99, tuple(range(len(scopes))), axes)], constants, {}, [99], item_seconds)
     expected = contract([t.reshape(-1) for t in tables.values()], scopes, output, sizes, SUM_PRODUCT)
     targets = np.array([[records.slab_at[99], expected.size, 0, 0]], dtype=np.uint32)
-    program = MessageProgram(records, records.constant_at, {}, targets, np.zeros(1, np.uint32), 0.0)
+    program = MessageProgram(
+        records, records.constant_at, {}, targets, np.zeros(1, np.uint32), np.zeros(0, np.uint32), 0.0
+    )
     values = np.full(records.constant_cells, np.nan)
     for table, at in records.constant_at.items():
         values[at : at + tables[table].size] = tables[table].reshape(-1)
@@ -39,20 +41,23 @@ def check(scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], work: 
     total = expected.sum() or 1.0
     assert answers[0, :-2] == pytest.approx(expected / total, rel=1e-12)
     with np.errstate(divide="ignore"):
-        assert answers[0, -2] == pytest.approx(np.log(expected.max()), rel=1e-12, abs=1e-12)
+        # the scale of a table is its maximum without most of the mantissa
+        assert answers[0, -2] == pytest.approx(np.log(expected.max()), abs=1e-5)
     assert answers[0, -1] == 0.0
 
 
-@pytest.mark.parametrize("work", [None, 16, 700, 1 << 20])
+@pytest.mark.parametrize("item_seconds", [None, 1e-7, 2e-6, 1e-3])
 @pytest.mark.parametrize("seed", range(12))
-def test_random_steps(seed: int, work: int | None) -> None:
-    check(*random_step(seed), work)
+def test_random_steps(seed: int, item_seconds: float | None) -> None:
+    check(*random_step(seed), item_seconds)
 
 
-@pytest.mark.parametrize("work", [None, 4096])
+@pytest.mark.parametrize("item_seconds", [None, 5e-6])
 @pytest.mark.parametrize(("scopes", "output", "sizes"), AWKWARD)
-def test_shapes_that_need_care(scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], work: int) -> None:
-    check(scopes, output, sizes, work)
+def test_shapes_that_need_care(
+    scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], item_seconds: float
+) -> None:
+    check(scopes, output, sizes, item_seconds)
 
 
 def grid(rows: int, columns: int, domain: int, seed: int, tiny: float = 1.0) -> Model:
