@@ -107,7 +107,7 @@ def prepare(
         if options.gpu_count and stored is None:
             device = device_rates(options, semiring)
             around = Around(room_for_tables(options), options.disk_bytes, rate, device.link_bytes_per_second)
-            prices = fitted_for_device(problem, wanted, fit, around, device.rates)
+            prices = fitted_for_device(problem, wanted, fit, around, device.rates, options.gpu_count)
             resident = bool(prices.chosen.spill) and is_host_resident(prices.chosen, around.host_bytes)
         else:
             prices = fitted(problem, wanted, Rates(), fit, options.disk_bytes, rate)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..tasks.gpu_lowering import device_step
-from .costs import GPU_RATES, Rates
+from .costs import GPU_RATES, Rates, step_seconds
 from .errors import BudgetError
 from .fit import Fit, Prices, check_disk, fitted
-from .memory import table_bytes
+from .memory import step_bytes, table_bytes
 from .plan import Plan, PlanOptions, Problem, sliced_dims
 from .planner import whole_plan, with_rates
 from .spill import plan_spill
@@ -22,6 +22,9 @@ LINK_BYTES_PER_SECOND: Final = 50e9
 """Between page-locked host memory and a device, in each direction."""
 
 _TRIES = 4
+# Several devices: shorter plans run on one, and more slices for each do not make rounds more even.
+_SPREAD_SECONDS = 0.5
+_SLICES_A_DEVICE = 16
 # Partial sums and small joins: the part of a device's memory that no plan may use is larger.
 _MUCH_BYTES = 1 << 28
 
@@ -49,7 +52,12 @@ class Around:
 
 
 def fitted_for_device(
-    problem: Problem, options: PlanOptions, fit: Fit, around: Around, rates: Rates = GPU_RATES
+    problem: Problem,
+    options: PlanOptions,
+    fit: Fit,
+    around: Around,
+    rates: Rates = GPU_RATES,
+    devices: int = 1,
 ) -> Prices:
     """Plan a query for the memory of one device: whole, in slices, or in boxes; see :func:`fit.fitted`.
 
@@ -73,7 +81,7 @@ def fitted_for_device(
         if fit in ("slice", "refuse") or (not refusals and prices.chosen.slices == 1):
             if refusals:
                 raise refusals[0]
-            return prices
+            return spread(problem, options, prices, rates, devices)
     slices = refusals[0] if refusals else prices.slices
     spill: Plan | BudgetError
     try:
@@ -83,7 +91,44 @@ def fitted_for_device(
     possible = [plan for plan in (slices, spill) if isinstance(plan, Plan)]
     if not possible:
         raise next(error for error in (slices, spill) if isinstance(error, BudgetError))
-    return Prices(min(possible, key=lambda plan: plan.seconds), whole, slices, spill)
+    found = Prices(min(possible, key=lambda plan: plan.seconds), whole, slices, spill)
+    return found if found.chosen.spill else spread(problem, options, found, rates, devices)
+
+
+def spread(problem: Problem, options: PlanOptions, prices: Prices, rates: Rates, devices: int) -> Prices:
+    """Cut a plan that fits into slices, or into more of them, where that keeps several devices busier.
+
+    A slice fixes variables of the large steps, so it is a box of each of them; what does not depend on the fixed
+    variables is swept once by each task.
+    """
+    best = prices.chosen
+    if devices == 1 or best.seconds < _SPREAD_SECONDS:
+        return prices
+    limit = best.peak_bytes
+    plain = replace(options, tree="bucket")  # the tree as it is: rearranging it takes longer than it saves here
+    while limit > problem.model_bytes and best.slices < _SLICES_A_DEVICE * devices:
+        limit //= 2
+        try:
+            found = _in_memory(problem, replace(plain, memory_bytes=limit), "slice", rates).chosen
+        except BudgetError:
+            break
+        if found.slices > 2 * _SLICES_A_DEVICE * devices:
+            break
+        if _spread_seconds(found, rates, devices) < _spread_seconds(best, rates, devices):
+            best = found
+    return replace(prices, chosen=best)
+
+
+def _spread_seconds(plan: Plan, rates: Rates, devices: int) -> float:
+    """Predict a plan on several devices: rounds of slices and, for an assignment, one more, or its longest chain."""
+    if plan.slices > 1:
+        return plan.cost.seconds * (-(-plan.slices // devices) + 1)
+    longest: dict[int, float] = {}
+    for s in plan.steps:
+        moved = step_bytes(s, plan.tree.dims, 1)
+        own = step_seconds(s.lowered.cells, moved, s.lowered.regime == "matrix", rates, plan.itemsize)
+        longest[s.node] = own + max((longest.get(i, 0.0) for i in s.inputs), default=0.0)
+    return max(plan.seconds / devices, *longest.values())
 
 
 def _in_memory(problem: Problem, options: PlanOptions, fit: Fit, rates: Rates) -> Prices:

@@ -98,6 +98,8 @@ class StandIn:
         cupy.__version__ = "0"
         runtime = types.SimpleNamespace(
             memcpyAsync=_memcpy,
+            hostRegister=lambda pointer, nbytes, flags: None,
+            hostUnregister=lambda pointer: None,
             getDeviceCount=lambda: 1,
             getDeviceProperties=lambda _: {"name": b"stand-in"},
             runtimeGetVersion=lambda: 0,
@@ -109,8 +111,6 @@ class StandIn:
             Stream=_Stream,
             get_current_stream=_Stream,
             runtime=runtime,
-            PinnedMemory=lambda nbytes: bytearray(nbytes),
-            PinnedMemoryPointer=lambda memory, offset: memory,
             memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         )
         cupy.asarray = _there

@@ -64,8 +64,10 @@ CASES = [
 ]
 
 
-def planned(case: Case, children: Any, search: float | None) -> api.Prepared:
-    """Plan one case for one device, from its stored tree if there is one."""
+def planned(
+    case: Case, children: Any, search: float | None, memory_bytes: int = BUDGET, devices: int = 1
+) -> api.Prepared:
+    """Plan one case, from its stored tree if there is one."""
     start = time.perf_counter()
     path = FOLDER / case.file
     model = api.load(path)
@@ -75,11 +77,11 @@ def planned(case: Case, children: Any, search: float | None) -> api.Prepared:
     arithmetic = arithmetic_for(network)
     semiring = arithmetic.semiring
     problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes)
-    options = PlanOptions(memory_bytes=BUDGET, decode=case.query == "optimum", order_seconds=search)
+    options = PlanOptions(memory_bytes=memory_bytes, decode=case.query == "optimum", order_seconds=search)
     if children is not None:
         options = replace(options, children=tuple(tuple(kids) for kids in children))
-    prices = fitted_for_device(problem, options, "slice", Around(0, None, lambda: 1e9))
-    return api.Prepared(network, arithmetic, problem, prices, time.perf_counter() - start, BUDGET, findings)
+    prices = fitted_for_device(problem, options, "slice", Around(0, None, lambda: 1e9), devices=devices)
+    return api.Prepared(network, arithmetic, problem, prices, time.perf_counter() - start, memory_bytes, findings)
 
 
 def floor_seconds(plan: Plan, dtype: str) -> float:
@@ -148,13 +150,19 @@ def profile(prepared: api.Prepared, top: int) -> None:
         )
 
 
+def stored_trees() -> dict[str, Any]:
+    """Return the trees that were searched for before, by case."""
+    trees: dict[str, Any] = {}
+    for stored in sorted(FOLDER.glob("trees*.json")):
+        trees |= json.loads(stored.read_text())
+    return trees
+
+
 def main() -> None:
     """Plan, or run, the cases whose names begin with one of the arguments."""
     names = [a for a in sys.argv[1:] if not a.startswith("-")]
     store = FOLDER / "trees.json"
-    trees: dict[str, Any] = {}
-    for stored in sorted(FOLDER.glob("trees*.json")):
-        trees |= json.loads(stored.read_text())
+    trees = stored_trees()
     for case in CASES:
         if names and not any(case.name.startswith(name) for name in names):
             continue

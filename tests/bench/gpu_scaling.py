@@ -1,0 +1,77 @@
+"""One answer on 1, 2, 4, … GPUs: ``python tests/bench/gpu_scaling.py [--counts 1,2,4] [--long]``.
+
+CELAR6-SUB0 fits one device and is one huge step and what belongs to it, which is cut over the devices; Promedas_41 is
+given little memory and is many slices; ``--long`` adds Grids_28. The workers are up and have done the same once
+before the clock starts. Efficiency is the time on one GPU over the time on N and N.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+
+from gpu_models import BUDGET, CASES, planned, stored_trees
+
+from bucketflow.cluster.gpu import gpu_client, visible_gpus
+from bucketflow.pipeline import api
+from bucketflow.pipeline.options import Options
+
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """A case of ``gpu_models``, and the memory of a device that its plan may use."""
+
+    title: str
+    case: str
+    memory_bytes: int = BUDGET
+
+
+JOBS = [Job("one huge step", "CELAR6-SUB0"), Job("many slices", "Promedas_41 MPE", 2 * 10**9)]
+LONG = [Job("many large slices", "Grids_28 MPE")]
+
+
+def timed(job: Job, count: int) -> tuple[float, str]:
+    """Return the seconds of the fastest run on ``count`` GPUs, and what it was."""
+    case = next(c for c in CASES if c.name == job.case)
+    prepared = planned(case, stored_trees().get(case.name), None, job.memory_bytes, count)
+    assert prepared.plan is not None
+    with gpu_client(count) as client:
+        options = Options(client=client, gpus=count)
+        assert len(options.gpu_workers) == count
+        times = []
+        for _ in range(1 + REPEATS):
+            start = time.perf_counter()
+            result = api._answered(prepared, options, None, None, [])
+            times.append(time.perf_counter() - start)
+    value = result.log10 if result.value is None else float(result.value)
+    right = "" if case.answer is None else ", right" if value == case.answer else f", WRONG, not {case.answer}"
+    plan = prepared.plan
+    figures = f"{plan.slices} slices (x{plan.slice_overhead:.2f}), first run {times[0]:.2f} s, {value}{right}"
+    return min(times[1:]), figures
+
+
+def main() -> None:
+    """Print a line for each job and number of GPUs."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--counts", default="1,2,4,8")
+    parser.add_argument("--long", action="store_true")
+    chosen = parser.parse_args()
+    api.TASK_SECONDS = 0.01  # short runs go to the workers too
+    there = len(visible_gpus())
+    for job in JOBS + (LONG if chosen.long else []):
+        alone = 0.0
+        for count in (n for n in map(int, chosen.counts.split(",")) if n <= there):
+            seconds, figures = timed(job, count)
+            alone = alone or seconds * count
+            print(
+                f"{job.title:18s} {job.case:16s} {count} GPUs {seconds:8.3f} s, efficiency "
+                f"{alone / (count * seconds):4.0%}; {figures}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
