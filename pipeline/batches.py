@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..tasks.batched import CaseProduct, CaseTable, for_all_cases, log_totals, posteriors
 from ..tasks.lowering import lower
-from ..tasks.messages import two_sweeps
+from ..tasks.messages import freed_tables, two_sweeps
 from ..tasks.scaled import Scaled
 from ..tasks.semiring import SUM_PRODUCT
 from ..tasks.sweep import Step
@@ -87,8 +87,8 @@ class BatchProgram:
         leaves = {o.leaf for o in self.observations}
         held = 2 * itemsize * cases * sum(math.prod(self.plan.tree.dims[v] for v in self.plan.axes[i]) for i in leaves)
         answers = sum(math.prod(self.plan.tree.dims[v] for v in t) for t in self.targets)
-        last = {i: step.node for step in steps for i in step.inputs}
-        return held + 2 * itemsize * cases * answers + live_peak(steps, last, self.kept, itemsize)
+        peak = live_peak(steps, freed_tables(steps, self.kept), itemsize)
+        return held + 2 * itemsize * cases * answers + peak
 
     @property
     def kept(self) -> frozenset[int]:
@@ -101,8 +101,8 @@ class BatchProgram:
         steps = self.block_steps(cases)
         tables = {node: for_all_cases(t) for node, t in {**self.leaves, **self.shared}.items()}
         tables |= self._observed_leaves(evidence, cases)
-        last = {i: step.node for step in steps for i in step.inputs}
-        made = two_sweeps(steps, tables, last, self.kept, algebra, threads=threads)
+        freed = freed_tables(steps, self.kept)
+        made = two_sweeps(steps, tables, freed, self.kept, algebra, threads=threads)
         totals = np.zeros(cases)
         for root in self.plan.tree.roots:
             totals = totals + log_totals(made[root])

@@ -34,7 +34,7 @@ from .model import Model
 from .options import Options
 from .plan import format_bytes
 from .posteriors import Marginals
-from .propagation import Beliefs, Target, normalised, with_joints
+from .propagation import Beliefs, Target, posteriors, with_joints
 from .queries import Partition
 from .reduce import Network, reduce_model
 from .twoway import TwoWay
@@ -314,11 +314,8 @@ class Compiled:
             return Beliefs(None, {})
         nodes = {target: plan.results[target] for target in targets}
         tables.refresh(nodes.values(), threads)
-        shaped = {
-            target: normalised(tables.tables[node]).reshape([plan.dims[v] for v in target])
-            for target, node in nodes.items()
-        }
-        return Beliefs(skeleton.fixed + total, shaped)
+        beliefs = {target: tables.tables[node] for target, node in nodes.items()}
+        return Beliefs(skeleton.fixed + total, posteriors(beliefs, plan.dims))
 
     def _change(self, changes: Mapping[int, Array | None]) -> None:
         """Enter findings (None takes one back) and rebuild the leaves that they are multiplied into."""

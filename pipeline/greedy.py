@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 from math import log2
 from random import Random
 
@@ -35,30 +36,71 @@ def min_fill_order(dims: Sequence[int], scopes: Sequence[Sequence[int]], seed: i
 
     On networks too dense for this to be quick the last variables follow by their scores at that moment.
     """
-    adjacency = primal_graph(len(dims), scopes)
+    graph = _Graph(dims, scopes)
     rng = Random(seed)
-    logs = [log2(d) for d in dims]
-
-    def key(v: int) -> tuple[int, float, float]:
-        return fill_of(adjacency, v), sum(logs[u] for u in bits_of(adjacency[v])), rng.random()
-
-    keys = {v: key(v) for v in range(len(dims))}
-    order = []
-    work = 0
-    while keys and work < _MAX_WORK:
-        v = min(keys, key=keys.__getitem__)
-        fill = keys.pop(v)[0]
+    chance = [rng.random() for _ in dims]
+    fill, size = graph.fill, graph.size
+    # a score that changes is entered again; entries that are out of date are passed over
+    heap = [(fill[v], size[v], chance[v], v) for v in range(len(dims))]
+    heapify(heap)
+    order: list[int] = []
+    left = dict.fromkeys(range(len(dims)))
+    while heap and graph.work < _MAX_WORK:
+        least, table, _, v = heappop(heap)
+        if v not in left or least != fill[v] or table != size[v]:
+            continue
+        del left[v]
         order.append(v)
+        for u in graph.eliminate(v):
+            heappush(heap, (fill[u], size[u], chance[u], u))
+    return (*order, *sorted(left, key=lambda v: (fill[v], size[v], chance[v])))
+
+
+class _Graph:
+    """The primal graph while variables are eliminated, with the score of each: what it fills, ln of its table.
+
+    Only what an elimination changes is computed again, as in the compiled search.
+    """
+
+    def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> None:
+        self.adjacency = primal_graph(len(dims), scopes)
+        self.logs = [log2(d) for d in dims]
+        self.fill = [fill_of(self.adjacency, v) for v in range(len(dims))]
+        self.size = [sum([self.logs[u] for u in bits_of(around)]) for around in self.adjacency]
+        self.work = 0
+
+    def eliminate(self, v: int) -> set[int]:
+        """Connect the neighbours of a variable and remove it; return the variables whose score changed."""
+        adjacency, fill, size, logs = self.adjacency, self.fill, self.size, self.logs
         around = adjacency[v]
-        stale = around
-        for u in bits_of(around):
-            if fill:
-                # a new edge changes the fill of the common neighbours of its ends
-                for w in bits_of(around & ~adjacency[u] & ~(1 << u)):
-                    stale |= adjacency[u] & adjacency[w]
-        for u in bits_of(around):
-            adjacency[u] = (adjacency[u] | around) & ~(1 << u) & ~(1 << v)
-        for u in bits_of(stale & ~(1 << v)):
-            keys[u] = key(u)
-            work += adjacency[u].bit_count()
-    return (*order, *sorted(keys, key=keys.__getitem__))
+        neighbours = list(bits_of(around))
+        changed = self._connect(v, neighbours) if fill[v] else set()
+        gone = ~(1 << v)
+        for u in neighbours:
+            adjacency[u] &= gone
+            # the neighbours are a clique now: pairs of v that are missing at u have the other end outside
+            fill[u] -= (adjacency[u] & ~around).bit_count()
+            size[u] -= logs[v]
+        changed.update(neighbours)
+        changed.discard(v)
+        self.work += len(changed)
+        return changed
+
+    def _connect(self, v: int, neighbours: Sequence[int]) -> set[int]:
+        """Add the edges between the neighbours of a variable; return the variables whose fill changed."""
+        adjacency, fill, size, logs = self.adjacency, self.fill, self.size, self.logs
+        changed = set()
+        for a in neighbours:
+            for b in bits_of((adjacency[v] & ~adjacency[a]) >> (a + 1) << (a + 1)):
+                common = list(bits_of(adjacency[a] & adjacency[b]))
+                for c in common:
+                    fill[c] -= 1
+                changed.update(common)
+                fill[a] += (adjacency[a] & ~adjacency[b]).bit_count()
+                fill[b] += (adjacency[b] & ~adjacency[a]).bit_count()
+                size[a] += logs[b]
+                size[b] += logs[a]
+                adjacency[a] |= 1 << b
+                adjacency[b] |= 1 << a
+                self.work += len(common)
+        return changed

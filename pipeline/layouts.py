@@ -23,6 +23,9 @@ RUN_CELLS = 128
 _LONGEST_RUN = 4096
 """A run must leave some axes for blocks and threads, so it does not grow beyond this."""
 
+_SMALL_CELLS = 1024
+"""Steps on tables up to this size spend their time between the loops: they get no run."""
+
 PRODUCT_CELLS = 8
 """Rows, columns and depth from which the kernels treat a step as a matrix product."""
 
@@ -73,7 +76,7 @@ class _Chooser:
         for j, children in enumerate(tree.children):
             for child in children:
                 self.reader[child] = tree.n_leaves + j
-        self.cells = [math.prod([tree.dims[v] for v in scope]) for scope in tree.scopes]
+        self.cells = tree.cells
         self.runs: dict[int, _Run] = {}
 
     def children(self, node: int) -> Sequence[int]:
@@ -95,6 +98,9 @@ class _Chooser:
 
     def choose(self, node: int, wanted: _Run) -> None:
         """Choose the run of a node whose largest child has one; its reader would like `wanted`."""
+        if self.cells[node] <= _SMALL_CELLS and all(self.cells[c] <= _SMALL_CELLS for c in self.children(node)):
+            self.runs[node] = frozenset()
+            return
         reader = self.reader[node]
         scope = self.tree.scopes[node]
         kept = scope if reader < 0 else scope & self.tree.scopes[reader]
@@ -128,7 +134,7 @@ class _Chooser:
         """Take the variables that are eliminated last until they make a run."""
         run: list[int] = []
         cells = 1
-        for v in sorted(variables, key=lambda v: self.rank.get(v, len(self.rank)), reverse=True):
+        for v in sorted(variables, key=self.rank.__getitem__, reverse=True):
             if cells >= RUN_CELLS or (run and cells * self.tree.dims[v] > _LONGEST_RUN):
                 break
             run.append(v)
@@ -158,4 +164,7 @@ class _Chooser:
         reader = self.reader[node]
         chosen: Mapping[int, _Run] = self.runs
         run = chosen.get(node, chosen.get(reader, frozenset()))
-        return tuple(sorted(self.tree.scopes[node], key=lambda v: (v in run, -self.rank.get(v, len(self.rank)))))
+        rank = self.rank
+        if not run:
+            return tuple(sorted(self.tree.scopes[node], key=rank.__getitem__, reverse=True))
+        return tuple(sorted(self.tree.scopes[node], key=lambda v: (v in run, -rank[v])))

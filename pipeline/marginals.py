@@ -31,6 +31,7 @@ from .propagation import (
     Beliefs,
     Combiner,
     LeastCombiner,
+    OneSum,
     SumCombiner,
     Target,
     all_states,
@@ -48,6 +49,8 @@ Names = Sequence[str] | str
 Findings = Any
 
 _THREADED_SECONDS = 0.05
+# Less than what starting took.
+_SMALL_BYTES = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -198,13 +201,19 @@ def local_targets(network: Network, asked: Asked) -> list[Target]:
 
 def local_part(network: Network, variables: Iterable[int]) -> Target:
     """Local indices, ascending, of those variables that are still in the network."""
-    return tuple(sorted(network.local[v] for v in variables if v in network.local))
+    local = network.local
+    return tuple(sorted([local[v] for v in variables if v in local]))
 
 
 def plan_for(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[Target], options: Options) -> TwoWay:
-    """Plan both sweeps."""
+    """Plan both sweeps; the machine is asked for its memory only where the plan needs more than next to nothing."""
     semiring = arithmetic.semiring
     problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, network.model.nbytes)
+    if options.memory is None:
+        small = plan_options(network, replace(options, memory=1 << 62))
+        plan = plan_propagation(problem, targets, small, Rates())
+        if plan.peak_bytes <= _SMALL_BYTES:
+            return plan
     return plan_propagation(problem, targets, plan_options(network, options), Rates())
 
 
@@ -219,8 +228,9 @@ def propagate(
     fixed = fixed_value(network)
     if fixed is None:
         return Beliefs(None, {})
+    constant = fixed if isinstance(arithmetic, Partition | CostOptimum) else -fixed
     if plan is None:
-        return Beliefs(fixed if isinstance(arithmetic, Partition | CostOptimum) else -fixed, {})
+        return Beliefs(constant, {})
     sweeps = build_sweeps(network, plan, arithmetic, compiler_pays(plan.cells))
     if options.gpu_count:
         from .gpu_marginals import propagate_on_gpu
@@ -233,15 +243,13 @@ def propagate(
             total = arithmetic.total([tables[r] for r in plan.tree.roots])
             combiner.add(total, slice_results(plan, tables, states))
     beliefs = combiner.beliefs()
-    if beliefs.total is None:
-        return beliefs
-    return replace(
-        beliefs, total=beliefs.total + (fixed if isinstance(arithmetic, Partition | CostOptimum) else -fixed)
-    )
+    return beliefs if beliefs.total is None else replace(beliefs, total=beliefs.total + constant)
 
 
 def combiner_for(plan: TwoWay, arithmetic: Arithmetic[Any]) -> Combiner:
     """Choose how the slices of a query add up."""
+    if isinstance(arithmetic, Partition) and plan.slices == 1:
+        return OneSum(plan.dims)
     shapes = {target: tuple(plan.dims[v] for v in target) for target in plan.results}
     if isinstance(arithmetic, Partition):
         return SumCombiner(shapes)
@@ -358,8 +366,13 @@ def expanded(
     """
     outside = math.inf if maximum else 0.0
     target = local_part(network, variables)
-    if len(variables) == len(target) == 1 and len(network.domains[variables[0]]) == network.model.dims[variables[0]]:
-        return tables[target]
+    if len(variables) == len(target) == 1:
+        (v,), table = variables, tables[target]
+        if len(table) == network.model.dims[v]:
+            return table
+        spread = np.full(network.model.dims[v], outside)
+        spread[network.domains[v]] = table
+        return spread
     table = tables[target] if target else np.full((), 0.0 if maximum else 1.0)
     order = [target.index(network.local[v]) for v in variables if v in network.local]
     sizes = [len(network.domains[v]) for v in variables]

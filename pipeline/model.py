@@ -44,6 +44,29 @@ class Function:
     default: int | float = 0
     child: int | None = None
 
+    @cached_property
+    def positive(self) -> tuple[float, float]:
+        """Least and greatest of the values above 0, of probabilities; 1 and 1 if all are 0."""
+        values = np.append(self.values, self.default) if self.rows is not None else self.values
+        values = values[values > 0]
+        return (float(values.min()), float(values.max())) if values.size else (1.0, 1.0)
+
+    @cached_property
+    def allowed(self) -> NDArray[np.bool_] | None:
+        """Which values are not 0, of probabilities; None if the function excludes no assignment."""
+        if self.rows is not None and self.default != 0:
+            return None
+        nonzero = np.asarray(self.values != 0)
+        return None if self.rows is None and nonzero.all() else nonzero
+
+    @cached_property
+    def supported(self) -> bool:
+        """Whether every state of every variable of a dense scope has a value other than 0, of probabilities."""
+        if self.rows is not None or self.allowed is None or not self.scope:
+            return self.allowed is None
+        axes = range(self.values.ndim)
+        return all(self.allowed.any(axis=tuple(a for a in axes if a != axis)).all() for axis in axes)
+
     def at(self, states: Sequence[int]) -> int | float:
         """Return the value at one assignment of the scope (state indices in scope order)."""
         if self.rows is None:

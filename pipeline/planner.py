@@ -18,7 +18,7 @@ from .memory import Sizing, leaf_bytes, partition, parts_below, step_bytes, swee
 from .ordering import elimination_order, search_tree
 from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
 from .slicing import slice_and_refine, slice_count, slice_tree
-from .trees import Tree, schedule
+from .trees import Tree
 
 # Beyond this many slices, or this much repeated work, conditioning is no answer to a small budget.
 MAX_SLICES = 1 << 20
@@ -87,7 +87,7 @@ def _plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sli
     tree = replace(whole, dims=sliced_dims(whole.dims, sliced))
     layouts = choose_layouts(tree, elimination_order(tree))
     varies = _variant_nodes(tree, sliced)
-    order = sorted(schedule(tree), key=varies.__contains__)
+    order = sorted(tree.schedule, key=varies.__contains__)
     steps = tuple(_step(problem, tree, layouts, node) for node in order)
     fixed = leaf_bytes(tree, whole.dims, itemsize) + (leaf_bytes(tree, tree.dims, itemsize) if sliced else 0)
     variant_from = sum(node not in varies for node in order) if sliced else 0

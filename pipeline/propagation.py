@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..tasks.messages import TwoSweeps
-from ..tasks.scaled import Scaled
+from ..tasks.scaled import LOOSE, LOWEST, Scaled
 from .costs import Rates
 from .errors import BudgetError
 from .greedy import min_fill_order
@@ -94,6 +95,26 @@ class SumCombiner:
         return Beliefs(total, {target: table / table.sum() for target, table in self._tables.items()})
 
 
+class OneSum:
+    """Probabilities where one slice is all there is."""
+
+    def __init__(self, dims: Sequence[int]) -> None:
+        self._dims = dims
+        self._total = -math.inf
+        self._tables: dict[Target, Scaled] = {}
+
+    def add(self, total: float, tables: dict[Target, tuple[Scaled, tuple[Any, ...]]]) -> None:
+        """Take the slice with ln of its sum."""
+        self._total = total
+        self._tables = {target: belief for target, (belief, _) in tables.items()}
+
+    def beliefs(self) -> Beliefs:
+        """Return the beliefs of the slice."""
+        if self._total == -math.inf:
+            return Beliefs(None, {})
+        return Beliefs(self._total, posteriors(self._tables, self._dims))
+
+
 class LeastCombiner:
     """Least energies or costs."""
 
@@ -117,6 +138,23 @@ class LeastCombiner:
         if self._best == math.inf:
             return Beliefs(None, {})
         return Beliefs(self._best, {target: table - self._best for target, table in self._tables.items()})
+
+
+def posteriors(beliefs: Mapping[Target, Scaled], dims: Sequence[int]) -> dict[Target, Array]:
+    """Normalise and shape beliefs; those whose sum is surely in range all at once."""
+    near = {t: b for t, b in beliefs.items() if not b.logs and b.low >= LOWEST and b.high <= LOOSE}
+    found = {t: normalised(b).reshape([dims[v] for v in t]) for t, b in beliefs.items() if t not in near}
+    if near:
+        ends = list(accumulate([b.values.size for b in near.values()]))
+        starts = [0, *ends[:-1]]
+        flat = np.concatenate([b.values for b in near.values()])
+        totals = np.add.reduceat(flat, starts)
+        totals[totals == 0.0] = 1.0
+        flat /= np.repeat(totals, np.diff([0, *ends]))
+        for target, start, end in zip(near, starts, ends, strict=True):
+            table = flat[start:end]
+            found[target] = table if len(target) == 1 else table.reshape([dims[v] for v in target])
+    return found
 
 
 def normalised(belief: Scaled) -> Array:
@@ -230,11 +268,13 @@ def build_sweeps(network: Network, plan: TwoWay, arithmetic: Arithmetic[Any], co
     axes = {node: plan.layouts[node] for node in range(plan.tree.n_leaves)}
     leaves = {node: arithmetic.leaf(network.leaves[node], a) for node, a in axes.items()}
     algebra = arithmetic.algebra(plan.tree.dims, compiled)
-    return TwoSweeps(plan.steps, leaves, axes, plan.last_reader, tuple(plan.kept), plan.dims, algebra)
+    return TwoSweeps(plan.steps, leaves, axes, plan.freed, tuple(plan.kept), plan.dims, algebra)
 
 
 def slice_results(plan: TwoWay, tables: dict[int, Any], states: dict[int, int]) -> dict[Target, tuple[Any, Any]]:
     """Pair every target's table with its place among all states."""
+    if not states:
+        return {target: (tables[node], ()) for target, node in plan.results.items()}
     results = {}
     for target, node in plan.results.items():
         where = tuple(slice(states[v], states[v] + 1) if v in states else slice(None) for v in target)

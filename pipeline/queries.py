@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..tasks.quick import QuickSumProduct
-from ..tasks.scaled import Scaled, SumProduct, measured
+from ..tasks.scaled import Scaled, SumProduct
 from ..tasks.semiring import SUM_PRODUCT, Semiring, min_plus
 from ..tasks.sweep import Algebra, Plain
 from .count import CountEstimate
@@ -108,9 +108,8 @@ class Partition:
         return QuickSumProduct(tuple(sizes), compiled)
 
     def leaf(self, leaf: Leaf, axes: Sequence[int]) -> Scaled:
-        """Build a leaf table with maximum 1 and exact bounds."""
-        values, log_scale = probability_leaf(self.network, leaf, axes)
-        return measured(values.reshape(-1), log_scale)
+        """Build a leaf table with bounds."""
+        return probability_leaf(self.network, leaf, axes)
 
     def total(self, roots: Sequence[Scaled]) -> float:
         """Return ln of the sum of one slice from its root tables; -inf for 0."""

@@ -80,6 +80,12 @@ class Network:
         return {v: i for i, v in enumerate(self.variables)}
 
     @cached_property
+    def whole(self) -> frozenset[int]:
+        """Variables of the model that are left with all their states."""
+        dims = self.model.dims
+        return frozenset([v for v in self.variables if len(self.domains[v]) == dims[v]])
+
+    @cached_property
     def scopes(self) -> tuple[tuple[int, ...], ...]:
         """Scopes of the leaves, in local variables."""
         return tuple(leaf.scope for leaf in self.leaves)
@@ -171,16 +177,22 @@ def prune_states(model: Model, functions: Sequence[int], domains: list[NDArray[n
     """
     possible: dict[int, Any] = {}
     users: dict[int, list[int]] = defaultdict(list)
+    queue: deque[int] = deque()
+    narrow = {v for v, states in enumerate(domains) if len(states) < model.dims[v]}
     for f in functions:
         function = model.functions[f]
-        mask = allowed(model, f, function.values)
-        default_allowed = function.rows is not None and bool(allowed(model, f, np.asarray(function.default)))
-        if default_allowed or (mask.all() and function.rows is None):
+        if model.kind != "cost":
+            mask, needless = function.allowed, function.supported
+        else:
+            mask, needless = _allowed_costs(model, f), False
+        if mask is None:
             continue
         possible[f] = mask if function.rows is None else function.rows[mask]
         for v in function.scope:
             users[v].append(f)
-    queue = deque(possible)
+        # a function that supports every state excludes none until a domain of its scope shrinks
+        if not needless or not narrow.isdisjoint(function.scope):
+            queue.append(f)
     waiting = set(queue)
     while queue:
         f = queue.popleft()
@@ -201,6 +213,15 @@ def prune_states(model: Model, functions: Sequence[int], domains: list[NDArray[n
             queue.extend(again)
             waiting.update(again)
     return True
+
+
+def _allowed_costs(model: Model, f: int) -> NDArray[np.bool_] | None:
+    """Return which costs of a function can be part of a possible assignment; None if it excludes none."""
+    function = model.functions[f]
+    if function.rows is not None and allowed(model, f, np.asarray(function.default)):
+        return None
+    mask = allowed(model, f, function.values)
+    return None if function.rows is None and mask.all() else mask
 
 
 def _dense_support(mask: NDArray[np.bool_], domains: list[NDArray[np.intp]]) -> list[NDArray[np.intp]]:

@@ -20,7 +20,7 @@ from .memory import Sizing, parts_below, step_bytes, sweep_peak, table_bytes
 from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
 from .planner import lowered_step
 from .stages import Spill, Stage
-from .trees import Tree, elimination_order, schedule
+from .trees import Tree, elimination_order
 
 # More boxes or chunks than this cost more to keep account of than they save.
 MAX_BOXES = 1 << 16
@@ -78,7 +78,7 @@ class _Cutter:
         return {v: i for i, v in enumerate(reversed(elimination_order(self.tree)))}
 
     def spill(self, disk_rate: float) -> Spill:
-        steps = [self.step(node, self.tree.dims) for node in schedule(self.tree)]
+        steps = [self.step(node, self.tree.dims) for node in self.tree.schedule]
         cuts = self.cuts(steps)
         parts = parts_below(self.tree, steps, cuts)
         stages: dict[int, Stage] = {}

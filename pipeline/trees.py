@@ -94,6 +94,52 @@ class Tree:
         return tuple(i for i, p in enumerate(self.parent) if p < 0)
 
     @cached_property
+    def cells(self) -> tuple[int, ...]:
+        """Cells of the table that each node outputs."""
+        dims = self.dims
+        return tuple([prod([dims[v] for v in scope]) for scope in self.scopes])
+
+    @cached_property
+    def joined_cells(self) -> tuple[int, ...]:
+        """Cells that each internal node sweeps."""
+        dims = self.dims
+        return tuple([prod([dims[v] for v in joined]) for joined in self.joined])
+
+    @cached_property
+    def schedule(self) -> tuple[int, ...]:
+        """The internal nodes in a depth-first post-order that keeps the peak of live cells low.
+
+        Children run in decreasing order of (peak - result), which is optimal among depth-first orders
+        (Liu 1986, On the storage requirement in the out-of-core multifrontal method). Leaves are always there
+        and cost nothing.
+        """
+        first = self.n_leaves
+        result = self.cells[first:]
+        peak: list[int] = []
+        sequence: list[list[int]] = []
+        for j, kids in enumerate(self.children):
+            inner = [c - first for c in kids if c >= first]
+            if len(inner) > 1:
+                inner.sort(key=lambda c: result[c] - peak[c])
+            held = highest = 0
+            for c in inner:
+                highest = max(highest, held + peak[c])
+                held += result[c]
+            peak.append(max(highest, held + result[j]))
+            sequence.append(inner)
+        out: list[int] = []
+        tops = sorted((r - first for r in self.roots if r >= first), key=lambda r: -peak[r])
+        stack = [(r, False) for r in reversed(tops)]
+        while stack:
+            j, ready = stack.pop()
+            if ready or not sequence[j]:
+                out.append(first + j)
+            else:
+                stack.append((j, True))
+                stack += [(c, False) for c in reversed(sequence[j])]
+        return tuple(out)
+
+    @cached_property
     def _masks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Scopes and joins by one upward sweep: a variable goes when no other live table has it."""
         scopes = [mask_of(leaf) for leaf in self.leaves]
@@ -200,45 +246,16 @@ def elimination_order(tree: Tree) -> tuple[int, ...]:
     that always go together are neighbouring axes of every table.
     """
     order: list[int] = []
-    for node in schedule(tree):
-        j = node - tree.n_leaves
-        kids = tree.children[j]
+    first = tree.n_leaves
+    for node in tree.schedule:
+        kids, gone = tree.children[node - first], tree.eliminated[node - first]
+        if len(gone) < 2:
+            order += gone
+            continue
 
         def pattern(v: int, kids: tuple[int, ...] = kids) -> int:
             return mask_of(i for i, c in enumerate(kids) if tree.scope_masks[c] >> v & 1)
 
-        order += sorted(tree.eliminated[j], key=lambda v: (pattern(v), v))
+        order += sorted(gone, key=lambda v: (pattern(v), v))
     seen = set(order)
     return (*order, *(v for v in range(len(tree.dims)) if v not in seen))
-
-
-def schedule(tree: Tree) -> tuple[int, ...]:
-    """Return the internal nodes in a depth-first post-order that keeps the peak of live cells low.
-
-    Children run in decreasing order of (peak - result), which is optimal among depth-first orders
-    (Liu 1986, On the storage requirement in the out-of-core multifrontal method). Leaves are always there
-    and cost nothing.
-    """
-    first = tree.n_leaves
-    result = [prod(tree.dims[v] for v in tree.scopes[first + j]) for j in range(len(tree.children))]
-    peak: list[int] = []
-    sequence: list[list[int]] = []
-    for j, kids in enumerate(tree.children):
-        inner = sorted((c - first for c in kids if c >= first), key=lambda c: result[c] - peak[c])
-        held = highest = 0
-        for c in inner:
-            highest = max(highest, held + peak[c])
-            held += result[c]
-        peak.append(max(highest, held + result[j]))
-        sequence.append(inner)
-    out: list[int] = []
-    tops = sorted((r - first for r in tree.roots if r >= first), key=lambda r: -peak[r])
-    stack = [(r, False) for r in reversed(tops)]
-    while stack:
-        j, ready = stack.pop()
-        if ready:
-            out.append(first + j)
-        else:
-            stack.append((j, True))
-            stack += [(c, False) for c in reversed(sequence[j])]
-    return tuple(out)

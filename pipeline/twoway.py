@@ -15,13 +15,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
+from ..tasks.messages import freed_tables
 from ..tasks.quick import make_step
 from ..tasks.semiring import Semiring
 from ..tasks.sweep import Step, useful_threads
-from .costs import Rates, TreeCost, is_matmul, step_seconds
+from .costs import MATMUL_SIDE, Rates, TreeCost, is_matmul, step_seconds
 from .layouts import choose_layouts
 from .memory import table_bytes
-from .trees import Tree, elimination_order, schedule
+from .plan import sliced_dims
+from .trees import Tree, elimination_order
 
 # Up to here a belief is stored and each of its variables summed from it; a larger one is swept for each.
 STORED_CELLS = 8192
@@ -82,9 +84,9 @@ class TwoWay:
         return (*self.up, *self.back)
 
     @cached_property
-    def last_reader(self) -> dict[int, int]:
-        """For each table that is read, the table made by the step that reads it last."""
-        return {i: step.node for step in self.steps for i in step.inputs}
+    def freed(self) -> tuple[tuple[int, ...], ...]:
+        """For each step the tables that nobody needs after it."""
+        return freed_tables(self.steps, self.kept)
 
     @cached_property
     def kept(self) -> frozenset[int]:
@@ -122,7 +124,7 @@ class TwoWay:
     @cached_property
     def peak_bytes(self) -> int:
         """Model, leaves, live messages and workspace at the worst moment; of one slice."""
-        peak = live_peak(self.steps, self.last_reader, self.kept, self.itemsize, self.threads)
+        peak = live_peak(self.steps, self.freed, self.itemsize, self.threads)
         return self.model_bytes + self.leaf_bytes + peak
 
 
@@ -131,16 +133,21 @@ def workspace_bytes(step: Step, threads: int) -> int:
     return step.lowered.workspace_bytes + (useful_threads(step, threads) - 1) * step.lowered.thread_bytes
 
 
-def live_peak(
-    steps: Sequence[Step], last_reader: Mapping[int, int], keep: Collection[int], itemsize: int, threads: int = 1
-) -> int:
+def live_peak(steps: Sequence[Step], freed: Sequence[tuple[int, ...]], itemsize: int, threads: int = 1) -> int:
     """Peak bytes of what the steps make and of their workspace, as :func:`~.tasks.messages.two_sweeps` frees it."""
-    made = {step.node: step.lowered.out_cells * itemsize for step in steps}
+    made: dict[int, int] = {}
     live = peak = 0
-    for step in steps:
+    for step, gone in zip(steps, freed, strict=True):
+        lowered = step.lowered
+        made[step.node] = lowered.out_cells * itemsize
         live += made[step.node]
-        peak = max(peak, live + workspace_bytes(step, threads))
-        live -= sum(made[i] for i in set(step.inputs) if i in made and i not in keep and last_reader[i] == step.node)
+        workspace = lowered.workspace_bytes
+        if threads > 1:
+            workspace = workspace_bytes(step, threads)
+        if live + workspace > peak:
+            peak = live + workspace
+        for i in gone:
+            live -= made.get(i, 0)
     return peak
 
 
@@ -165,11 +172,11 @@ def plan_two_way(
         Variables that are conditioned on.
     """
     fixed = set(sliced)
-    inside = replace(tree, dims=tuple(1 if v in fixed else d for v, d in enumerate(tree.dims)))
+    inside = replace(tree, dims=sliced_dims(tree.dims, fixed)) if fixed else tree
     layouts = table_layouts(inside)
     builder = _Builder(inside, layouts, semiring)
     readings = choose_readings(inside, targets)
-    up = tuple(builder.forward(node) for node in schedule(inside))
+    up = tuple([builder.forward(node) for node in inside.schedule])
     back = tuple(builder.backward(readings))
     return TwoWay(
         tree=inside,
@@ -190,41 +197,34 @@ def plan_two_way(
 def table_layouts(tree: Tree) -> tuple[tuple[int, ...], ...]:
     """Choose the axis order of every table; where all are small, reverse elimination order is as good as any."""
     order = elimination_order(tree)
-    if max((prod(tree.dims[v] for v in scope) for scope in tree.scopes), default=1) > STORED_CELLS:
+    if max(tree.cells, default=1) > STORED_CELLS:
         return choose_layouts(tree, order)
     rank = {v: -i for i, v in enumerate(order)}
-    return tuple(tuple(sorted(scope, key=rank.__getitem__)) for scope in tree.scopes)
+    return tuple([tuple(sorted(scope, key=rank.__getitem__)) for scope in tree.scopes])
 
 
 def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[Reading, ...]:
     """Choose the cheapest place for each target.
 
-    A place is a table with what comes from above it, or the join of a node's inputs, which saves the messages
-    to the leaves below.
+    A place is a message with what comes from above it; for what only leaves have it is the join above such a
+    leaf, which saves the message to it.
     """
-    size = [prod(tree.dims[v] for v in scope) for scope in tree.scopes]
-    swept = [prod(tree.dims[v] for v in joined) for joined in tree.joined]
-    holders: dict[int, list[int]] = {}
+    first, parent = tree.n_leaves, tree.parent
+    price, place = list(tree.cells), [(node, False) for node in range(len(parent))]
+    for leaf in range(first):
+        if parent[leaf] >= 0:
+            price[leaf], place[leaf] = tree.joined_cells[parent[leaf] - first], (parent[leaf], True)
+    holders: list[list[int]] = [[] for _ in tree.dims]
     for node, scope in enumerate(tree.scopes):
         for v in scope:
-            holders.setdefault(v, []).append(node)
-
-    def places(target: tuple[int, ...]) -> Iterator[tuple[float, int, bool]]:
-        for node in holders[target[0]]:
-            if not tree.scopes[node].issuperset(target):
-                continue
-            parent = tree.parent[node]
-            if node >= tree.n_leaves or parent < 0:
-                yield size[node], node, False
-            else:
-                join = swept[parent - tree.n_leaves]
-                yield size[node] + join, node, False
-                yield join, parent, True
-
+            holders[v].append(node)
     found: dict[tuple[int, bool], list[tuple[int, ...]]] = {}
     for target in targets:
-        found.setdefault(min(places(target))[1:], []).append(target)
-    return tuple(Reading(node, join, tuple(wanted)) for (node, join), wanted in found.items())
+        nodes = holders[target[0]]
+        if len(target) > 1:
+            nodes = [node for node in nodes if tree.scopes[node].issuperset(target)]
+        found.setdefault(place[min(nodes, key=price.__getitem__)], []).append(target)
+    return tuple([Reading(node, join, tuple(wanted)) for (node, join), wanted in found.items()])
 
 
 class _Builder:
@@ -256,9 +256,11 @@ class _Builder:
         at: dict[int, list[Reading]] = {}
         for reading in readings:
             at.setdefault(reading.node, []).append(reading)
-        load = [int(node in at) for node in range(len(tree.scopes))]
+        load = [0] * len(tree.scopes)
+        for node in at:
+            load[node] = 1
         for j, kids in enumerate(tree.children):
-            load[first + j] += sum(load[c] for c in kids)
+            load[first + j] += sum([load[c] for c in kids])
         stack = [r for r in tree.roots if load[r]]
         while stack:
             node = stack.pop()
@@ -274,24 +276,28 @@ class _Builder:
     def _down(self, node: int) -> Iterator[Step]:
         """Make what comes from above a node; an only child sees what its parent sees."""
         parent = self.tree.parent[node]
-        siblings = tuple(c for c in self.tree.children[parent - self.tree.n_leaves] if c != node)
+        siblings = tuple([c for c in self.tree.children[parent - self.tree.n_leaves] if c != node])
         inputs = (*self._above[parent], *siblings)
         self._above[node] = self._above[parent]
         if siblings:
             number = len(self.tree.scopes) + node
             self._above[node] = (number,)
-            # a variable that only this child has is not in what comes from above
-            held = {v for i in inputs for v in self.axes[i]}
-            yield self.step(number, inputs, tuple(v for v in self._layouts[node] if v in held))
+            axes = self._layouts[node]
+            if node < self.tree.n_leaves:
+                # a variable that only this leaf has is not in what comes from above
+                held = {v for i in inputs for v in self.axes[i]}
+                axes = tuple([v for v in axes if v in held])
+            yield self.step(number, inputs, axes)
 
     def _read(self, reading: Reading) -> Iterator[Step]:
         tables = self.tree.children[reading.node - self.tree.n_leaves] if reading.join else (reading.node,)
         inputs = (*self._above[reading.node], *tables)
-        union = tuple(dict.fromkeys(v for i in inputs for v in self.axes[i]))
-        if len(reading.targets) > 1 < len(inputs) and prod(self.sizes[v] for v in union) <= STORED_CELLS:
-            stored = self._number()
-            yield self.step(stored, inputs, union)
-            inputs = (stored,)
+        if len(reading.targets) > 1 < len(inputs):
+            union = tuple(dict.fromkeys([v for i in inputs for v in self.axes[i]]))
+            if prod([self.sizes[v] for v in union]) <= STORED_CELLS:
+                stored = self._number()
+                yield self.step(stored, inputs, union)
+                inputs = (stored,)
         for target in reading.targets:
             self.results[target] = self._number()
             yield self.step(self.results[target], inputs, target)
@@ -303,28 +309,33 @@ class _Builder:
 
 def _cost(steps: Sequence[Step], tree: Tree, itemsize: int, rates: Rates) -> TreeCost:
     """Count the work of both sweeps."""
-    cells = read = written = width = 0
+    cells = read = written = 0
     seconds = 0.0
     for step in steps:
-        inputs = step.lowered.input_cells
-        moved = sum(inputs) + step.lowered.out_cells
-        cells, read, written = cells + step.lowered.cells, read + sum(inputs), written + step.lowered.out_cells
-        matmul = is_matmul(step.lowered.cells, inputs, step.lowered.out_cells)
-        seconds += step_seconds(step.lowered.cells, moved, matmul, rates, itemsize)
-    largest = max((prod(tree.dims[v] for v in scope) for scope in tree.scopes), default=1)
-    width = max((len(joined) for joined in tree.joined), default=0) - 1
-    return TreeCost(cells, largest, width, read, written, seconds, len(steps))
+        lowered = step.lowered
+        inputs = sum(lowered.input_cells)
+        matmul = lowered.cells >= MATMUL_SIDE**3 and is_matmul(lowered.cells, lowered.input_cells, lowered.out_cells)
+        seconds += step_seconds(lowered.cells, inputs + lowered.out_cells, matmul, rates, itemsize)
+        cells, read, written = cells + lowered.cells, read + inputs, written + lowered.out_cells
+    width = max([mask.bit_count() for mask in tree.joined_masks], default=0) - 1
+    return TreeCost(cells, max(tree.cells, default=1), width, read, written, seconds, len(steps))
 
 
 def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:
-    """Predict both sweeps: a node's join is swept upward, and once more for each of its inputs."""
+    """Predict both sweeps: a node's join is swept upward, and once more for each of its inputs.
+
+    Each table that is multiplied into a join beyond the second takes another pass over it.
+    """
     seconds = 0.0
-    size = [prod(tree.dims[v] for v in scope) for scope in tree.scopes]
-    for j, (kids, joined) in enumerate(zip(tree.children, tree.joined, strict=True)):
-        cells = prod(tree.dims[v] for v in joined)
-        tables = [*(size[c] for c in kids), size[tree.n_leaves + j]]
-        for table in tables:
-            others = [*tables]
-            others.remove(table)
-            seconds += step_seconds(cells, sum(tables), is_matmul(cells, others, table), rates, itemsize)
+    size = tree.cells
+    for node, (kids, cells) in enumerate(zip(tree.children, tree.joined_cells, strict=True), tree.n_leaves):
+        tables = [*[size[c] for c in kids], size[node]]
+        moved = sum(tables)
+        if len(tables) != 3 or cells < MATMUL_SIDE**3:
+            passes = max(len(kids) - 1, 1)
+            seconds += len(tables) * step_seconds(cells * passes, moved, False, rates, itemsize)
+            continue
+        for i, table in enumerate(tables):
+            matmul = is_matmul(cells, tables[:i] + tables[i + 1 :], table)
+            seconds += step_seconds(cells, moved, matmul, rates, itemsize)
     return seconds

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..tasks.scaled import LOOSE, Scaled, measured
 from .errors import ModelError
 from .reduce import Leaf, Network, allowed
 
@@ -107,21 +108,25 @@ def energies(probabilities: Array) -> Array:
         return np.asarray(0.0 - np.log(np.asarray(probabilities, dtype=np.float64)))
 
 
-def probability_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> tuple[Array, float]:
-    """Build one leaf table of probabilities scaled to maximum 1, float64, and the ln of the scale.
+def probability_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Scaled:
+    """Build one leaf table of probabilities, flat float64, with bounds.
 
-    Products that would underflow are taken as logarithms first.
+    Products that might underflow are taken as logarithms first and scaled to maximum 1.
     """
-    logs = len(leaf.functions) > 1
-    table = (
-        _combine(network, leaf, axes, np.zeros(()), lambda _, v: -energies(v), _add_into)
-        if logs
-        else _combine(network, leaf, axes, np.ones(()), lambda _, v: v, _multiply_into)
-    )
-    top = float(table.max())
-    if logs:
-        return (np.exp(table - top), top) if top > -math.inf else (np.zeros_like(table), 0.0)
-    return (table / top, math.log(top)) if top > 0.0 else (table, 0.0)
+    functions = network.model.functions
+    low = sum([math.log(functions[f].positive[0]) for f in leaf.functions])
+    high = sum([math.log(functions[f].positive[1]) for f in leaf.functions])
+    if low < -LOOSE or high > LOOSE:
+        logs = _combine(network, leaf, axes, np.zeros(()), lambda _, v: -energies(v), _add_into)
+        top = float(logs.max())
+        if top == -math.inf:
+            return Scaled(np.zeros(logs.size), 0.0, 0.0, 0.0)
+        return measured(np.exp(logs - top).reshape(-1), top)
+    if len(leaf.functions) == 1 and len(axes) == len(functions[leaf.functions[0]].scope):
+        values = np.array(_aligned(network, leaf.functions[0], axes), dtype=np.float64, order="C")
+    else:
+        values = _combine(network, leaf, axes, np.ones(()), lambda _, v: v, _multiply_into)
+    return Scaled(values.reshape(-1), 0.0, low, high)
 
 
 def indicator_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Array:
@@ -150,22 +155,25 @@ def _combine(
     combine: Callable[[Array, Array], None],
 ) -> Array:
     """Combine the functions of a leaf on the states that are left, into a C-contiguous table."""
-    position = {v: i for i, v in enumerate(axes)}
     total = np.full([network.dims[v] for v in axes], one)
     for f in leaf.functions:
-        scope, values = restricted(network, f)
-        values = convert(f, values)
-        order = sorted(range(len(scope)), key=lambda i: position[scope[i]])
-        shape = [1] * len(axes)
-        for v in scope:
-            shape[position[v]] = network.dims[v]
-        combine(total, values.transpose(order).reshape(shape))
+        combine(total, convert(f, _aligned(network, f, axes)))
     return total
+
+
+def _aligned(network: Network, f: int, axes: Sequence[int]) -> Array:
+    """Return a function's values on the states that are left, with the axes given; one cell along those it lacks."""
+    scope, values = restricted(network, f)
+    if scope != axes:
+        values = values.transpose([scope.index(v) for v in axes if v in scope])
+    return values if len(scope) == len(axes) else values.reshape([network.dims[v] if v in scope else 1 for v in axes])
 
 
 def restricted(network: Network, f: int) -> tuple[tuple[int, ...], Array]:
     """Return a function's dense values on the states that are left, and its scope in local variables."""
     function = network.model.functions[f]
+    if function.rows is None and network.whole.issuperset(function.scope):
+        return tuple([network.local[v] for v in function.scope]), function.values
     domains = [network.domains[v] for v in function.scope]
     scope = tuple(network.local[v] for v, d in zip(function.scope, domains, strict=True) if len(d) > 1)
     shape = [len(d) for d in domains if len(d) > 1]

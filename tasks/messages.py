@@ -63,6 +63,16 @@ def scattering(
     return contract([clique, ratio], [axes, separator], axes, sizes, SUM_PRODUCT, threads=threads)
 
 
+def freed_tables(steps: Sequence[Step], keep: Collection[int]) -> tuple[tuple[int, ...], ...]:
+    """Return for each step the tables that it is the last to read, those in ``keep`` not among them."""
+    last = {i: k for k, step in enumerate(steps) for i in step.inputs}
+    freed: list[list[int]] = [[] for _ in steps]
+    for i, k in last.items():
+        if i not in keep:
+            freed[k].append(i)
+    return tuple([tuple(gone) for gone in freed])
+
+
 class Steps(Protocol[T]):
     """The part of an algebra that runs steps."""
 
@@ -74,7 +84,7 @@ class Steps(Protocol[T]):
 def two_sweeps(
     steps: Sequence[Step],
     leaves: Mapping[int, T],
-    last_reader: Mapping[int, int],
+    freed: Sequence[tuple[int, ...]],
     keep: Collection[int],
     algebra: Steps[T],
     *,
@@ -88,15 +98,17 @@ def two_sweeps(
     steps : sequence of Step
         Forward, then backward.
     leaves : mapping of int to table
-    last_reader : mapping of int to int
-        The table made by the step after which a table is freed.
+    freed : sequence of tuple of int
+        For each step the tables that nobody needs after it; see :func:`freed_tables`.
     """
     live: dict[int, T] = dict(leaves)
-    for step in steps:
-        live[step.node] = algebra.step(step, [live[i] for i in step.inputs], useful_threads(step, threads))
-        for i in set(step.inputs):
-            if last_reader[i] == step.node and i not in keep:
-                del live[i]
+    several = 1
+    for step, gone in zip(steps, freed, strict=True):
+        if threads > 1:
+            several = useful_threads(step, threads)
+        live[step.node] = algebra.step(step, [live[i] for i in step.inputs], several)
+        for i in gone:
+            del live[i]
         if on_step is not None:
             on_step(step)
     return {node: live[node] for node in keep}
@@ -113,7 +125,8 @@ class TwoSweeps(Generic[T]):
     leaves : mapping of int to table
         Leaf tables with all states.
     leaf_axes : mapping of int to tuple of int
-    last_reader : mapping of int to int
+    freed : tuple of tuple of int
+        For each step the tables that nobody needs after it.
     keep : tuple of int
         The tables that are returned.
     dims : tuple of int
@@ -124,7 +137,7 @@ class TwoSweeps(Generic[T]):
     steps: tuple[Step, ...]
     leaves: Mapping[int, T]
     leaf_axes: Mapping[int, tuple[int, ...]]
-    last_reader: Mapping[int, int]
+    freed: tuple[tuple[int, ...], ...]
     keep: tuple[int, ...]
     dims: tuple[int, ...]
     algebra: Algebra[T]
@@ -133,10 +146,8 @@ class TwoSweeps(Generic[T]):
         self, states: Mapping[int, int], *, threads: int = 1, on_step: Callable[[Step], None] | None = None
     ) -> dict[int, T]:
         """Sweep up and down with some variables fixed; their axes keep one state."""
-        leaves = {
-            node: self.algebra.restrict(table, self.leaf_axes[node], self.dims, states)
-            for node, table in self.leaves.items()
-        }
-        return two_sweeps(
-            self.steps, leaves, self.last_reader, self.keep, self.algebra, threads=threads, on_step=on_step
-        )
+        leaves = self.leaves
+        if states:
+            restrict, axes = self.algebra.restrict, self.leaf_axes
+            leaves = {node: restrict(table, axes[node], self.dims, states) for node, table in leaves.items()}
+        return two_sweeps(self.steps, leaves, self.freed, self.keep, self.algebra, threads=threads, on_step=on_step)

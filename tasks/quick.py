@@ -6,46 +6,54 @@ once for all that look alike and run as one call to ``einsum``, a third of the t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import log
-from typing import Any
+from itertools import chain, count
+from math import inf, log, prod
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .lowering import Lowered, lower
 from .scaled import HIGHEST, LOOSE, LOWEST, Scaled, SumProduct, measured
 from .semiring import Semiring
 from .sweep import Step
 
-Array = NDArray[Any]
-
-# Up to here einsum is faster than NumPy broadcasting, and than compiled loops that have to be started. With
-# three tables or more it has only its slow general loop.
-_QUICK_CELLS = {1: 1 << 17, 2: 1 << 17}
-_QUICK_CELLS_OF_MANY = 1 << 13
+# Up to here einsum is faster than NumPy broadcasting, and than compiled loops that have to be started.
+_QUICK_CELLS = 1 << 17
+# With three tables or more einsum has only its slow general loop: from here on they are joined two at a time,
+# which is faster than NumPy broadcasting, but soon not than compiled loops.
+_PAIRWISE_CELLS, _MOST_PAIRWISE_CELLS = 512, 1 << 20
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-@dataclass(frozen=True)
-class QuickStep(Step):
-    """A small step of sums of products.
+class Quick(NamedTuple):
+    """How ``einsum`` computes a step.
 
     Parameters
     ----------
-    subscripts : str
-        The step as ``einsum`` reads it.
     shapes : tuple of tuple of int
         Shapes of the inputs.
+    subscripts : str
+        The step, or what is left of it after ``pairs``.
+    pairs : tuple of (int, int, str)
+        Positions of two tables that are taken out of the list and joined first; the result goes to its end.
     log_summed : float
         ln of the number of cells that are summed into one.
     """
 
-    subscripts: str
     shapes: tuple[tuple[int, ...], ...]
+    subscripts: str
+    pairs: tuple[tuple[int, int, str], ...]
     log_summed: float
+
+
+@dataclass(frozen=True)
+class QuickStep(Step):
+    """A small step of sums of products."""
+
+    quick: Quick
 
 
 @dataclass(frozen=True)
@@ -56,19 +64,30 @@ class QuickSumProduct(SumProduct):
         """Return the output of ``step``."""
         if not isinstance(step, QuickStep):
             return super().step(step, tables, threads)
+        shapes, subscripts, pairs, summed = step.quick
+        if pairs and self.compiled and step.lowered.regime != "small":
+            return super().step(step, tables, threads)
         # the bounds of SumProduct._fits, and those of the result, in one pass
         low = high = scale = below = above = 0.0
-        for table in tables:
-            low, high, scale = low + table.low, high + table.high, scale + table.log_scale
-            below, above = below + min(table.low, 0.0), above + max(table.high, 0.0)
+        views = []
+        for table, shape in zip(tables, shapes, strict=True):
             if table.logs:
                 return super().step(step, tables, threads)
-        if below < LOWEST or above + step.log_summed > HIGHEST:
+            low, high, scale = low + table.low, high + table.high, scale + table.log_scale
+            if table.low < 0.0:
+                below += table.low
+            if table.high > 0.0:
+                above += table.high
+            views.append(table.values.reshape(shape))
+        if below < LOWEST or above + summed > HIGHEST:
             return super().step(step, tables, threads)
-        values = np.einsum(step.subscripts, *[t.values.reshape(s) for t, s in zip(tables, step.shapes, strict=True)])
-        if low < -LOOSE or high + step.log_summed > LOOSE:
-            return measured(values.reshape(-1), scale)
-        return Scaled(values.reshape(-1), scale, low, high + step.log_summed)
+        for i, j, joined in pairs:
+            right = views.pop(j)
+            views.append(np.einsum(joined, views.pop(i), right))
+        values = np.einsum(subscripts, *views).reshape(-1)
+        if low < -LOOSE or high + summed > LOOSE:
+            return measured(values, scale)
+        return Scaled(values, scale, low, high + summed)
 
 
 def make_step(
@@ -80,36 +99,64 @@ def make_step(
     semiring: Semiring,
 ) -> Step:
     """Lower a step; those that differ only in the names of their variables are lowered once."""
-    names: dict[int, int] = {}
-    for scope in input_axes:
-        for v in scope:
-            names.setdefault(v, len(names))
+    variables = dict.fromkeys(chain.from_iterable(input_axes))
+    names = dict(zip(variables, count(), strict=False))
     renamed = tuple([tuple([names[v] for v in scope]) for scope in input_axes])
-    lowered, subscripts, shapes = _lowered(
-        renamed, tuple([names[v] for v in axes]), tuple([sizes[v] for v in names]), semiring
-    )
-    if not subscripts:
+    lowered, quick = _lowered(renamed, tuple([names[v] for v in axes]), tuple([sizes[v] for v in variables]), semiring)
+    if quick is None:
         return Step(node, inputs, input_axes, axes, lowered)
-    return QuickStep(
-        node, inputs, input_axes, axes, lowered, subscripts, shapes, log(lowered.cells / lowered.out_cells)
-    )
+    return QuickStep(node, inputs, input_axes, axes, lowered, quick)
 
 
 @lru_cache(maxsize=1 << 13)
 def _lowered(
     input_axes: tuple[tuple[int, ...], ...], axes: tuple[int, ...], sizes: tuple[int, ...], semiring: Semiring
-) -> tuple[Lowered, str, tuple[tuple[int, ...], ...]]:
+) -> tuple[Lowered, Quick | None]:
     lowered = lower(input_axes, axes, dict(enumerate(sizes)), semiring.dtype, semiring)
     fused = lowered.axes
-    most = _QUICK_CELLS.get(len(input_axes), _QUICK_CELLS_OF_MANY)
+    most = _QUICK_CELLS if len(input_axes) < 3 else _MOST_PAIRWISE_CELLS
     if semiring.name != "sum_product" or lowered.cells > most or len(fused.sizes) > len(_LETTERS):
-        return lowered, "", ()
+        return lowered, None
     orders = [_axis_order(strides) for strides in fused.strides]
-    terms = ["".join([_LETTERS[a] for a in order]) for order in orders]
     shapes = tuple([tuple([fused.sizes[a] for a in order]) for order in orders])
-    return lowered, f"{','.join(terms)}->{_LETTERS[fused.eliminated : len(fused.sizes)]}", shapes
+    terms = ["".join([_LETTERS[a] for a in order]) for order in orders]
+    out = _LETTERS[fused.eliminated : len(fused.sizes)]
+    pairs: list[tuple[int, int, str]] = []
+    workspace = 0
+    if lowered.cells >= _PAIRWISE_CELLS:
+        pairs, workspace = _pairs(terms, out, dict(zip(_LETTERS, fused.sizes, strict=False)))
+        workspace *= semiring.itemsize
+    if workspace > lowered.workspace_bytes:
+        lowered = replace(lowered, workspace_bytes=workspace)
+    summed = log(lowered.cells / lowered.out_cells)
+    return lowered, Quick(shapes, f"{','.join(terms)}->{out}", tuple(pairs), summed)
 
 
 def _axis_order(strides: Sequence[int]) -> list[int]:
     """Return the axes that a table has, the most significant first."""
     return sorted([axis for axis, stride in enumerate(strides) if stride], key=lambda axis: -strides[axis])
+
+
+def _pairs(terms: list[str], out: str, sizes: Mapping[str, int]) -> tuple[list[tuple[int, int, str]], int]:
+    """Join tables, in place, until two are left: each time those two whose join grows the least.
+
+    Returns the joins and the cells of all of their results.
+    """
+    pairs, cells = [], 0
+    while len(terms) > 2:
+        best, chosen = inf, (0, 1, "")
+        for j in range(1, len(terms)):
+            for i in range(j):
+                kept = {*out, *"".join(terms[:i] + terms[i + 1 : j] + terms[j + 1 :])}
+                # axes in the order of the step's: those of the output last
+                result = "".join(sorted(kept & {*terms[i], *terms[j]}))
+                size = prod([sizes[x] for x in result])
+                growth = size - prod([sizes[x] for x in terms[i]]) - prod([sizes[x] for x in terms[j]])
+                if growth < best:
+                    best, chosen = growth, (i, j, result)
+        i, j, result = chosen
+        pairs.append((i, j, f"{terms[i]},{terms[j]}->{result}"))
+        del terms[j], terms[i]
+        terms.append(result)
+        cells += prod([sizes[x] for x in result])
+    return pairs, cells

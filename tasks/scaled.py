@@ -23,14 +23,14 @@ Array = NDArray[Any]
 
 # Normal float64 numbers reach from e^-708 to e^709; a product or sum within these bounds keeps its precision.
 LOWEST, HIGHEST = -690.0, 690.0
-_BLOCK = 1 << 16
+_BLOCK = 1 << 13
 # An output whose bounds are further from 1 than this is measured and scaled at once.
 LOOSE = 150.0
 # 2**-1074 times as many products as anyone sums is less than an ulp of this.
 _SAFE = 1e-280
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Scaled:
     """A table whose true entries are ``values * exp(log_scale)``; with ``logs``, ``exp(values + log_scale)``.
 
@@ -76,14 +76,17 @@ def _bounded(table: Scaled) -> Scaled:
 
 
 def _lowest_positive(values: Array, high: float) -> float:
-    """Minimum over the non-zero entries of a table with maximum ``high``, in blocks so that no mask grows."""
+    """Minimum over the non-zero entries of a table with maximum ``high``, in blocks so that no copy grows."""
     if type(values) is not np.ndarray:
         from .gpu_extremes import lowest_positive
 
         return lowest_positive(values, high)
     flat = values.reshape(-1)
+    least = float(np.minimum.reduce(flat))
+    if least > 0.0:
+        return least
     blocks = (flat[i : i + _BLOCK] for i in range(0, flat.size, _BLOCK))
-    return min(float(np.min(b, where=b > 0.0, initial=high)) for b in blocks)
+    return min([float(b[b > 0.0].min(initial=high)) for b in blocks])
 
 
 def joined_scales(values: Array, parts: Sequence[tuple[Array, Scaled]]) -> Scaled:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.costs import Rates, tree_cost
 from bucketflow.pipeline.ordering import search_tree
-from bucketflow.pipeline.trees import Tree, bucket_tree, elimination_order, junction_tree, schedule
+from bucketflow.pipeline.trees import Tree, bucket_tree, elimination_order, junction_tree
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 
@@ -181,7 +181,7 @@ def naive_order(tree: Tree) -> tuple[int, ...]:
 def test_schedule(problem, data):
     dims, scopes = problem
     tree = bucket_tree(dims, scopes, data.draw(st.permutations(range(len(dims)))))
-    sequence = schedule(tree)
+    sequence = tree.schedule
     assert sorted(sequence) == list(range(tree.n_leaves, tree.n_leaves + len(tree.children)))
     place = {node: i for i, node in enumerate(sequence)}
     assert all(
