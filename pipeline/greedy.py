@@ -23,7 +23,7 @@ def primal_graph(n_variables: int, scopes: Sequence[Sequence[int]]) -> list[int]
 def fill_of(adjacency: Sequence[int], v: int) -> int:
     """Count the pairs of neighbours of ``v`` that are not adjacent to each other."""
     around = adjacency[v]
-    missing = sum((around & ~adjacency[u]).bit_count() - 1 for u in bits_of(around))
+    missing = sum([(around & ~adjacency[u]).bit_count() - 1 for u in bits_of(around)])
     return missing // 2
 
 
@@ -73,7 +73,7 @@ class _Graph:
         """Connect the neighbours of a variable and remove it; return the variables whose score changed."""
         adjacency, fill, size, logs = self.adjacency, self.fill, self.size, self.logs
         around = adjacency[v]
-        neighbours = list(bits_of(around))
+        neighbours = bits_of(around)
         changed = self._connect(v, neighbours) if fill[v] else set()
         gone = ~(1 << v)
         for u in neighbours:
@@ -92,7 +92,7 @@ class _Graph:
         changed = set()
         for a in neighbours:
             for b in bits_of((adjacency[v] & ~adjacency[a]) >> (a + 1) << (a + 1)):
-                common = list(bits_of(adjacency[a] & adjacency[b]))
+                common = bits_of(adjacency[a] & adjacency[b])
                 for c in common:
                     fill[c] -= 1
                 changed.update(common)

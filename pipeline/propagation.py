@@ -30,8 +30,8 @@ from .twoway import TwoWay, plan_two_way, two_way_seconds
 Array = NDArray[Any]
 Target = tuple[int, ...]
 
-# Where no more than this is spent in loops, the buckets of one order are as good as any tree.
-_TINY_SECONDS = 0.01
+# Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
+_TINY_CELLS = 1 << 23
 # Propagations whose loops are predicted to take less are planned without the compiled search.
 _SMALL_SECONDS = 0.1
 
@@ -239,10 +239,10 @@ def choose_tree(problem: Problem, options: PlanOptions, rates: Rates) -> Tree:
         build = bucket_tree if options.tree == "bucket" else junction_tree
         return build(dims, scopes, order)  # type: ignore[arg-type]
     best = bucket_tree(dims, scopes, order)  # type: ignore[arg-type]
+    if options.order_seconds is None and _multiplied_cells(best) < _TINY_CELLS:
+        return best
     # what each step costs besides its loops is about the same for all trees
     loops = replace(rates, step_seconds=0.0)
-    if options.order_seconds is None and two_way_seconds(best, loops, problem.itemsize) < _TINY_SECONDS:
-        return best
     sizer, units = Sizer(dims), group_units(len(dims), scopes)
     forest = pairwise_forest(units, sizer, len(dims), order)  # type: ignore[arg-type]
     pairwise = forest_tree(forest, units, dims, scopes)
@@ -261,6 +261,12 @@ def choose_tree(problem: Problem, options: PlanOptions, rates: Rates) -> Tree:
     )
     split = forest_tree(split_steps(searched, units, sizer), units, dims, scopes)
     return min((best, searched, split), key=lambda tree: two_way_seconds(tree, rates, problem.itemsize))
+
+
+def _multiplied_cells(tree: Tree) -> int:
+    """Multiplications of both sweeps: every table of a join with the others, in every direction."""
+    inputs = [len(kids) for kids in tree.children]
+    return sum([k * (k + 1) * cells for k, cells in zip(inputs, tree.joined_cells, strict=True)])
 
 
 def build_sweeps(network: Network, plan: TwoWay, arithmetic: Arithmetic[Any], compiled: bool) -> TwoSweeps[Any]:

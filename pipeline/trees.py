@@ -6,7 +6,7 @@ contraction tree are the same structure; they differ only in how many inputs a n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -20,12 +20,14 @@ def mask_of(variables: Iterable[int]) -> int:
     return mask
 
 
-def bits_of(mask: int) -> Iterator[int]:
-    """Yield the variables of a bit set in increasing order."""
+def bits_of(mask: int) -> list[int]:
+    """Return the variables of a bit set in increasing order."""
+    found = []
     while mask:
         low = mask & -mask
-        yield low.bit_length() - 1
+        found.append(low.bit_length() - 1)
         mask ^= low
+    return found
 
 
 @dataclass(frozen=True)
@@ -66,18 +68,18 @@ class Tree:
     @cached_property
     def scopes(self) -> tuple[frozenset[int], ...]:
         """Scope of the table that each node outputs."""
-        return tuple(frozenset(bits_of(m)) for m in self.scope_masks)
+        return tuple([frozenset(bits_of(m)) for m in self.scope_masks])
 
     @cached_property
     def joined(self) -> tuple[frozenset[int], ...]:
         """For each internal node the union of its children's scopes: the variables that are swept."""
-        return tuple(frozenset(bits_of(m)) for m in self.joined_masks)
+        return tuple([frozenset(bits_of(m)) for m in self.joined_masks])
 
     @cached_property
     def eliminated(self) -> tuple[frozenset[int], ...]:
         """For each internal node the variables that disappear there."""
         own = self.scope_masks[self.n_leaves :]
-        return tuple(frozenset(bits_of(j & ~s)) for j, s in zip(self.joined_masks, own, strict=True))
+        return tuple([frozenset(bits_of(j & ~s)) for j, s in zip(self.joined_masks, own, strict=True)])
 
     @cached_property
     def parent(self) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,27 @@ SMALL_CELLS: Final = 8192
 """Up to here NumPy broadcasting takes some tens of microseconds and importing a compiler is not worth it."""
 
 
+class Quick(NamedTuple):
+    """How ``einsum`` computes a small step of sums of products.
+
+    Attributes
+    ----------
+    shapes
+        Shapes of the inputs.
+    subscripts
+        The step, or what is left of it after `pairs`.
+    pairs
+        Positions of two tables that are taken out of the list and joined first; the result goes to its end.
+    log_summed
+        ln of the number of cells that are summed into one.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    subscripts: str
+    pairs: tuple[tuple[int, int, str], ...]
+    log_summed: float
+
+
 @dataclass(frozen=True, slots=True)
 class Lowered:
     """A dense step ready to run on any tables of its scopes; picklable, and a pure function of sizes.
@@ -45,6 +66,8 @@ class Lowered:
         What each further thread adds to it.
     regime
         ``small`` (NumPy), ``streaming`` (bound by bytes) or ``matrix`` (a product that reuses its data).
+    quick
+        For small steps of sums of products, a way with less ado.
     """
 
     semiring: Semiring
@@ -58,6 +81,7 @@ class Lowered:
     blocks: Blocks
     loops: Loops | None = None
     product: Product | None = None
+    quick: Quick | None = None
 
 
 def lower(

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, count
 from math import inf, log, prod
-from typing import NamedTuple
 
 import numpy as np
 
-from .lowering import Lowered, lower
+from .lowering import Lowered, Quick, lower
 from .scaled import HIGHEST, LOOSE, LOWEST, Scaled, SumProduct, measured
 from .semiring import Semiring
 from .sweep import Step
@@ -28,44 +26,17 @@ _PAIRWISE_CELLS, _MOST_PAIRWISE_CELLS = 512, 1 << 20
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-class Quick(NamedTuple):
-    """How ``einsum`` computes a step.
-
-    Parameters
-    ----------
-    shapes : tuple of tuple of int
-        Shapes of the inputs.
-    subscripts : str
-        The step, or what is left of it after ``pairs``.
-    pairs : tuple of (int, int, str)
-        Positions of two tables that are taken out of the list and joined first; the result goes to its end.
-    log_summed : float
-        ln of the number of cells that are summed into one.
-    """
-
-    shapes: tuple[tuple[int, ...], ...]
-    subscripts: str
-    pairs: tuple[tuple[int, int, str], ...]
-    log_summed: float
-
-
-@dataclass(frozen=True)
-class QuickStep(Step):
-    """A small step of sums of products."""
-
-    quick: Quick
-
-
 @dataclass(frozen=True)
 class QuickSumProduct(SumProduct):
     """The algebra of scaled tables, with a short way for steps that were planned as quick ones."""
 
     def step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         """Return the output of ``step``."""
-        if not isinstance(step, QuickStep):
+        lowered = step.lowered
+        if lowered.quick is None:
             return super().step(step, tables, threads)
-        shapes, subscripts, pairs, summed = step.quick
-        if pairs and self.compiled and step.lowered.regime != "small":
+        shapes, subscripts, pairs, summed = lowered.quick
+        if pairs and self.compiled and lowered.regime != "small":
             return super().step(step, tables, threads)
         # the bounds of SumProduct._fits, and those of the result, in one pass
         low = high = scale = below = above = 0.0
@@ -99,24 +70,27 @@ def make_step(
     semiring: Semiring,
 ) -> Step:
     """Lower a step; those that differ only in the names of their variables are lowered once."""
-    variables = dict.fromkeys(chain.from_iterable(input_axes))
-    names = dict(zip(variables, count(), strict=False))
-    renamed = tuple([tuple([names[v] for v in scope]) for scope in input_axes])
-    lowered, quick = _lowered(renamed, tuple([names[v] for v in axes]), tuple([sizes[v] for v in variables]), semiring)
-    if quick is None:
-        return Step(node, inputs, input_axes, axes, lowered)
-    return QuickStep(node, inputs, input_axes, axes, lowered, quick)
+    names: dict[int, int] = {}
+    for scope in input_axes:
+        for v in scope:
+            if v not in names:
+                names[v] = len(names)
+    name, size = names.__getitem__, sizes.__getitem__
+    renamed = tuple([tuple(map(name, scope)) for scope in input_axes])
+    return Step(
+        node, inputs, input_axes, axes, _lowered(renamed, tuple(map(name, axes)), tuple(map(size, names)), semiring)
+    )
 
 
 @lru_cache(maxsize=1 << 13)
 def _lowered(
     input_axes: tuple[tuple[int, ...], ...], axes: tuple[int, ...], sizes: tuple[int, ...], semiring: Semiring
-) -> tuple[Lowered, Quick | None]:
+) -> Lowered:
     lowered = lower(input_axes, axes, dict(enumerate(sizes)), semiring.dtype, semiring)
     fused = lowered.axes
     most = _QUICK_CELLS if len(input_axes) < 3 else _MOST_PAIRWISE_CELLS
     if semiring.name != "sum_product" or lowered.cells > most or len(fused.sizes) > len(_LETTERS):
-        return lowered, None
+        return lowered
     orders = [_axis_order(strides) for strides in fused.strides]
     shapes = tuple([tuple([fused.sizes[a] for a in order]) for order in orders])
     terms = ["".join([_LETTERS[a] for a in order]) for order in orders]
@@ -126,10 +100,9 @@ def _lowered(
     if lowered.cells >= _PAIRWISE_CELLS:
         pairs, workspace = _pairs(terms, out, dict(zip(_LETTERS, fused.sizes, strict=False)))
         workspace *= semiring.itemsize
-    if workspace > lowered.workspace_bytes:
-        lowered = replace(lowered, workspace_bytes=workspace)
     summed = log(lowered.cells / lowered.out_cells)
-    return lowered, Quick(shapes, f"{','.join(terms)}->{out}", tuple(pairs), summed)
+    quick = Quick(shapes, f"{','.join(terms)}->{out}", tuple(pairs), summed)
+    return replace(lowered, quick=quick, workspace_bytes=max(workspace, lowered.workspace_bytes))
 
 
 def _axis_order(strides: Sequence[int]) -> list[int]:

@@ -25,7 +25,7 @@ Array = NDArray[Any]
 LOWEST, HIGHEST = -690.0, 690.0
 _BLOCK = 1 << 13
 # An output whose bounds are further from 1 than this is measured and scaled at once.
-LOOSE = 150.0
+LOOSE = 230.0
 # 2**-1074 times as many products as anyone sums is less than an ulp of this.
 _SAFE = 1e-280
 

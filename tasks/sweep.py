@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,7 @@ T = TypeVar("T")
 THREADED_CELLS = 1 << 22
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One table operation: combine ``inputs``, eliminate what the output lacks.
 
     Parameters
