@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -203,6 +203,5 @@ def _with_cases(step: Step, varying: Collection[int], axis: int, sizes: Mapping[
     pairs = zip(step.inputs, step.input_axes, strict=True)
     input_axes = tuple((*axes, axis) if i in varying else axes for i, axes in pairs)
     axes = (*step.axes, axis)
-    return replace(
-        step, input_axes=input_axes, axes=axes, lowered=lower(input_axes, axes, sizes, SUM_PRODUCT.dtype, SUM_PRODUCT)
-    )
+    lowered = lower(input_axes, axes, sizes, SUM_PRODUCT.dtype, SUM_PRODUCT)
+    return Step(step.node, step.inputs, input_axes, axes, lowered)

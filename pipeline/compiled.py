@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,8 @@ from numpy.typing import NDArray
 
 from ..cluster.budget import default_memory_bytes, peak_rss_bytes
 from ..tasks.incremental import Incremental
-from ..tasks.scaled import Scaled, SumProduct, measured
+from ..tasks.quick import QuickSumProduct
+from ..tasks.scaled import Scaled, measured
 from .answer import fixed_value
 from .batch_run import answer_cases
 from .cases import CaseMarginals, Cases, cases_of, joined
@@ -40,6 +43,7 @@ from .reduce import Network, reduce_model
 from .twoway import TwoWay
 
 if TYPE_CHECKING:
+    from ..tasks.packed import Packed
     from .gpu_marginals import GpuPropagation
 
 Array = NDArray[Any]
@@ -47,8 +51,10 @@ Finding = Any
 """A state's label or index, or one likelihood a state."""
 
 
-# A compiled model is asked again and again: compilers pay sooner than in a single run.
+# A compiled model is asked again and again: compilers pay sooner than in a single run, and for small models
+# in the end.
 _COMPILED_CELLS = 1 << 20
+_LOADING_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,12 @@ class Skeleton:
     asked: Asked
     fixed: float | None
 
-    @property
+    @cached_property
+    def targets(self) -> list[Target]:
+        """What is read from the tables for everything that was compiled in."""
+        return local_targets(self.network, self.asked)
+
+    @cached_property
     def hosts(self) -> dict[int, int]:
         """For each local variable the smallest leaf that has it: the one that takes its evidence."""
         network = self.network
@@ -144,16 +155,15 @@ class Compiled:
         self._partition = Partition(skeleton.network)
         self._hosts = skeleton.hosts
         self._base: dict[int, Scaled] = {}
-        self._tables: Incremental | None = None
+        self._tables: Incremental | Packed | None = None
         self._pending: set[int] = set()
         self.device: GpuPropagation | None = None
         plan = skeleton.plan
         if plan is not None and skeleton.fixed is not None:
             leaves = enumerate(skeleton.network.leaves)
             self._base = {node: self._partition.leaf(leaf, plan.layouts[node]) for node, leaf in leaves}
-            algebra = self._partition.algebra(plan.tree.dims, plan.cells >= _COMPILED_CELLS)
-            assert isinstance(algebra, SumProduct)
-            self._tables = Incremental(plan.steps, len(plan.up), self._base, algebra)
+            several = plan.cells >= _COMPILED_CELLS or "numba" in sys.modules
+            self._tables = kept_tables(plan, self._base, several)
             if options.gpu_count:
                 from .gpu_marginals import GpuPropagation
 
@@ -200,8 +210,11 @@ class Compiled:
         """Return the posteriors under the present findings; ``"all"`` includes what was compiled in."""
         start = time.perf_counter()
         skeleton = self.skeleton
-        asked = skeleton.asked if query_vars == "all" else asked_of(self.model, query_vars, (), False)
-        beliefs = self._beliefs(local_targets(skeleton.network, asked))
+        asked, targets = skeleton.asked, skeleton.targets
+        if query_vars != "all":
+            asked = asked_of(self.model, query_vars, (), False)
+            targets = local_targets(skeleton.network, asked)
+        beliefs = self._beliefs(targets)
         found = dressed(self.model, skeleton.network, self._partition, asked, beliefs, self.findings)
         seconds = {"run": time.perf_counter() - start}
         return replace(found, plan=skeleton.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
@@ -254,11 +267,10 @@ class Compiled:
 
     def current_tables(self) -> dict[int, Scaled]:
         """Return the messages that are up to date, leaves not among them."""
-        tables = self._tables
-        if tables is None:
+        if self._tables is None:
             return {}
         self._enter_pending()
-        return {i: t for i, t in tables.tables.items() if i not in self._base and i not in tables.stale}
+        return self._tables.current()
 
     def restore(self, findings: Mapping[int, Array], tables: Mapping[int, Scaled]) -> None:
         """Enter findings with messages that were computed under them."""
@@ -274,8 +286,9 @@ class Compiled:
             return None
         with self._findings({v: f for v, f in self.findings.items() if v not in varying}):
             self._enter_pending()
-            tables.refresh([step.node for step in plan.steps], self.options.thread_count)
-            return dict(tables.tables)
+            made = [step.node for step in plan.steps]
+            tables.refresh(made, self.options.thread_count)
+            return tables.copies((*self._base, *made))
 
     def asked_alone(self, cases: Cases, case: int, variables: Iterable[int]) -> Marginals:
         """Answer one case by itself, and forget it again."""
@@ -309,13 +322,21 @@ class Compiled:
             self._enter_pending()
         threads = self.options.thread_count if plan.seconds > 0.05 else 1
         tables.refresh(plan.tree.roots, threads)
-        total = self._partition.total([tables.tables[r] for r in plan.tree.roots])
+        total = self._partition.total([tables.table(r) for r in plan.tree.roots])
         if total == -math.inf:
             return Beliefs(None, {})
         nodes = {target: plan.results[target] for target in targets}
         tables.refresh(nodes.values(), threads)
-        beliefs = {target: tables.tables[node] for target, node in nodes.items()}
-        return Beliefs(skeleton.fixed + total, posteriors(beliefs, plan.dims))
+        found = posteriors({target: tables.table(node) for target, node in nodes.items()}, plan.dims)
+        self._change_pace()
+        return Beliefs(skeleton.fixed + total, found)
+
+    def _change_pace(self) -> None:
+        """Turn to compiled loops once as much time was spent without them as it takes to load them."""
+        tables, plan = self._tables, self.plan
+        if isinstance(tables, Incremental) and plan is not None and tables.seconds > _LOADING_SECONDS:
+            self._tables = kept_tables(plan, tables.copies(self._base), True)
+            self._tables.restore(tables.current())
 
     def _change(self, changes: Mapping[int, Array | None]) -> None:
         """Enter findings (None takes one back) and rebuild the leaves that they are multiplied into."""
@@ -349,6 +370,15 @@ class Compiled:
             weights = self.findings[variable][network.domains[variable]]
             values = values * weights.reshape([-1] + [1] * (len(axes) - axes.index(v) - 1))
         return measured(values.reshape(-1), self._base[leaf].log_scale) if observed else self._base[leaf]
+
+
+def kept_tables(plan: TwoWay, leaves: Mapping[int, Scaled], compiled: bool) -> Incremental | Packed:
+    """Keep all tables of a plan, in compiled loops or as NumPy goes."""
+    if compiled:
+        from ..tasks.packed import Packed
+
+        return Packed(plan.steps, len(plan.up), leaves, QuickSumProduct(plan.tree.dims, True))
+    return Incremental(plan.steps, len(plan.up), leaves, QuickSumProduct(plan.tree.dims, False))
 
 
 def findings_of(model: Model, evidence: Mapping[str, Finding]) -> dict[int, Array]:

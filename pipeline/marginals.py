@@ -324,12 +324,25 @@ def dressed(
         model,
         "ok",
         maximum,
-        tables={model.names[v]: answer((v,)) for v in asked.variables},
+        tables=_single_tables(network, asked.variables, beliefs.tables, answer),
         joint={tuple(model.names[v] for v in group): answer(group) for group in asked.joints},
         families={f: answer(model.functions[f].scope) for f in asked.families if model.functions[f].scope},
         log10_evidence=log10,
         value=None if least is None else objective(model, least),
     )
+
+
+def _single_tables(
+    network: Network,
+    variables: Iterable[int],
+    tables: Mapping[Target, Array],
+    answer: Callable[[tuple[int, ...]], Array],
+) -> dict[str, Array]:
+    """Answer for each variable; those of probabilities with all states left are as they are."""
+    names, local, whole = network.model.names, network.local, network.whole
+    if network.query != "partition":
+        return {names[v]: answer((v,)) for v in variables}
+    return {names[v]: tables[(local[v],)] if v in whole else answer((v,)) for v in variables}
 
 
 def costs_above(model: Model, above: Array, least: int) -> Array:
@@ -372,6 +385,12 @@ def expanded(
             return table
         spread = np.full(network.model.dims[v], outside)
         spread[network.domains[v]] = table
+        return spread
+    if len(variables) == 1 and not maximum:
+        states = network.domains[variables[0]]
+        weights = findings[variables[0]][states] if variables[0] in findings else np.ones(len(states))
+        spread = np.zeros(network.model.dims[variables[0]])
+        spread[states] = weights / (weights.sum() or 1.0)
         return spread
     table = tables[target] if target else np.full((), 0.0 if maximum else 1.0)
     order = [target.index(network.local[v]) for v in variables if v in network.local]

@@ -145,12 +145,13 @@ def posteriors(beliefs: Mapping[Target, Scaled], dims: Sequence[int]) -> dict[Ta
     near = {t: b for t, b in beliefs.items() if not b.logs and b.low >= LOWEST and b.high <= LOOSE}
     found = {t: normalised(b).reshape([dims[v] for v in t]) for t, b in beliefs.items() if t not in near}
     if near:
-        ends = list(accumulate([b.values.size for b in near.values()]))
+        sizes = [b.values.size for b in near.values()]
+        ends = list(accumulate(sizes))
         starts = [0, *ends[:-1]]
         flat = np.concatenate([b.values for b in near.values()])
         totals = np.add.reduceat(flat, starts)
         totals[totals == 0.0] = 1.0
-        flat /= np.repeat(totals, np.diff([0, *ends]))
+        flat /= np.repeat(totals, sizes)
         for target, start, end in zip(near, starts, ends, strict=True):
             table = flat[start:end]
             found[target] = table if len(target) == 1 else table.reshape([dims[v] for v in target])

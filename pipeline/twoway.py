@@ -16,6 +16,7 @@ from functools import cached_property
 from math import prod
 
 from ..tasks.messages import freed_tables
+from ..tasks.nests import scratch_cells
 from ..tasks.quick import make_step
 from ..tasks.semiring import Semiring
 from ..tasks.sweep import Step, useful_threads
@@ -119,7 +120,8 @@ class TwoWay:
         """Model, leaves and every other table together, with workspace: what a compiled model keeps."""
         tables = sum(step.lowered.out_cells for step in self.steps) * self.itemsize
         workspace = max((workspace_bytes(step, self.threads) for step in self.steps), default=0)
-        return self.model_bytes + 2 * self.leaf_bytes + tables + workspace
+        scratch = scratch_cells(self.steps) * self.itemsize
+        return self.model_bytes + 2 * self.leaf_bytes + tables + workspace + scratch
 
     @cached_property
     def peak_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ from .sweep import Step, useful_threads
 # Two tables are the same if no entry differs by more than this, relative to the largest: what rounding does to
 # a message that new evidence cannot change (one below which nothing is observed, say). A table that is
 # kept for this reason is off by no more, however often its inputs change.
-_SAME = 1e-14
+SAME = 1e-14
 
 
 class Incremental:
@@ -26,13 +27,21 @@ class Incremental:
         Number of forward steps; what they make keeps its scale, of other tables only ratios matter.
     leaves : mapping of int to Scaled
     algebra : SumProduct
+
+    Attributes
+    ----------
+    computed : int
+        Steps that were run so far.
+    seconds : float
+        Time that they took.
     """
 
     def __init__(
         self, steps: Sequence[Step], n_forward: int, leaves: Mapping[int, Scaled], algebra: SumProduct
     ) -> None:
-        self.tables: dict[int, Scaled] = dict(leaves)
-        self.stale = {step.node for step in steps}
+        self.seconds = 0.0
+        self._tables: dict[int, Scaled] = dict(leaves)
+        self._stale = {step.node for step in steps}
         self.computed = 0
         self._steps = {step.node: step for step in steps}
         self._order = [step.node for step in steps]
@@ -44,10 +53,22 @@ class Incremental:
                 self._readers.setdefault(i, []).append(step.node)
         self._needs: dict[tuple[int, ...], list[int]] = {}
 
+    def table(self, node: int) -> Scaled:
+        """Return a table, up to date if it was refreshed."""
+        return self._tables[node]
+
+    def current(self) -> dict[int, Scaled]:
+        """Return what the steps made and nothing has changed since."""
+        return {i: t for i, t in self._tables.items() if i in self._steps and i not in self._stale}
+
+    def copies(self, nodes: Iterable[int]) -> dict[int, Scaled]:
+        """Return tables that stay as they are."""
+        return {node: self._tables[node] for node in nodes}
+
     def reset(self, leaves: Mapping[int, Scaled]) -> None:
         """Forget every table but the given leaves."""
-        self.tables = dict(leaves)
-        self.stale = set(self._steps)
+        self._tables = dict(leaves)
+        self._stale = set(self._steps)
 
     def set_leaf(self, node: int, table: Scaled) -> None:
         """Replace a leaf table."""
@@ -64,20 +85,22 @@ class Incremental:
         for node, table in tables.items():
             if node not in self._steps or table.values.size != self._steps[node].lowered.out_cells:
                 raise ValueError(f"table {node} does not belong to this plan")
-            self.tables[node] = table
-            self.stale.discard(node)
+            self._tables[node] = table
+            self._stale.discard(node)
 
     def refresh(self, wanted: Iterable[int], threads: int = 1) -> None:
         """Compute what is stale of the tables in ``wanted`` and of those that they need."""
-        if not self.stale:
+        if not self._stale:
             return
+        start = time.perf_counter()
         for node in self._needed(tuple(wanted)):
-            if node in self.stale:
+            if node in self._stale:
                 step = self._steps[node]
-                inputs = [self.tables[i] for i in step.inputs]
-                self.stale.discard(node)
+                inputs = [self._tables[i] for i in step.inputs]
+                self._stale.discard(node)
                 self.computed += 1
                 self._replace(node, self._algebra.step(step, inputs, useful_threads(step, threads)))
+        self.seconds += time.perf_counter() - start
 
     def _needed(self, wanted: tuple[int, ...]) -> list[int]:
         """Return the steps behind some tables, in execution order."""
@@ -90,15 +113,15 @@ class Incremental:
         return self._needs[wanted]
 
     def _replace(self, node: int, table: Scaled) -> None:
-        old = self.tables.get(node)
+        old = self._tables.get(node)
         readers = self._readers.get(node, ())
         if old is None or not readers or not same_ratios(old, table):
-            self.tables[node] = table
-            self.stale.update(readers)
+            self._tables[node] = table
+            self._stale.update(readers)
         elif not _same_scale(old, table):
             # nobody below sees a factor; only the probability of the evidence does
-            self.tables[node] = table
-            self.stale.update(n for n in readers if n in self._forward)
+            self._tables[node] = table
+            self._stale.update(n for n in readers if n in self._forward)
 
 
 def same_ratios(old: Scaled, new: Scaled) -> bool:
@@ -109,7 +132,7 @@ def same_ratios(old: Scaled, new: Scaled) -> bool:
     top, other = x.max(), y.max()
     if top == 0.0 or other == 0.0:
         return bool(top == other)
-    return bool(np.abs(x * (other / top) - y).max() <= _SAME * other)
+    return bool(np.abs(x * (other / top) - y).max() <= SAME * other)
 
 
 def _same_scale(old: Scaled, new: Scaled) -> bool:

@@ -10,13 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, log, prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .lowering import Lowered, Quick, lower
 from .scaled import HIGHEST, LOOSE, LOWEST, Scaled, SumProduct, measured
 from .semiring import Semiring
 from .sweep import Step
+
+Array = NDArray[Any]
 
 # Up to here einsum is faster than NumPy broadcasting, and than compiled loops that have to be started.
 _QUICK_CELLS = 1 << 17
@@ -35,7 +39,7 @@ class QuickSumProduct(SumProduct):
         lowered = step.lowered
         if lowered.quick is None:
             return super().step(step, tables, threads)
-        shapes, subscripts, pairs, summed = lowered.quick
+        shapes, _, pairs, summed = lowered.quick
         if pairs and self.compiled and lowered.regime != "small":
             return super().step(step, tables, threads)
         # the bounds of SumProduct._fits, and those of the result, in one pass
@@ -52,13 +56,22 @@ class QuickSumProduct(SumProduct):
             views.append(table.values.reshape(shape))
         if below < LOWEST or above + summed > HIGHEST:
             return super().step(step, tables, threads)
-        for i, j, joined in pairs:
-            right = views.pop(j)
-            views.append(np.einsum(joined, views.pop(i), right))
-        values = np.einsum(subscripts, *views).reshape(-1)
+        values = einsum_step(lowered.quick, views).reshape(-1)
         if low < -LOOSE or high + summed > LOOSE:
             return measured(values, scale)
         return Scaled(values, scale, low, high + summed)
+
+
+def einsum_step(quick: Quick, views: list[Array], out: Array | None = None) -> Array:
+    """Compute a step from its shaped inputs, which are taken out of the list."""
+    for i, j, joined in quick.pairs:
+        right = views.pop(j)
+        views.append(np.einsum(joined, views.pop(i), right))
+    if out is not None:
+        return np.einsum(quick.subscripts, *views, out=out)
+    values: Array = np.einsum(quick.subscripts, *views)
+    # with nothing to sum, einsum returns a view of its only input
+    return values.copy() if len(views) == 1 and quick.log_summed == 0.0 else values
 
 
 def make_step(
