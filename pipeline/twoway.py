@@ -324,18 +324,14 @@ def _cost(steps: Sequence[Step], tree: Tree, itemsize: int, rates: Rates) -> Tre
 
 
 def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:
-    """Predict both sweeps: a node's join is swept upward, and once more for each of its inputs.
-
-    Each table that is multiplied into a join beyond the second takes another pass over it.
-    """
+    """Predict both sweeps: a node's join is swept upward, and once more for each of its inputs."""
     seconds = 0.0
     size = tree.cells
     for node, (kids, cells) in enumerate(zip(tree.children, tree.joined_cells, strict=True), tree.n_leaves):
         tables = [*[size[c] for c in kids], size[node]]
         moved = sum(tables)
         if len(tables) != 3 or cells < MATMUL_SIDE**3:
-            passes = max(len(kids) - 1, 1)
-            seconds += len(tables) * step_seconds(cells * passes, moved, False, rates, itemsize)
+            seconds += len(tables) * step_seconds(cells, moved, False, rates, itemsize)
             continue
         for i, table in enumerate(tables):
             matmul = is_matmul(cells, tables[:i] + tables[i + 1 :], table)

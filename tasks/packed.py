@@ -57,6 +57,7 @@ class Packed:
             scale=np.zeros(tables),
             low=np.zeros(tables),
             high=np.zeros(tables),
+            top=np.zeros(tables),
             logs=np.zeros(tables, np.int64),
             known=np.zeros(tables, np.int64),
             stale=np.ones(len(steps), np.int64),

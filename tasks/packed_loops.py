@@ -15,6 +15,9 @@ from .incremental import SAME
 from .scaled import HIGHEST, LOOSE, LOWEST
 
 
+_BLOCK = 256
+
+
 class Layout(NamedTuple):
     """What never changes, all int64 but ``log_summed``; lists of lists are cut by a ``*_start`` array.
 
@@ -38,12 +41,17 @@ class Layout(NamedTuple):
 
 
 class State(NamedTuple):
-    """What changes: values of all tables and scratch, then by table its scale, bounds, kind; by step whether stale."""
+    """What changes.
+
+    Values of all tables and scratch; by table its scale, bounds, maximum, whether it holds logarithms and
+    whether it is there; by step whether it is stale.
+    """
 
     values: Any
     scale: Any
     low: Any
     high: Any
+    top: Any
     logs: Any
     known: Any
     stale: Any
@@ -178,26 +186,32 @@ def _lane_of_many(
 
 
 @njit(nogil=True)
-def _same_ratios(x: Any, x_at: int, y: Any, y_at: int, cells: int) -> bool:
-    """Whether two tables are multiples of each other, up to rounding."""
-    top = other = 0.0
-    for i in range(cells):
-        top = max(top, x[x_at + i])
-        other = max(other, y[y_at + i])
+def _same_ratios(x: Any, x_at: int, top: float, y: Any, y_at: int, other: float, cells: int) -> bool:
+    """Whether two tables with the given maxima are multiples of each other, up to rounding."""
     if top == 0.0 or other == 0.0:
         return top == other
     ratio, most = other / top, SAME * other
+    for first in range(0, cells, _BLOCK):
+        if _greatest_gap(x, x_at + first, ratio, y, y_at + first, min(_BLOCK, cells - first)) > most:
+            return False
+    return True
+
+
+@njit(nogil=True, fastmath={"nnan", "nsz", "reassoc"})
+def _greatest_gap(x: Any, x_at: int, ratio: float, y: Any, y_at: int, cells: int) -> float:
     worst = 0.0
     for i in range(cells):
-        worst = max(worst, abs(x[x_at + i] * ratio - y[y_at + i]))
-    return worst <= most
+        gap = abs(x[x_at + i] * ratio - y[y_at + i])
+        worst = gap if gap > worst else worst
+    return worst
 
 
-@njit(nogil=True)
+@njit(nogil=True, fastmath={"nnan", "nsz", "reassoc"})
 def _greatest(x: Any, at: int, cells: int) -> float:
     top = 0.0
     for i in range(cells):
-        top = max(top, x[at + i])
+        value = x[at + i]
+        top = value if value > top else top
     return top
 
 
@@ -212,8 +226,10 @@ def put(
     values, start, cells = state.values, layout.start[table], layout.cells[table]
     first, stop = layout.reader_start[table], layout.reader_start[table + 1]
     natural = not logs and not state.logs[table]
-    if state.known[table] and natural and first < stop and _same_ratios(values, start, source, at, cells):
-        if scale == state.scale[table] and _greatest(values, start, cells) == _greatest(source, at, cells):
+    top = 0.0 if logs or first == stop else _greatest(source, at, cells)
+    old = state.top[table]
+    if state.known[table] and natural and first < stop and _same_ratios(values, start, old, source, at, top, cells):
+        if scale == state.scale[table] and old == top:
             return
         for i in range(first, stop):
             if layout.forward[layout.readers[i]]:
@@ -223,7 +239,7 @@ def put(
             state.stale[layout.readers[i]] = 1
     for i in range(cells):
         values[start + i] = source[at + i]
-    state.scale[table], state.low[table], state.high[table] = scale, low, high
+    state.scale[table], state.low[table], state.high[table], state.top[table] = scale, low, high, top
     state.logs[table], state.known[table] = logs, 1
 
 
