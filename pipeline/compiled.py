@@ -315,9 +315,9 @@ class Compiled:
             return Beliefs(skeleton.fixed, {})
         plan, tables = skeleton.plan, self._tables
         if self.device is not None:
-            found = self.device.beliefs(self.findings, targets)
-            if found is not None:
-                return found
+            on_device = self.device.beliefs(self.findings, targets)
+            if on_device is not None:
+                return on_device
             _check_memory(plan, default_memory_bytes())
             self._enter_pending()
         threads = self.options.thread_count if plan.seconds > 0.05 else 1

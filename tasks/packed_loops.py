@@ -14,7 +14,6 @@ from numba import njit
 from .incremental import SAME
 from .scaled import HIGHEST, LOOSE, LOWEST
 
-
 _BLOCK = 256
 
 
