@@ -112,7 +112,7 @@ class _Chooser:
             yield wanted
         first, *rest = sorted(self.children(node), key=lambda child: -self.cells[child])
         inherited = self.runs.get(first, frozenset())
-        if inherited and inherited <= kept:
+        if inherited and inherited <= scope:
             yield inherited
         common = kept & self.tree.scopes[first]
         if rest:
@@ -157,7 +157,8 @@ class _Chooser:
             # Products gather their inputs anyway, but a run of batch variables would scatter all three tables.
             batch = self.tree.scopes[first] & self.tree.scopes[rest[0]]
             cost = float(2 * swept if run & batch else 0)
-        return cost + (self.cells[node] if wanted and run != wanted else 0)
+        changes = run != wanted if wanted else self.reader[node] >= 0 and not run <= self.tree.scopes[self.reader[node]]
+        return cost + (self.cells[node] if changes else 0)
 
     def layout(self, node: int) -> tuple[int, ...]:
         """Order a scope: latest eliminated first, then the run in the same order."""

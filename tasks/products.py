@@ -97,6 +97,12 @@ def _fold(axes: Axes, left: int, right: int, rest: list[int]) -> tuple[Group, Gr
     return tuple(factors[0]), tuple(factors[1])
 
 
+def batches_inside(axes: Axes, product: Product, table: int) -> bool:
+    """Whether neighbouring cells of a table belong to different batches."""
+    stride = {axis: axes.strides[table][axis] for axis in range(len(axes.sizes)) if axes.strides[table][axis]}
+    return min(stride, key=stride.__getitem__) in product.batch
+
+
 def buffer_cells(axes: Axes, product: Product, itemsize: int) -> tuple[int, int, int]:
     """Cells of a thread's packed left block, packed right block and tile."""
     columns = TILE_BYTES // itemsize

@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numpy.typing import NDArray
 
 from .axes import Axes
-from .products import DEPTH, LEFT_ROWS, RIGHT_COLUMNS, TILE_ROWS, Product, buffer_cells, cells
+from .products import DEPTH, LEFT_ROWS, RIGHT_COLUMNS, TILE_ROWS, Product, batches_inside, buffer_cells, cells
 from .semiring import Semiring
 from .threads import share, split
 from .vectors import (
@@ -91,7 +91,7 @@ class _Factor(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """Counts of a product, and where its result goes."""
+    """Counts of a product, where its result goes, and the rows and columns of a stripe."""
 
     batches: int
     rows: int
@@ -102,6 +102,8 @@ class _Shape(NamedTuple):
     out_rows: int
     out_columns: int
     tile: int
+    tall: int
+    wide: int
 
 
 @njit(nogil=True)
@@ -213,18 +215,22 @@ def _block(
 def _multiply(
     law: Any, left: Any, right: Any, shape: Any, batch_start: int, batch_stop: int, start: int, stop: int
 ) -> None:
-    """Multiply a range of batches and a range of rows."""
+    """Multiply a range of batches and a range of rows, a stripe of both factors at a time."""
     width = lanes(law) * _VECTORS
-    for batch in range(batch_start, batch_stop):
-        for k in range(0, shape.depth, DEPTH):
-            k_stop = min(k + DEPTH, shape.depth)
-            for column in range(0, shape.columns, RIGHT_COLUMNS):
-                column_stop = min(column + RIGHT_COLUMNS, shape.columns)
-                _pack(law, right, shape, shape.columns, batch, column, column_stop, k, k_stop, width)
-                for row in range(start, stop, LEFT_ROWS):
-                    row_stop = min(row + LEFT_ROWS, stop)
-                    _pack(law, left, shape, shape.rows, batch, row, row_stop, k, k_stop, TILE_ROWS)
-                    _block(law, left, right, shape, batch, row, row_stop, column, k)
+    for first_column in range(0, shape.columns, shape.wide):
+        last_column = min(first_column + shape.wide, shape.columns)
+        for first_row in range(start, stop, shape.tall):
+            last_row = min(first_row + shape.tall, stop)
+            for batch in range(batch_start, batch_stop):
+                for k in range(0, shape.depth, DEPTH):
+                    k_stop = min(k + DEPTH, shape.depth)
+                    for column in range(first_column, last_column, RIGHT_COLUMNS):
+                        column_stop = min(column + RIGHT_COLUMNS, last_column)
+                        _pack(law, right, shape, shape.columns, batch, column, column_stop, k, k_stop, width)
+                        for row in range(first_row, last_row, LEFT_ROWS):
+                            row_stop = min(row + LEFT_ROWS, last_row)
+                            _pack(law, left, shape, shape.rows, batch, row, row_stop, k, k_stop, TILE_ROWS)
+                            _block(law, left, right, shape, batch, row, row_stop, column, k)
 
 
 def run_product(
@@ -247,6 +253,10 @@ def run_product(
     sizes = buffer_cells(axes, step, semiring.itemsize)
     buffers = np.empty((len(ranges), sum(sizes)), semiring.dtype)
     law = law_of(semiring)
+    # neighbours in memory that belong to different batches are gathered batch by batch: from a stripe that stays
+    # in the cache meanwhile
+    tall = LEFT_ROWS if batches_inside(axes, step, step.left[0]) else max(counts[1], 1)
+    wide = RIGHT_COLUMNS if batches_inside(axes, step, step.right[0]) else max(counts[2], 1)
 
     def work(number: int, start: int, stop: int) -> None:
         packed = buffers[number].ctypes.data
@@ -254,7 +264,7 @@ def run_product(
         tile = packed_right + sizes[1] * semiring.itemsize
         left = _Factor._make((addresses[0].ctypes.data, *starts[:3], len(step.left), packed))
         right = _Factor._make((addresses[1].ctypes.data, *starts[3:6], len(step.right), packed_right))
-        shape = _Shape._make((*counts, out.ctypes.data, *starts[6:], tile))
+        shape = _Shape._make((*counts, out.ctypes.data, *starts[6:], tile, tall, wide))
         whole = (start, stop, 0, counts[1]) if by_batch else (0, counts[0], start, stop)
         _multiply(law, left, right, shape, *whole)
 
