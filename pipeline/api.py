@@ -35,7 +35,16 @@ from .queries import Arithmetic, arithmetic_for
 from .reduce import QUERIES, Network, Query, reduce_model
 from .result import Result
 from .where import pool_for, room_for_tables, temporary_folder, with_less_device_memory
-from .workdir import check_identity, check_space, identity, measured_disk_rate, opened, plan_record, used_bytes
+from .workdir import (
+    check_identity,
+    check_space,
+    identity,
+    measured_disk_rate,
+    opened,
+    plan_record,
+    planned_before,
+    used_bytes,
+)
 
 Evidence = str | PathLike[str] | Mapping[str, str | int] | None
 
@@ -98,8 +107,8 @@ def prepare(
     wanted = plan_options(network, options)
     fit = options.fit
     if stored is not None:
-        children = tuple(tuple(kids) for kids in stored["children"])
-        wanted = replace(wanted, children=children, memory_bytes=stored["memory_bytes"])
+        children, stages = planned_before(stored)
+        wanted = replace(wanted, children=children, stages=stages, memory_bytes=stored["memory_bytes"])
         fit = "spill"
     prices, resident = None, False
     if network.leaves:

@@ -39,6 +39,8 @@ class PlanOptions:
         Threads that share a large step, each with a workspace of its own.
     children : tuple of tuple of int, optional
         The tree of an earlier plan, to be used again instead of a search.
+    stages : tuple, optional
+        Of an earlier plan that spills, to be used again: head, boxed and chunked variables of each.
     """
 
     tree: TreeKind = "refined"
@@ -49,6 +51,7 @@ class PlanOptions:
     decode: bool = False
     threads: int = 1
     children: tuple[tuple[int, ...], ...] | None = None
+    stages: tuple[tuple[int, tuple[int, ...], frozenset[int]], ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def _plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sli
     steps = tuple(_step(problem, tree, layouts, node) for node in order)
     fixed = leaf_bytes(tree, whole.dims, itemsize) + (leaf_bytes(tree, tree.dims, itemsize) if sliced else 0)
     variant_from = sum(node not in varies for node in order) if sliced else 0
-    frontier = {i for s in steps[variant_from:] for i in s.inputs if i not in varies}
+    frontier = {i for s in steps[variant_from:] for i in s.inputs if i not in varies} if sliced else ()
     sizing = Sizing(tree.dims, itemsize, options.threads)
     peak = sweep_peak(steps, sizing, frontier)
     cuts: frozenset[int] = frozenset()

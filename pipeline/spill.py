@@ -1,35 +1,33 @@
 """Planning out of core: stages whose tables live on disk, each cut into boxes that fit the budget (DESIGN §8).
 
-A stage is a connected part of the tree; its output is a table on disk. A *box* fixes some variables of
-that output, the root-most first, which are in most tables of the stage and stay the longest; inside a box
-the stage is an ordinary sweep. A table is chunked along the variables that its writer or its reader fixes, so
-both touch whole chunks only: one writer a chunk.
+A stage is a connected part of the tree; its output is a table on disk. A table is chunked along the variables that
+its writer or its reader fixes, so both touch whole chunks only: one writer a chunk. Since a box may run through many
+steps, only few tables have to be stored: with none at all the boxes are slices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 
-from ..tasks.sweep import Step
+from .boxing import MARGIN, Boxing
 from .costs import Rates
 from .errors import BudgetError
-from .memory import Sizing, parts_below, step_bytes, sweep_peak, table_bytes
-from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
-from .planner import lowered_step
+from .memory import parts_below
+from .plan import Plan, PlanOptions, Problem, sliced_dims
 from .stages import Spill, Stage
-from .trees import Tree, elimination_order
 
-# More boxes or chunks than this cost more to keep account of than they save.
-MAX_BOXES = 1 << 16
-# Tables of less than this share of the budget stay in memory within a stage.
+# Tables of less than this share of the budget stay in memory within a stage, to begin with.
 _SHARES = (8, 32, 128, 512)
-# A subtree that costs this share of the whole is swept once and stored, not again in every box.
+# A subtree that costs this share of the whole is swept once and stored, to begin with, not again in every box.
 _WORK_SHARE = 0.02
-# What the chunk files, receipts and the interpreter's own temporaries need besides tables.
-_MARGIN = 1 << 20
+# Tables are tried to be left out in runs of so many, each time from so many places at most: two stages become one
+# at the price of more and smaller chunks, which only pays once several have.
+_RUNS = (16, 8, 4, 2, 1)
+_MAX_TRIALS = 256
+# Keeping account of a box, and of a chunk file that is written or read.
+_BOX_SECONDS, _CHUNK_SECONDS = 1e-3, 1e-4
 
 
 def plan_spill(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, disk_rate: float) -> Plan:
@@ -47,151 +45,151 @@ def plan_spill(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan
     BudgetError
         If some step does not fit even in its smallest box.
     """
-    refusal: BudgetError | None = None
-    for share in _SHARES:
-        try:
-            spill = _Cutter(problem, options, rates, whole.tree, whole.layouts, share).spill(disk_rate)
-            return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
-        except BudgetError as error:
-            refusal = error
-    assert refusal is not None
-    raise refusal
+    cutter = _Cutter(Boxing(problem, options, rates, whole.tree, whole.layouts, disk_rate), whole.tree.schedule)
+    spill = cutter.best() if options.stages is None else cutter.as_before(options.stages)
+    return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
 
 
 @dataclass(frozen=True)
 class _Cutter:
-    problem: Problem
-    options: PlanOptions
-    rates: Rates
-    tree: Tree
-    layouts: Sequence[tuple[int, ...]]
-    share: int
+    """Chooses the tables that are stored.
 
-    @property
-    def available(self) -> int:
-        """Bytes for the tables of one task."""
-        return self.options.memory_bytes - self.problem.model_bytes - _MARGIN
+    Parameters
+    ----------
+    nodes : sequence of int
+        Internal nodes, children first.
+    """
 
-    @cached_property
-    def rank(self) -> dict[int, int]:
-        """Root-most variables first: the order in which boxes fix them."""
-        return {v: i for i, v in enumerate(reversed(elimination_order(self.tree)))}
+    boxing: Boxing
+    nodes: Sequence[int]
+    _stages: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Stage | BudgetError] = field(default_factory=dict)
 
-    def spill(self, disk_rate: float) -> Spill:
-        steps = [self.step(node, self.tree.dims) for node in self.tree.schedule]
-        cuts = self.cuts(steps)
-        parts = parts_below(self.tree, steps, cuts)
+    def best(self) -> Spill:
+        """Store all large tables; then leave out those that cost more than they save, many in a row at first."""
+        cuts, spill = self.feasible()
+        for length in _RUNS:
+            for node in [n for n in self.nodes if n in cuts][:_MAX_TRIALS]:
+                run = self.run(node, length, cuts)
+                if len(run) < length:
+                    continue
+                try:
+                    trial = self.spill(cuts - run)
+                except BudgetError:
+                    continue
+                if trial.seconds <= spill.seconds:
+                    cuts, spill = cuts - run, trial
+        return spill
+
+    def run(self, node: int, length: int, cuts: frozenset[int]) -> frozenset[int]:
+        """A stored table and the next ones on the way to the root; none if this one is not stored any more."""
+        found: list[int] = []
+        while node >= 0 and len(found) < length and (found or node in cuts):
+            if node in cuts:
+                found.append(node)
+            node = self.boxing.tree.parent[node]
+        return frozenset(found)
+
+    def feasible(self) -> tuple[frozenset[int], Spill]:
+        """Store as many tables as a fit takes."""
+        refusal: BudgetError | None = None
+        for share in _SHARES:
+            cuts = self.cuts(share)
+            try:
+                return cuts, self.spill(cuts)
+            except BudgetError as error:
+                refusal = error
+        assert refusal is not None
+        raise refusal
+
+    def cuts(self, share: int) -> frozenset[int]:
+        """The large tables, and the small ones that are dear to make."""
+        tree = self.boxing.tree
+        large = max(self.boxing.available, 0) // share
+        cells = {n: self.boxing.step(n).lowered.cells for n in self.nodes}
+        total = sum(cells.values())
+        work: dict[int, float] = {}
+        cuts = set()
+        for n in self.nodes:
+            work[n] = cells[n] + sum(work.get(i, 0) for i in tree.children[n - tree.n_leaves] if i not in cuts)
+            small = self.boxing.bytes_of(n, tree.dims) <= large
+            if tree.parent[n] >= 0 and (not small or work[n] > _WORK_SHARE * total):
+                cuts.add(n)
+        return frozenset(cuts)
+
+    def spill(self, cuts: frozenset[int]) -> Spill:
+        """Make the stages between the given tables, readers first."""
+        parts = self.parts(cuts)
         stages: dict[int, Stage] = {}
         reader: dict[int, Stage] = {}
         for head in reversed(parts):
-            stage = self.stage(head, parts[head], cuts, reader.get(head))
-            stages[head] = stage
+            inputs = self.inputs(parts[head], cuts)
+            preferred = reader[head].boxed if head in reader else ()
+            stages[head] = stage = self.stage(head, parts[head], inputs, preferred)
             reader.update(dict.fromkeys(stage.inputs, stage))
-        ordered = tuple(stages[head] for head in parts)
-        return self.priced(ordered, disk_rate)
+        return self.priced(tuple(stages[head] for head in parts))
 
-    def step(self, node: int, sizes: Sequence[int]) -> Step:
-        inputs = self.tree.children[node - self.tree.n_leaves]
-        axes = tuple(self.layouts[i] for i in inputs)
-        return lowered_step(node, inputs, axes, self.layouts[node], sizes, self.problem)
+    def parts(self, cuts: frozenset[int]) -> dict[int, list[int]]:
+        """The nodes below each cut, in execution order; those at the roots under -1, last."""
+        steps = [self.boxing.step(n) for n in self.nodes]
+        return {head: [s.node for s in part] for head, part in parts_below(self.boxing.tree, steps, cuts).items()}
 
-    def bytes_of(self, node: int, sizes: Sequence[int]) -> int:
-        return table_bytes(sizes, self.tree.scopes[node], self.problem.itemsize)
+    def inputs(self, nodes: Sequence[int], cuts: frozenset[int]) -> tuple[int, ...]:
+        tree = self.boxing.tree
+        return tuple(i for n in nodes for i in tree.children[n - tree.n_leaves] if i in cuts)
 
-    def cuts(self, steps: Sequence[Step]) -> frozenset[int]:
-        """Store the large tables, and the small ones that are dear to make."""
-        large = max(self.available, 0) // self.share
-        total = sum(s.lowered.cells for s in steps)
-        work: dict[int, float] = {}
-        cuts = set()
-        for s in steps:
-            work[s.node] = s.lowered.cells + sum(work.get(i, 0) for i in s.inputs if i not in cuts)
-            small = self.bytes_of(s.node, self.tree.dims) <= large
-            if self.tree.parent[s.node] >= 0 and (not small or work[s.node] > _WORK_SHARE * total):
-                cuts.add(s.node)
-        return frozenset(cuts)
+    def stage(self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], preferred: tuple[int, ...]) -> Stage:
+        """Make a stage, or remember it: most are the same from one trial to the next."""
+        key = (head, inputs, preferred)
+        if key not in self._stages:
+            try:
+                self._stages[key] = self.boxing.stage(head, nodes, inputs, preferred)
+            except BudgetError as error:
+                self._stages[key] = error
+        found = self._stages[key]
+        if isinstance(found, BudgetError):
+            raise found
+        return found
 
-    def stage(self, head: int, steps: Sequence[Step], cuts: frozenset[int], reader: Stage | None) -> Stage:
-        """Fix variables one by one, those of the reader's boxes first, until a box fits."""
-        inputs = tuple(i for s in steps for i in s.inputs if i in cuts)
-        if head >= 0:
-            own = self.tree.scopes[head]
-        else:
-            own = frozenset().union(*(self.tree.scopes[i] for i in inputs))
-        preferred = [v for v in reader.boxed if v in own] if reader else []
-        rest = sorted(own.difference(preferred), key=self.rank.__getitem__)
-        boxed: list[int] = []
-        candidates = [v for v in (*preferred, *rest) if self.tree.dims[v] > 1]
-        while True:
-            stage = self.boxed_stage(head, steps, inputs, boxed, frozenset(boxed).union(preferred))
-            if stage.peak_bytes <= self.available:
-                return stage
-            if not candidates or prod(self.tree.dims[v] for v in boxed) > MAX_BOXES:
-                raise self.refusal(steps, stage)
-            boxed.append(candidates.pop(0))
+    def as_before(self, stored: Sequence[tuple[int, tuple[int, ...], frozenset[int]]]) -> Spill:
+        """Make the stages of an earlier run again, whose chunks may be there already."""
+        cuts = frozenset(head for head, _, _ in stored if head >= 0)
+        parts = self.parts(cuts)
+        stages = [
+            self.boxing.boxed_stage(head, parts[head], self.inputs(parts[head], cuts), boxed, chunked)
+            for head, boxed, chunked in stored
+        ]
+        return self.priced(tuple(stages))
 
-    def boxed_stage(
-        self, head: int, steps: Sequence[Step], inputs: tuple[int, ...], boxed: list[int], chunked: frozenset[int]
-    ) -> Stage:
-        sizes = sliced_dims(self.tree.dims, boxed)
-        lowered = tuple(self.step(s.node, sizes) for s in steps)
-        peak = self.box_peak(lowered, inputs, sizes)
-        if self.options.decode and head >= 0:
-            again = sliced_dims(self.tree.dims, self.tree.scopes[head])
-            kept = [s.node for s in steps]
-            peak = max(peak, self.box_peak([self.step(s.node, again) for s in steps], inputs, again, kept))
-        elif self.options.decode:
-            peak = max(peak, self.box_peak(lowered, inputs, sizes, [s.node for s in steps]))
-        return Stage(head, lowered, tuple(boxed), inputs, chunked, peak)
-
-    def box_peak(
-        self, steps: Sequence[Step], inputs: Iterable[int], sizes: tuple[int, ...], kept: Sequence[int] = ()
-    ) -> int:
-        """Bytes of one box: leaves with all states and restricted, inputs and one chunk in transit, the sweep."""
-        itemsize = self.problem.itemsize
-        leaves = {i for s in steps for i in s.inputs if i < self.tree.n_leaves}
-        whole = sum(self.bytes_of(i, self.tree.dims) + self.bytes_of(i, sizes) for i in leaves)
-        read = [table_bytes(sizes, self.tree.scopes[i], itemsize) for i in inputs]
-        transit = max([*read, self.bytes_of(steps[-1].node, sizes)])
-        sizing = Sizing(sizes, itemsize, self.options.threads)
-        return whole + sum(read) + transit + sweep_peak(steps, sizing, kept)
-
-    def refusal(self, steps: Sequence[Step], stage: Stage) -> BudgetError:
-        largest = max(steps, key=lambda s: s.lowered.cells)
-        return BudgetError(
-            f"the step of {largest.lowered.cells:.3g} cells needs {format_bytes(stage.peak_bytes)} for its smallest "
-            f"box, allowed {format_bytes(max(self.available, 0))}; try a larger --memory or a longer --order-time"
-        )
-
-    def priced(self, stages: tuple[Stage, ...], disk_rate: float) -> Spill:
+    def priced(self, stages: tuple[Stage, ...]) -> Spill:
         """Add up bytes and seconds, and follow what lies on disk at the same time."""
-        dims, itemsize = self.tree.dims, self.problem.itemsize
+        boxing, dims = self.boxing, self.boxing.tree.dims
+        chunked = {stage.head: stage.chunked for stage in stages}
         read = written = 0
         seconds = 0.0
         live = peak_disk = 0
         for stage in stages:
             boxes = prod(dims[v] for v in stage.boxed)
             sizes = sliced_dims(dims, stage.boxed)
-            cells = sum(s.lowered.cells for s in stage.steps)
-            moved = sum(step_bytes(s, sizes, itemsize) for s in stage.steps)
-            compute = max(cells / self.rates.cells_per_second, moved / self.rates.bytes_per_second)
-            seconds += boxes * (compute + len(stage.steps) * self.rates.step_seconds)
-            read += boxes * sum(self.bytes_of(i, sizes) for i in stage.inputs)
+            files = sum(prod(dims[v] for v in chunked[i].difference(stage.boxed)) for i in stage.inputs) * boxes
+            seconds += boxes * (boxing.seconds(stage.steps, sizes) + _BOX_SECONDS)
+            read += boxes * sum(boxing.bytes_of(i, sizes) for i in stage.inputs)
             if stage.head >= 0:
-                size = self.bytes_of(stage.head, dims)
+                size = boxing.bytes_of(stage.head, dims)
+                files += prod(dims[v] for v in stage.chunked)
                 written += size
                 live += size
                 peak_disk = max(peak_disk, live)
-            if not self.options.decode:
-                live -= sum(self.bytes_of(i, dims) for i in stage.inputs)
+            seconds += files * _CHUNK_SECONDS
+            if not boxing.options.decode:
+                live -= sum(boxing.bytes_of(i, dims) for i in stage.inputs)
         return Spill(
             stages=stages,
             dims=dims,
-            itemsize=itemsize,
-            memory_bytes=self.options.memory_bytes,
-            peak_bytes=max(s.peak_bytes for s in stages) + self.problem.model_bytes + _MARGIN,
+            itemsize=boxing.problem.itemsize,
+            memory_bytes=boxing.options.memory_bytes,
+            peak_bytes=max(s.peak_bytes for s in stages) + boxing.problem.model_bytes + MARGIN,
             disk_bytes=peak_disk,
             read_bytes=read,
             written_bytes=written,
-            seconds=seconds + (read + written) / disk_rate,
+            seconds=seconds + (read + written) / boxing.disk_rate,
         )

@@ -88,6 +88,14 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     }
 
 
+def planned_before(
+    stored: Mapping[str, Any],
+) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, tuple[int, ...], frozenset[int]], ...]]:
+    """Return the tree and the stages of a stored plan: head, boxed and chunked variables of each."""
+    stages = ((stage["head"], tuple(stage["boxed"]), frozenset(stage["chunked"])) for stage in stored["stages"])
+    return tuple(tuple(kids) for kids in stored["children"]), tuple(stages)
+
+
 def check_space(path: Path, plan: Plan, done_bytes: int) -> None:
     """Refuse a plan whose tables do not fit the file system.
 

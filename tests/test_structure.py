@@ -35,7 +35,7 @@ def test_rooms_import_one_way(room: str) -> None:
 
 
 PURE = (
-    *("costs", "fit", "greedy", "layouts", "memory", "ordering"),
+    *("boxing", "costs", "fit", "greedy", "layouts", "memory", "ordering"),
     *("plan", "planner", "refine", "slicing", "spill", "stages", "trees"),
 )
 
