@@ -1,14 +1,21 @@
-"""Where tasks run, behind one small interface: in this process, or on the workers of a Dask client."""
+"""Where tasks run, behind one small interface: in this process, or on the workers of a Dask client.
+
+The function of a task in a graph may be a generator function with three phases: transfers in, computation, transfers
+out. Its value is what it returns at the end. Without a cluster, the transfers go on beside other tasks' computation.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from inspect import isgeneratorfunction
 from itertools import islice
 from typing import Any, Protocol
 
 Call = tuple[Any, ...]
+Phases = Generator[None, None, Any]
 
 
 @dataclass(frozen=True)
@@ -84,17 +91,108 @@ class SerialPool:
         return (function(*call) for call in calls)
 
     def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
-        """Run one task after the other, depth first as the priorities ask."""
+        """Compute one task after the other, as the priorities ask, beside at most one transfer.
+
+        While one computes, the one before writes and then the one after reads.
+        """
         ready = _Ready(nodes)
-        while (key := ready.pop()) is not None:
-            function, *args = nodes[key].call(key)
-            try:
-                outcome = function(*args)
-            except Exception as error:
-                yield key, error
-                continue
-            yield key, outcome
-            ready.finish(key)
+        other = ThreadPoolExecutor(1, "transfers")
+        try:
+            yield from _overlapped(ready, nodes, other)
+        finally:
+            other.shutdown(cancel_futures=True)
+
+
+@dataclass
+class _Task:
+    """A task under way: its phases, the one that goes on in the other thread, and its outcome once there is one."""
+
+    key: Any
+    phases: Phases | None
+    transfer: Future[None] | None = None
+    outcome: Any = None
+    done: bool = False
+
+    def advance(self) -> None:
+        """Run the next phase, here and now."""
+        assert self.phases is not None
+        try:
+            next(self.phases)
+        except StopIteration as end:
+            self.outcome, self.done = end.value, True
+        except Exception as error:
+            self.outcome, self.done = error, True
+        if self.done:
+            self.phases = None
+
+    def transferred(self) -> bool:
+        """Wait for the other thread; whether there is an outcome now."""
+        if self.transfer is not None:
+            self.transfer.result()
+        return self.done
+
+
+def _overlapped(ready: _Ready, nodes: Mapping[Any, Node], other: ThreadPoolExecutor) -> Iterator[tuple[Any, Any]]:
+    """Yield keys and outcomes of all tasks that can run."""
+
+    def begun() -> _Task | None:
+        key = ready.pop()
+        if key is None:
+            return None
+        function, *args = nodes[key].call(key)
+        task = _Task(key, _phases(function, args))
+        task.transfer = other.submit(task.advance)
+        return task
+
+    def settled(task: _Task) -> Iterator[tuple[Any, Any]]:
+        yield task.key, task.outcome
+        if not isinstance(task.outcome, BaseException):
+            ready.finish(task.key)
+
+    reading: _Task | None = None
+    writing: _Task | None = None
+    while True:
+        current = reading or begun()
+        reading = None
+        if current is None:
+            if writing is None:
+                return
+            writing.transferred()
+            yield from settled(writing)
+            writing = None
+            continue
+        if not current.transferred():
+            reading = begun()
+            current.advance()
+        if writing is not None:
+            writing.transferred()
+            yield from settled(writing)
+            writing = None
+        if current.done:
+            yield from settled(current)
+        else:
+            writing = current
+            writing.transfer = other.submit(writing.advance)
+
+
+def _phases(function: Callable[..., Any], args: Iterable[Any]) -> Phases:
+    """Call a generator function; any other has nothing to transfer."""
+    return function(*args) if isgeneratorfunction(function) else _computation(function, args)
+
+
+def _computation(function: Callable[..., Any], args: Iterable[Any]) -> Phases:
+    yield
+    return function(*args)
+
+
+def _in_a_row(function: Callable[..., Any], *args: Any) -> Any:
+    """Task: run all phases of a task of a graph."""
+    task = _Task(None, _phases(function, args))
+    while not task.done:
+        task.advance()
+    if isinstance(task.outcome, BaseException):
+        raise task.outcome
+    return task.outcome
 
 
 class _Ready:
@@ -183,7 +281,7 @@ class DaskPool:
         while True:
             while len(running) < 2 * self.width and (key := ready.pop()) is not None:
                 function, *args = nodes[key].call(key)
-                future = self.submit(function, *args)
+                future = self.submit(_in_a_row, function, *args)
                 running[future.key] = key
                 done.add(future)
             if not running:

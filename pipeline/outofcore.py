@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from ..cluster.budget import default_memory_bytes
 from ..cluster.pool import Node
 from ..storage import ledger
 from ..storage.chunks import damaged, lost_files
@@ -81,6 +82,14 @@ class OutOfCore(Generic[T]):
         """What the boxes of each stage share, where the pool's tasks find it."""
         return [self.run.pool.put(self.box(i)) for i in range(len(self.spill.stages))]
 
+    @cached_property
+    def disk_rate(self) -> float | None:
+        """Bytes per second of the disk, if the tables are too large to stay in memory beside a task's own."""
+        if self.run.device:
+            return None
+        room = default_memory_bytes() - self.spill.peak_bytes * self.run.pool.width
+        return self.spill.disk_rate if self.spill.disk_bytes > room else None
+
     def box(self, index: int) -> Box[T]:
         """Build the leaf tables of a stage."""
         stage = self.spill.stages[index]
@@ -99,6 +108,7 @@ class OutOfCore(Generic[T]):
             self.specs.get(stage.head),
             "result",
             codec,
+            self.disk_rate,
         )
 
     def states(self, stage: Stage, number: int) -> dict[int, int]:
@@ -191,6 +201,7 @@ class OutOfCore(Generic[T]):
                     self.create(spec)
             self.report_done(waiting)
             lost = self.attempt(waiting)
+            ledger.sync(self.folder)
             if not lost:
                 return
             self.forget([*lost, *self.damaged()])
@@ -209,7 +220,7 @@ class OutOfCore(Generic[T]):
     def attempt(self, waiting: dict[Task, set[Task]]) -> list[tuple[str, tuple[int, ...]]]:
         """Run tasks in the order of their needs; return the keys of chunks that turned out to be lost."""
         lost: list[tuple[str, tuple[int, ...]]] = []
-        nodes = {task: Node(before, self.call, -task[0]) for task, before in waiting.items()}
+        nodes = {task: Node(before, self.call, self.priority(task[0])) for task, before in waiting.items()}
         readers = self.open_readers(waiting)
         for task, outcome in self.run.pool.run_graph(nodes):
             if isinstance(outcome, ChunkLostError):
@@ -233,6 +244,10 @@ class OutOfCore(Generic[T]):
         states = self.states(stage, task[1])
         return run_box, self.shared[task[0]], task[1], states, read, wanted, self.run.threads
 
+    def priority(self, index: int) -> int:
+        """A box that reads goes before those that only write: what it reads was just written."""
+        return index if self.spill.stages[index].inputs else -index - 1
+
     def open_readers(self, waiting: Mapping[Task, set[Task]]) -> dict[int, int]:
         """For each stage, how many of its boxes have yet to run."""
         count = dict.fromkeys(range(len(self.spill.stages)), 0)
@@ -245,12 +260,14 @@ class OutOfCore(Generic[T]):
         readers[task[0]] -= 1
         if self.keep or readers[task[0]]:
             return
+        ledger.sync(self.folder)
         for head in self.spill.stages[task[0]].inputs:
             self.delete(self.specs[head])
 
     def create(self, spec: TableSpec) -> None:
-        """Make room for a table."""
-        create_table(self.folder, spec)
+        """Make room for a table; its first box does where that chooses how to store it."""
+        if self.disk_rate is None:
+            create_table(self.folder, spec)
 
     def delete(self, spec: TableSpec) -> None:
         """Remove a table."""
@@ -258,7 +275,8 @@ class OutOfCore(Generic[T]):
 
     def cells(self, spec: TableSpec, fixed: Mapping[int, int]) -> Any:
         """Return the cells of a table that agree with fixed variables."""
-        return read_slice(self.folder, spec, fixed)
+        receipts = [self.receipts[spec.name, chunk] for chunk in spec.chunks_at(fixed)]
+        return read_slice(self.folder, spec, receipts, fixed)
 
     def fail(self, task: Task, error: BaseException) -> None:
         """Take note of a task that ended with an error, or raise it."""

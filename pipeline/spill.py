@@ -192,4 +192,5 @@ class _Cutter:
             read_bytes=read,
             written_bytes=written,
             seconds=seconds + (read + written) / boxing.disk_rate,
+            disk_rate=boxing.disk_rate,
         )

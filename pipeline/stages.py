@@ -56,6 +56,8 @@ class Spill:
         To and from disk.
     seconds : float
         Predicted for one core and one disk.
+    disk_rate : float
+        Bytes per second that the disk was measured to write and read.
     """
 
     stages: tuple[Stage, ...]
@@ -67,6 +69,7 @@ class Spill:
     read_bytes: int
     written_bytes: int
     seconds: float
+    disk_rate: float
 
     def boxes(self, stage: Stage) -> int:
         """Number of boxes of a stage."""

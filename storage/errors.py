@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class StorageError(Exception):
     """A run directory that cannot be used."""
@@ -20,3 +22,8 @@ class ChunkLostError(StorageError):
 
     def __reduce__(self) -> tuple[type[ChunkLostError], tuple[str, tuple[int, ...], str]]:
         return ChunkLostError, (self.table, self.chunk, self.reason)
+
+
+def disk_full(error: OSError, message: str) -> Exception:
+    """Return the error to raise instead of an operating system's: one of its own for a full disk or quota."""
+    return DiskFullError(message) if error.errno in (errno.ENOSPC, errno.EDQUOT) else error

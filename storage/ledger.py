@@ -1,7 +1,9 @@
-"""The ledger: an append-only record of finished chunks, flushed to disk before a task counts as done.
+"""The ledger: an append-only record of finished chunks, written before a task counts as done.
 
 Every process appends to a file of its own, so that a chunk finished by a worker counts even if the client
-died in the meantime. Presence of a file proves nothing; a receipt and a matching checksum do.
+died in the meantime. Presence of a file proves nothing; a receipt and a matching checksum do. Receipts survive the
+death of every process at once; they are forced to disk in groups, since all that a power failure can cost is that
+what the lost ones stand for is computed again.
 """
 
 from __future__ import annotations
@@ -10,17 +12,21 @@ import errno
 import json
 import os
 import socket
+import time
 from io import FileIO
 from pathlib import Path
 
-from .errors import DiskFullError
+from .errors import disk_full
 from .spec import Receipt
 
 FOLDER = "ledger"
 
+_SYNC_SECONDS = 1.0
+_synced: dict[Path, float] = {}
+
 
 def append(run_folder: Path, receipts: list[Receipt]) -> None:
-    """Append receipts and force them to disk.
+    """Append receipts, and force them to disk unless that was done a moment ago.
 
     Raises
     ------
@@ -36,11 +42,27 @@ def append(run_folder: Path, receipts: list[Receipt]) -> None:
                 lines = b"\n" + lines
             if file.write(lines) < len(lines):
                 raise OSError(errno.ENOSPC, "short write")
-            os.fsync(file.fileno())
+            if time.monotonic() - _synced.get(path, -_SYNC_SECONDS) >= _SYNC_SECONDS:
+                os.fsync(file.fileno())
+                _synced[path] = time.monotonic()
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFullError(f"no space left in {folder} for receipts") from None
-        raise
+        raise disk_full(error, f"no space left in {folder} for receipts") from None
+
+
+def sync(run_folder: Path) -> None:
+    """Force the receipts of all processes to disk.
+
+    Raises
+    ------
+    DiskFullError
+        If no space is left.
+    """
+    for path in (run_folder / FOLDER).glob("*.jsonl"):
+        try:
+            with open(path, "rb", buffering=0) as file:
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise disk_full(error, f"no space left in {run_folder} for receipts") from None
 
 
 def _ends_a_line(file: FileIO) -> bool:

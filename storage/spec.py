@@ -25,6 +25,8 @@ class TableSpec:
     chunked : frozenset of int
         Variables along which a chunk has one state; along the others it has all.
     dtype : str
+    compression : str
+        How the chunk files are stored: ``""`` for raw values, or ``"blosc"``.
     """
 
     name: str
@@ -33,6 +35,7 @@ class TableSpec:
     shape: tuple[int, ...]
     chunked: frozenset[int]
     dtype: str
+    compression: str = ""
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:

@@ -1,38 +1,96 @@
-"""Tables as Zarr v3 arrays: created here with their metadata, openable with plain Zarr and xarray."""
+"""Tables as Zarr v3 arrays: created with their metadata, openable with plain Zarr and xarray.
+
+The metadata are a short JSON file of the published format, so that workers need not import Zarr to write it.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from .chunks import partial_of
+from .compression import BLOSC, CONFIGURATION
+from .errors import disk_full
 from .spec import TableSpec
 
+_METADATA = "zarr.json"
 
-def create_table(folder: Path, spec: TableSpec) -> None:
-    """Write the metadata of a table unless it is there.
+
+def create_table(folder: Path, spec: TableSpec, compression: Callable[[], str] = str) -> TableSpec:
+    """Write the metadata of a table unless they are there; return how its chunks are stored.
+
+    Several workers may come here at the same time: the first one decides.
+
+    Parameters
+    ----------
+    compression : callable
+        Chooses how to store the chunks of a new table.
+
+    Raises
+    ------
+    DiskFullError
+        If no space is left.
+    """
+    path = folder / spec.name / _METADATA
+    if path.exists():
+        return stored_table(folder, spec)
+    chosen = replace(spec, compression=compression())
+    partial = partial_of(path)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        partial.write_text(json.dumps(metadata(chosen), indent=2))
+        os.link(partial, path)
+    except FileExistsError:
+        return stored_table(folder, spec)
+    except OSError as error:
+        raise disk_full(error, f"no space left in {folder} for table {spec.name}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return chosen
+
+
+def stored_table(folder: Path, spec: TableSpec) -> TableSpec:
+    """Return the table with the compression that its metadata name; raw where there are none any more."""
+    try:
+        codecs = json.loads((folder / spec.name / _METADATA).read_bytes())["codecs"]
+    except (FileNotFoundError, ValueError):
+        return spec
+    names = [codec["name"] for codec in codecs]
+    return replace(spec, compression=BLOSC if BLOSC in names else "")
+
+
+def metadata(spec: TableSpec) -> dict[str, Any]:
+    """Return a table's ``zarr.json``.
 
     Chunks that were never written read as a fill value that no table holds: -1 for costs and residues,
     NaN for floats.
     """
-    path = folder / spec.name
-    if (path / "zarr.json").exists():
-        return
-    import zarr
-
-    zarr.create_array(
-        store=str(path),
-        shape=spec.shape,
-        chunks=spec.chunk_shape,
-        dtype=spec.dtype,
-        compressors=None,
-        fill_value=np.nan if np.dtype(spec.dtype).kind == "f" else -1,
-        dimension_names=spec.labels,
-        chunk_key_encoding={"name": "default", "separator": "."},
-        zarr_format=3,
-        overwrite=True,
-    )
+    dtype = np.dtype(spec.dtype)
+    codecs: list[dict[str, Any]] = [{"name": "bytes"}]
+    if dtype.itemsize > 1:
+        codecs[0]["configuration"] = {"endian": "little"}
+    if spec.compression == BLOSC:
+        codecs.append({"name": BLOSC, "configuration": {"typesize": dtype.itemsize, **CONFIGURATION}})
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(spec.shape),
+        "data_type": dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(spec.chunk_shape)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
+        "fill_value": "NaN" if dtype.kind == "f" else -1,
+        "codecs": codecs,
+        "attributes": {},
+        "dimension_names": list(spec.labels),
+        "storage_transformers": [],
+    }
 
 
 def delete_table(folder: Path, spec: TableSpec) -> None:

@@ -1,9 +1,12 @@
-"""One box of an out-of-core stage: read the input chunks it needs, sweep, write its chunks, leave receipts."""
+"""One box of an out-of-core stage: read the input chunks it needs, sweep, write its chunks, leave receipts.
+
+Reading and writing are phases of their own, so that they can go on beside the computation of other boxes.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -13,7 +16,9 @@ from numpy.typing import NDArray
 
 from ..storage import ledger
 from ..storage.chunks import damaged, map_chunk, read_chunk, write_chunk
+from ..storage.compression import paying
 from ..storage.spec import Receipt, TableSpec
+from ..storage.tables import create_table, stored_table
 from .program import Program
 from .scaled import Scaled, joined_scales
 
@@ -79,6 +84,9 @@ class Box(Generic[T]):
     result : str
         Name of the last stage's results in the ledger.
     codec : Codec
+    disk_rate : float, optional
+        Bytes per second of a disk that has to be waited for, so that compression may pay; None where the tables stay
+        in the page cache.
     """
 
     folder: Path
@@ -89,6 +97,7 @@ class Box(Generic[T]):
     output: TableSpec | None
     result: str
     codec: Codec[T]
+    disk_rate: float | None = None
 
 
 def run_box(
@@ -98,8 +107,8 @@ def run_box(
     receipts: Mapping[str, Sequence[Receipt]],
     wanted: Collection[tuple[int, ...]],
     threads: int,
-) -> list[Receipt]:
-    """Task: do one box and return its receipts, which are on disk by then.
+) -> Generator[None, None, list[Receipt]]:
+    """Task in three phases: read what a box needs, sweep, write; returns its receipts, which are in the ledger by then.
 
     Parameters
     ----------
@@ -118,9 +127,15 @@ def run_box(
     tables = {
         node: read_box(box.folder, spec, box.codec, receipts[spec.name], states) for node, spec in box.inputs.items()
     }
+    seconds = time.perf_counter() - start
+    yield
+    start = time.perf_counter()
     leaves = box.program.restricted_leaves(states)
     live = box.program.again(box.program.steps, leaves).run(tables, threads=threads)
     del tables, leaves
+    seconds += time.perf_counter() - start
+    yield
+    start = time.perf_counter() - seconds
     if box.output is None:
         packed = [box.codec.pack(live[node]) for node in box.program.outputs]
         values = [{"root": values.reshape(-1)[0].item(), **kept} for values, kept in packed]
@@ -155,6 +170,8 @@ def _write(
 ) -> list[Receipt]:
     """Write the wanted ones of the chunks that make up a box of the output."""
     values, kept = box.codec.pack(table)
+    rate = box.disk_rate
+    spec = create_table(box.folder, spec, str if rate is None else lambda: paying(values, rate))
     view = values.reshape([1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)])
     done = []
     for chunk in spec.chunks_at(states):
@@ -184,30 +201,32 @@ def read_box(
     """
     shape = [1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)]
     values = np.empty(shape, dtype=spec.dtype)
+    spec = stored_table(folder, spec)
     parts = []
     for receipt in receipts:
         view = values[_place(spec, receipt.chunk, states)]
-        if view.flags.c_contiguous:
-            read_chunk(folder, spec, receipt, view)
-        else:
-            buffer = np.empty(view.shape, dtype=spec.dtype)
-            read_chunk(folder, spec, receipt, buffer)
-            view[...] = buffer
+        read_chunk(folder, spec, receipt, view)
         parts.append((view, receipt.value))
     return codec.unpack(values, parts)
 
 
-def read_slice(folder: Path, spec: TableSpec, states: Mapping[int, int]) -> Array:
-    """Read only the cells of a table of costs that agree with ``states``, chunk by chunk through memory maps.
+def read_slice(folder: Path, spec: TableSpec, receipts: Sequence[Receipt], states: Mapping[int, int]) -> Array:
+    """Read only the cells of a table of costs that agree with ``states``, from memory maps; compressed chunks whole.
 
     The result is flat and has one state for each fixed variable.
     """
     shape = [1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)]
     values = np.empty(shape, dtype=spec.dtype)
-    for chunk in spec.chunks_at(states):
-        inside = tuple(states[v] if v in states and v not in spec.chunked else slice(None) for v in spec.variables)
-        view = values[_place(spec, chunk, states)]
-        view[...] = map_chunk(folder, spec, chunk)[inside].reshape(view.shape)
+    spec = stored_table(folder, spec)
+    inside = tuple(states[v] if v in states and v not in spec.chunked else slice(None) for v in spec.variables)
+    for receipt in receipts:
+        view = values[_place(spec, receipt.chunk, states)]
+        if spec.compression:
+            cells = np.empty(spec.chunk_shape, spec.dtype)
+            read_chunk(folder, spec, receipt, cells)
+        else:
+            cells = map_chunk(folder, spec, receipt.chunk)
+        view[...] = cells[inside].reshape(view.shape)
     return values.reshape(-1)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..storage import ledger
 from ..storage.chunks import map_chunk, read_chunk, write_chunk
 from ..storage.spec import Receipt, TableSpec
-from ..storage.tables import create_table, delete_table
+from ..storage.tables import create_table, delete_table, stored_table
 from .boxes import _finished, _place
 from .device_memory import Pinned
 
@@ -92,7 +92,7 @@ class ChunkFiles:
         """Read a chunk's file and check it."""
         values, block = _shaped(BUFFERS, spec)
         try:
-            read_chunk(self.folder, spec, receipt, values)
+            read_chunk(self.folder, stored_table(self.folder, spec), receipt, values)
             yield values
         finally:
             BUFFERS.give(block)
@@ -104,7 +104,7 @@ class ChunkFiles:
     def put(self, spec: TableSpec, chunk: Chunk, values: Array) -> tuple[int, int]:
         """Write a chunk's file."""
         try:
-            return write_chunk(self.folder, spec, chunk, values)
+            return write_chunk(self.folder, stored_table(self.folder, spec), chunk, values)
         finally:
             BUFFERS.give(_block(values))
 

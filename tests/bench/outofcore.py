@@ -23,6 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import google_crc32c
 import numpy as np
 from dask.utils import parse_bytes
 from faults import run_faults
@@ -34,7 +35,6 @@ from rich.table import Table
 import bucketflow
 from bucketflow.pipeline.plan import Plan, format_bytes
 from bucketflow.storage import ledger
-from bucketflow.storage.chunks import checksum
 from bucketflow.storage.spec import Receipt
 
 _PIECE = 1 << 24
@@ -247,13 +247,13 @@ def _cells(case: Case, inside: Timed, outside: Timed, disk: Disk) -> list[str]:
         f"{alone:.2f}",
         f"{rate / 1e6:.0f}",
         f"{alone / outside.seconds:.0%}",
-        f"{(outside.cpu_seconds - inside.cpu_seconds) / (moved / _GIB):.2f}",
+        f"{(outside.cpu_seconds - inside.cpu_seconds) / (moved / _GIB):.2f}" if moved else "–",
     ]
 
 
 def _caption(disk: Disk) -> str:
     sample = memoryview(bytearray(_PIECE))
-    crc = _PIECE / _seconds(lambda: _ignore(checksum(sample)))
+    crc = _PIECE / _seconds(lambda: _ignore(google_crc32c.extend(0, bytes(sample))))
     return (
         f"disk: written and forced {disk.written / 1e6:.0f} MB/s, read uncached {disk.read / 1e6:.0f}, cached "
         f"{disk.cached / 1e6:.0f}, raw {disk.cpu_per_gib:.2f} CPU-s/GiB; checksums {crc / 1e6:.0f} MB/s. "
