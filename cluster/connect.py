@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 # How long to wait for a scheduler, and then for its first worker.
@@ -69,6 +71,48 @@ def _verify(client: Any, address: str) -> None:
         if version != __version__:
             has = f"bucketflow {version}" if isinstance(version, str) else f"no bucketflow ({version})"
             raise ClusterError(f"worker {worker} has {has}, this is bucketflow {__version__}")
+
+
+def verify_shared(client: Any, folder: Path) -> None:
+    """Make sure that every worker sees what this process writes into a folder, and the other way round.
+
+    Raises
+    ------
+    ClusterError
+        Naming a worker that does not.
+    """
+    token = uuid.uuid4().hex
+    path = folder / f"view-{token}"
+    path.write_text(token)
+    try:
+        for worker, answer in client.run(_looked_into, path, on_error="return").items():
+            theirs = path.with_name(answer) if isinstance(answer, str) else None
+            if theirs is None or _read(theirs) != token:
+                why = f" ({answer})" if isinstance(answer, Exception) else ""
+                raise ClusterError(
+                    f"worker {worker} does not share {folder} with this process{why}; give a --workdir on a file "
+                    "system that all workers have under the same path"
+                )
+    finally:
+        for left in folder.glob(f"view-{token}*"):
+            left.unlink(missing_ok=True)
+
+
+def _looked_into(path: Path) -> str | None:
+    """On a worker: copy the client's token into a file of its own and return that file's name."""
+    token = _read(path)
+    if token is None:
+        return None
+    theirs = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
+    theirs.write_text(token)
+    return theirs.name
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return None
 
 
 def worker_version() -> str:

@@ -12,7 +12,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from inspect import isgeneratorfunction
 from itertools import islice
+from pathlib import Path
 from typing import Any, Protocol
+
+from .connect import verify_shared
 
 Call = tuple[Any, ...]
 Phases = Generator[None, None, Any]
@@ -30,11 +33,17 @@ class Node:
         Takes the key when the task may start, and returns the function and its arguments.
     priority : int
         Of two tasks that may start, the one with the higher priority does.
+    moving_bytes : int
+        Memory that the transfers of the task take.
+    room_bytes : int
+        Memory that the transfers of others may take while the task computes.
     """
 
     needs: set[Any]
     call: Callable[[Any], Call]
     priority: int = 0
+    moving_bytes: int = 0
+    room_bytes: int = 0
 
 
 class Pool(Protocol):
@@ -47,6 +56,10 @@ class Pool(Protocol):
 
     def put(self, value: Any) -> Any:
         """Make a value available to tasks; returns what stands for it in :meth:`submit`."""
+        ...
+
+    def share(self, folder: Path) -> None:
+        """Make sure that tasks see the same folder as this process."""
         ...
 
     def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Any:
@@ -78,6 +91,9 @@ class SerialPool:
         """Return the value itself."""
         return value
 
+    def share(self, folder: Path) -> None:
+        """Nothing to do: tasks run in this process."""
+
     def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Any:
         """Call the function now."""
         return function(*args)
@@ -93,7 +109,7 @@ class SerialPool:
     def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
         """Compute one task after the other, as the priorities ask, beside at most one transfer.
 
-        While one computes, the one before writes and then the one after reads.
+        While one computes, the one before writes and then the one after reads, if there is room.
         """
         ready = _Ready(nodes)
         other = ThreadPoolExecutor(1, "transfers")
@@ -135,14 +151,18 @@ class _Task:
 def _overlapped(ready: _Ready, nodes: Mapping[Any, Node], other: ThreadPoolExecutor) -> Iterator[tuple[Any, Any]]:
     """Yield keys and outcomes of all tasks that can run."""
 
-    def begun() -> _Task | None:
-        key = ready.pop()
-        if key is None:
+    def begun(beside: _Task | None = None) -> _Task | None:
+        key = ready.first()
+        if key is None or (beside is not None and not has_room(beside, key)):
             return None
+        ready.pop()
         function, *args = nodes[key].call(key)
         task = _Task(key, _phases(function, args))
         task.transfer = other.submit(task.advance)
         return task
+
+    def has_room(computing: _Task, moving: Any) -> bool:
+        return nodes[moving].moving_bytes <= nodes[computing.key].room_bytes
 
     def settled(task: _Task) -> Iterator[tuple[Any, Any]]:
         yield task.key, task.outcome
@@ -162,7 +182,11 @@ def _overlapped(ready: _Ready, nodes: Mapping[Any, Node], other: ThreadPoolExecu
             writing = None
             continue
         if not current.transferred():
-            reading = begun()
+            if writing is not None and not has_room(current, writing.key):
+                writing.transferred()
+                yield from settled(writing)
+                writing = None
+            reading = begun(current)
             current.advance()
         if writing is not None:
             writing.transferred()
@@ -214,8 +238,12 @@ class _Ready:
     def _push(self, key: Hashable) -> None:
         heapq.heappush(self._heap, (-self._nodes[key].priority, self._order[key], key))
 
-    def pop(self) -> Any:
+    def first(self) -> Any:
         """Return the next key, or None if no task may start now."""
+        return self._heap[0][2] if self._heap else None
+
+    def pop(self) -> Any:
+        """Take the next key, or None if no task may start now."""
         return heapq.heappop(self._heap)[2] if self._heap else None
 
     def finish(self, key: Hashable) -> None:
@@ -249,6 +277,10 @@ class DaskPool:
     def put(self, value: Any) -> Any:
         """Send a value as a task of its own, so that it outlives the worker that happens to hold it."""
         return self.submit(_itself, value)
+
+    def share(self, folder: Path) -> None:
+        """Write and read on every worker; see :func:`connect.verify_shared`."""
+        verify_shared(self.client, folder)
 
     def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Any:
         """Start a task on some worker."""

@@ -14,7 +14,7 @@ from math import prod
 from ..tasks.sweep import Step
 from .costs import Rates, step_seconds
 from .errors import BudgetError
-from .memory import Sizing, step_bytes, sweep_peak, table_bytes
+from .memory import Sizing, leaf_bytes, step_bytes, sweep_peak, table_bytes
 from .plan import PlanOptions, Problem, format_bytes, sliced_dims
 from .planner import lowered_step
 from .stages import Stage
@@ -148,44 +148,44 @@ class Boxing:
     ) -> Stage:
         """Make the stage with the given boxes."""
         steps = tuple(self.step(n, boxed) for n in nodes)
-        peak = self.running_peak(head, steps, inputs, boxed, chunked)
+        sizes = sliced_dims(self.tree.dims, boxed)
+        read = sum(self.bytes_of(i, sizes) for i in inputs)
+        moving = read + self.transit(inputs, sizes)
+        if head >= 0:
+            chunk = self.bytes_of(head, sliced_dims(self.tree.dims, chunked))
+            moving = max(moving, self.bytes_of(head, sizes) + 2 * chunk)
+        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads)
+        computing = self.all_leaves + self.leaves_bytes(steps, sizes) + read + sweep_peak(steps, sizing, ())
+        peak = computing + moving
         if self.options.decode:
             fixed = tuple(self.tree.scopes[head]) if head >= 0 else boxed
             peak = max(peak, self.decoding_peak([self.step(n, fixed) for n in nodes], inputs, boxed, fixed))
-        return Stage(head, steps, boxed, inputs, chunked, peak)
-
-    def running_peak(
-        self, head: int, steps: Sequence[Step], inputs: tuple[int, ...], boxed: Sequence[int], chunked: frozenset[int]
-    ) -> int:
-        """Bytes of a box while the output of the one before is written, or the inputs of the next are read."""
-        sizes = sliced_dims(self.tree.dims, boxed)
-        read = sum(self.bytes_of(i, sizes) for i in inputs)
-        reading = read + self.transit(inputs, sizes)
-        writing = 0
-        if head >= 0:
-            chunk = self.bytes_of(head, sliced_dims(self.tree.dims, chunked))
-            writing = self.bytes_of(head, sizes) + 2 * chunk
-        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads)
-        return self.leaves_peak(steps, sizes) + read + max(reading, writing) + sweep_peak(steps, sizing, ())
+        return Stage(head, steps, boxed, inputs, chunked, computing, moving, peak)
 
     def decoding_peak(
         self, steps: Sequence[Step], inputs: tuple[int, ...], boxed: Sequence[int], fixed: Sequence[int]
     ) -> int:
         """Bytes of sweeping a stage again with the variables above it fixed, all messages kept."""
-        sizes = sliced_dims(self.tree.dims, fixed)
-        read = sum(self.bytes_of(i, sizes) for i in inputs)
-        transit = self.transit(inputs, sliced_dims(self.tree.dims, boxed))
+        dims = self.tree.dims
+        sizes = sliced_dims(dims, fixed)
+        leaves = self.all_leaves + self.leaves_bytes(steps, dims) + self.leaves_bytes(steps, sizes)
+        read = sum(self.bytes_of(i, sizes) for i in inputs) + self.transit(inputs, sliced_dims(dims, boxed))
         sizing = Sizing(sizes, self.problem.itemsize, self.options.threads)
-        return self.leaves_peak(steps, sizes) + read + transit + sweep_peak(steps, sizing, [s.node for s in steps])
+        return leaves + read + sweep_peak(steps, sizing, [s.node for s in steps])
+
+    @cached_property
+    def all_leaves(self) -> int:
+        """Bytes of the leaves of all stages with all states, which stay as long as the run."""
+        return leaf_bytes(self.tree, self.tree.dims, self.problem.itemsize)
 
     def transit(self, inputs: tuple[int, ...], sizes: Sequence[int]) -> int:
         """Bytes of a chunk on its way in: as it is stored, and unpacked; a chunk is at most a box of its reader."""
         return 2 * max((self.bytes_of(i, sizes) for i in inputs), default=0)
 
-    def leaves_peak(self, steps: Sequence[Step], sizes: Sequence[int]) -> int:
-        """Bytes of the leaves that the steps read, with all states and restricted."""
+    def leaves_bytes(self, steps: Sequence[Step], sizes: Sequence[int]) -> int:
+        """Bytes of the leaves that the steps read."""
         leaves = {i for s in steps for i in s.inputs if i < self.tree.n_leaves}
-        return sum(self.bytes_of(i, self.tree.dims) + self.bytes_of(i, sizes) for i in leaves)
+        return sum(self.bytes_of(i, sizes) for i in leaves)
 
     def refusal(self, stage: Stage) -> BudgetError:
         """Name the largest step of a stage that does not fit."""

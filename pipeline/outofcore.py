@@ -12,17 +12,18 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ..cluster.budget import default_memory_bytes
+from ..cluster.connect import ClusterError
 from ..cluster.pool import Node
 from ..storage import ledger
 from ..storage.chunks import damaged, lost_files
-from ..storage.errors import ChunkLostError
+from ..storage.errors import ChunkLostError, disk_full
 from ..storage.rundir import sweep_partial_files
 from ..storage.spec import Receipt, TableSpec
 from ..storage.tables import create_table, delete_table
 from ..tasks.boxes import Box, Codec, PlainCodec, ScaledCodec, read_slice, run_box
 from ..tasks.scaled import Scaled
 from .decode import decode
-from .errors import InternalError
+from .errors import BucketflowError, InternalError
 from .execute import Run
 from .plan import sliced_dims
 from .planner import lowered_step
@@ -100,7 +101,7 @@ class OutOfCore(Generic[T]):
         algebra = self.run.arithmetic.algebra(sizes, self.run.compiled)
         inputs = {i: self.specs[i] for i in stage.inputs}
         return Box(
-            self.folder,
+            self.folder.absolute(),
             replace(program, algebra=algebra),
             self.spill.dims,
             inputs,
@@ -179,8 +180,20 @@ class OutOfCore(Generic[T]):
         return waiting
 
     def resume(self) -> None:
-        """Take over what an earlier run finished: receipts whose chunk files are there in full length."""
+        """Take over what an earlier run finished: receipts whose chunk files are there in full length.
+
+        Raises
+        ------
+        BucketflowError
+            If a worker does not share the folder.
+        """
         (self.folder / ledger.FOLDER).mkdir(parents=True, exist_ok=True)
+        try:
+            self.run.pool.share(self.folder.absolute())
+        except ClusterError as error:
+            raise BucketflowError(str(error)) from None
+        except OSError as error:
+            raise disk_full(error, f"no space left in {self.folder}") from None
         sweep_partial_files(self.folder)
         self.receipts = ledger.load(self.folder)
         names = {spec.name: spec for spec in self.specs.values()}
@@ -220,7 +233,7 @@ class OutOfCore(Generic[T]):
     def attempt(self, waiting: dict[Task, set[Task]]) -> list[tuple[str, tuple[int, ...]]]:
         """Run tasks in the order of their needs; return the keys of chunks that turned out to be lost."""
         lost: list[tuple[str, tuple[int, ...]]] = []
-        nodes = {task: Node(before, self.call, self.priority(task[0])) for task, before in waiting.items()}
+        nodes = {task: self.node(task[0], before) for task, before in waiting.items()}
         readers = self.open_readers(waiting)
         for task, outcome in self.run.pool.run_graph(nodes):
             if isinstance(outcome, ChunkLostError):
@@ -244,9 +257,11 @@ class OutOfCore(Generic[T]):
         states = self.states(stage, task[1])
         return run_box, self.shared[task[0]], task[1], states, read, wanted, self.run.threads
 
-    def priority(self, index: int) -> int:
-        """A box that reads goes before those that only write: what it reads was just written."""
-        return index if self.spill.stages[index].inputs else -index - 1
+    def node(self, index: int, before: set[Task]) -> Node:
+        """Describe a box of a stage to the pool; one that reads goes first: what it reads was just written."""
+        stage = self.spill.stages[index]
+        priority = index if stage.inputs else -index - 1
+        return Node(before, self.call, priority, stage.moving_bytes, self.spill.room_bytes(stage))
 
     def open_readers(self, waiting: Mapping[Task, set[Task]]) -> dict[int, int]:
         """For each stage, how many of its boxes have yet to run."""

@@ -26,6 +26,8 @@ _WORK_SHARE = 0.02
 # at the price of more and smaller chunks, which only pays once several have.
 _RUNS = (16, 8, 4, 2, 1)
 _MAX_TRIALS = 256
+# The same plan has to come out again, so it is chosen with a typical rate of a disk and not with a measured one.
+_DISK_RATE = 5e8
 # Keeping account of a box, and of a chunk file that is written or read.
 _BOX_SECONDS, _CHUNK_SECONDS = 1e-3, 1e-4
 
@@ -38,15 +40,17 @@ def plan_spill(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan
     whole : Plan
         The plan in memory, without slices.
     disk_rate : float
-        Bytes per second, to estimate with.
+        Bytes per second, to predict the time with; the choice of stages does not depend on it.
 
     Raises
     ------
     BudgetError
         If some step does not fit even in its smallest box.
     """
-    cutter = _Cutter(Boxing(problem, options, rates, whole.tree, whole.layouts, disk_rate), whole.tree.schedule)
-    spill = cutter.best() if options.stages is None else cutter.as_before(options.stages)
+    boxing = Boxing(problem, options, rates, whole.tree, whole.layouts, _DISK_RATE)
+    cutter = _Cutter(boxing, whole.tree.schedule)
+    stages = cutter.best() if options.stages is None else cutter.as_before(options.stages)
+    spill = cutter.priced(stages, disk_rate)
     return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
 
 
@@ -62,23 +66,25 @@ class _Cutter:
 
     boxing: Boxing
     nodes: Sequence[int]
-    _stages: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Stage | BudgetError] = field(default_factory=dict)
+    _made: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Stage | BudgetError] = field(default_factory=dict)
 
-    def best(self) -> Spill:
+    def best(self) -> tuple[Stage, ...]:
         """Store all large tables; then leave out those that cost more than they save, many in a row at first."""
-        cuts, spill = self.feasible()
+        cuts, stages = self.feasible()
+        seconds = self.priced(stages, _DISK_RATE).seconds
         for length in _RUNS:
             for node in [n for n in self.nodes if n in cuts][:_MAX_TRIALS]:
                 run = self.run(node, length, cuts)
                 if len(run) < length:
                     continue
                 try:
-                    trial = self.spill(cuts - run)
+                    trial = self.stages(cuts - run)
                 except BudgetError:
                     continue
-                if trial.seconds <= spill.seconds:
-                    cuts, spill = cuts - run, trial
-        return spill
+                predicted = self.priced(trial, _DISK_RATE).seconds
+                if predicted <= seconds:
+                    cuts, stages, seconds = cuts - run, trial, predicted
+        return stages
 
     def run(self, node: int, length: int, cuts: frozenset[int]) -> frozenset[int]:
         """A stored table and the next ones on the way to the root; none if this one is not stored any more."""
@@ -89,13 +95,13 @@ class _Cutter:
             node = self.boxing.tree.parent[node]
         return frozenset(found)
 
-    def feasible(self) -> tuple[frozenset[int], Spill]:
+    def feasible(self) -> tuple[frozenset[int], tuple[Stage, ...]]:
         """Store as many tables as a fit takes."""
         refusal: BudgetError | None = None
         for share in _SHARES:
             cuts = self.cuts(share)
             try:
-                return cuts, self.spill(cuts)
+                return cuts, self.stages(cuts)
             except BudgetError as error:
                 refusal = error
         assert refusal is not None
@@ -116,7 +122,7 @@ class _Cutter:
                 cuts.add(n)
         return frozenset(cuts)
 
-    def spill(self, cuts: frozenset[int]) -> Spill:
+    def stages(self, cuts: frozenset[int]) -> tuple[Stage, ...]:
         """Make the stages between the given tables, readers first."""
         parts = self.parts(cuts)
         stages: dict[int, Stage] = {}
@@ -126,7 +132,7 @@ class _Cutter:
             preferred = reader[head].boxed if head in reader else ()
             stages[head] = stage = self.stage(head, parts[head], inputs, preferred)
             reader.update(dict.fromkeys(stage.inputs, stage))
-        return self.priced(tuple(stages[head] for head in parts))
+        return tuple(stages[head] for head in parts)
 
     def parts(self, cuts: frozenset[int]) -> dict[int, list[int]]:
         """The nodes below each cut, in execution order; those at the roots under -1, last."""
@@ -140,27 +146,26 @@ class _Cutter:
     def stage(self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], preferred: tuple[int, ...]) -> Stage:
         """Make a stage, or remember it: most are the same from one trial to the next."""
         key = (head, inputs, preferred)
-        if key not in self._stages:
+        if key not in self._made:
             try:
-                self._stages[key] = self.boxing.stage(head, nodes, inputs, preferred)
+                self._made[key] = self.boxing.stage(head, nodes, inputs, preferred)
             except BudgetError as error:
-                self._stages[key] = error
-        found = self._stages[key]
+                self._made[key] = error
+        found = self._made[key]
         if isinstance(found, BudgetError):
             raise found
         return found
 
-    def as_before(self, stored: Sequence[tuple[int, tuple[int, ...], frozenset[int]]]) -> Spill:
+    def as_before(self, stored: Sequence[tuple[int, tuple[int, ...], frozenset[int]]]) -> tuple[Stage, ...]:
         """Make the stages of an earlier run again, whose chunks may be there already."""
         cuts = frozenset(head for head, _, _ in stored if head >= 0)
         parts = self.parts(cuts)
-        stages = [
+        return tuple(
             self.boxing.boxed_stage(head, parts[head], self.inputs(parts[head], cuts), boxed, chunked)
             for head, boxed, chunked in stored
-        ]
-        return self.priced(tuple(stages))
+        )
 
-    def priced(self, stages: tuple[Stage, ...]) -> Spill:
+    def priced(self, stages: tuple[Stage, ...], disk_rate: float) -> Spill:
         """Add up bytes and seconds, and follow what lies on disk at the same time."""
         boxing, dims = self.boxing, self.boxing.tree.dims
         chunked = {stage.head: stage.chunked for stage in stages}
@@ -191,6 +196,6 @@ class _Cutter:
             disk_bytes=peak_disk,
             read_bytes=read,
             written_bytes=written,
-            seconds=seconds + (read + written) / boxing.disk_rate,
-            disk_rate=boxing.disk_rate,
+            seconds=seconds + (read + written) / disk_rate,
+            disk_rate=disk_rate,
         )

@@ -25,8 +25,12 @@ class Stage:
         Heads of the stages whose tables it reads.
     chunked : frozenset of int
         Variables along which the output is chunked.
+    computing_bytes : int
+        Of one box while it computes: leaves, input boxes, messages, workspace, the output.
+    moving_bytes : int
+        Of one box while its inputs are read, or its output is written.
     peak_bytes : int
-        Of one box: leaves, input boxes, messages, workspace, the output.
+        Of one box while the one before is written or the one after is read, and of decoding the stage.
     """
 
     head: int
@@ -34,6 +38,8 @@ class Stage:
     boxed: tuple[int, ...]
     inputs: tuple[int, ...]
     chunked: frozenset[int]
+    computing_bytes: int
+    moving_bytes: int
     peak_bytes: int
 
 
@@ -74,6 +80,10 @@ class Spill:
     def boxes(self, stage: Stage) -> int:
         """Number of boxes of a stage."""
         return prod(self.dims[v] for v in stage.boxed)
+
+    def room_bytes(self, stage: Stage) -> int:
+        """What other boxes may move while one of this stage computes."""
+        return max(s.peak_bytes for s in self.stages) - stage.computing_bytes
 
     @cached_property
     def tasks(self) -> int:

@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bucketflow
-from bucketflow.cluster.connect import ClusterError, local_client, remote_client
+from bucketflow.cluster.connect import ClusterError, local_client, remote_client, verify_shared
 from bucketflow.cluster.pool import DaskPool, SerialPool
 from bucketflow.pipeline import api
 from tests.pipeline.test_budget import grid
@@ -86,3 +88,36 @@ def test_pools_keep_order_and_raise(client: Any) -> None:
         assert pool.get(pool.submit(abs, total)) == 6
         with pytest.raises(ZeroDivisionError):
             pool.get(pool.submit(divmod, 1, 0))
+
+
+def test_workers_that_share_a_folder_leave_nothing_there(client: Any, tmp_path: Path) -> None:
+    verify_shared(client, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("blind", ["reading", "writing"])
+def test_a_worker_that_sees_another_folder_is_named(tmp_path: Path, blind: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (tmp_path / "run").mkdir()
+    elsewhere.mkdir()
+    with local_client(2) as client:
+        odd = list(client.nthreads())[1]
+
+        def read_nothing() -> None:
+            import_module("bucketflow.cluster.connect")._read = lambda _: None
+
+        def write_elsewhere() -> None:
+            module = import_module("bucketflow.cluster.connect")
+            look = module._looked_into
+
+            def looked(path: Path) -> Any:
+                (elsewhere / path.name).write_text(path.read_text())
+                return look(elsewhere / path.name)
+
+            module._looked_into = looked
+
+        client.run(read_nothing if blind == "reading" else write_elsewhere, workers=[odd])
+        options: dict[str, Any] = {"fit": "spill", "memory": "2MB", "workdir": tmp_path / "run", "client": client}
+        with pytest.raises(bucketflow.BucketflowError, match=f"worker {odd} does not share .*--workdir"):
+            bucketflow.solve(grid(7, 7, 4), **options)
+        assert not list((tmp_path / "run" / "tables").glob("view-*"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -9,14 +10,17 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bucketflow
+from bucketflow.cluster import pool
 from bucketflow.cluster.connect import local_client
-from bucketflow.pipeline import api, workdir
+from bucketflow.cluster.pool import SerialPool
+from bucketflow.pipeline import api, spill, workdir
 from bucketflow.storage import ledger
 from tests.pipeline.test_budget import SLACK_BYTES, grid, measured_peak
 
@@ -58,6 +62,47 @@ def test_spilled_peak_is_within_the_budget() -> None:
     assert peak + model.nbytes <= result.plan.peak_bytes + SLACK_BYTES
 
 
+@pytest.mark.parametrize("runs", [(), spill._RUNS])
+@pytest.mark.parametrize(("query", "kind"), [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov")])
+def test_every_task_is_within_its_plan(
+    query: str, kind: str, runs: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each box by itself needs at most what the plan says: the largest ratio of both is at most one."""
+    monkeypatch.setattr(spill, "_RUNS", runs)
+    model = grid(10, 10, 4, kind)
+    ratios: list[float] = []
+    plan = bucketflow.plan(model, query, tree="bucket", fit="spill", memory=budget(model, query, 3))
+    assert plan is not None
+    assert plan.spill is not None
+    stages = plan.spill.stages
+
+    def one_by_one(_: SerialPool, nodes: Any) -> Any:
+        before = tracemalloc.get_traced_memory()[0]
+        ready = pool._Ready(nodes)
+        while (key := ready.pop()) is not None:
+            call = nodes[key].call(key)
+            gc.collect()
+            tracemalloc.reset_peak()
+            outcome = pool._in_a_row(*call)
+            ratios.append((tracemalloc.get_traced_memory()[1] - before) / stages[key[0]].peak_bytes)
+            yield key, outcome
+            ready.finish(key)
+
+    monkeypatch.setattr(SerialPool, "run_graph", one_by_one)
+    bucketflow.solve(model, query, tree="bucket", fit="spill", memory=plan.peak_bytes)
+    tracemalloc.start()
+    try:
+        ratios.clear()
+        again = bucketflow.solve(model, query, tree="bucket", fit="spill", memory=budget(model, query, 3))
+    finally:
+        tracemalloc.stop()
+    assert again.plan is not None
+    assert again.plan.spill.stages == stages
+    assert len(stages) > 2 or runs
+    assert len(ratios) == plan.spill.tasks
+    assert 0.3 < max(ratios) <= 1
+
+
 def test_tables_are_deleted_when_nothing_needs_them(tmp_path: Path) -> None:
     model = grid(7, 7, 4, "markov")
     run = tmp_path / "run"
@@ -95,6 +140,53 @@ def damaged(run: Path, how: str) -> int:
         else:
             path.write_bytes(bytes(data[: len(data) // 2]))
     return len(chosen)
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that has to be waited for, which makes compression pay."""
+    monkeypatch.setattr("bucketflow.pipeline.outofcore.default_memory_bytes", lambda: 0)
+    monkeypatch.setattr("bucketflow.pipeline.api.measured_disk_rate", lambda _: 1e6)
+
+
+def compressed_tables(run: Path) -> list[str]:
+    """Names of the tables that are stored as Blosc frames."""
+    return [p.parent.name for p in run.glob("tables/msg_*/zarr.json") if "blosc" in p.read_text()]
+
+
+@pytest.mark.usefixtures("slow_disk")
+@pytest.mark.parametrize(("query", "kind"), [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov")])
+def test_compressed_tables_give_the_same_answer(tmp_path: Path, query: str, kind: str) -> None:
+    model = grid(7, 7, 4, kind)
+    free = bucketflow.solve(model, query)
+    run = tmp_path / "run"
+    options: dict[str, Any] = {"tree": "bucket", "fit": "spill", "memory": budget(model, query, 6)}
+    spilled = bucketflow.solve(model, query, **options, workdir=run)
+    assert (spilled.value, spilled.assignment is None) == (free.value, free.assignment is None)
+    assert spilled.log10 == (free.log10 and pytest.approx(free.log10, rel=1e-12))
+    if kind == "cost":
+        stored = compressed_tables(run)
+        assert stored
+        sizes = [r.nbytes for r in ledger.load(run / "tables").values() if r.table in stored]
+        files = [p.stat().st_size for name in stored for p in (run / "tables" / name).glob("c.*")]
+        assert sorted(sizes) == sorted(files)
+
+
+@pytest.mark.usefixtures("slow_disk")
+@pytest.mark.parametrize("how", ["missing", "flipped", "short"])
+def test_lost_compressed_chunks_are_computed_again(tmp_path: Path, how: str) -> None:
+    model = grid(7, 7, 4)
+    run = tmp_path / "run"
+    options: dict[str, Any] = {"tree": "bucket", "fit": "spill", "memory": budget(model, "optimum", 6), "workdir": run}
+    first = bucketflow.solve(model, **options)
+    stored = compressed_tables(run)
+    assert damaged(run, how)
+    for path in (run / "tables" / "ledger").glob("*.jsonl"):
+        lines = [line for line in path.read_text().splitlines() if json.loads(line)["table"] != "result"]
+        path.write_text("".join(line + "\n" for line in lines))
+    again = bucketflow.solve(model, **options)
+    assert (again.value, again.assignment) == (first.value, first.assignment)
+    assert compressed_tables(run) == stored
 
 
 @pytest.mark.parametrize("how", ["missing", "flipped", "short"])

@@ -3,42 +3,106 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bucketflow.storage import chunks, ledger
+from bucketflow.storage.compression import paying
 from bucketflow.storage.errors import ChunkLostError, DiskFullError, StorageError
 from bucketflow.storage.rundir import RunDir, sweep_partial_files
 from bucketflow.storage.spec import Receipt, TableSpec
-from bucketflow.storage.tables import create_table
+from bucketflow.storage.tables import create_table, stored_table
 
 SPEC = TableSpec("msg_7", (4, 2, 9), ("d", "b", "j"), (3, 5, 7), frozenset({4, 9}), "int32")
 
 
-def written(folder: Path, values: np.ndarray) -> list[Receipt]:
+def place(chunk: tuple[int, ...]) -> tuple[slice, ...]:
+    """Where a chunk lies in the table."""
+    return tuple(
+        slice(c, c + 1) if v in SPEC.chunked else slice(None) for v, c in zip(SPEC.variables, chunk, strict=True)
+    )
+
+
+def written(folder: Path, values: np.ndarray, compression: str = "") -> list[Receipt]:
     """Write a table chunk by chunk."""
-    create_table(folder, SPEC)
+    spec = create_table(folder, SPEC, lambda: compression)
     receipts = []
     for chunk in SPEC.chunks_at({}):
-        index = tuple(
-            slice(c, c + 1) if v in SPEC.chunked else slice(None) for v, c in zip(SPEC.variables, chunk, strict=True)
-        )
-        nbytes, checksum = chunks.write_chunk(folder, SPEC, chunk, values[index])
+        nbytes, checksum = chunks.write_chunk(folder, spec, chunk, values[place(chunk)])
         receipts.append(Receipt(SPEC.name, chunk, nbytes, checksum, 0.5, 1, {}))
     return receipts
 
 
-def test_tables_open_with_plain_zarr(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compression", ["", "blosc"])
+def test_tables_open_with_plain_zarr(tmp_path: Path, compression: str) -> None:
     import zarr
 
     values = np.arange(105, dtype=np.int32).reshape(SPEC.shape)
-    receipts = written(tmp_path, values)
+    receipts = written(tmp_path, values, compression)
     assert len(receipts) == SPEC.chunks == 21
+    assert all((tmp_path / SPEC.name / SPEC.file_name(r.chunk)).stat().st_size == r.nbytes for r in receipts)
     array = zarr.open_array(str(tmp_path / SPEC.name), mode="r")
     assert np.array_equal(array[...], values)
     assert array.metadata.dimension_names == ("d", "b", "j")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "float32", "float64"])
+@pytest.mark.parametrize("compression", ["", "blosc"])
+def test_zarr_writes_the_same_metadata(tmp_path: Path, dtype: str, compression: str) -> None:
+    import zarr
+
+    spec = replace(SPEC, dtype=dtype, compression=compression)
+    codec = zarr.codecs.BloscCodec(
+        typesize=np.dtype(dtype).itemsize, cname="lz4", clevel=5, shuffle="bitshuffle", blocksize=0
+    )
+    theirs = zarr.create_array(
+        store=str(tmp_path / "theirs"),
+        shape=spec.shape,
+        chunks=spec.chunk_shape,
+        dtype=dtype,
+        compressors=codec if compression else None,
+        fill_value=np.nan if dtype.startswith("float") else -1,
+        dimension_names=spec.labels,
+        chunk_key_encoding={"name": "default", "separator": "."},
+        zarr_format=3,
+    )
+    create_table(tmp_path, spec, lambda: compression)
+    ours = zarr.open_array(str(tmp_path / spec.name), mode="r")
+    assert ours.metadata.to_dict().keys() == theirs.metadata.to_dict().keys()
+    assert ours.metadata.codecs == theirs.metadata.codecs
+    assert repr(ours.metadata) == repr(theirs.metadata)
+
+
+@pytest.mark.parametrize("compression", ["", "blosc"])
+def test_scattered_chunks_are_read_into_place(tmp_path: Path, compression: str) -> None:
+    spec = TableSpec("t", (0, 1, 2), ("a", "b", "c"), (600, 4, 250), frozenset({1}), "int16")
+    values = np.random.default_rng(0).integers(0, 50, spec.shape).astype("int16")
+    found = create_table(tmp_path, spec, lambda: compression)
+    out = np.zeros_like(values)
+    for chunk in spec.chunks_at({}):
+        part = (slice(None), slice(chunk[1], chunk[1] + 1))
+        nbytes, checksum = chunks.write_chunk(tmp_path, found, chunk, values[part])
+        assert (nbytes < values[part].nbytes) == bool(compression)
+        chunks.read_chunk(tmp_path, found, Receipt("t", chunk, nbytes, checksum, 0.0, 0, {}), out[part])
+    assert np.array_equal(out, values)
+
+
+def test_the_first_worker_decides_how_a_table_is_stored(tmp_path: Path) -> None:
+    first = create_table(tmp_path, SPEC, lambda: "blosc")
+    assert first.compression == "blosc"
+    assert create_table(tmp_path, SPEC, lambda: "") == first == stored_table(tmp_path, SPEC)
+
+
+def test_compression_is_chosen_where_it_pays() -> None:
+    rng = np.random.default_rng(0)
+    few, random = rng.integers(0, 5, 1 << 20).astype("int32"), rng.random(1 << 20)
+    assert paying(few, 1e7) == "blosc"
+    assert paying(few, 1e13) == ""
+    assert paying(random, 1e7) == ""
+    assert paying(few[:0], 1e7) == ""
 
 
 def test_missing_chunks_are_not_zeros(tmp_path: Path) -> None:
@@ -51,9 +115,10 @@ def test_missing_chunks_are_not_zeros(tmp_path: Path) -> None:
         chunks.read_chunk(tmp_path, SPEC, Receipt(SPEC.name, (0, 0, 0), 20, 1, 0.0, 0, {}), out)
 
 
+@pytest.mark.parametrize("compression", ["", "blosc"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "longer"])
-def test_damage_is_detected(tmp_path: Path, damage: str) -> None:
-    receipt = written(tmp_path, np.arange(105, dtype=np.int32).reshape(SPEC.shape))[3]
+def test_damage_is_detected(tmp_path: Path, damage: str, compression: str) -> None:
+    receipt = written(tmp_path, np.arange(105, dtype=np.int32).reshape(SPEC.shape), compression)[3]
     path = tmp_path / SPEC.name / SPEC.file_name(receipt.chunk)
     data = bytearray(path.read_bytes())
     if damage == "flip":
@@ -62,7 +127,7 @@ def test_damage_is_detected(tmp_path: Path, damage: str) -> None:
     lost = chunks.lost_files(tmp_path, {SPEC.name: SPEC}, {receipt.key: receipt})
     if damage == "flip":
         with pytest.raises(ChunkLostError, match="checksum"):
-            chunks.read_chunk(tmp_path, SPEC, receipt, np.empty(SPEC.chunk_shape, np.int32))
+            chunks.read_chunk(tmp_path, stored_table(tmp_path, SPEC), receipt, np.empty(SPEC.chunk_shape, np.int32))
     else:
         assert lost == [receipt]
 
