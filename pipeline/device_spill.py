@@ -81,7 +81,7 @@ class OnDevice(OutOfCore[T]):
         if self.run.serial:
             super().decode_stage(stage, fixed, assignment)
             return
-        here = OutOfCore(replace(self.run, device=False), self.folder, self.keep)
+        here = OutOfCore(replace(self.run, device=False), self.folder, self.keep, self.receipts)
         here.decode_stage(stage, fixed, assignment)
 
     def sweep(self) -> list[list[Any]]:
