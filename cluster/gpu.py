@@ -88,7 +88,7 @@ def gpu_client(count: int) -> Iterator[Any]:
         }
         for number, name in enumerate(visible_gpus()[:count])
     }
-    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "dashboard_address": None, "port": 0}}
+    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "dashboard_address": ":0", "port": 0}}
     with (
         SpecCluster(workers=workers, scheduler=scheduler, silence_logs=40) as cluster,
         Client(cluster) as client,

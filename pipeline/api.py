@@ -234,8 +234,10 @@ def solve(
     workdir : path, optional
         Run directory, shared with all workers; an interrupted run there is continued.
     gpus : int or "all", optional
-        Run large steps on so many GPUs of this machine, one process each; the plan then fits the memory of a
-        device.
+        Run large steps on so many GPUs, one process each: of this machine, or of the workers of ``scheduler`` or
+        ``client``. The plan then fits the memory of a device.
+    gpu_memory : int or str, optional
+        Budget for a device's memory; by default most of what is free there, but not more than ``memory``.
 
     Raises
     ------
@@ -291,7 +293,7 @@ def resume(workdir: str | PathLike[str], *, progress: Progress | None = None, **
     Parameters
     ----------
     workdir : path
-    workers, scheduler, client, threads
+    workers, scheduler, client, threads, gpus
         Where to run; see :func:`solve`. Everything else is as the run began.
 
     Raises

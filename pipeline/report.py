@@ -171,15 +171,19 @@ def print_calibration(found: dict[str, Any]) -> None:
         head.add_row("upload", f"{gpu['upload_seconds'] * 1e6:.0f} us at least")
     head.add_row("kept in", found["cache"])
     console.print(head)
-    table = Table(title="rates", box=box.SIMPLE, title_justify="left")
-    for column in ("", "kernels", "Gcells/s", "products", "GB/s", "us/step", "from"):
+    table = Table(title="rates a second", box=box.SIMPLE, title_justify="left")
+    for column in ("", "kernels", "cells", "of products", "bytes", "us/step", "from"):
         table.add_column(column, justify="left" if column in ("", "kernels") else "right", no_wrap=True)
     for place, kernels in (("CPU", found["cpu"]), ("GPU", gpu["kernels"] if gpu else {})):
         for name, rates in kernels.items():
-            least = format_cells(gpu["least_cells"][name]) if place == "GPU" else ""
-            figures = [rates[f] / 1e9 for f in ("cells_per_second", "matmul_cells_per_second", "bytes_per_second")]
-            table.add_row(place, name, *(f"{v:,.2f}" for v in figures), f"{rates['step_seconds'] * 1e6:.1f}", least)
+            least = f"2^{math.log2(gpu['least_cells'][name]):.0f}" if place == "GPU" else ""
+            figures = (_rate(rates[f]) for f in ("cells_per_second", "matmul_cells_per_second", "bytes_per_second"))
+            table.add_row(place, name, *figures, f"{rates['step_seconds'] * 1e6:.1f}", least)
     console.print(table)
+
+
+def _rate(value: float) -> str:
+    return f"{value / 1e12:.3g} T" if value >= 1e12 else f"{value / 1e9:.3g} G"
 
 
 def _facts_table() -> Table:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.cluster.connect import ClusterError
 from bucketflow.cluster.gpu import count_gpus
+from bucketflow.pipeline import api
 from bucketflow.pipeline.cli import main
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.model import Function, Model
@@ -58,4 +59,23 @@ def test_two_gpus_give_the_answer_of_none() -> None:
     got = bucketflow.solve(model, gpus=2, memory=plan.peak_bytes // 3)
     assert got.plan is not None
     assert got.plan.slices > 1
+    assert (got.value, got.status) == (expected.value, expected.status)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("query", ["optimum", "count"])
+def test_two_gpus_share_boxes_of_tables_larger_than_either(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if not cupy.cuda.is_available() or cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("fewer than two NVIDIA GPUs")
+    model = ring()
+    expected = bucketflow.solve(model, query)
+    plan = bucketflow.plan(model, query, gpus=2, tree="bucket")
+    assert plan is not None
+    monkeypatch.setattr(api, "TASK_SECONDS", 1e-9)
+    options = {"gpus": 2, "tree": "bucket", "fit": "spill", "gpu_memory": plan.peak_bytes * 2}
+    got = bucketflow.solve(model, query, **options)
+    assert got.plan is not None
+    assert got.plan.spill is not None
+    assert max(map(got.plan.spill.boxes, got.plan.spill.stages)) > 1
     assert (got.value, got.status) == (expected.value, expected.status)

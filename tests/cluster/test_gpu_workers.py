@@ -40,7 +40,7 @@ def cluster(*names: str, declared: Sequence[str] = (), threads: int = 2) -> Iter
         }
         for name in names
     }
-    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "dashboard_address": None, "protocol": "inproc://"}}
+    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "dashboard_address": ":0", "protocol": "inproc://"}}
     with (
         SpecCluster(workers=workers, scheduler=scheduler, silence_logs=40) as started,
         Client(started, set_as_default=False) as client,

@@ -29,8 +29,11 @@ def main() -> int:
     """Run all; the exit code says whether all ended well."""
     quick = "--quick" in sys.argv[1:]
     pytest = ["-m", "pytest", "-q", "-m", "gpu", "--import-mode=importlib", "-p", "no:cacheprovider"]
-    good = [step("tests", *pytest, str(TESTS / "tasks"), str(TESTS / "cluster"))]
+    whole = [str(TESTS / "pipeline" / f"test_{name}.py") for name in ("device_spill", "calibrate", "gpu_marginals")]
+    good = [step("tests", *pytest, str(TESTS / "tasks"), str(TESTS / "cluster"), *whole)]
     good.append(step("kernels", str(TESTS / "bench" / "gpu.py"), *(["--quick"] if quick else [])))
+    good.append(step("larger than the device", str(TESTS / "bench" / "gpu_spill.py")))
+    good.append(step("scaling", str(TESTS / "bench" / "gpu_scaling.py")))
     good.append(step("propagations", str(TESTS / "bench" / "gpu_marginals.py")))
     for name in MODELS if quick else MODELS + LONG:
         good.append(step(name, str(TESTS / "bench" / "gpu_models.py"), name))
