@@ -18,7 +18,7 @@ from .twoway import TwoWay
 
 
 def message_program(
-    plan: TwoWay, leaves: Mapping[int, Scaled], hosts: Mapping[int, int], targets: Sequence[Target]
+    plan: TwoWay, leaves: Mapping[int, Scaled], hosts: Mapping[int, int], targets: Sequence[Target], group: int = 1
 ) -> MessageProgram:
     """Turn a plan into a program that answers some targets.
 
@@ -30,6 +30,8 @@ def message_program(
     hosts : mapping of int to int
         For each variable that findings may name, the leaf that takes them.
     targets : sequence of Target
+    group : int
+        Cases that are computed together.
 
     Raises
     ------
@@ -43,7 +45,7 @@ def message_program(
     constants = {i: tables.constant(i) for op in operations for i in op.inputs if i not in made and i < tables.findings}
     findings = {tables.findings + v: plan.tree.dims[v] for v in hosts}
     try:
-        records = records_of(operations, constants, findings, results)
+        records = records_of(operations, constants, findings, results, group=group)
     except ValueError as error:
         raise ModelError(str(error)) from None
     if records.shared_bytes > MOST_SHARED_BYTES:

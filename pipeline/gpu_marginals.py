@@ -32,6 +32,9 @@ _LEAST_LIKELIHOOD: Final = 2.0**FINDING_EXPONENT
 # Cases at once: enough for every step to fill the device, and few enough that their slabs are soon allocated.
 _MOST_CASES: Final = 1 << 14
 _MOST_BYTES: Final = 8 << 30
+_MOST_GROUP: Final = 4
+"""log2 of the cases in a group."""
+_MOST_GROUP_CELLS: Final = 1 << 31
 
 
 class GpuPropagation:
@@ -72,7 +75,7 @@ class GpuPropagation:
         self._program = message_program(plan, leaves, hosts, self._targets)
         self._device = checked_device(self._program, leaves, memory_bytes)
         self._free_bytes = memory_bytes - self._program.case_bytes - self._program.records.fixed_bytes
-        self._other: tuple[tuple[Target, ...], DeviceMessages] | None = None
+        self._other: tuple[tuple[tuple[Target, ...], int], DeviceMessages] | None = None
         places = zip(self._targets, self._program.targets.tolist(), strict=True)
         self._places = {
             target: (slice(place, place + cells), tuple([plan.dims[v] for v in target]))
@@ -101,12 +104,9 @@ class GpuPropagation:
         if common is None:
             yield cases, _unanswered(cases.count)
             return
-        targets, device = self._device_for(targets)
+        device = self._device_for(tuple(targets), cases.count)
         program = device.program
-        room = self._free_bytes + (program.records.fixed_bytes if device is self._device else 0)
-        size = min(program.cases_within(min(room, _MOST_BYTES)), _MOST_CASES, cases.count)
-        if size == 0 and cases.count:
-            raise _too_large(program, room)
+        size = min(program.cases_within(min(self._free_bytes, _MOST_BYTES)), _MOST_CASES)
         places = program.targets.tolist()
         for bounds in ranges(cases.count, max(size, 1)):
             block = cases.part(*bounds)
@@ -119,15 +119,23 @@ class GpuPropagation:
             totals = answer[:, -2] + (program.log_scale + log_scale)
             yield block, BlockAnswer(totals, beliefs, alone | (answer[:, -1] != 0.0))
 
-    def _device_for(self, targets: Sequence[Target]) -> tuple[tuple[Target, ...], DeviceMessages]:
-        """Return a program that answers these targets and no others, in its own order; the last one is remembered."""
-        if set(targets) == set(self._targets):
-            return self._targets, self._device
-        if self._other is None or self._other[0] != tuple(targets):
+    def _device_for(self, targets: tuple[Target, ...], cases: int) -> DeviceMessages:
+        """Return a program that answers these targets and no others for many cases; the last one is remembered.
+
+        Cases are computed in groups, as large as there are cases, memory and numbers of 32 bits for.
+        """
+        asked = group = 1 << min(max(cases, 1).bit_length() - 1, _MOST_GROUP)
+        if self._other is None or self._other[0] != (targets, asked):
             self._other = None
-            program = message_program(self._plan, self._leaves, self._hosts, targets)
-            self._other = tuple(targets), checked_device(program, self._leaves, self._free_bytes)
-        return self._other
+            single = self._program
+            while group > 1 and group * single.records.slab_cells >= _MOST_GROUP_CELLS:
+                group //= 2
+            program = message_program(self._plan, self._leaves, self._hosts, targets, group)
+            while group > 1 and not program.cases_within(self._free_bytes):
+                group //= 2
+                program = message_program(self._plan, self._leaves, self._hosts, targets, group)
+            self._other = (targets, asked), checked_device(program, self._leaves, self._free_bytes)
+        return self._other[1]
 
     def _likelihoods(self, findings: Mapping[int, Array]) -> tuple[Array | None, float]:
         """Return the likelihoods of all variables side by side, each with maximum 1, and ln of what was taken out."""

@@ -70,9 +70,10 @@ class MessageProgram:
         return self.records.case_bytes(self.answer_cells)
 
     def cases_within(self, nbytes: int) -> int:
-        """Return how many cases fit some memory of the device; 0 if none does."""
-        room = (nbytes - self.records.fixed_bytes) // self.case_bytes
-        return int(max(min(room, _MOST_TICKETS // max(len(self.records.items), 1)), 0))
+        """Return how many cases, in whole groups, fit some memory of the device; 0 if none does."""
+        group = self.records.group
+        room = (nbytes - self.records.fixed_bytes) // (self.case_bytes * group)
+        return int(max(min(room, _MOST_TICKETS // max(len(self.records.items), 1)), 0)) * group
 
 
 class DeviceMessages:
@@ -97,10 +98,11 @@ class DeviceMessages:
         self._fixed["constants"].set(constants)
 
     def run(self, findings: Array) -> Array:
-        """Answer one case: likelihoods of all variables, ``(finding cells,)``; returns ``(answer cells,)``.
+        """Answer one case of a program without groups.
 
-        Likelihoods are at most 1. The last two cells are ln of the total, without `MessageProgram.log_scale`, and
-        whether the case failed: a number other than 0 if its products may have left the range of doubles.
+        Takes likelihoods of all variables, at most 1, ``(finding cells,)``; returns ``(answer cells,)``. The last two
+        cells are ln of the total, without `MessageProgram.log_scale`, and whether the case failed: a number other
+        than 0 if its products may have left the range of doubles.
         """
         if self._single is None:
             self._single = _Single(_Cases(self.program, self._fixed, 1))
@@ -134,12 +136,13 @@ class _Cases:
     def __init__(self, program: MessageProgram, fixed: Mapping[str, Any], cases: int) -> None:
         cp = cupy()
         records = program.records
-        self.program, self.cases = program, cases
-        self.slabs = cp.empty((cases, records.slab_cells))
-        self.control = cp.empty(cases * (records.control_words) + 1, np.uint32)
-        self.answers = cp.empty((cases, program.answer_cells))
+        self.program, self.cases = program, -(-cases // records.group) * records.group
+        self.slabs = cp.empty((self.cases, records.slab_cells))
+        self.control = cp.empty(self.cases * records.control_words + 1, np.uint32)
+        self.answers = cp.empty((self.cases, program.answer_cells))
         self._fixed = fixed
-        self._propagate = kernel("messages", "sum_product", "float64", "propagate")
+        grouped = {"GROUPED": 1} if records.group > 1 else {}
+        self._propagate = kernel("messages", "sum_product", "float64", "propagate", **grouped)
         self._answer = kernel("messages", "sum_product", "float64", "answer")
         if records.shared_bytes + _STATIC_BYTES > _USUAL_SHARED_BYTES:
             self._propagate.max_dynamic_shared_size_bytes = records.shared_bytes
@@ -151,10 +154,11 @@ class _Cases:
         records, program = self.program.records, self.program
         tables = len(records.numbers)
         start = self.control.data.ptr
-        done = start + 8 * tables * cases
-        arrived = done + 4 * tables * cases
-        failed = arrived + 4 * records.split_tiles * cases
-        following = failed + 4 * cases
+        groups = -(-cases // records.group)
+        done = start + 8 * tables * groups * records.group
+        arrived = done + 4 * tables * groups
+        failed = arrived + 4 * records.split_tiles * groups
+        following = failed + 4 * groups * records.group
         stream = cp.cuda.get_current_stream().ptr
         cp.cuda.runtime.memsetAsync(start, 0, following + 4 - start, stream)
         pointers = {name: array.data.ptr for name, array in self._fixed.items()}
@@ -163,10 +167,10 @@ class _Cases:
             *((name, pointers[name]) for name in ("items", "records", "constants")),
             *(("slabs", self.slabs.data.ptr), ("bounds", start), ("done", done), ("arrived", arrived)),
             *(("failed", failed), ("next", following), ("slab_cells", records.slab_cells)),
-            ("counts", (len(records.items), cases, tables, records.split_tiles)),
+            ("counts", (len(records.items), groups, tables, records.split_tiles)),
         ):
             run[name] = value
-        blocks = min(len(records.items) * cases, self._processors * _BLOCKS_OF_MULTIPROCESSOR)
+        blocks = min(len(records.items) * groups, self._processors * _BLOCKS_OF_MULTIPROCESSOR)
         self._propagate((blocks,), (THREADS,), (run,), shared_mem=records.shared_bytes)
         answers = np.zeros((), _ANSWERS)
         for name, value in (
@@ -184,7 +188,8 @@ class _Cases:
     ) -> Array:
         """See `DeviceMessages.run_cases`."""
         cp = cupy()
-        self._observe(cases, common, states)
+        whole = -(-cases // self.program.records.group) * self.program.records.group
+        self._observe(whole, common, [(v, _padded(found, whole)) for v, found in states])
         for variable, likelihoods in weights.items():
             first, cells = self.program.findings[variable]
             self.slabs[:cases, first : first + cells] = cp.asarray(likelihoods)
@@ -251,6 +256,11 @@ class _Single:
 
     def _download(self) -> None:
         _copy(self._answer.ctypes.data, self._cases.answers.data.ptr, self._answer.nbytes, self.stream)
+
+
+def _padded(states: Array, cases: int) -> Array:
+    """Append cases that observe nothing."""
+    return np.concatenate([states, np.full(cases - len(states), -1, states.dtype)])
 
 
 def _copy(target: int, source: int, nbytes: int, stream: Any) -> None:

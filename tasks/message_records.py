@@ -17,12 +17,21 @@ from numpy.typing import NDArray
 
 from .axes import Axes
 from .gpu_tiles import Axis
-from .message_tiles import THREADS, Tiles, busy_seconds, cells_of, message_tiles, seconds_of
+from .message_tiles import (
+    CASE_STRIDE,
+    THREADS,
+    UNROLLED_INPUTS,
+    Group,
+    Tiles,
+    busy_seconds,
+    cells_of,
+    message_tiles,
+    seconds_of,
+)
 
-HEAD_WORDS: Final = 22
+HEAD_WORDS: Final = 24
 INPUT_WORDS: Final = 5
 AXIS_WORDS: Final = 4
-UNROLLED_INPUTS: Final = 6
 """As in ``cuda/messages.cu``."""
 
 CONSTANT, FINDING, COMPUTED = range(3)
@@ -35,6 +44,8 @@ _MOST_CELLS: Final = 1 << 32
 # waits for besides its work is about as long as the shortest item should be.
 _BLOCKS: Final = 132 * 6
 _ITEMS_OF_A_BLOCK, _LEAST_SECONDS, _WAITING_SECONDS = 18, 1e-6, 2e-6
+# With many cases nothing waits for one item.
+_BATCH_SECONDS = 16e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,8 @@ class Records:
     numbers
         For each computed table its number on the device.
     finding_cells, slab_cells, constant_cells
+    group
+        Cases that are computed together; slabs are a multiple of it.
     split_tiles
         Tiles whose elimination is cut into pieces.
     shared_bytes
@@ -89,6 +102,7 @@ class Records:
     finding_cells: int
     slab_cells: int
     constant_cells: int
+    group: int
     split_tiles: int
     shared_bytes: int
     levels: int
@@ -131,6 +145,7 @@ def records_of(
     findings: Mapping[int, int],
     results: Collection[int] = (),
     item_seconds: float | None = None,
+    group: int = 1,
 ) -> Records:
     """Lay out and describe a propagation.
 
@@ -145,15 +160,21 @@ def records_of(
         Tables that lie side by side, in their order.
     item_seconds : float, optional
         How long an item should take; chosen from the total if not given.
+    group : int
+        Cases that are computed together.
 
     Raises
     ------
     ValueError
         If the tables of a case have more cells than 32 bits count.
     """
-    wanted = item_seconds or _item_seconds(operations)
-    tiles = {op.table: message_tiles(op.axes, wanted) for op in operations}
-    slab, fixed = _Layout(), _Layout()
+    wanted = item_seconds or (_item_seconds(operations) if group == 1 else _BATCH_SECONDS)
+
+    def tiles_of(op: Operation) -> Tiles:
+        return message_tiles(op.axes, wanted, Group(group, tuple([i not in constants for i in op.inputs])))
+
+    tiles = {op.table: tiles_of(op) for op in operations}
+    slab, fixed, pieces = _Layout(), _Layout(), dict[int, int]()
     for table, cells in findings.items():
         slab.at[table] = slab.cells
         slab.cells += cells
@@ -163,11 +184,14 @@ def records_of(
         fixed.place(table, constant.cells)
     first = set(results)
     for table in (*results, *(op.table for op in operations if op.table not in first)):
-        slab.place(table, tiles[table].outputs)
-    writer = _Writer(tiles, constants, findings, slab, fixed, {op.table: n for n, op in enumerate(operations)})
-    rows = [writer.record(op) for op in operations]
-    if max(slab.cells, fixed.cells) >= _MOST_CELLS:
+        slab.place(table, tiles[table].outputs // group)
+    for table, shape in tiles.items():
+        pieces[table] = slab.take(shape.pieces * shape.outputs // group) if shape.pieces > 1 else 0
+    if max(slab.cells * group, fixed.cells) >= _MOST_CELLS:
         raise ValueError(f"tables of {slab.cells:.3g} cells; those of one propagation on a GPU are at most 2^32")
+    numbers = {op.table: n for n, op in enumerate(operations)}
+    writer = _Writer(tiles, constants, findings, slab, fixed, pieces, numbers, group)
+    rows = [writer.record(op) for op in operations]
     levels, urgency = _chains(operations, tiles)
     order = sorted(range(len(operations)), key=lambda n: -urgency[n])
     items = [
@@ -185,6 +209,7 @@ def records_of(
         finding_cells=finding_cells,
         slab_cells=slab.cells,
         constant_cells=max(fixed.cells, 1),
+        group=group,
         split_tiles=writer.split_tiles,
         shared_bytes=4 * writer.shared_words,
         levels=levels,
@@ -226,14 +251,16 @@ class _Writer:
         findings: Mapping[int, int],
         slab: _Layout,
         fixed: _Layout,
+        pieces: Mapping[int, int],
         numbers: dict[int, int],
+        group: int,
     ) -> None:
         self.words: list[int] = []
         self.numbers = numbers
         self.split_tiles = 0
         self.shared_words = 0
         self._tiles, self._constants, self._findings = tiles, constants, findings
-        self._slab, self._fixed = slab, fixed
+        self._slab, self._fixed, self._pieces, self._group = slab, fixed, pieces, group
 
     def record(self, op: Operation) -> tuple[int, int]:
         """Append a record; return its first word and its length."""
@@ -241,9 +268,9 @@ class _Writer:
         axes = (*shape.outs, *shape.highs, *shape.lows)
         axes_at = HEAD_WORDS + INPUT_WORDS * inputs
         length = axes_at + (AXIS_WORDS + inputs) * len(axes)
-        # for each input: the inverse of its maximum, where it starts, and its range
         inputs_at = -(-length // 4) * 4
-        low_at = inputs_at + 6 * inputs
+        # inverses, starts, factors, ranges and bounds
+        low_at = inputs_at + 4 * inputs * self._group + 2 * inputs + 4 * self._group
         lows = cells_of(shape.lows)
         high_at = low_at + inputs * lows
         start_at = high_at + inputs * shape.piece_highs
@@ -256,7 +283,8 @@ class _Writer:
             *(shape.lanes_out, shape.lanes_low, int(shape.out_fast)),
             *(len(shape.outs), len(shape.highs), len(shape.lows)),
             *(self.numbers[op.table], self.split_tiles if split else 0),
-            *(self._slab.at[op.table], self._slab.take(shape.pieces * shape.outputs) if split else 0),
+            *(self._slab.at[op.table], self._pieces[op.table]),
+            *(self._group, shape.outputs // self._group),
             *(axes_at, inputs_at, low_at, high_at, start_at),
         )
         if split:
@@ -266,7 +294,7 @@ class _Writer:
         for i in op.inputs:
             self.words += self._input(i)
         for axis in axes:
-            self.words += _axis_words(axis)
+            self.words += _axis_words(axis, self._slab.cells)
         return start, length
 
     def _input(self, table: int) -> tuple[int, ...]:
@@ -278,11 +306,12 @@ class _Writer:
         return COMPUTED, self.numbers[table], self._slab.at[table], self._tiles[table].count, 0
 
 
-def _axis_words(axis: Axis) -> tuple[int, ...]:
+def _axis_words(axis: Axis, case_cells: int) -> tuple[int, ...]:
     """Describe an axis; its division is a multiplication, exact for numbers below 2^31 (Granlund and Montgomery)."""
     bits = (axis.size - 1).bit_length()
     magic = -((-1 << (31 + bits)) // axis.size)
-    return axis.size, magic, bits - 1, axis.out, *axis.strides
+    strides = [case_cells if stride == CASE_STRIDE else stride for stride in (axis.out, *axis.strides)]
+    return axis.size, magic, bits - 1, *strides
 
 
 def least_exponent(values: NDArray[Any]) -> int:

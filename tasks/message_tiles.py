@@ -22,6 +22,9 @@ from .gpu_tiles import Axis
 THREADS: Final = 128
 """Threads of a block; as in ``cuda/messages.cu``."""
 
+UNROLLED_INPUTS: Final = 6
+"""Inputs for which the kernel has loops of their own; as in ``cuda/messages.cu``."""
+
 LOW_WORDS: Final = 1024
 HIGH_WORDS: Final = 512
 """Offsets of lows and highs that a block keeps at once, over all inputs."""
@@ -31,9 +34,23 @@ _SHORT: Final = 4
 _WARP: Final = 32
 _LINE_CELLS: Final = 16
 
-# What a thread waits for, in nanoseconds of an H200 with little else to do: an output and its axes, a high, and some
-# lows at a time.
-_OUTPUT, _AXIS, _HIGH, _LOWS, _AT_ONCE = 150.0, 25.0, 50.0, 350.0, 4
+# What a thread waits for, in nanoseconds of an H200 with little else to do: an output and its axes, a high, and as many
+# lows as it reads at a time.
+_OUTPUT, _AXIS, _HIGH, _LOWS = 150.0, 25.0, 50.0, 350.0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Cases that are computed together, and which inputs differ between them."""
+
+    cases: int = 1
+    varies: tuple[bool, ...] = ()
+
+
+NO_GROUP: Final = Group()
+
+CASE_STRIDE: Final = 1 << 40
+"""Stands for the cells between two cases, which are known when all tables have their places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +91,23 @@ class Tiles:
         """Tiles of the output."""
         return -(-self.outputs // self.tile)
 
+    @property
+    def inputs(self) -> int:
+        """Number of inputs."""
+        return len(next(axis.strides for axis in (*self.outs, *self.highs, *self.lows, _SCALAR)))
+
+
+_SCALAR: Final = Axis(1, (0,), 0)
+
 
 def cells_of(axes: Sequence[Axis]) -> int:
     """Cells of a group of axes."""
     return math.prod([axis.size for axis in axes])
 
 
-def message_tiles(axes: Axes, item_seconds: float) -> Tiles:
+def message_tiles(axes: Axes, item_seconds: float, group: Group = NO_GROUP) -> Tiles:
     """Choose the lanes of a step and cut it into items that take about so long."""
-    return _cut(_lanes_for(axes), item_seconds)
+    return _cut(_lanes_for(axes, group), item_seconds)
 
 
 def seconds_of(tiles: Tiles) -> float:
@@ -92,38 +117,41 @@ def seconds_of(tiles: Tiles) -> float:
 
 def busy_seconds(axes: Axes) -> float:
     """Predict the time of all items of a step together."""
-    tiles = _lanes_for(axes)
+    tiles = _lanes_for(axes, NO_GROUP)
     return 1e-9 * -(-tiles.outputs // tiles.lanes_out) * _output_nanoseconds(tiles, cells_of(tiles.highs))
 
 
 def _output_nanoseconds(tiles: Tiles, highs: int) -> float:
     """Time of a thread for one output of its own."""
-    shares = -(-cells_of(tiles.lows) // (tiles.lanes_low * _AT_ONCE))
-    return _OUTPUT + _AXIS * len(tiles.outs) + highs * (_HIGH + _LOWS * shares)
+    inputs = tiles.inputs
+    at_once = 4 if inputs <= 3 else 2 if inputs <= 6 else 1
+    shares = -(-cells_of(tiles.lows) // (tiles.lanes_low * at_once))
+    waits = max(inputs / UNROLLED_INPUTS, 1.0)
+    return _OUTPUT + _AXIS * len(tiles.outs) + highs * (_HIGH + _LOWS * waits * shares)
 
 
 @lru_cache(maxsize=1 << 14)
-def _lanes_for(axes: Axes) -> Tiles:
+def _lanes_for(axes: Axes, group: Group) -> Tiles:
     """Choose the lanes of a step, with all its highs in one piece."""
-    inputs = len(axes.strides)
-    candidates = _small(axes) if axes.cells * inputs <= _SMALL_CELLS else _large(axes)
+    work = axes.cells * len(axes.strides) * group.cases
+    candidates = _small(axes, group) if work <= _SMALL_CELLS else _large(axes, group)
     return min(candidates, key=_cost)
 
 
-def _small(axes: Axes) -> Iterator[Tiles]:
+def _small(axes: Axes, group: Group) -> Iterator[Tiles]:
     """A step of one block: outputs side by side, and enough lows that no thread has many."""
-    outs, eliminated = _groups(axes, len(axes.strides))
+    outs, eliminated = _groups(axes, len(axes.strides), group)
     highs, lows = _highs_and_lows(eliminated, len(axes.strides))
     lanes = min(cells_of(outs), THREADS)
     wanted = -(-cells_of(eliminated) // _SHORT)
     yield _lanes(outs, highs, lows, lanes, min(THREADS // lanes, cells_of(lows), wanted), True)
 
 
-def _large(axes: Axes) -> Iterator[Tiles]:
+def _large(axes: Axes, group: Group) -> Iterator[Tiles]:
     """Orders by the strides of the largest input and of the output, and several shapes of lanes."""
     sizes = [axes.cells_of(i) for i in range(len(axes.strides))]
     for leading in dict.fromkeys((sizes.index(max(sizes)), len(sizes))):
-        outs, eliminated = _groups(axes, leading)
+        outs, eliminated = _groups(axes, leading, group)
         highs, lows = _highs_and_lows(eliminated, len(axes.strides))
         most = min(cells_of(outs), THREADS)
         runs = np.cumprod([axis.size for axis in reversed(outs)], dtype=np.int64) if outs else np.ones(1, np.int64)
@@ -140,8 +168,11 @@ def _lanes(
     return Tiles(outs, highs, lows, lanes, others, out_fast, lanes, 1, cells_of(highs))
 
 
-def _groups(axes: Axes, leading: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """Axes of the output and eliminated ones, each in the order of one table (behind the inputs: the output)."""
+def _groups(axes: Axes, leading: int, group: Group) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Axes of the output and eliminated ones, each in the order of one table (behind the inputs: the output).
+
+    Cases are the slowest axis of the output.
+    """
     strides = (*axes.strides, axes.out)[leading]
 
     def rank(a: int) -> tuple[bool, int, int]:
@@ -149,7 +180,10 @@ def _groups(axes: Axes, leading: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...
 
     order = sorted(range(len(axes.sizes)), key=rank)
     every = [Axis(axes.sizes[a], tuple([table[a] for table in axes.strides]), axes.out[a]) for a in order]
-    return tuple([axis for axis in every if axis.out]), tuple([axis for axis in every if not axis.out])
+    outs = [axis for axis in every if axis.out]
+    if group.cases > 1:
+        outs.insert(0, Axis(group.cases, tuple([CASE_STRIDE * varies for varies in group.varies]), CASE_STRIDE))
+    return tuple(outs), tuple([axis for axis in every if not axis.out])
 
 
 def _highs_and_lows(axes: Sequence[Axis], inputs: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
@@ -170,7 +204,7 @@ def _highs_and_lows(axes: Sequence[Axis], inputs: int) -> tuple[tuple[Axis, ...]
 
 def _cost(tiles: Tiles) -> float:
     """Estimate the work of all warps: instructions, and lines of 128 bytes that their loads touch."""
-    inputs = len((*tiles.outs, *tiles.highs, *tiles.lows)[0].strides) if tiles.outs or tiles.lows or tiles.highs else 1
+    inputs = tiles.inputs
     lines = _lines(tiles)
     threads = tiles.lanes_out * tiles.lanes_low
     warps = -(-threads // _WARP)
@@ -204,8 +238,7 @@ def offsets_of(axes: Sequence[Axis], cells: NDArray[np.int64]) -> NDArray[np.int
 
 def _cut(tiles: Tiles, item_seconds: float) -> Tiles:
     """Choose the outputs of a tile and the pieces of the elimination."""
-    every = (*tiles.outs, *tiles.highs, *tiles.lows)
-    inputs = len(every[0].strides) if every else 1
+    inputs = tiles.inputs
     highs = cells_of(tiles.highs)
     most = max(HIGH_WORDS // inputs, 1)
     wanted = item_seconds * 1e9

@@ -21,9 +21,10 @@ struct Head {
     u32 lanes_out, lanes_low, out_fast;
     u32 out_axes, high_axes, low_axes;
     u32 table, first_tile;
-    u32 out, scratch;  // cells from the start of the case's slab
-    // words from the start of the record: its axes; scales, starts and ranges of the inputs; offsets of lows, of highs,
-    // and of outputs if there are many inputs
+    u32 out, scratch;         // cells from the start of a case's slab
+    u32 group, case_outputs;  // cases that are computed together, the slowest axis of the outputs; outputs of each
+    // words from the start of the record: its axes; what is known of the inputs; offsets of lows, of highs, and of outputs
+    // if there are many inputs
     u32 axes_at, inputs_at, low_at, high_at, start_at;
 };
 struct Input {
@@ -40,12 +41,12 @@ struct Run {
     const double* constants;
     double* slabs;
     u32* bounds;  // for each case and table: high word of the largest entry, complement of that of the least positive
-    u32* done;    // for each case and table: tiles that are ready
-    u32* arrived;  // for each case and tile in pieces
+    u32* done;     // for each group of cases and table: tiles that are ready
+    u32* arrived;  // for each group of cases and tile in pieces
     u32* failed;   // for each case
     u32* next;
     u64 slab_cells;
-    u32 items_count, cases, tables, tiles;
+    u32 items_count, groups, tables, tiles;
 };
 
 __device__ __forceinline__ u32 quotient(u32 n, const u32* axis) { return __umulhi(n, axis[1]) >> axis[2]; }
@@ -72,14 +73,32 @@ extern __shared__ __align__(16) u32 words[];
 
 __device__ __forceinline__ const Head& head() { return *(const Head*)words; }
 __device__ __forceinline__ const Input& input_of(u32 i) { return ((const Input*)(words + sizeof(Head) / 4))[i]; }
-__device__ __forceinline__ double& inverse_of(u32 i) { return ((double*)(words + head().inputs_at))[i]; }
-__device__ __forceinline__ const double*& base_of(u32 i) {
-    return ((const double**)(words + head().inputs_at))[head().inputs + i];
+// Cases of a group; known to the compiler where there are no groups, since one case has no time to lose.
+#ifdef GROUPED
+__device__ __forceinline__ u32 group_size() { return head().group; }
+#else
+__device__ __forceinline__ constexpr u32 group_size() { return 1; }
+#endif
+
+// Kept for the inputs: the inverse of the scale in each case, where they start, the range in each case; and for each case
+// the product of the inverses, and the bounds of the outputs.
+__device__ __forceinline__ double& inverse_of(u32 i, u32 c) {
+    return ((double*)(words + head().inputs_at))[i * group_size() + c];
 }
-__device__ __forceinline__ int& range_of(u32 i) { return ((int*)(words + head().inputs_at))[4 * head().inputs + i]; }
+__device__ __forceinline__ const double*& base_of(u32 i) {
+    return ((const double**)(words + head().inputs_at))[head().inputs * group_size() + i];
+}
+__device__ __forceinline__ double& factor_at(u32 c) {
+    return ((double*)(words + head().inputs_at))[head().inputs * (group_size() + 1) + c];
+}
+__device__ __forceinline__ int2& range_of(u32 i, u32 c) {
+    const u32 before = (head().inputs + 1) * (group_size() + 1) - 1;
+    return ((int2*)(words + head().inputs_at))[before + i * group_size() + c];
+}
+__device__ __forceinline__ u32* bounds_at(u32 c) { return words + head().low_at - 2 * group_size() + 2 * c; }
 
 struct Item {
-    u32 tile, piece, place;
+    u32 tile, piece, place;  // place: number of the group of cases
     __device__ __forceinline__ u32 first_high() const { return piece * head().piece_highs; }
     __device__ __forceinline__ u32 count_highs() const { return min(head().piece_highs, head().highs - first_high()); }
 };
@@ -137,54 +156,61 @@ __device__ __forceinline__ void fill_offsets(const Item& item) {
     }
 }
 
-// Wait until every input is ready. The bounds of the inputs of this thread are on their way then.
+__device__ __forceinline__ double* slab_of(const Run& run, const Item& item) {
+    return run.slabs + (u64)item.place * group_size() * run.slab_cells;
+}
+
+__device__ __forceinline__ u64 bounds_of(const Run& run, const Item& item, u32 table, u32 c) {
+    return ((u64)item.place * group_size() + c) * run.tables + table;
+}
+
+// Wait until every input is ready. The bounds of the last input of this thread, in the first case, are on their way then.
 __device__ __forceinline__ uint2 await_inputs(const Run& run, const Item& item) {
     uint2 bounds = {0, 0};
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < head().inputs; i += THREADS) {
         const Input& input = input_of(i);
-        base_of(i) = (input.kind == CONSTANT ? run.constants : run.slabs + item.place * run.slab_cells) + input.offset;
+        base_of(i) = (input.kind == CONSTANT ? run.constants : slab_of(run, item)) + input.offset;
         if (input.kind != COMPUTED) continue;
-        const u64 at = (u64)item.place * run.tables + input.table;
-        while (peek(run.done + at) < input.need) __nanosleep(20);
+        while (peek(run.done + (u64)item.place * run.tables + input.table) < input.need) __nanosleep(20);
         fence();
-        bounds = __ldcg((const uint2*)run.bounds + at);
+        bounds = __ldcg((const uint2*)run.bounds + bounds_of(run, item, input.table, 0));
     }
     return bounds;
 }
 
 // The inverse of what scales each input, and its range.
 __device__ __forceinline__ void scale_inputs(const Run& run, const Item& item, uint2 bounds) {
+    const u32 inputs = head().inputs, all = inputs * group_size();
 #pragma unroll 1
-    for (u32 i = threadIdx.x; i < head().inputs; i += THREADS) {
+    for (u32 j = threadIdx.x; j < all; j += THREADS) {
+        const u32 c = j / inputs, i = j - c * inputs;
         const Input& input = input_of(i);
-        int least = input.least, largest = 0;
+        int2 range = {input.least, 0};
         double inverse = 1;
         if (input.kind == COMPUTED) {
-            // the bounds at hand are those of the last input of this thread
-            if (i + THREADS < head().inputs)
-                bounds = __ldcg((const uint2*)run.bounds + (u64)item.place * run.tables + input.table);
+            if (j + THREADS < all || c > 0)
+                bounds = __ldcg((const uint2*)run.bounds + bounds_of(run, item, input.table, c));
             inverse = bounds.x ? 1 / from_high_word(bounds.x) : 0;
-            least = bounds.x ? exponent_of(~bounds.y) : 0;
-            largest = bounds.x ? exponent_of(bounds.x) + 1 : 0;
+            range.x = bounds.x ? exponent_of(~bounds.y) : 0;
+            range.y = bounds.x ? exponent_of(bounds.x) + 1 : 0;
         }
-        inverse_of(i) = inverse;
-        range_of(2 * i) = min(least, 0);
-        range_of(2 * i + 1) = max(largest, 0);
+        inverse_of(i, c) = inverse;
+        range_of(i, c) = {min(range.x, 0), max(range.y, 0)};
     }
 }
 
-// The product of all scales; thread 0 marks the case if the product of some entries may leave the doubles.
-__device__ __forceinline__ double factor_of(const Run& run, const Item& item) {
+// The product of all scales of a case, which is marked if the product of some entries may leave the doubles.
+__device__ __forceinline__ double factor_of(const Run& run, const Item& item, u32 c, bool mark) {
     double factor = 1;
     int low = 0, high = 32 - __clz(head().highs) + 32 - __clz(head().lows);
 #pragma unroll 1
     for (u32 i = 0; i < head().inputs; i++) {
-        factor *= inverse_of(i);
-        low += range_of(2 * i);
-        high += range_of(2 * i + 1);
+        factor *= inverse_of(i, c);
+        low += range_of(i, c).x;
+        high += range_of(i, c).y;
     }
-    if (threadIdx.x == 0 && (low < -SAFE || high > SAFE)) atomicOr(run.failed + item.place, 1u);
+    if (mark && (low < -SAFE || high > SAFE)) atomicOr(run.failed + item.place * group_size() + c, 1u);
     return factor;
 }
 
@@ -209,7 +235,7 @@ template <> struct Start<0> {
 
 // The sum of the products of a lane's share of the eliminated cells. Several loads are under way at a time.
 template <int K> __device__ __forceinline__ double share(const Start<K>& start, u32 lane, u32 highs) {
-    constexpr int AT_ONCE = K <= 3 ? 4 : 2;
+    constexpr int AT_ONCE = K <= 3 ? 4 : K <= 6 ? 2 : 1;
     const u32 lows = head().lows, step = head().lanes_low;
     const u32* low = words + head().low_at;
     const u32* high = words + head().high_at;
@@ -286,21 +312,31 @@ __device__ __forceinline__ u32 largest_in_warp(u32 value) {
 #endif
 }
 
-// What a thread found in its outputs.
+// What a thread found in its outputs; or, where there are several cases, the block in those of each.
 struct Bounds {
     u32 top, bottom;
-    __device__ __forceinline__ void take(double value) {
+    __device__ __forceinline__ void take(double value, u32 c) {
         const u32 word = high_word(value);
-        top = max(top, word);
-        if (word) bottom = max(bottom, ~word);
+        if (group_size() == 1) {
+            top = max(top, word);
+            if (word) bottom = max(bottom, ~word);
+        } else if (word) {
+            atomicMax(bounds_at(c), word);
+            atomicMax(bounds_at(c) + 1, ~word);
+        }
     }
 };
 
 struct Shared {
     double partial[THREADS];
-    u32 found[2][THREADS / 32];
     u32 ticket, is_last;
 };
+
+// Where a piece of the elimination for an output is kept.
+__device__ __forceinline__ double* piece_at(const Run& run, const Item& item, u32 piece, u32 c, u32 output) {
+    const u64 at = (u64)piece * head().case_outputs + (output - c * head().case_outputs);
+    return slab_of(run, item) + c * run.slab_cells + head().scratch + at;
+}
 
 template <int K> __device__ __forceinline__ void process(const Run& run, const Item& item, Shared& shared) {
     const u32 t = threadIdx.x, lanes_out = head().lanes_out;
@@ -310,8 +346,10 @@ template <int K> __device__ __forceinline__ void process(const Run& run, const I
     // threads without a lane count as one behind the last
     const u32 low_lane = !used ? head().lanes_low : head().out_fast ? t / lanes_out : t % head().lanes_low;
     const u32 step = head().out_fast ? lanes_out : 1;
+    const u32 group = group_size();
     Bounds bounds = {0, 0};
     double factor = 0;
+    for (u32 j = t; j < 2 * group; j += THREADS) bounds_at(0)[j] = 0;
 
     // what does not need the inputs comes before they are awaited
     Start<K> start;
@@ -328,16 +366,22 @@ template <int K> __device__ __forceinline__ void process(const Run& run, const I
         if (round == 0) {
             scale_inputs(run, item, input_bounds);
             __syncthreads();
-            factor = factor_of(run, item);
+            if (group == 1) {
+                factor = factor_of(run, item, 0, t == 0);
+            } else {
+                for (u32 c = t; c < group; c += THREADS) factor_at(c) = factor_of(run, item, c, true);
+                __syncthreads();
+            }
         }
         sum = added(sum, low_lane, head().lanes_low, step, shared.partial);
         if (!valid || low_lane != 0) continue;
-        double* slab = run.slabs + item.place * run.slab_cells;
+        const u32 c = group == 1 ? 0 : output / head().case_outputs;
         if (head().pieces > 1) {
-            slab[head().scratch + (u64)item.piece * head().outputs + output] = sum;
+            *piece_at(run, item, item.piece, c, output) = sum;
         } else {
-            slab[head().out + where] = sum * factor;
-            bounds.take(sum * factor);
+            sum *= group == 1 ? factor : factor_at(c);
+            slab_of(run, item)[head().out + where] = sum;
+            bounds.take(sum, c);
         }
     }
     if (head().pieces > 1) {
@@ -355,50 +399,52 @@ template <int K> __device__ __forceinline__ void process(const Run& run, const I
         for (u32 round = 0; round < count; round += lanes_out) {
             const bool valid = used && round + out_lane < count;
             const u32 output = first + round + out_lane;
-            double* slab = run.slabs + item.place * run.slab_cells;
+            const u32 c = group == 1 ? 0 : output / head().case_outputs;
             double sum = 0;
             if (valid)
 #pragma unroll 4
                 for (u32 p = low_lane; p < head().pieces; p += head().lanes_low)
-                    sum += __ldcg(slab + head().scratch + (u64)p * head().outputs + output);
+                    sum += __ldcg(piece_at(run, item, p, c, output));
             sum = added(sum, low_lane, head().lanes_low, step, shared.partial);
             if (!valid || low_lane != 0) continue;
-            slab[head().out + place_in_output(output)] = sum * factor;
-            bounds.take(sum * factor);
+            sum *= group == 1 ? factor : factor_at(c);
+            slab_of(run, item)[head().out + place_in_output(output)] = sum;
+            bounds.take(sum, c);
         }
     }
-    bounds.top = largest_in_warp(bounds.top);
-    bounds.bottom = largest_in_warp(bounds.bottom);
-    if (t % 32 == 0) {
-        shared.found[0][t / 32] = bounds.top;
-        shared.found[1][t / 32] = bounds.bottom;
+    if (group == 1) {
+        bounds.top = largest_in_warp(bounds.top);
+        bounds.bottom = largest_in_warp(bounds.bottom);
+        if (t % 32 == 0) {
+            atomicMax(bounds_at(0), bounds.top);
+            atomicMax(bounds_at(0) + 1, bounds.bottom);
+        }
     }
     __syncthreads();
+    for (u32 c = t; c < group; c += THREADS) {
+        u32* found = run.bounds + 2 * bounds_of(run, item, head().table, c);
+        atomicMax(found, bounds_at(c)[0]);
+        atomicMax(found + 1, bounds_at(c)[1]);
+    }
+    if (group > 1) __syncthreads();
     if (t == 0) {
-        const u64 at = (u64)item.place * run.tables + head().table;
-        for (u32 w = 1; w < THREADS / 32; w++) {
-            bounds.top = max(bounds.top, shared.found[0][w]);
-            bounds.bottom = max(bounds.bottom, shared.found[1][w]);
-        }
-        atomicMax(run.bounds + 2 * at, bounds.top);
-        atomicMax(run.bounds + 2 * at + 1, bounds.bottom);
         fence();
-        atomicAdd(run.done + at, 1u);
+        atomicAdd(run.done + (u64)item.place * run.tables + head().table, 1u);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) propagate(const Run run) {
     __shared__ Shared shared;
     const u32 t = threadIdx.x;
-    const u32 tickets = run.items_count * run.cases;
+    const u32 tickets = run.items_count * run.groups;
     for (;;) {
         if (t == 0) shared.ticket = atomicAdd(run.next, 1u);
         __syncthreads();
         const u32 mine = shared.ticket;
         if (mine >= tickets) return;
-        const u32 number = run.cases == 1 ? mine : mine / run.cases;
+        const u32 number = run.groups == 1 ? mine : mine / run.groups;
         const uint4 entry = run.items[number];
-        const Item item = {entry.z, entry.w, mine - number * run.cases};
+        const Item item = {entry.z, entry.w, mine - number * run.groups};
         for (u32 w = t; w < entry.y; w += THREADS) words[w] = run.records[entry.x + w];
         __syncthreads();
         fill_offsets(item);

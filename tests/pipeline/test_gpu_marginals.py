@@ -33,34 +33,40 @@ class InterpretedMessages:
         self.constants = constants
 
     def run(self, findings: np.ndarray) -> np.ndarray:
+        assert self.program.records.group == 1
+        return np.asarray(self.group([findings])[0])
+
+    def group(self, findings: Sequence[np.ndarray]) -> np.ndarray:
         program = self.program
-        slab = np.full(program.records.slab_cells, np.nan)
-        slab[: len(findings)] = findings
+        slabs = np.full((len(findings), program.records.slab_cells), np.nan)
+        slabs[:, : findings[0].size] = findings
+        answers = np.zeros((len(findings), program.answer_cells))
         with np.errstate(all="ignore"):
-            tops, failed = interpret(program.records, self.constants, slab)
-            answer = np.zeros(program.answer_cells)
+            tops, failed = interpret(program.records, self.constants, slabs.reshape(-1))
             for at, cells, place, _ in program.targets.tolist():
-                values = slab[at : at + cells] / (slab[at : at + cells].max() or 1.0)
-                answer[place : place + cells] = values / (values.sum() or 1.0)
-            answer[-2] = np.log(tops[program.scaled]).sum() + np.log(slab[program.roots]).sum()
-        answer[-1] = failed
-        return answer
+                values = slabs[:, at : at + cells]
+                values = values / np.where(values.any(axis=1), values.max(axis=1), 1.0)[:, None]
+                totals = values.sum(axis=1)
+                answers[:, place : place + cells] = values / np.where(totals > 0.0, totals, 1.0)[:, None]
+            answers[:, -2] = np.log(tops[:, program.scaled]).sum(axis=1) + np.log(slabs[:, program.roots]).sum(axis=1)
+        answers[:, -1] = failed
+        return answers
 
     def run_cases(
         self, cases: int, common: np.ndarray, states: Sequence[tuple[int, Any]], weights: Mapping[int, Any]
     ) -> np.ndarray:
-        answers = []
+        group = self.program.records.group
+        findings = np.repeat(common[None], -(-cases // group) * group, axis=0)
         for case in range(cases):
-            findings = common.copy()
             for variable, found in states:
-                first, cells = self.program.findings[variable]
+                first, size = self.program.findings[variable]
                 if found[case] != -1:
-                    findings[first : first + cells] = np.arange(cells) == found[case]
+                    findings[case, first : first + size] = np.arange(size) == found[case]
             for variable, found in weights.items():
-                first, cells = self.program.findings[variable]
-                findings[first : first + cells] = found[case]
-            answers.append(self.run(findings))
-        return np.array(answers)
+                first, size = self.program.findings[variable]
+                findings[case, first : first + size] = found[case]
+        blocks = [self.group(list(findings[k : k + group])) for k in range(0, len(findings), group)]
+        return np.concatenate(blocks)[:cases]
 
 
 @pytest.fixture(autouse=True)
@@ -148,11 +154,14 @@ def test_likelihoods_of_cases() -> None:
 def test_blocks_of_cases_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ring()
     needed = bucketflow.compile(model, gpus=1).device._program  # type: ignore[union-attr]
-    budget = needed.records.fixed_bytes + 4 * needed.case_bytes
+    budget = 2 * needed.records.fixed_bytes + 6 * needed.case_bytes
     with_memory(monkeypatch, budget)
     compiled = bucketflow.compile(model, gpus=1)
     blocks = list(compiled.batches({"x1": np.arange(7) % 3}))
-    assert [len(block.log10_evidence) for block in blocks] == [3, 3, 1]
+    assert [len(block.log10_evidence) for block in blocks] == [4, 3]
+    device = compiled.device._other[1]  # type: ignore[union-attr,index]
+    used = device.program.records.fixed_bytes + 4 * device.program.case_bytes
+    assert used <= budget - needed.records.fixed_bytes - needed.case_bytes
 
 
 def test_too_little_memory_is_refused_with_both_numbers() -> None:

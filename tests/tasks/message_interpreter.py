@@ -16,7 +16,7 @@ HEAD = np.dtype(
         for name in (
             *("inputs", "outputs", "tile", "pieces", "highs", "piece_highs", "lows"),
             *("lanes_out", "lanes_low", "out_fast", "out_axes", "high_axes", "low_axes", "table", "first_tile"),
-            *("out", "scratch", "axes_at", "inputs_at", "low_at", "high_at", "start_at"),
+            *("out", "scratch", "group", "case_outputs", "axes_at", "inputs_at", "low_at", "high_at", "start_at"),
         )
     ]
 )
@@ -37,37 +37,50 @@ def offsets(words: NDArray[np.uint32], cells: NDArray[np.int64]) -> NDArray[np.i
     return where
 
 
-def interpret(records: Records, constants: NDArray[Any], slab: NDArray[Any]) -> tuple[NDArray[Any], bool]:
-    """Run all items in order on one case; returns the maxima of the tables and whether a range is not safe.
+def interpret(records: Records, constants: NDArray[Any], slab: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Run all items in order on one group of cases, whose slabs lie behind each other.
 
-    A read of a table that is not ready and a cell written twice are errors.
+    Returns the maxima of the tables, shape (cases, tables), and for which cases a range is not safe. A read of a
+    table that is not ready and a cell written twice are errors.
     """
-    failed = False
-    bounds = np.zeros((len(records.numbers), 2))
-    bounds[:, 1] = np.inf
-    done = np.zeros(len(records.numbers), dtype=np.int64)
+    cases, tables = records.group, len(records.numbers)
+    failed = np.zeros(cases, dtype=bool)
+    tops, bottoms = np.zeros((cases, tables)), np.full((cases, tables), np.inf)
+    done = np.zeros(tables, dtype=np.int64)
     arrived: dict[int, int] = {}
     written = np.zeros(slab.size, dtype=bool)
+
+    def write(where: NDArray[np.int64], values: NDArray[Any]) -> None:
+        assert not written[where].any()
+        assert len(set(where.tolist())) == len(where)
+        written[where] = True
+        slab[where] = values
+
     for start, length, tile, piece in records.items.tolist():
         words = records.words[start : start + length]
         head = dict(zip(HEAD.names or (), words[:HEAD_WORDS].tolist(), strict=True))
         assert head["lanes_out"] * head["lanes_low"] <= 128
+        assert head["group"] == cases
         inputs = words[HEAD_WORDS : HEAD_WORDS + INPUT_WORDS * head["inputs"]].reshape(-1, INPUT_WORDS)
         axes = words[HEAD_WORDS + INPUT_WORDS * head["inputs"] :].reshape(-1, AXIS_WORDS + head["inputs"])
         outs, highs, lows = np.split(axes, np.cumsum([head["out_axes"], head["high_axes"]]))
-        factor, sources = 1.0, []
-        low, high = 0, head["highs"].bit_length() + head["lows"].bit_length()
+        factor, sources = np.ones(cases), []
+        low = np.zeros(cases, dtype=np.int64)
+        high = low + head["highs"].bit_length() + head["lows"].bit_length()
         for kind, table, at, need, least in inputs.astype(np.int32).tolist():
             sources.append((constants if kind == CONSTANT else slab)[at:])
             if kind == COMPUTED:
                 assert done[table] == need
-                factor *= 1.0 / bounds[table, 0] if bounds[table, 0] else 0.0
-                least = np.frexp(bounds[table, 1])[1] - 1 if bounds[table, 0] else 0
-                high += max(np.frexp(bounds[table, 0])[1], 0)
-            low += min(least, 0)
-        failed |= low < -SAFE_EXPONENT or high > SAFE_EXPONENT
+                top = tops[:, table]
+                factor *= np.where(top > 0.0, 1.0 / np.where(top > 0.0, top, 1.0), 0.0)
+                low += np.where(top > 0.0, np.minimum(np.frexp(bottoms[:, table])[1] - 1, 0), 0)
+                high += np.where(top > 0.0, np.maximum(np.frexp(top)[1], 0), 0)
+            else:
+                low += min(least, 0)
+        failed |= (low < -SAFE_EXPONENT) | (high > SAFE_EXPONENT)
         first = tile * head["tile"]
         cells = np.arange(first, min(first + head["tile"], head["outputs"]))
+        case, cell = np.divmod(cells, head["case_outputs"])
         first_high = piece * head["piece_highs"]
         last_high = min(first_high + head["piece_highs"], head["highs"])
         at = offsets(outs, cells)
@@ -78,23 +91,19 @@ def interpret(records: Records, constants: NDArray[Any], slab: NDArray[Any]) -> 
             product *= source[at[:, None, i] + deep[None, :, i]]
         sums = product.sum(axis=1)
         if head["pieces"] > 1:
-            scratch = head["scratch"] + np.arange(head["pieces"])[:, None] * head["outputs"] + cells
-            slab[scratch[piece]] = sums
-            assert not written[scratch[piece]].any()
-            written[scratch[piece]] = True
+            rows = np.arange(head["pieces"])[:, None] * head["case_outputs"]
+            scratch = head["scratch"] + case * records.slab_cells + rows + cell
+            write(scratch[piece], sums)
             key = head["first_tile"] + tile
             arrived[key] = arrived.get(key, 0) + 1
             if arrived[key] < head["pieces"]:
                 continue
             sums = slab[scratch].sum(axis=0)
-        where = head["out"] + at[:, 0]
-        assert not written[where].any()
-        assert len(set(where.tolist())) == len(where)
-        written[where] = True
-        slab[where] = sums * factor
+        values = sums * factor[case]
+        write(head["out"] + at[:, 0], values)
         number = head["table"]
-        bounds[number, 0] = max(bounds[number, 0], slab[where].max())
-        bounds[number, 1] = min(bounds[number, 1], slab[where].min(initial=np.inf, where=slab[where] > 0.0))
+        np.maximum.at(tops[:, number], case, values)
+        np.minimum.at(bottoms[:, number], case, np.where(values > 0.0, values, np.inf))
         done[number] += 1
     assert all(count <= records.split_tiles for count in (len(arrived), max(arrived, default=-1) + 1))
-    return bounds[:, 0], failed
+    return tops, failed

@@ -98,3 +98,4 @@ def test_kernels_compile(nvrtc: ctypes.CDLL, sources: set[str], semiring: Semiri
 def test_propagation_compiles(nvrtc: ctypes.CDLL) -> None:
     for architecture in (OLDEST, NEWEST):
         compile_source(nvrtc, gpu.kernel_source("messages", "sum_product", "float64"), architecture)
+        compile_source(nvrtc, gpu.kernel_source("messages", "sum_product", "float64", GROUPED=1), architecture)

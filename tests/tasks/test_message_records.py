@@ -27,12 +27,13 @@ Scopes = list[tuple[int, ...]]
 
 
 def run(records: Records, tables: dict[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Interpret records on constant tables; returns the slab, the maxima and whether a range was not safe."""
+    """Interpret records on constant tables; returns the slab of the last case, its maxima and whether it failed."""
     constants = np.full(records.constant_cells, np.nan)
     for table, at in records.constant_at.items():
         constants[at : at + tables[table].size] = tables[table].reshape(-1)
-    slab = np.full(records.slab_cells, np.nan)
-    return slab, *interpret(records, constants, slab)
+    slabs = np.full(records.slab_cells * records.group, np.nan)
+    tops, failed = interpret(records, constants, slabs)
+    return slabs[-records.slab_cells :], tops[-1], bool(failed[-1])
 
 
 def random_tables(scopes: Scopes, sizes: dict[int, int], seed: int) -> dict[int, np.ndarray]:
@@ -45,11 +46,13 @@ def random_tables(scopes: Scopes, sizes: dict[int, int], seed: int) -> dict[int,
     return tables
 
 
-def check(scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], item_seconds: float | None) -> Records:
+def check(
+    scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], item_seconds: float | None, group: int = 1
+) -> Records:
     tables = random_tables(scopes, sizes, len(scopes))
     axes = lower(scopes, output, sizes, "float64", SUM_PRODUCT).axes
     constants = {i: Constant(t.size, least_exponent(t)) for i, t in tables.items()}
-    records = records_of([Operation(99, tuple(range(len(scopes))), axes)], constants, {}, item_seconds=item_seconds)
+    records = records_of([Operation(99, tuple(range(len(scopes))), axes)], constants, {}, (), item_seconds, group)
     slab, tops, failed = run(records, tables)
     expected = contract([t.reshape(-1) for t in tables.values()], scopes, output, sizes, SUM_PRODUCT)
     at = records.slab_at[99]
@@ -92,6 +95,11 @@ def test_shapes_that_need_care(
     scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], item_seconds: float
 ) -> None:
     check(scopes, output, sizes, item_seconds)
+
+
+@pytest.mark.parametrize(("scopes", "output", "sizes"), AWKWARD[1:])
+def test_groups_of_cases(scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int]) -> None:
+    check(scopes, output, sizes, 5e-6, 4)
 
 
 def test_pieces_are_added_and_counted() -> None:
