@@ -27,13 +27,17 @@ PARTIAL = ".partial"
 _PIECE = 1 << 18
 
 
-def write_chunk(folder: Path, spec: TableSpec, chunk: tuple[int, ...], values: Array) -> tuple[int, int]:
+def write_chunk(
+    folder: Path, spec: TableSpec, chunk: tuple[int, ...], values: Array, *, forced: bool = False
+) -> tuple[int, int]:
     """Write a chunk's file and return its length and checksum.
 
     Parameters
     ----------
     values : ndarray
         The chunk, which may be a view of a larger table.
+    forced : bool
+        Whether to wait until the data are on the disk: better now than when memory is needed.
 
     Raises
     ------
@@ -51,6 +55,8 @@ def write_chunk(folder: Path, spec: TableSpec, chunk: tuple[int, ...], values: A
                 data = _bytes_of(np.ascontiguousarray(piece))
                 _write(file, data)
                 length, value = length + len(data), google_crc32c.extend(value, bytes(data))
+            if forced:
+                os.fdatasync(file.fileno())
         os.replace(partial, path)
     except OSError as error:
         partial.unlink(missing_ok=True)

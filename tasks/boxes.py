@@ -85,8 +85,8 @@ class Box(Generic[T]):
         Name of the last stage's results in the ledger.
     codec : Codec
     disk_rate : float, optional
-        Bytes per second of a disk that has to be waited for, so that compression may pay; None where the tables stay
-        in the page cache.
+        Bytes per second of a disk that has to be waited for, so that compression may pay and chunks are forced to it
+        one by one; None where the tables stay in the page cache.
     """
 
     folder: Path
@@ -178,7 +178,7 @@ def _write(
         if chunk not in wanted:
             continue
         index = _place(spec, chunk, states)
-        nbytes, checksum = write_chunk(box.folder, spec, chunk, view[index])
+        nbytes, checksum = write_chunk(box.folder, spec, chunk, view[index], forced=rate is not None)
         done.append(_receipt(spec.name, chunk, nbytes, checksum, start, kept))
     return done
 

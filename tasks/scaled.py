@@ -126,15 +126,15 @@ def as_logs(table: Scaled) -> Scaled:
 
 
 def from_logs(logs: Array, log_scale: float) -> Scaled:
-    """Shift logarithms to maximum 0; return natural values again if their range allows."""
+    """Shift logarithms to maximum 0, **in place**; return natural values again if their range allows."""
     high = float(logs.max())
     if high == -math.inf:
         return Scaled(np.zeros_like(logs), log_scale, 0.0, 0.0)
     low = _lowest_finite(logs, high) - high
-    logs = logs - high
+    np.subtract(logs, high, out=logs)
     if low < LOWEST / 2:
         return Scaled(logs, log_scale + high, low, 0.0, logs=True)
-    return Scaled(np.exp(logs), log_scale + high, low, 0.0)
+    return Scaled(np.exp(logs, out=logs), log_scale + high, low, 0.0)
 
 
 def _lowest_finite(logs: Array, high: float) -> float:
@@ -189,6 +189,7 @@ class SumProduct:
             values = self._run(step, tables, threads)
             if self._fits(tables, summed) or (all(t.high <= 0.0 for t in tables) and float(values.min()) > _SAFE):
                 return measured(values, scale)
+            del values
         return self._log_step(step, tables, threads)
 
     def restrict(self, table: Scaled, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Scaled:
