@@ -78,7 +78,7 @@ class GpuPropagation:
         self._other: tuple[tuple[tuple[Target, ...], int], DeviceMessages] | None = None
         places = zip(self._targets, self._program.targets.tolist(), strict=True)
         self._places = {
-            target: (slice(place, place + cells), tuple([plan.dims[v] for v in target]))
+            target: (place, place + cells, tuple([plan.dims[v] for v in target]))
             for target, (_, cells, place, _) in places
         }
 
@@ -94,7 +94,8 @@ class GpuPropagation:
         if total == -math.inf:
             return Beliefs(None, {})
         places = [(target, *self._places[target]) for target in targets]
-        return Beliefs(total, {target: answer[place].reshape(shape) for target, place, shape in places})
+        tables = {t: answer[a:b] if len(t) == 1 else answer[a:b].reshape(shape) for t, a, b, shape in places}
+        return Beliefs(total, tables)
 
     def answers(
         self, cases: Cases, findings: Mapping[int, Array], targets: Sequence[Target]

@@ -377,6 +377,8 @@ def expanded(
     A pruned or unobserved state gets probability 0 (infinite energy); a variable without functions is uniform,
     or as found.
     """
+    if len(variables) == 1 and not maximum and variables[0] not in network.local and variables[0] not in findings:
+        return network.uniform[variables[0]].copy()
     outside = math.inf if maximum else 0.0
     target = local_part(network, variables)
     if len(variables) == len(target) == 1:
@@ -388,7 +390,7 @@ def expanded(
         return spread
     if len(variables) == 1 and not maximum:
         states = network.domains[variables[0]]
-        weights = findings[variables[0]][states] if variables[0] in findings else np.ones(len(states))
+        weights = findings[variables[0]][states]
         spread = np.zeros(network.model.dims[variables[0]])
         spread[states] = weights / (weights.sum() or 1.0)
         return spread

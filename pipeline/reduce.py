@@ -86,6 +86,16 @@ class Network:
         return frozenset([v for v in self.variables if len(self.domains[v]) == dims[v]])
 
     @cached_property
+    def uniform(self) -> dict[int, NDArray[np.float64]]:
+        """For each variable of the model that is not left: every state that is possible equally likely."""
+        tables = {}
+        for v, dim in enumerate(self.model.dims):
+            if v not in self.local:
+                tables[v] = np.zeros(dim)
+                tables[v][self.domains[v]] = 1.0 / len(self.domains[v])
+        return tables
+
+    @cached_property
     def scopes(self) -> tuple[tuple[int, ...], ...]:
         """Scopes of the leaves, in local variables."""
         return tuple(leaf.scope for leaf in self.leaves)
