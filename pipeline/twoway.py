@@ -315,12 +315,17 @@ def _cost(steps: Sequence[Step], tree: Tree, itemsize: int, rates: Rates) -> Tre
     seconds = 0.0
     for step in steps:
         lowered = step.lowered
-        inputs = sum(lowered.input_cells)
-        matmul = lowered.cells >= MATMUL_SIDE**3 and is_matmul(lowered.cells, lowered.input_cells, lowered.out_cells)
-        seconds += step_seconds(lowered.cells, inputs + lowered.out_cells, matmul, rates, itemsize)
-        cells, read, written = cells + lowered.cells, read + inputs, written + lowered.out_cells
+        seconds += predicted_seconds(step, rates, itemsize)
+        cells, read, written = cells + lowered.cells, read + sum(lowered.input_cells), written + lowered.out_cells
     width = max([mask.bit_count() for mask in tree.joined_masks], default=0) - 1
     return TreeCost(cells, max(tree.cells, default=1), width, read, written, seconds, len(steps))
+
+
+def predicted_seconds(step: Step, rates: Rates, itemsize: int) -> float:
+    """Predict the time of one step."""
+    lowered = step.lowered
+    matmul = lowered.cells >= MATMUL_SIDE**3 and is_matmul(lowered.cells, lowered.input_cells, lowered.out_cells)
+    return step_seconds(lowered.cells, sum(lowered.input_cells) + lowered.out_cells, matmul, rates, itemsize)
 
 
 def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:

@@ -1,0 +1,102 @@
+"""One propagation in parts: the same tables as in one piece, on one worker or several."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketflow import Model
+from bucketflow.cluster.pool import DaskPool, SerialPool
+from bucketflow.pipeline.compiled import compile_model
+from bucketflow.pipeline.costs import Rates
+from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.propagation import build_sweeps
+from bucketflow.pipeline.queries import Partition
+from bucketflow.pipeline.spread import cut_for, run_parts
+from bucketflow.pipeline.twoway import TwoWay
+from bucketflow.tasks.messages import TwoSweeps
+from tests.models import bayes_models, markov_models, named_model
+
+
+def planned(model: Model) -> tuple[TwoWay, TwoSweeps] | None:
+    skeleton = compile_model(model, families=True).skeleton
+    if skeleton.plan is None or skeleton.fixed is None:
+        return None
+    return skeleton.plan, build_sweeps(skeleton.network, skeleton.plan, Partition(skeleton.network), False)
+
+
+def same(found: dict, expected: dict) -> bool:
+    return found.keys() == expected.keys() and all(
+        np.array_equal(found[i].values, t.values) and found[i].log_scale == t.log_scale for i, t in expected.items()
+    )
+
+
+def branching(depth: int, arms: int, size: int) -> Model:
+    """A tree of variables with the same number of children everywhere."""
+    rng = np.random.default_rng(5)
+    functions, level, n = [], [0], 1
+    for _ in range(depth):
+        below = []
+        for v in level:
+            for _ in range(arms):
+                functions.append(Function((v, n), rng.random((size, size))))
+                below.append(n)
+                n += 1
+        level = below
+    return named_model("markov", [size] * n, functions)
+
+
+@given(model=st.one_of(markov_models(), bayes_models()), width=st.integers(2, 5))
+def test_parts_give_the_same_tables(model: Model, width: int) -> None:
+    found = planned(model)
+    if found is None:
+        return
+    plan, sweeps = found
+    cut = cut_for(plan, width, 1e-9, Rates(step_seconds=1e-6))
+    if cut is not None:
+        assert same(run_parts(plan, cut, sweeps, SerialPool()), sweeps.run({}))
+
+
+def test_a_bushy_tree_is_cut_into_parts_that_run_at_the_same_time() -> None:
+    found = planned(branching(4, 3, 4))
+    assert found is not None
+    plan, sweeps = found
+    rates = Rates(step_seconds=1.0)
+    cut = cut_for(plan, 4, 1.0, rates)
+    assert cut is not None
+    assert len(cut.heads) > 4
+    assert cut.seconds < len(plan.steps) / 2
+    assert same(run_parts(plan, cut, sweeps, SerialPool()), sweeps.run({}))
+    assert cut_for(plan, 1, 1.0, rates) is None
+    assert cut_for(plan, 4, 1e6, rates) is None
+
+
+def test_a_chain_is_left_in_one_piece_where_parts_only_wait() -> None:
+    rng = np.random.default_rng(2)
+    chain = [Function((i, i + 1), rng.random((3, 3))) for i in range(30)]
+    found = planned(named_model("markov", [3] * 31, chain))
+    assert found is not None
+    cut = cut_for(found[0], 8, 1.0, Rates(step_seconds=1.0))
+    # an order from both ends leaves two halves at best
+    assert cut is None or cut.seconds > 0.4 * len(found[0].steps)
+
+
+@pytest.fixture(scope="module")
+def client():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_workers_give_the_same_tables(client) -> None:
+    found = planned(branching(4, 3, 4))
+    assert found is not None
+    plan, sweeps = found
+    cut = cut_for(plan, 2, 1.0, Rates(step_seconds=1.0))
+    assert cut is not None
+    assert same(run_parts(plan, cut, sweeps, DaskPool(client, "parts")), sweeps.run({}))
