@@ -131,7 +131,7 @@ def _parquet(path: str | PathLike[str], model: Model) -> Iterator[Write]:
         import pyarrow  # type: ignore[import-not-found,unused-ignore]
         from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
-        raise ModelError("writing .parquet needs pyarrow, which is not installed; use .csv or .jsonl") from None
+        raise ModelError("writing .parquet needs pyarrow; install bucketflow[frames], or use .csv or .jsonl") from None
     count = 0
     opened: list[Any] = []
 

@@ -101,7 +101,7 @@ class Marginals(Mapping[str, Array]):
         Raises
         ------
         ImportError
-            If pandas is not installed.
+            If pandas is not installed; ``bucketflow[frames]`` brings it.
         """
         import pandas  # type: ignore[import-untyped,unused-ignore]
 

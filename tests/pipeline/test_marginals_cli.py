@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.cluster.connect import local_client
 from bucketflow.pipeline import batches, marginals
-from bucketflow.pipeline.case_files import read_cases
+from bucketflow.pipeline.case_files import case_writer, read_cases
 from bucketflow.pipeline.cli import main
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.model import Function
@@ -142,6 +142,39 @@ def test_cases_are_read_in_chunks(tmp_path: Path) -> None:
     chunks = list(read_cases(tmp_path / "cases.csv", model, chunk_rows=4))
     assert [chunk.count for chunk in chunks] == [4, 4, 2]
     assert np.concatenate([chunk.columns[model.index["Storm"]] for chunk in chunks]).tolist() == [1, -1] * 5
+
+
+def test_cases_to_parquet(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed", exc_type=ImportError)
+    model = bucketflow.load(example_path("diagnosis"))
+    compiled = bucketflow.compile(model)
+    storms = [1, None, 0, 1, None]
+    season = np.ones((5, model.dims[model.index["Season"]]))
+    season[0], season[3] = 0.0, np.arange(season.shape[1])
+    blocks = [compiled.marginals_batch({"Storm": storms[a:b], "Season": season[a:b]}) for a, b in ((0, 3), (3, 5))]
+    path = tmp_path / "out.parquet"
+    with case_writer(path, model) as write:
+        for block in blocks:
+            write(block)
+    table = parquet.read_table(path)
+    assert table.column("case").to_pylist() == [0, 1, 2, 3, 4]
+    assert table.column("status").to_pylist() == ["impossible", "ok", "ok", "ok", "ok"]
+    assert table.column("log10_evidence").null_count == 1
+    for v, name in enumerate(model.names):
+        for state in range(model.dims[v]):
+            column = table.column(f"{name}={model.label(v, state)}").to_numpy()
+            assert np.array_equal(column, np.concatenate([block[name][:, state] for block in blocks]))
+
+
+def test_frames() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    model = bucketflow.load(example_path("diagnosis"))
+    found = bucketflow.marginals(model)
+    frame = found.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    for name, rows in frame.groupby("variable", sort=False):
+        assert rows["probability"].tolist() == found[name].tolist()
+        assert rows["state"].tolist() == found.labels(name)
 
 
 @pytest.mark.filterwarnings("ignore")
