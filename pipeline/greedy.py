@@ -20,13 +20,6 @@ def primal_graph(n_variables: int, scopes: Sequence[Sequence[int]]) -> list[int]
     return [a & ~(1 << v) for v, a in enumerate(adjacency)]
 
 
-def fill_of(adjacency: Sequence[int], v: int) -> int:
-    """Count the pairs of neighbours of ``v`` that are not adjacent to each other."""
-    around = adjacency[v]
-    missing = sum([(around & ~adjacency[u]).bit_count() - 1 for u in bits_of(around)])
-    return missing // 2
-
-
 #: Bits looked at before the rest of an order is left as it is: such a network needs the compiled search.
 _MAX_WORK = 1_000_000
 
@@ -65,9 +58,15 @@ class _Graph:
     def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> None:
         self.adjacency = primal_graph(len(dims), scopes)
         self.logs = [log2(d) for d in dims]
-        self.fill = [fill_of(self.adjacency, v) for v in range(len(dims))]
-        self.size = [sum([self.logs[u] for u in bits_of(around)]) for around in self.adjacency]
+        self.fill: list[int] = []
+        self.size: list[float] = []
         self.work = 0
+        adjacency, logs = self.adjacency, self.logs
+        for around in adjacency:
+            neighbours = bits_of(around)
+            missing = [(around & ~adjacency[u]).bit_count() for u in neighbours]
+            self.fill.append((sum(missing) - len(missing)) // 2)
+            self.size.append(sum([logs[u] for u in neighbours]))
 
     def eliminate(self, v: int) -> set[int]:
         """Connect the neighbours of a variable and remove it; return the variables whose score changed."""

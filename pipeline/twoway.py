@@ -24,7 +24,7 @@ from .costs import MATMUL_SIDE, Rates, TreeCost, is_matmul, step_seconds
 from .layouts import choose_layouts
 from .memory import table_bytes
 from .plan import sliced_dims
-from .trees import Tree, elimination_order
+from .trees import Tree, bits_of, elimination_order
 
 # Up to here a belief is stored and each of its variables summed from it; a larger one is swept for each.
 STORED_CELLS = 8192
@@ -198,10 +198,13 @@ def plan_two_way(
 
 def table_layouts(tree: Tree) -> tuple[tuple[int, ...], ...]:
     """Choose the axis order of every table; where all are small, reverse elimination order is as good as any."""
-    order = elimination_order(tree)
     if max(tree.cells, default=1) > STORED_CELLS:
-        return choose_layouts(tree, order)
-    rank = {v: -i for i, v in enumerate(order)}
+        return choose_layouts(tree, elimination_order(tree))
+    rank, latest = [0] * len(tree.dims), 0
+    for joined, scope in zip(tree.joined_masks, tree.scope_masks[tree.n_leaves :], strict=True):
+        for v in bits_of(joined & ~scope):
+            latest -= 1
+            rank[v] = latest
     return tuple([tuple(sorted(scope, key=rank.__getitem__)) for scope in tree.scopes])
 
 

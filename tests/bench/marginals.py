@@ -3,8 +3,10 @@
 Each solver answers each question in a child process with limits of time and memory: without evidence, with
 evidence on 30% of the leaves, and after one finding changed. Planning, which is part of a fresh answer, is
 counted, except where a plan is ``remembered``; reading the file is not. ``first`` is the first answer, which warms
-caches and loads compilers, ``best`` the best of the others. ``compiled`` computes all messages of a compiled model.
-A second table compares the throughput of many cases.
+caches and loads compilers, ``best`` the best of the others. ``compiled`` computes all messages of a compiled model
+and all posteriors; after one changed finding, ``bucketflow`` is an update with all posteriors, and ``one asked`` an
+update with one posterior. Compiled models find the compiler loaded. A second table shows updates as a part of a
+full propagation, a third the throughput of many cases.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import gzip
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,8 @@ _LOOPED_CASES = 200
 
 Evidence = dict[str, int]
 Answer = Callable[[], dict[str, Any]]
+Totals = dict[tuple[str, str], float]
+"""CPU seconds by solver and scenario."""
 
 
 @dataclass(frozen=True)
@@ -92,17 +97,20 @@ def ours(remembered: bool, path: Path, scenario: str, threads: int) -> Answer:
 
     if scenario != "one changed":
         return fresh
-    compiled = bucketflow.compile(model, threads=threads)
+    compiled, before, now = _compiled(path, scenario, threads)
     return _alternating(compiled.set_evidence, before, now, lambda: dict(compiled.marginals()))
+
+
+def ours_one_asked(path: Path, scenario: str, threads: int) -> Answer:
+    """One posterior after a changed finding: that of the variable in the middle of the file."""
+    compiled, before, now = _compiled(path, scenario, threads)
+    asked = [compiled.model.names[len(compiled.model.names) // 2]]
+    return _alternating(compiled.set_evidence, before, now, lambda: dict(compiled.marginals(asked)))
 
 
 def ours_compiled(path: Path, scenario: str, threads: int) -> Answer:
     """All messages of a compiled model from its leaves: what a changed finding is measured against."""
-    model = bucketflow.load(path)
-    before, now = questions(model, scenario)
-    compiled = bucketflow.compile(model, threads=threads)
-    if scenario == "one changed":
-        return _alternating(compiled.set_evidence, before, now, lambda: dict(compiled.marginals()))
+    compiled, _, now = _compiled(path, scenario, threads)
 
     def answer() -> dict[str, Any]:
         compiled.reset()
@@ -112,18 +120,31 @@ def ours_compiled(path: Path, scenario: str, threads: int) -> Answer:
     return answer
 
 
+def _compiled(path: Path, scenario: str, threads: int) -> tuple[bucketflow.Compiled, Evidence, Evidence]:
+    """A compiled model with the compiler loaded, which models that are asked for long do by themselves."""
+    import numba  # noqa: F401
+
+    model = bucketflow.load(path)
+    return bucketflow.compile(model, threads=threads), *questions(model, scenario)
+
+
 def _alternating(
     set_evidence: Callable[[Evidence], object], before: Evidence, now: Evidence, ask: Callable[[], dict[str, Any]]
 ) -> Answer:
-    """Change one finding to and fro, so that every answer is an update."""
+    """Change one finding to and fro, so that every answer is an update; return the latest one to the question."""
     set_evidence(now)
-    ask()
-    pending = [before, now] * 1000
+    found = ask()
+    pending = cycle((before, now))
 
     def answer() -> dict[str, Any]:
-        set_evidence(pending.pop(0))
-        return ask()
+        nonlocal found
+        evidence = next(pending)
+        set_evidence(evidence)
+        tables = ask()
+        found = tables if evidence is now else found
+        return found
 
+    answer()
     answer()
     return answer
 
@@ -179,6 +200,7 @@ SOLVERS: dict[str, Callable[[Path, str, int], Answer]] = {
     "bucketflow": partial(ours, False),
     "plan remembered": partial(ours, True),
     "compiled": ours_compiled,
+    "one asked": ours_one_asked,
     "LazyPropagation": partial(pyagrum, "LazyPropagation"),
     "ShaferShenoy": partial(pyagrum, "ShaferShenoyInference"),
     "pgmpy": pgmpy,
@@ -209,36 +231,45 @@ def child(solver: str, path: Path, scenario: str, threads: int, options: argpars
     return run_child(work, seconds=options.limit, memory_bytes=int(options.memory * 1e9))
 
 
-def compare(name: str, path: Path, options: argparse.Namespace, table: Table, totals: dict[str, float]) -> None:
-    """Add one network's lines to the table, and to the totals if every solver answered."""
-    answered: dict[tuple[str, str], float] = {}
-    complete = True
+def asked_of(solver: str, scenario: str) -> bool:
+    """Whether a solver has something to say in a scenario."""
+    changed = scenario == "one changed"
+    return not (solver == "plan remembered" and changed) and not (solver == "one asked" and not changed)
+
+
+def compare(name: str, path: Path, options: argparse.Namespace, tables: Sequence[Table], totals: Totals) -> None:
+    """Add one network's lines to the tables, and to the totals if every solver but pgmpy answered."""
+    answered: Totals = {}
+    complete, lost = True, set()
     for scenario in SCENARIOS:
         reference: Measured | None = None
         for solver in SOLVERS:
-            if solver == "pgmpy" and not have_pgmpy():
-                continue
-            if solver in ("plan remembered", "compiled") and scenario == "one changed":
+            if not asked_of(solver, scenario) or solver in lost or (solver == "pgmpy" and not have_pgmpy()):
                 continue
             one = child(solver, path, scenario, 1, options)
-            two = child(solver, path, scenario, 2, options)
             if one.end != "done":
-                complete = False
+                complete = complete and solver == "pgmpy"
+                lost.add(solver)
                 words = f"{one.end} {one.value or ''} {one.message}".strip()
-                table.add_row(name, scenario, solver, "–", "–", "–", "–", f"{one.peak_bytes / 1e6:.0f}", words[:60])
+                cells = ["–"] * 4 + [f"{one.peak_bytes / 1e6:.0f}", words[:60]]
+                tables[0].add_row(name, scenario, solver, *cells)
                 continue
             found: Measured = one.value
             reference = reference or found
             answered[solver, scenario] = found.cpu
             gap = difference(reference, found)
             note = "" if found is reference else f"{found.cpu / reference.cpu:.2f}×, differs by {gap:.1g}"
-            cells = [f"{t:.4f}" for t in (found.first, found.cpu, found.wall)]
-            cells.append(f"{two.value.wall:.4f}" if two.end == "done" else two.end)
-            table.add_row(name, scenario, solver, *cells, f"{one.peak_bytes / 1e6:.0f}", note)
-    for (solver, scenario), seconds in answered.items() if complete else ():
-        key = f"{solver} / {scenario}"
+            cells = [f"{t:.5f}" for t in (found.first, found.cpu, found.wall)]
+            two = child(solver, path, scenario, 2, options) if solver != "pgmpy" else None
+            cells.append("" if two is None else f"{two.value.wall:.5f}" if two.end == "done" else two.end)
+            tables[0].add_row(name, scenario, solver, *cells, f"{one.peak_bytes / 1e6:.0f}", note)
+    for key, seconds in answered.items() if complete else ():
         totals[key] = totals.get(key, 0.0) + seconds
-    table.add_section()
+    full = answered.get(("compiled", "one changed"))
+    if full:
+        parts = [answered.get((solver, "one changed")) for solver in ("bucketflow", "one asked")]
+        tables[1].add_row(name, f"{full:.5f}", *("–" if p is None else f"{p / full:.2f}" for p in parts))
+    tables[0].add_section()
 
 
 def have_pgmpy() -> bool:
@@ -301,7 +332,10 @@ def main() -> None:
     table = Table(title="CPU seconds for all marginals, planning included")
     for heading in ("network", "evidence", "solver", "first", "best", "wall", "wall 2 threads", "MB", "against ours"):
         table.add_column(heading, no_wrap=True)
-    totals: dict[str, float] = {}
+    changes = Table(title="one changed finding, as a part of a full propagation of a compiled model")
+    for heading in ("network", "full, CPU seconds", "update, all posteriors", "update, one posterior"):
+        changes.add_column(heading)
+    totals: Totals = {}
     batches = Table(title=f"{options.cases} cases, CPU seconds on one thread")
     for heading in ("network", "ours, first", "ours", "pyAgrum loop", "ratio", "differs by"):
         batches.add_column(heading)
@@ -311,13 +345,16 @@ def main() -> None:
                 continue
             path = Path(folder) / f"{name}.bif"
             path.write_bytes(gzip.decompress((data_folder() / "bn" / f"{name}.bif.gz").read_bytes()))
-            compare(name, path, options, table, totals)
+            compare(name, path, options, (table, changes), totals)
             if options.cases and name in _BATCHES:
                 batch(name, path, options.cases, batches)
     console = Console(width=180)
     console.print(table)
-    for key, seconds in sorted(totals.items(), key=lambda item: item[0].split("/")[1]):
-        console.print(f"{key:<40} {seconds:8.3f} CPU-s over the networks that all answered")
+    for (solver, scenario), seconds in sorted(totals.items(), key=lambda item: item[0][::-1]):
+        console.print(f"{scenario:<12} {solver:<18} {seconds:9.4f} CPU-s over the networks that all answered")
+    console.print(changes)
+    if not have_pgmpy():
+        console.print("pgmpy is left out: it is not installed")
     if batches.row_count:
         console.print(batches)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.costs import Rates, tree_cost
 from bucketflow.pipeline.errors import ModelError
-from bucketflow.pipeline.greedy import fill_of, min_fill_order, primal_graph
+from bucketflow.pipeline.greedy import min_fill_order, primal_graph
 from bucketflow.pipeline.ordering import refine_tree, search_tree
 from bucketflow.pipeline.refine import Rearranger, Sizer, group_units, pairwise_forest
 from bucketflow.pipeline.trees import bucket_tree, elimination_order
@@ -35,6 +35,12 @@ def grid(side):
     """Return the pairwise scopes of a square grid."""
     right = [(i, i + 1) for i in range(side * side) if (i + 1) % side]
     return tuple(right + [(i, i + side) for i in range(side * side - side)])
+
+
+def fill_of(adjacency, v):
+    """Count the pairs of neighbours of a variable that are not adjacent to each other."""
+    around = [u for u in range(len(adjacency)) if adjacency[v] >> u & 1]
+    return sum(not adjacency[a] >> b & 1 for i, a in enumerate(around) for b in around[:i])
 
 
 @given(networks(), st.integers(0, 3))
