@@ -20,7 +20,7 @@ from .answer import Answer, count, optimum, partition
 from .calibrate import cached_rates, machine_rates
 from .calibration import device_rates, least_cells
 from .costs import Rates
-from .device import Around, fitted_for_device, is_host_resident
+from .device import fitted_for_device
 from .errors import IncompatibleRunError, ModelError, StoppedError
 from .execute import TASK_SECONDS, Run
 from .fit import Prices, fitted
@@ -34,7 +34,7 @@ from .planner import split_for, with_rates
 from .queries import Arithmetic, arithmetic_for
 from .reduce import QUERIES, Network, Query, reduce_model
 from .result import Result
-from .where import pool_for, room_for_tables, temporary_folder, with_less_device_memory
+from .where import around_device, pool_for, temporary_folder, with_less_device_memory
 from .workdir import (
     check_identity,
     check_space,
@@ -115,9 +115,9 @@ def prepare(
         rate = partial(measured_disk_rate, options.folder)
         if options.gpu_count and stored is None:
             device = device_rates(options, semiring)
-            around = Around(room_for_tables(options), options.disk_bytes, rate, device.link_bytes_per_second)
+            around = around_device(options, device.link_bytes_per_second)
             prices = fitted_for_device(problem, wanted, fit, around, device.rates, options.gpu_count)
-            resident = bool(prices.chosen.spill) and is_host_resident(prices.chosen, around.host_bytes)
+            resident = prices.chosen.spill is not None and around.holds(prices.chosen)
         else:
             prices = fitted(problem, wanted, Rates(), fit, options.disk_bytes, rate)
     seconds = time.perf_counter() - start

@@ -13,7 +13,7 @@ from .fit import Fit, Prices, check_disk, fitted
 from .memory import step_bytes, table_bytes
 from .plan import Plan, PlanOptions, Problem, sliced_dims
 from .planner import whole_plan, with_rates
-from .spill import plan_spill
+from .spill import DISK_RATE, plan_spill
 
 SLOTS: Final = 3
 """Boxes at a time: one whose inputs are on their way, one that computes, one whose output is on its way."""
@@ -36,7 +36,9 @@ class Around:
     Parameters
     ----------
     host_bytes : int
-        Budget for tables in host memory; 0 if they have to be files.
+        Budget for the host's memory.
+    files : bool
+        Whether the tables have to be files, for others to see.
     disk_bytes : int or None
         Budget for tables on disk, if there is one.
     disk_rate : callable
@@ -46,9 +48,19 @@ class Around:
     """
 
     host_bytes: int
+    files: bool
     disk_bytes: int | None
     disk_rate: Callable[[], float]
     link_rate: float = LINK_BYTES_PER_SECOND
+
+    def holds(self, plan: Plan) -> bool:
+        """Whether all tables of a plan that spills, and those on their way, stay in the host's memory."""
+        spill = plan.spill
+        assert spill is not None
+        on_their_way = SLOTS * max((_output_bytes(plan, s.head, s.boxed) for s in spill.stages), default=0)
+        return (
+            not self.files and spill.disk_bytes + on_their_way + plan.model_bytes + plan.leaf_bytes <= self.host_bytes
+        )
 
 
 def fitted_for_device(
@@ -152,31 +164,33 @@ def temporary_bytes(plan: Plan) -> int:
 
 
 def _spilled(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, around: Around) -> Plan:
-    """Cut a plan into boxes, several of which fit the device together, and whose buffers fit the host."""
+    """Cut a plan into boxes whose tables stay in host memory or, if those are too large for it, on disk.
+
+    What passes through host memory on its way to files is no more than the boxes have on the device.
+    """
+    if not around.files:
+        plan = _boxed(problem, options, rates, whole, around.link_rate, LINK_BYTES_PER_SECOND)
+        if around.holds(plan):
+            return replace(plan, peak_bytes=SLOTS * plan.peak_bytes)
+    memory_bytes = min(options.memory_bytes, around.host_bytes)
+    rate = min(around.disk_rate(), around.link_rate)
+    plan = _boxed(problem, replace(options, memory_bytes=memory_bytes), rates, whole, rate, DISK_RATE)
+    assert plan.spill is not None
+    if not around.holds(plan):
+        check_disk(plan.spill.disk_bytes, around.disk_bytes)
+    return replace(plan, peak_bytes=SLOTS * plan.peak_bytes)
+
+
+def _boxed(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, rate: float, nominal: float) -> Plan:
+    """Cut a plan into boxes of which several fit the device together."""
     box_bytes = wanted = options.memory_bytes // SLOTS
-    rate = around.link_rate
     for _ in range(_TRIES):
-        plan = plan_spill(problem, replace(options, memory_bytes=wanted, threads=1), rates, whole, rate)
+        plan = plan_spill(problem, replace(options, memory_bytes=wanted, threads=1), rates, whole, rate, nominal)
         excess = plan.peak_bytes + temporary_bytes(plan) - box_bytes
         if excess <= 0:
             break
         wanted -= excess
-    spill = plan.spill
-    assert spill is not None
-    if not is_host_resident(plan, around.host_bytes):
-        check_disk(spill.disk_bytes, around.disk_bytes)
-        slower = max(1 / around.disk_rate() - 1 / rate, 0.0)
-        moved = spill.read_bytes + spill.written_bytes
-        spill = replace(spill, seconds=spill.seconds + moved * slower)
-    return replace(plan, peak_bytes=SLOTS * plan.peak_bytes, spill=spill)
-
-
-def is_host_resident(plan: Plan, host_bytes: int) -> bool:
-    """Whether all tables of a plan that spills, and those on their way, fit the host's memory."""
-    spill = plan.spill
-    assert spill is not None
-    on_their_way = SLOTS * max((_output_bytes(plan, stage.head, stage.boxed) for stage in spill.stages), default=0)
-    return spill.disk_bytes + on_their_way + plan.model_bytes + plan.leaf_bytes <= host_bytes
+    return plan
 
 
 def _output_bytes(plan: Plan, head: int, boxed: tuple[int, ...]) -> int:

@@ -27,12 +27,19 @@ _WORK_SHARE = 0.02
 _RUNS = (16, 8, 4, 2, 1)
 _MAX_TRIALS = 256
 # The same plan has to come out again, so it is chosen with a typical rate of a disk and not with a measured one.
-_DISK_RATE = 5e8
+DISK_RATE = 5e8
 # Keeping account of a box, and of a chunk file that is written or read.
 _BOX_SECONDS, _CHUNK_SECONDS = 1e-3, 1e-4
 
 
-def plan_spill(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, disk_rate: float) -> Plan:
+def plan_spill(
+    problem: Problem,
+    options: PlanOptions,
+    rates: Rates,
+    whole: Plan,
+    disk_rate: float,
+    nominal_rate: float = DISK_RATE,
+) -> Plan:
     """Cut a plan that does not fit memory into stages and boxes that do.
 
     Parameters
@@ -41,13 +48,15 @@ def plan_spill(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan
         The plan in memory, without slices.
     disk_rate : float
         Bytes per second, to predict the time with; the choice of stages does not depend on it.
+    nominal_rate : float
+        Bytes per second, to choose stages with.
 
     Raises
     ------
     BudgetError
         If some step does not fit even in its smallest box.
     """
-    boxing = Boxing(problem, options, rates, whole.tree, whole.layouts, _DISK_RATE)
+    boxing = Boxing(problem, options, rates, whole.tree, whole.layouts, nominal_rate)
     cutter = _Cutter(boxing, whole.tree.schedule)
     stages = cutter.best() if options.stages is None else cutter.as_before(options.stages)
     spill = cutter.priced(stages, disk_rate)
@@ -71,7 +80,7 @@ class _Cutter:
     def best(self) -> tuple[Stage, ...]:
         """Store all large tables; then leave out those that cost more than they save, many in a row at first."""
         cuts, stages = self.feasible()
-        seconds = self.priced(stages, _DISK_RATE).seconds
+        seconds = self.priced(stages, self.boxing.disk_rate).seconds
         for length in _RUNS:
             for node in [n for n in self.nodes if n in cuts][:_MAX_TRIALS]:
                 run = self.run(node, length, cuts)
@@ -81,7 +90,7 @@ class _Cutter:
                     trial = self.stages(cuts - run)
                 except BudgetError:
                     continue
-                predicted = self.priced(trial, _DISK_RATE).seconds
+                predicted = self.priced(trial, self.boxing.disk_rate).seconds
                 if predicted <= seconds:
                     cuts, stages, seconds = cuts - run, trial, predicted
         return stages

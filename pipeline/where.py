@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,11 +16,11 @@ from ..cluster.pool import Pool, SerialPool
 from ..cluster.threads import ThreadPool
 from ..tasks.device_memory import is_short
 from .costs import Rates
-from .device import boxes_at_a_time
+from .device import Around, boxes_at_a_time
 from .options import Options
 from .planner import with_rates
 from .pools import DaskPools
-from .workdir import check_space
+from .workdir import check_space, measured_disk_rate
 
 if TYPE_CHECKING:
     from .api import Prepared
@@ -42,9 +43,11 @@ def pool_for(options: Options, prepared: Prepared, task_seconds: float) -> Abstr
     return nullcontext(ThreadPool(at_a_time) if at_a_time > 1 else SerialPool())
 
 
-def room_for_tables(options: Options) -> int:
-    """Bytes of host memory for tables that leave a device; 0 where they have to be files for others to see."""
-    return 0 if options.folder is not None or options.remote else options.host_bytes
+def around_device(options: Options, link_rate: float) -> Around:
+    """What is there for tables that leave a device; they are files where others have to see them."""
+    files = options.folder is not None or options.remote
+    rate = partial(measured_disk_rate, options.folder)
+    return Around(options.host_bytes, files, options.disk_bytes, rate, link_rate)
 
 
 @contextmanager

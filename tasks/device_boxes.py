@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, TypeVar
@@ -135,6 +136,7 @@ def _computed(
             piece = rooms[chunk][_within(spec, part)]
             _fetch(view[_place(spec, chunk, part)], piece)
             pieces.setdefault(chunk, []).append((piece, kept))
+        gpu.cupy().cuda.get_current_stream().synchronize()
         del values, view
     return pieces
 
@@ -202,14 +204,13 @@ def _loaded(
     found = []
     inside = _within(spec, part)
     wanted = set(spec.chunks_at(part))
-    for receipt in receipts:
-        if receipt.chunk not in wanted:
-            continue
-        view = values[_place(spec, receipt.chunk, part)]
-        with box.store.reading(spec, receipt) as chunk:
-            _send(chunk[inside], view)
-            gpu.cupy().cuda.get_current_stream().synchronize()
-        found.append((view, receipt.value))
+    with ExitStack() as reading:
+        for receipt in receipts:
+            if receipt.chunk in wanted:
+                view = values[_place(spec, receipt.chunk, part)]
+                _send(reading.enter_context(box.store.reading(spec, receipt))[inside], view)
+                found.append((view, receipt.value))
+        gpu.cupy().cuda.get_current_stream().synchronize()
     return box.codec.unpack(values, found)
 
 
@@ -235,6 +236,5 @@ def _fetch(source: Any, target: Array) -> None:
     source = gpu.cupy().ascontiguousarray(source)
     if target.flags.c_contiguous:
         to_host(source, target)
-        gpu.cupy().cuda.get_current_stream().synchronize()
     else:
         target[...] = source.get().reshape(target.shape)

@@ -80,7 +80,7 @@ def planned(
     options = PlanOptions(memory_bytes=memory_bytes, decode=case.query == "optimum", order_seconds=search)
     if children is not None:
         options = replace(options, children=tuple(tuple(kids) for kids in children))
-    prices = fitted_for_device(problem, options, "slice", Around(0, None, lambda: 1e9), devices=devices)
+    prices = fitted_for_device(problem, options, "slice", Around(0, True, None, lambda: 1e9), devices=devices)
     return api.Prepared(network, arithmetic, problem, prices, time.perf_counter() - start, memory_bytes, findings)
 
 

@@ -1,8 +1,9 @@
 """Tables larger than a device beside the link and the disk: ``python tests/bench/gpu_spill.py [host] [disk]``.
 
-The model is a complete graph of binary costs: every stage reads one table and writes one of half the size. ``host``
-keeps the tables in page-locked memory, ``disk`` in chunk files. The least possible time of a stage is that of the
-longer of its transfers at the rate that the link, or the disk, has in the same run.
+The model is a complete graph of binary costs: every stage reads one table and writes one of half the size. All large
+tables are stored, which the planner would not do for such a model. ``host`` keeps them in page-locked memory, ``disk``
+in chunk files that are forced to disk and out of the page cache. The least possible time is that of the longer of both
+transfers at the rate that the link has in the same run, or of both one after the other at the disk's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,12 +21,12 @@ import cupy as cp
 import numpy as np
 from instances import clique_model
 
-from bucketflow.pipeline import api, device_spill
+from bucketflow.pipeline import api, device_spill, spill
 from bucketflow.pipeline.device import SLOTS
-from bucketflow.pipeline.memory import table_bytes
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plan import sliced_dims
-from bucketflow.pipeline.stages import Spill, Stage
+from bucketflow.storage.chunks import write_chunk
+from bucketflow.storage.spec import TableSpec
+from bucketflow.tasks import device_stores
 from bucketflow.tasks.device_memory import Pinned
 
 GIB = 1 << 30
@@ -65,7 +65,7 @@ def link_rates(nbytes: int = GIB) -> tuple[float, float, float]:
     return up, down, 2 * both
 
 
-def disk_rates(folder: Path, files: int = 32, nbytes: int = 1 << 27) -> tuple[float, float]:
+def disk_rates(folder: Path, files: int = 96, nbytes: int = 1 << 26) -> tuple[float, float]:
     """Bytes per second of writing files of a chunk's size with several threads, and of reading them."""
     piece = np.random.default_rng(0).integers(0, 255, nbytes, np.uint8)
 
@@ -74,6 +74,7 @@ def disk_rates(folder: Path, files: int = 32, nbytes: int = 1 << 27) -> tuple[fl
             data = memoryview(piece)
             while data:
                 data = data[file.write(data) :]
+        force(folder / f"sample{number}")
 
     def read(number: int) -> None:
         target = np.empty(nbytes, np.uint8)
@@ -83,85 +84,68 @@ def disk_rates(folder: Path, files: int = 32, nbytes: int = 1 << 27) -> tuple[fl
                 done += file.readinto(memoryview(target)[done:])
 
     with ThreadPoolExecutor(SLOTS) as threads:
-        os.sync()
-        written = timed(lambda: (list(threads.map(write, range(files))), os.sync()))
-        drop_cache(folder)
+        written = timed(lambda: list(threads.map(write, range(files))))
         read_back = timed(lambda: list(threads.map(read, range(files))))
     for path in folder.glob("sample*"):
         path.unlink()
     return files * nbytes / written, files * nbytes / read_back
 
 
-def drop_cache(folder: Path) -> None:
-    """Make the next reads of all files below a folder come from the disk."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with open(path, "rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+def force(path: Path) -> None:
+    """Force a file to disk and out of the page cache."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def moved(spill: Spill, scopes: Any, stage: Stage) -> tuple[int, int]:
-    """Bytes that all boxes of a stage read and write."""
-    inside = sliced_dims(spill.dims, stage.boxed)
-    read = spill.boxes(stage) * sum(table_bytes(inside, scopes[i], spill.itemsize) for i in stage.inputs)
-    return read, table_bytes(spill.dims, scopes[stage.head], spill.itemsize) if stage.head >= 0 else 0
+def forced_chunk(folder: Path, spec: TableSpec, chunk: tuple[int, ...], values: Any) -> tuple[int, int]:
+    """Write a chunk so that whoever reads it has to wait for the disk."""
+    found = write_chunk(folder, spec, chunk, values)
+    force(folder / spec.name / spec.file_name(chunk))
+    return found
 
 
-class Clock:
-    """When the last box of each stage was done; with a folder, what is there is on disk by then and not cached."""
+class Sweep:
+    """Times the sweep of a spilled run, without planning and decoding."""
 
-    def __init__(self, spill: Spill, folder: Path | None) -> None:
-        self.folder = folder
-        self.left = {index: spill.boxes(stage) for index, stage in enumerate(spill.stages)}
-        self.marks = [time.perf_counter()]
+    seconds = 0.0
 
-    def __call__(self, index: int) -> None:
-        """Take note of a finished box."""
-        self.left[index] -= 1
-        if self.left[index]:
-            return
-        if self.folder is not None:
-            os.sync()
-            drop_cache(self.folder)
-        self.marks.append(time.perf_counter())
+    def __init__(self, patched: type) -> None:
+        original = patched.sweep
+
+        def sweep(run: Any) -> Any:
+            start = time.perf_counter()
+            found = original(run)
+            Sweep.seconds = time.perf_counter() - start
+            return found
+
+        patched.sweep = sweep
 
 
-def run(
-    variables: int, options: dict[str, Any], folder: Path | None, least: tuple[float, float], *, shown: bool = True
-) -> None:
-    """Answer once and print its stages; ``least`` are bytes per second of reading and of writing."""
+def run(variables: int, options: dict[str, Any], folder: Path | None, least: tuple[float, float]) -> None:
+    """Answer once and print what was moved; ``least`` are bytes per second of reading and of writing."""
     model = clique_model(variables)
     prepared = api.prepare(model, "optimum", None, Options(tree="bucket", order=model.names, fit="spill", **options))
     plan = prepared.plan
     assert plan is not None
-    assert plan.spill is not None
-    clock = Clock(plan.spill, folder)
+    spilled = plan.spill
+    assert spilled is not None
     if folder is not None:
         folder.mkdir()
-    original = device_spill.OnDevice.report
-    device_spill.OnDevice.report = lambda _, task: clock(task[0])
-    try:
-        clock.marks[0] = start = time.perf_counter()
-        result = api._answered(prepared, Options(**options), None, folder, [])
-        whole = time.perf_counter() - start
-    finally:
-        device_spill.OnDevice.report = original
-    if not shown:
-        return
-    ideal_sum = time_sum = 0.0
-    for stage, (begin, end) in zip(plan.spill.stages, pairwise(clock.marks), strict=True):
-        read, written = moved(plan.spill, plan.tree.scopes, stage)
-        transfers = (read / least[0], written / least[1])
-        ideal = max(transfers) if folder is None else sum(transfers)
-        ideal_sum, time_sum = ideal_sum + ideal, time_sum + end - begin
-        print(
-            f"   {plan.spill.boxes(stage):4d} boxes, {read / GIB:6.2f} GiB read, {written / GIB:6.2f} GiB written, "
-            f"{end - begin:7.3f} s, {(read + written) / (end - begin) / 1e9:6.1f} GB/s, {ideal / (end - begin):4.0%}"
-        )
+    start = time.perf_counter()
+    result = api._answered(prepared, Options(**options), None, folder, [])
+    whole = time.perf_counter() - start
+    read, written, seconds = spilled.read_bytes, spilled.written_bytes, Sweep.seconds
+    transfers = (read / least[0], written / least[1])
+    ideal = max(transfers) if folder is None else sum(transfers)
     print(
-        f"   all stages {time_sum:.3f} s, {ideal_sum / time_sum:.0%} of what the transfers allow; run and decode "
-        f"{whole:.3f} s, value {result.value}, device budget {options['gpu_memory']}, planned peak "
-        f"{plan.peak_bytes / 1e9:.2f} GB, pool {cp.cuda.MemoryAsyncPool().total_bytes() / 1e9:.2f} GB",
+        f"   {len(spilled.stages)} stages, {spilled.tasks} boxes: {read / GIB:.1f} GiB read, {written / GIB:.1f} GiB "
+        f"written in {seconds:.3f} s: {(read + written) / seconds / 1e9:.1f} GB/s, {ideal / seconds:.0%} of what the "
+        f"transfers allow"
+    )
+    print(
+        f"   with decoding {whole:.3f} s, value {result.value}, device budget {options['gpu_memory']}, planned peak "
+        f"{plan.peak_bytes / 1e9:.2f} GB, held {cp.cuda.MemoryAsyncPool().total_bytes() / 1e9:.2f} GB",
         flush=True,
     )
 
@@ -176,6 +160,9 @@ def main() -> None:
     parser.add_argument("--memory", default="60GB")
     chosen = parser.parse_args()
     options: dict[str, Any] = {"gpus": 1, "gpu_memory": chosen.gpu_memory, "memory": chosen.memory}
+    spill._RUNS = ()
+    Sweep(device_spill.OnDevice)
+    device_stores.write_chunk = forced_chunk
     up, down, both = link_rates()
     print(f"link: {up / 1e9:.1f} GB/s to the device, {down / 1e9:.1f} GB/s from it, {both / 1e9:.1f} GB/s together")
     if "host" in chosen.kinds:
@@ -190,8 +177,7 @@ def main() -> None:
             read, written = disk_rates(Path(name))[::-1]
             print(f"disk: {written / 1e9:.2f} GB/s written, {read / 1e9:.2f} GB/s read")
             print("disk-resident:")
-            small = {**options, "gpu_memory": "50MB"}
-            run(26, small, Path(name) / "first", (read, written), shown=False)
+            run(27, {**options, "gpu_memory": "100MB"}, Path(name) / "first", (read, written))
             run(chosen.disk_variables, options, Path(name) / "run", (read, written))
 
 

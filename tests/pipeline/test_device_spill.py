@@ -13,7 +13,8 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline import api, device_spill, spill
-from bucketflow.pipeline.device import SLOTS
+from bucketflow.pipeline.device import SLOTS, Around
+from bucketflow.pipeline.plan import Plan
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.pipeline.test_budget import grid
 
@@ -31,14 +32,21 @@ def small(model: bucketflow.Model, query: str, share: int) -> int:
     return SLOTS * (plan.peak_bytes // share + (1 << 20))
 
 
+def too_small(_: Around, plan: Plan) -> bool:
+    """A host whose memory does not hold the tables."""
+    return False
+
+
 CASES = [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("partition", "steep"), ("count", "cost")]
 
 
 @pytest.mark.parametrize("where", ["host", "disk", "workdir"])
 @pytest.mark.parametrize(("query", "kind"), CASES)
 def test_boxes_on_a_device_give_the_same_answer(
-    query: str, kind: str, where: str, place: StandIn | RealDevice, tmp_path: Path
+    query: str, kind: str, where: str, place: StandIn | RealDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if where == "disk":
+        monkeypatch.setattr(Around, "holds", too_small)
     model = grid(6, 6, 3, kind)
     free = bucketflow.solve(model, query)
     for share in (2, 4):
@@ -48,8 +56,6 @@ def test_boxes_on_a_device_give_the_same_answer(
             "fit": "spill",
             "gpu_memory": small(model, query, share),
         }
-        if where == "disk":
-            options["memory"] = model.nbytes
         if where == "workdir":
             options["workdir"] = tmp_path / str(share)
         spilled = bucketflow.solve(model, query, **options)
@@ -64,7 +70,7 @@ def test_boxes_on_a_device_give_the_same_answer(
 
 
 def test_tables_stay_in_host_memory_where_it_suffices(
-    place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch
+    place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     used: list[Any] = []
     original = device_spill.HostResident.close
@@ -74,7 +80,10 @@ def test_tables_stay_in_host_memory_where_it_suffices(
     bucketflow.solve(model, **options)
     assert len(used) == 1
     assert used[0].held_bytes == 0
-    bucketflow.solve(model, **options, memory=model.nbytes)
+    bucketflow.solve(model, **options, workdir=tmp_path)
+    assert len(used) == 1
+    monkeypatch.setattr(Around, "holds", too_small)
+    bucketflow.solve(model, **options)
     assert len(used) == 1
 
 
@@ -108,7 +117,7 @@ def test_boxes_that_do_not_fit_are_done_in_parts(
     free = bucketflow.solve(model, query)
     options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": small(model, query, 2)}
     if where == "disk":
-        options["memory"] = model.nbytes
+        monkeypatch.setattr(Around, "holds", too_small)
     prepared = api.prepare(model, query, None, api.Options(**options))
     assert prepared.plan is not None
     assert prepared.plan.spill is not None
