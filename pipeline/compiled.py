@@ -325,11 +325,24 @@ class Compiled:
         total = self._partition.total([tables.table(r) for r in plan.tree.roots])
         if total == -math.inf:
             return Beliefs(None, {})
-        nodes = {target: plan.results[target] for target in targets}
-        tables.refresh(nodes.values(), threads)
-        found = posteriors({target: tables.table(node) for target, node in nodes.items()}, plan.dims)
+        nodes = tuple([plan.results[target] for target in targets])
+        tables.refresh(nodes, threads)
+        found = self._read(dict(zip(targets, nodes, strict=True)))
         self._change_pace()
         return Beliefs(skeleton.fixed + total, found)
+
+    def _read(self, nodes: Mapping[Target, int]) -> dict[Target, Array]:
+        """Normalise and shape the tables of some targets."""
+        plan, tables = self.plan, self._tables
+        assert plan is not None
+        assert tables is not None
+        flat = None if isinstance(tables, Incremental) else tables.posteriors(tuple(nodes.values()))
+        if flat is None:
+            return posteriors({target: tables.table(node) for target, node in nodes.items()}, plan.dims)
+        return {
+            target: table if len(target) == 1 else table.reshape([plan.dims[v] for v in target])
+            for target, table in zip(nodes, flat, strict=True)
+        }
 
     def _change_pace(self) -> None:
         """Turn to compiled loops once as much time was spent without them as it takes to load them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .dense import run
 from .nests import MOST_PLACES, is_small, nests
-from .packed_loops import Layout, State, put, run_small
+from .packed_loops import Layout, State, normalise, put, run_small
 from .quick import einsum_step
 from .scaled import Scaled, SumProduct
 from .sweep import Step, useful_threads
@@ -64,6 +64,7 @@ class Packed:
             places=np.zeros(MOST_PLACES, np.int64),
         )
         self._needs: dict[tuple[int, ...], Array] = {}
+        self._reads: dict[tuple[int, ...], tuple[Array, list[int]]] = {}
         self.reset(leaves)
 
     def table(self, node: int) -> Scaled:
@@ -72,6 +73,18 @@ class Packed:
         start = self._starts[i]
         values = state.values[start : start + self._cells[i]]
         return Scaled(values, float(state.scale[i]), float(state.low[i]), float(state.high[i]), bool(state.logs[i]))
+
+    def posteriors(self, nodes: tuple[int, ...]) -> list[Array] | None:
+        """Return tables, flat, each summing to 1; None where one needs more care."""
+        if nodes not in self._reads:
+            tables = [self._index[node] for node in nodes]
+            ends = [0, *accumulate(self._cells[i] for i in tables)]
+            self._reads[nodes] = _words(tables), ends
+        wanted, ends = self._reads[nodes]
+        flat = np.empty(ends[-1])
+        if not normalise(self._layout, self._state, wanted, flat):
+            return None
+        return [flat[start:end] for start, end in pairwise(ends)]
 
     def current(self) -> dict[int, Scaled]:
         """Return what the steps made and nothing has changed since."""

@@ -293,3 +293,22 @@ def _measure(values: Any, at: int, cells: int, scale: float) -> tuple[float, flo
         if 0.0 < x < least:
             least = x
     return math.log(least), 0.0, scale + math.log(top)
+
+
+@njit(nogil=True, cache=True)
+def normalise(layout: Any, state: Any, tables: Any, out: Any) -> bool:
+    """Copy tables one after the other and make each sum to 1; False if one has logarithms, or sums out of range."""
+    values, at = state.values, 0
+    for table in tables:
+        start, cells = layout.start[table], layout.cells[table]
+        if state.logs[table] or state.low[table] < LOWEST or state.high[table] > LOOSE:
+            return False
+        total = 0.0
+        for i in range(cells):
+            total += values[start + i]
+        if total == 0.0:
+            total = 1.0
+        for i in range(cells):
+            out[at + i] = values[start + i] / total
+        at += cells
+    return True
