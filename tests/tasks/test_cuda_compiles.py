@@ -87,7 +87,6 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def test_kernels_compile(nvrtc: ctypes.CDLL, sources: set[str], semiring: Semiring) -> None:
     for lowered in steps(semiring):
         gpu.DeviceRun(device_step(lowered), semiring, lowered.out_cells)
-    sources.add(gpu.kernel_source("least", "min_plus", "float64"))
     kinds = {name for name in ("stream", "product", "rows", "join") if any(f" {name}(const" in s for s in sources)}
     assert kinds >= {"stream", "rows", "join"}
     for source in sources:
@@ -99,3 +98,13 @@ def test_propagation_compiles(nvrtc: ctypes.CDLL) -> None:
     for architecture in (OLDEST, NEWEST):
         compile_source(nvrtc, gpu.kernel_source("messages", "sum_product", "float64"), architecture)
         compile_source(nvrtc, gpu.kernel_source("messages", "sum_product", "float64", GROUPED=1), architecture)
+
+
+@pytest.mark.parametrize("constants", [{}, {"GROUPED": 1}])
+def test_kernels_of_one_type_compile(nvrtc: ctypes.CDLL, constants: dict[str, int]) -> None:
+    sources = [gpu.kernel_source("messages", "sum_product", "float64", **constants)]
+    if not constants:
+        sources.append(gpu.kernel_source("least", "min_plus", "float64"))
+    for source in sources:
+        for architecture in (OLDEST, NEWEST):
+            compile_source(nvrtc, source, architecture)
