@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .pipeline.api import load, plan, resume, save, solve
+    from .pipeline.api import load, plan, save, solve
     from .pipeline.cases import CaseMarginals
     from .pipeline.compiled import Compiled
     from .pipeline.compiled import compile_model as compile
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .pipeline.model import Function, Model
     from .pipeline.posteriors import Marginals
     from .pipeline.result import Result
+    from .pipeline.resume import resume
 
 __version__ = "0.1.0"
 
@@ -51,7 +52,7 @@ __all__ = [
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
-    "api": ("load", "plan", "resume", "save", "solve"),
+    "api": ("load", "plan", "save", "solve"),
     "cases": ("CaseMarginals",),
     "compiled": ("Compiled", "compile_model"),
     "errors": (
@@ -67,6 +68,7 @@ _HOME = {
     "model": ("Function", "Model"),
     "posteriors": ("Marginals",),
     "result": ("Result",),
+    "resume": ("resume",),
 }
 # `compile` is a builtin, so the function has another name where it is written.
 _RENAMED = {"compile": "compile_model"}

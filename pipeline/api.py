@@ -13,15 +13,13 @@ from typing import Any
 
 from ..cluster.budget import peak_rss_bytes
 from ..cluster.pool import DaskPool, Pool, SerialPool
-from ..storage.errors import DiskFullError, StorageError
-from ..storage.rundir import stored_plan
 from ..tasks.backend import compiler_pays
 from .answer import Answer, count, optimum, partition
 from .calibrate import cached_rates, machine_rates
 from .calibration import device_rates, least_cells
 from .costs import Rates
 from .device import fitted_for_device
-from .errors import IncompatibleRunError, ModelError, StoppedError
+from .errors import ModelError
 from .execute import TASK_SECONDS, Run
 from .fit import Prices, fitted
 from .formats import load as load_file
@@ -43,6 +41,7 @@ from .workdir import (
     opened,
     plan_record,
     planned_before,
+    resumable,
     used_bytes,
 )
 
@@ -287,52 +286,14 @@ def _solve_in_directory(
         return result
 
 
-def resume(workdir: str | PathLike[str], *, progress: Progress | None = None, **options: Any) -> Result:
-    """Continue the run in a run directory, without doing finished chunks again.
-
-    Parameters
-    ----------
-    workdir : path
-    workers, scheduler, client, threads, gpus
-        Where to run; see :func:`solve`. Everything else is as the run began.
-
-    Raises
-    ------
-    IncompatibleRunError
-        If the directory is not that of a run whose model file is still there, unchanged.
-    """
-    try:
-        stored = stored_plan(Path(workdir))
-    except StorageError as error:
-        raise IncompatibleRunError(str(error)) from None
-    if not stored["source"]:
-        raise IncompatibleRunError(f"the run in {workdir} began with a model in memory; solve it there again")
-    found = stored["identity"]
-    return solve(
-        load(stored["source"]),
-        found["query"],
-        evidence=found["evidence"],
-        progress=progress,
-        workdir=workdir,
-        **options,
-    )
-
-
 def _answered(
     prepared: Prepared, options: Options, progress: Progress | None, folder: Path | None, notes: list[str]
 ) -> Result:
     """Run a prepared query; what the caller should know besides the answer is added to ``notes``."""
     start = time.perf_counter()
-    try:
-        with pool_for(options, prepared, TASK_SECONDS) as pool:
-            run = replace(_run(prepared, options, pool, progress), folder=folder, note=notes.append)
-            answer = _ANSWERS[prepared.network.query](run)
-    except DiskFullError as error:
-        raise StoppedError(f"{error}; finished chunks are kept in a --workdir: free some space and resume") from None
-    except KeyboardInterrupt:
-        if options.folder is None:
-            raise
-        raise StoppedError(f"stopped; continue with: bucketflow resume {options.folder}") from None
+    with resumable(options.folder), pool_for(options, prepared, TASK_SECONDS) as pool:
+        run = replace(_run(prepared, options, pool, progress), folder=folder, note=notes.append)
+        answer = _ANSWERS[prepared.network.query](run)
     seconds = {"plan": prepared.seconds, "run": time.perf_counter() - start - answer.decode_seconds}
     return Result(
         query=prepared.network.query,

@@ -14,10 +14,11 @@ from ..cluster.pool import Pool, SerialPool
 from ..tasks.backend import compiler_pays
 from .batches import BatchProgram, BlockAnswer, Observation, batch_program, block_size, ranges, run_block
 from .cases import CaseMarginals, Cases
-from .marginals import expanded, in_memory, loose_log
+from .combine import Target
+from .dressing import expanded, loose_log
+from .marginals import in_memory
 from .options import Options
 from .pools import DaskPools
-from .propagation import Target
 
 if TYPE_CHECKING:
     from .compiled import Compiled

@@ -17,7 +17,7 @@ from ..tasks.messages import freed_tables, two_sweeps
 from ..tasks.scaled import Scaled
 from ..tasks.semiring import SUM_PRODUCT
 from ..tasks.sweep import Step
-from .propagation import Target
+from .combine import Target
 from .twoway import TwoWay, live_peak
 
 Array = NDArray[Any]

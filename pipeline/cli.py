@@ -55,13 +55,12 @@ def _planning(command: Callable[..., None]) -> Callable[..., None]:
         help="What to do with a plan that does not fit memory: condition, use the disk, neither.",
     )
     disk = click.option("--disk", metavar="SIZE", help="Budget for tables on disk.  [default: what is free]")
-    workdir = click.option("--workdir", metavar="DIR", help="Run directory; an interrupted run there is continued.")
     device = click.option(
         "--gpu-memory",
         metavar="SIZE",
         help="Budget for a GPU's memory.  [default: most of what is free, up to --memory]",
     )
-    return _placing(query(fit(disk(workdir(_gpus(device(command)))))))
+    return _placing(query(fit(disk(_gpus(device(command))))))
 
 
 def _gpus(command: Callable[..., None]) -> Callable[..., None]:
@@ -89,6 +88,7 @@ def _placing(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--seed", type=int, default=0, show_default=True, help="Of the search for orders."),
         click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes."),
         click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786."),
+        click.option("--workdir", metavar="DIR", help="Run directory; an interrupted run there is continued."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     ]
     for option in reversed(options):
@@ -153,20 +153,20 @@ def info(file: str, as_json: bool) -> None:
         print_facts(facts)
 
 
-@main.command()
+@main.command("resume")
 @click.argument("directory")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes.")
 @click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786.")
 @_gpus
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_guarded
-def resume(directory: str, as_json: bool, **options: Any) -> None:
+def resume_command(directory: str, as_json: bool, **options: Any) -> None:
     """Continue the run in DIRECTORY."""
-    from . import api
     from .progress import progress_bar
+    from .resume import resume
 
     with progress_bar(hidden=as_json) as progress:
-        result = api.resume(directory, progress=progress, **options)
+        result = resume(directory, progress=progress, **options)
     click.echo(result.to_json() if as_json else repr(result))
 
 

@@ -80,12 +80,16 @@ def _answer_one(
 
 
 def _write_uai(prefix: str, found: Marginals, evidence: Any, options: dict[str, Any]) -> None:
+    from pathlib import Path
+
     from .api import solve
     from .errors import ModelError
     from .marginal_files import write_uai
 
     if found.maximum:
         raise ModelError("--uai-out writes sums, not max-marginals")
+    if options["workdir"] is not None:
+        options = {**options, "workdir": Path(options["workdir"]) / "optimum"}
     write_uai(prefix, found, solve(found.model, evidence=evidence, **options).assignment)
 
 

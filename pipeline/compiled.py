@@ -22,22 +22,16 @@ from ..tasks.scaled import Scaled, measured
 from .answer import fixed_value
 from .batch_run import answer_cases
 from .cases import CaseMarginals, Cases, cases_of, joined
+from .combine import Beliefs, Target, posteriors
+from .dressing import Asked, dressed, local_targets
 from .errors import BudgetError, ModelError
-from .marginals import (
-    Asked,
-    Names,
-    asked_of,
-    dressed,
-    in_memory,
-    likelihood,
-    local_targets,
-    plan_for,
-)
+from .marginal_runs import plan_for
+from .marginals import Names, asked_of, in_memory, likelihood
 from .model import Model
 from .options import Options
 from .plan import format_bytes
 from .posteriors import Marginals
-from .propagation import Beliefs, Target, posteriors, with_joints
+from .propagation import with_joints
 from .queries import Partition
 from .reduce import Network, reduce_model
 from .twoway import TwoWay

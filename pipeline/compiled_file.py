@@ -16,8 +16,8 @@ from ..tasks.scaled import Scaled
 from .answer import fixed_value
 from .compiled import Compiled, Skeleton
 from .costs import Rates
+from .dressing import Asked, local_targets
 from .errors import FormatError
-from .marginals import Asked, local_targets
 from .model import Function, Model
 from .options import Options
 from .propagation import with_joints

@@ -12,8 +12,8 @@ from ..tasks.axes import fuse
 from ..tasks.gpu_messages import MOST_SHARED_BYTES, MessageProgram
 from ..tasks.message_records import Constant, Operation, Records, least_exponent, records_of
 from ..tasks.scaled import Scaled
+from .combine import Target
 from .errors import ModelError
-from .propagation import Target
 from .twoway import TwoWay
 
 

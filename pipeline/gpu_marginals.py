@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from ..tasks.gpu_messages import DeviceMessages, MessageProgram
 from ..tasks.message_records import FINDING_EXPONENT
-from ..tasks.messages import TwoSweeps
 from ..tasks.scaled import Scaled
 from .batches import BlockAnswer, ranges
 from .cases import Cases
+from .combine import Beliefs, SumCombiner, Target, place
 from .device_messages import constant_values, message_program
 from .errors import BudgetError
+from .marginal_slices import Slices
 from .plan import format_bytes
-from .propagation import Beliefs, SumCombiner, Target, all_states, slice_results
 from .reduce import Network
 from .twoway import TwoWay
 
@@ -201,13 +201,13 @@ def _too_large(program: MessageProgram, memory_bytes: int) -> BudgetError:
     )
 
 
-def propagate_on_gpu(plan: TwoWay, sweeps: TwoSweeps[Scaled], memory_bytes: int) -> Beliefs:
+def propagate_on_gpu(plan: TwoWay, slices: Slices[Scaled], memory_bytes: int) -> Beliefs:
     """Run both sweeps of every slice and add the slices; the total is without functions of no variable."""
-    targets = list(plan.results)
+    sweeps, targets = slices.sweeps, list(plan.results)
     program = message_program(plan, sweeps.leaves, {}, targets)
     device: DeviceMessages | None = None
-    combiner = SumCombiner({target: tuple(plan.dims[v] for v in target) for target in targets})
-    for states in all_states(plan):
+    combiner = SumCombiner(slices.shapes)
+    for states in map(slices.states, range(slices.slices)):
         leaves = {
             node: sweeps.algebra.restrict(table, sweeps.leaf_axes[node], sweeps.dims, states)
             for node, table in sweeps.leaves.items()
@@ -219,13 +219,14 @@ def propagate_on_gpu(plan: TwoWay, sweeps: TwoSweeps[Scaled], memory_bytes: int)
         answer = device.run(np.ones(0))
         if answer[-1]:
             tables = sweeps.run(states)
-            combiner.add(
-                math.fsum(tables[root].log_value() for root in plan.tree.roots), slice_results(plan, tables, states)
-            )
-            continue
-        tables = {
-            plan.results[target]: Scaled(answer[place : place + cells])
-            for target, (_, cells, place, _) in zip(targets, program.targets.tolist(), strict=True)
-        }
-        combiner.add(float(answer[-2]) + program.log_scale, slice_results(plan, tables, states))
+            total = math.fsum(tables[root].log_value() for root in plan.tree.roots)
+            beliefs = {target: tables[node] for target, node in plan.results.items()}
+        else:
+            total = float(answer[-2]) + program.log_scale
+            beliefs = {
+                target: Scaled(answer[start : start + cells])
+                for target, (_, cells, start, _) in zip(targets, program.targets.tolist(), strict=True)
+            }
+        found = combiner.read(beliefs, plan.tree.dims)
+        combiner.add(total, {target: (table, place(target, states)) for target, table in found.items()})
     return combiner.beliefs()

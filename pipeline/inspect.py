@@ -33,7 +33,7 @@ def run_facts(path: Path) -> dict[str, Any]:
         "model": stored.get("source", ""),
         "query": stored["identity"]["query"],
         "status": "finished" if result else "unfinished",
-        "answer": result and {"status": result["status"], "value": result["value"], "log10": result["log10"]},
+        "answer": result and {name: result.get(name) for name in ("status", "value", "log10", "log10_evidence")},
         "stages": [_stage(stage, receipts) for stage in plan["stages"]] if plan else [],
         "disk_bytes_planned": plan["disk_bytes"] if plan else 0,
         "disk_bytes": sum(p.stat().st_size for p in path.rglob("c*") if p.is_file()),
@@ -42,7 +42,7 @@ def run_facts(path: Path) -> dict[str, Any]:
 
 
 def _stage(stage: dict[str, Any], receipts: dict[Any, Receipt]) -> dict[str, Any]:
-    name = "result" if stage["head"] < 0 else f"msg_{stage['head']}"
+    name = stage["table"]
     done = [r for r in receipts.values() if r.table == name]
     return {
         "table": name,

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..storage.errors import StorageError
+from ..storage.errors import DiskFullError, StorageError
 from ..storage.rundir import RunDir
 from . import rate_files
-from .errors import BudgetError, IncompatibleRunError
+from .errors import BudgetError, IncompatibleRunError, StoppedError
 from .model import Model
 from .plan import Plan, format_bytes
 
@@ -72,6 +72,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     stages = [
         {
             "head": stage.head,
+            "table": "result" if stage.head < 0 else f"msg_{stage.head}",
             "boxed": list(stage.boxed),
             "boxes": plan.spill.boxes(stage),
             "chunked": sorted(stage.chunked),
@@ -184,3 +185,16 @@ def opened(path: Path) -> Iterator[RunDir]:
         yield rundir
     finally:
         rundir.close()
+
+
+@contextmanager
+def resumable(path: Path | None) -> Iterator[None]:
+    """Turn what stops a run into an error that says how to go on; ``path`` is its run directory, if it has one."""
+    try:
+        yield
+    except DiskFullError as error:
+        raise StoppedError(f"{error}; finished chunks are kept in a --workdir: free some space and resume") from None
+    except KeyboardInterrupt:
+        if path is None:
+            raise
+        raise StoppedError(f"stopped; continue with: bucketflow resume {path}") from None

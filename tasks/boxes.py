@@ -139,7 +139,7 @@ def run_box(
     if box.output is None:
         packed = [box.codec.pack(live[node]) for node in box.program.outputs]
         values = [{"root": values.reshape(-1)[0].item(), **kept} for values, kept in packed]
-        done = [_receipt(box.result, (number,), 0, 0, start, {"roots": values})]
+        done = [new_receipt(box.result, (number,), 0, 0, start, {"roots": values})]
     else:
         done = _write(box, box.output, live[box.head], states, wanted, start)
     ledger.append(box.folder, done)
@@ -179,13 +179,14 @@ def _write(
             continue
         index = _place(spec, chunk, states)
         nbytes, checksum = write_chunk(box.folder, spec, chunk, view[index], forced=rate is not None)
-        done.append(_receipt(spec.name, chunk, nbytes, checksum, start, kept))
+        done.append(new_receipt(spec.name, chunk, nbytes, checksum, start, kept))
     return done
 
 
-def _receipt(
+def new_receipt(
     table: str, chunk: tuple[int, ...], nbytes: int, checksum: int, start: float, value: dict[str, Any]
 ) -> Receipt:
+    """Return the receipt of a task that began at ``start`` (``time.perf_counter()``) and ends now."""
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

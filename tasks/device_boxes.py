@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..storage.spec import Receipt, TableSpec
 from . import gpu
-from .boxes import Box, _place, _receipt
+from .boxes import Box, _place, new_receipt
 from .device_memory import DeviceMemoryError, is_short, own_stream, to_device, to_host
 from .device_stores import Store
 from .gpu_sweep import Places
@@ -68,7 +68,7 @@ def run_device_box(
         with own_stream():
             if box.output is None:
                 values = _roots(box, _swept(box, box.program.steps, states, receipts, threads))
-                done = [_receipt(box.result, (number,), 0, 0, start, {"roots": values})]
+                done = [new_receipt(box.result, (number,), 0, 0, start, {"roots": values})]
             else:
                 done = _written(box, box.output, states, receipts, wanted, threads, also, start)
     except MemoryError as error:
@@ -105,7 +105,7 @@ def _written(
         for chunk, found in pieces.items():
             kept = _together(box, rooms[chunk], found)
             nbytes, checksum = box.store.put(spec, chunk, rooms.pop(chunk))
-            done.append(_receipt(spec.name, chunk, nbytes, checksum, start, kept))
+            done.append(new_receipt(spec.name, chunk, nbytes, checksum, start, kept))
     finally:
         for room in rooms.values():
             box.store.discard(room)

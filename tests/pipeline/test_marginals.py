@@ -196,8 +196,6 @@ def test_refusals() -> None:
         bucketflow.marginals(model, evidence={"x0": [1, 2, 3]})
     with pytest.raises(bucketflow.ModelError, match="negative"):
         bucketflow.marginals(model, evidence={"x0": [1, -2]})
-    with pytest.raises(bucketflow.ModelError, match="in memory"):
-        bucketflow.marginals(model, workdir="somewhere")
     with pytest.raises(bucketflow.ModelError, match="max-marginals"):
         bucketflow.marginals(named_model("cost", [2], [Function((0,), np.array([1, 2]))]))
 

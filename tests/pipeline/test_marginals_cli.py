@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.cluster.connect import local_client
-from bucketflow.pipeline import batches, marginals
+from bucketflow.pipeline import batches, marginal_runs
 from bucketflow.pipeline.case_files import case_writer, read_cases
 from bucketflow.pipeline.cli import main
 from bucketflow.pipeline.examples import example_path
@@ -183,7 +183,7 @@ def test_a_cluster_gives_what_one_process_gives(monkeypatch: pytest.MonkeyPatch)
     functions = [Function((i, (i + 1) % 9, (i + 4) % 9), rng.random((3, 3, 3))) for i in range(9)]
     model = named_model("markov", [3] * 9, functions)
     monkeypatch.setattr(batches, "_BLOCK_CELLS", 1)
-    monkeypatch.setattr(marginals, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(marginal_runs, "TASK_SECONDS", 0.0)
     cases = {"x2": rng.integers(-1, 3, 100), "x5": rng.integers(-1, 3, 100)}
     whole = bucketflow.marginals(model)
     assert whole.plan is not None

@@ -1,0 +1,232 @@
+"""Marginals from the question to the answer, in memory or in a run directory that can be taken up again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..cluster.budget import peak_rss_bytes
+from ..cluster.pool import Pool, SerialPool
+from ..tasks.backend import compiler_pays
+from .answer import fixed_value
+from .api import plan_options
+from .combine import Beliefs, Target
+from .costs import Rates
+from .dressing import Asked, dressed, local_targets
+from .execute import TASK_SECONDS
+from .marginal_slices import TABLES, Slices, group_size, sweep_slices
+from .memory import step_bytes
+from .model import Function, Model
+from .options import Options
+from .plan import PlanOptions, Problem
+from .pools import DaskPools
+from .posteriors import Marginals
+from .propagation import build_sweeps, plan_propagation, plan_slices, with_joints
+from .queries import Arithmetic, CostOptimum, Partition, optimum_arithmetic
+from .reduce import Network, Query, reduce_model
+from .twoway import TwoWay
+from .workdir import check_identity, identity, opened, resumable
+
+Array = NDArray[Any]
+Progress = Callable[[int, int], None]
+
+_THREADED_SECONDS = 0.05
+# Less than what starting took.
+_SMALL_BYTES = 1 << 25
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a model.
+
+    Parameters
+    ----------
+    model : Model
+    hard : mapping of int to int
+        Observed states by variable.
+    soft : mapping of int to ndarray
+        Likelihoods by variable.
+    asked : Asked
+    maximum : bool
+    """
+
+    model: Model
+    hard: Mapping[int, int]
+    soft: Mapping[int, Array]
+    asked: Asked
+    maximum: bool
+
+    @property
+    def query(self) -> str:
+        """Its name in a run directory."""
+        return "max-marginals" if self.maximum else "marginals"
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must be the same for a run to be continued."""
+        names, asked = self.model.names, self.asked
+        return {
+            **identity(self.model, self.query, self.hard),
+            "likelihoods": {names[v]: weights.tolist() for v, weights in sorted(self.soft.items())},
+            "variables": [names[v] for v in asked.variables],
+            "joints": [[names[v] for v in group] for group in asked.joints],
+            "families": bool(asked.families),
+        }
+
+
+@dataclass(frozen=True)
+class PreparedMarginals:
+    """A question that is planned and ready to run.
+
+    Parameters
+    ----------
+    plan : TwoWay or None
+        None where nothing is left to propagate.
+    group : int
+        Slices in one task.
+    seconds : float
+        Spent on preprocessing and planning.
+    """
+
+    question: Question
+    network: Network
+    arithmetic: Arithmetic[Any]
+    plan: TwoWay | None
+    group: int
+    seconds: float
+
+    def record(self) -> dict[str, Any] | None:
+        """Return what a later run needs to make the same plan again, and what ``inspect`` shows."""
+        plan = self.plan
+        if plan is None:
+            return None
+        return {
+            "children": [list(kids) for kids in plan.tree.children],
+            "sliced": list(plan.sliced),
+            "group": self.group,
+            "stages": [{"table": "slices", "boxes": -(-plan.slices // self.group), "peak_bytes": plan.peak_bytes}],
+            "disk_bytes": 0,
+        }
+
+
+def answer(question: Question, options: Options, progress: Progress | None) -> Marginals:
+    """Plan and run, in the run directory of the options if there is one."""
+    if options.folder is None:
+        return _answered(prepare(question, options, None), options, progress, None)
+    with opened(options.folder) as rundir:
+        stored = rundir.read_plan()
+        wanted = question.identity()
+        if stored is not None:
+            check_identity(options.folder, stored, wanted)
+        prepared = prepare(question, options, stored and stored["plan"])
+        if stored is None:
+            record = {"identity": wanted, "source": question.model.source, "plan": prepared.record()}
+            rundir.write_plan(record)
+        found = _answered(prepared, options, progress, options.folder / TABLES)
+        rundir.write_result(found.to_dict())
+        return found
+
+
+def prepare(question: Question, options: Options, stored: Mapping[str, Any] | None) -> PreparedMarginals:
+    """Preprocess and plan a question; ``stored`` is the plan of an earlier run to be made again."""
+    start = time.perf_counter()
+    model = with_likelihoods(question.model, question.soft)
+    query: Query = "optimum" if question.maximum else "partition"
+    network = reduce_model(model, query, question.hard, question.asked.involved)
+    targets = local_targets(network, question.asked)
+    network = with_joints(network, targets) if network.feasible else network
+    arithmetic = optimum_arithmetic(network) if question.maximum else Partition(network)
+    plan = None
+    if network.leaves:
+        if stored is None:
+            plan = plan_for(network, arithmetic, targets, options)
+        else:
+            plan = _same_plan(problem_of(network, arithmetic), targets, plan_options(network, options), stored)
+    group = stored["group"] if stored else group_size(plan) if plan else 1
+    return PreparedMarginals(question, network, arithmetic, plan, group, time.perf_counter() - start)
+
+
+def plan_for(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[Target], options: Options) -> TwoWay:
+    """Plan both sweeps; the machine is asked for its memory only where the plan needs more than next to nothing."""
+    problem = problem_of(network, arithmetic)
+    if options.memory is None:
+        small = plan_options(network, replace(options, memory=1 << 62))
+        plan = plan_propagation(problem, targets, small, Rates())
+        if plan.peak_bytes <= _SMALL_BYTES:
+            return plan
+    return plan_propagation(problem, targets, plan_options(network, options), Rates())
+
+
+def problem_of(network: Network, arithmetic: Arithmetic[Any]) -> Problem:
+    """Return what the planner is given."""
+    semiring = arithmetic.semiring
+    return Problem(network.dims, network.scopes, semiring, semiring.itemsize, network.model.nbytes)
+
+
+def with_likelihoods(model: Model, soft: Mapping[int, Array]) -> Model:
+    """Add soft evidence as one more function for each of its variables (Pearl 1988, virtual evidence)."""
+    return replace(model, functions=(*model.functions, *(Function((v,), w) for v, w in soft.items())))
+
+
+def _same_plan(problem: Problem, targets: list[Target], options: PlanOptions, stored: Mapping[str, Any]) -> TwoWay:
+    again = replace(options, children=tuple(tuple(kids) for kids in stored["children"]))
+    return plan_slices(problem, targets, again, Rates(), frozenset(stored["sliced"]))
+
+
+def _answered(
+    prepared: PreparedMarginals, options: Options, progress: Progress | None, folder: Path | None
+) -> Marginals:
+    """Run a prepared question."""
+    start = time.perf_counter()
+    question = prepared.question
+    with resumable(options.folder):
+        beliefs = propagate(prepared, options, progress, folder)
+    found = dressed(question.model, prepared.network, prepared.arithmetic, question.asked, beliefs)
+    seconds = {"plan": prepared.seconds, "run": time.perf_counter() - start}
+    return replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+
+
+def propagate(prepared: PreparedMarginals, options: Options, progress: Progress | None, folder: Path | None) -> Beliefs:
+    """Run both sweeps and add the functions without variables."""
+    network, plan, arithmetic = prepared.network, prepared.plan, prepared.arithmetic
+    fixed = fixed_value(network)
+    if fixed is None:
+        return Beliefs(None, {})
+    offset = fixed if isinstance(arithmetic, Partition | CostOptimum) else -fixed
+    if plan is None:
+        return Beliefs(offset, {})
+    if options.gpu_count:
+        from .gpu_marginals import propagate_on_gpu
+
+        beliefs = propagate_on_gpu(plan, slices_of(prepared, plan, folder), options.memory_bytes)
+        return beliefs if beliefs.total is None else replace(beliefs, total=beliefs.total + offset)
+    with _pool(plan, options) as pool:
+        threads = options.thread_count if isinstance(pool, SerialPool) and plan.seconds > _THREADED_SECONDS else 1
+        beliefs = sweep_slices(slices_of(prepared, plan, folder), pool, threads, _report(plan, progress))
+    return beliefs if beliefs.total is None else replace(beliefs, total=beliefs.total + offset)
+
+
+def slices_of(prepared: PreparedMarginals, plan: TwoWay, folder: Path | None) -> Slices[Any]:
+    """Build the leaf tables and what else the tasks share."""
+    arithmetic = prepared.arithmetic
+    sweeps = build_sweeps(prepared.network, plan, arithmetic, compiler_pays(plan.cells))
+    return Slices(sweeps, plan.results, plan.tree.roots, plan.sliced, prepared.group, arithmetic, folder)
+
+
+def _report(plan: TwoWay, progress: Progress | None) -> Callable[[int, int], None] | None:
+    """Turn finished groups into bytes."""
+    if progress is None:
+        return None
+    moved = plan.slices * sum(step_bytes(step, plan.tree.dims, plan.itemsize) for step in plan.steps)
+    return lambda done, groups: progress(moved * done // groups, moved)
+
+
+def _pool(plan: TwoWay, options: Options) -> AbstractContextManager[Pool]:
+    if not options.distributed or plan.slices == 1 or plan.seconds < 2 * TASK_SECONDS:
+        return nullcontext(SerialPool())
+    return DaskPools(options)
