@@ -328,14 +328,15 @@ def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | 
             threads = options.thread_count
         compiled = compiler_pays(plan.cells)
         if progress is not None:
-            report = _accumulate(progress, plan.read_bytes + plan.written_bytes)
+            report = accumulated(progress, plan.read_bytes + plan.written_bytes)
     run = Run(prepared.network, plan, prepared.problem, prepared.arithmetic, pool, threads, compiled, report)
     if device is None or (options.remote and isinstance(pool, SerialPool)):
         return run
     return replace(run, device=True, least_cells=least_cells(options, semiring))
 
 
-def _accumulate(progress: Progress, planned: int) -> Callable[[int], None]:
+def accumulated(progress: Progress, planned: int) -> Callable[[int], None]:
+    """Return what adds up bytes done and reports them."""
     done = 0
 
     def report(count: int) -> None:

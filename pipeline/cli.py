@@ -47,20 +47,12 @@ def _planning(command: Callable[..., None]) -> Callable[..., None]:
         show_default=True,
         help="Best assignment, log10 of the partition function, or the number of possible assignments.",
     )
-    fit = click.option(
-        "--fit",
-        type=click.Choice(["auto", "slice", "spill", "refuse"]),
-        default="auto",
-        show_default=True,
-        help="What to do with a plan that does not fit memory: condition, use the disk, neither.",
-    )
-    disk = click.option("--disk", metavar="SIZE", help="Budget for tables on disk.  [default: what is free]")
     device = click.option(
         "--gpu-memory",
         metavar="SIZE",
         help="Budget for a GPU's memory.  [default: most of what is free, up to --memory]",
     )
-    return _placing(query(fit(disk(_gpus(device(command))))))
+    return _placing(query(_gpus(device(command))))
 
 
 def _gpus(command: Callable[..., None]) -> Callable[..., None]:
@@ -88,6 +80,14 @@ def _placing(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--seed", type=int, default=0, show_default=True, help="Of the search for orders."),
         click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes."),
         click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786."),
+        click.option(
+            "--fit",
+            type=click.Choice(["auto", "slice", "spill", "refuse"]),
+            default="auto",
+            show_default=True,
+            help="What to do with a plan that does not fit memory: condition, use the disk, neither.",
+        ),
+        click.option("--disk", metavar="SIZE", help="Budget for tables on disk.  [default: what is free]"),
         click.option("--workdir", metavar="DIR", help="Run directory; an interrupted run there is continued."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     ]

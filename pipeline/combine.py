@@ -98,7 +98,7 @@ class LeastCombiner:
     def read(self, tables: Mapping[Target, Array], dims: Sequence[int]) -> dict[Target, Array]:
         """Return what is above the least."""
         return {
-            target: above_least(table, self._infinity).reshape([dims[v] for v in target])
+            target: above_least(table, self._infinity)[1].reshape([dims[v] for v in target])
             for target, table in tables.items()
         }
 

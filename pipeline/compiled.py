@@ -126,7 +126,7 @@ def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: O
     network = with_joints(network, targets) if network.feasible else network
     plan = None
     if network.leaves:
-        plan = plan_for(network, Partition(network), targets, replace(options, memory=1 << 62))
+        plan = plan_for(network, Partition(network), targets, replace(options, memory=1 << 62, fit="auto"))
         _check_memory(plan, options.memory_bytes)
     return Skeleton(model, network, plan, asked, fixed_value(network))
 

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from numpy.typing import NDArray
@@ -15,23 +17,26 @@ from ..cluster.budget import peak_rss_bytes
 from ..cluster.pool import Pool, SerialPool
 from ..tasks.backend import compiler_pays
 from .answer import fixed_value
-from .api import plan_options
+from .api import accumulated, plan_options
 from .combine import Beliefs, Target
 from .costs import Rates
 from .dressing import Asked, dressed, local_targets
-from .execute import TASK_SECONDS
+from .execute import TASK_SECONDS, Run
+from .marginal_fit import fitted_propagation
+from .marginal_outofcore import BothWays, stage_records, way_up
 from .marginal_slices import TABLES, Slices, group_size, sweep_slices
+from .marginal_spill import plan_marginal_spill
 from .memory import step_bytes
 from .model import Function, Model
 from .options import Options
 from .plan import PlanOptions, Problem
 from .pools import DaskPools
 from .posteriors import Marginals
-from .propagation import build_sweeps, plan_propagation, plan_slices, with_joints
+from .propagation import build_sweeps, plan_slices, plan_whole, with_joints
 from .queries import Arithmetic, CostOptimum, Partition, optimum_arithmetic
 from .reduce import Network, Query, reduce_model
 from .twoway import TwoWay
-from .workdir import check_identity, identity, opened, resumable
+from .workdir import check_identity, check_room, identity, measured_disk_rate, opened, resumable, used_bytes
 
 Array = NDArray[Any]
 Progress = Callable[[int, int], None]
@@ -105,12 +110,15 @@ class PreparedMarginals:
         plan = self.plan
         if plan is None:
             return None
+        spill = plan.spill
+        stages = [{"table": "slices", "boxes": -(-plan.slices // self.group), "peak_bytes": plan.peak_bytes}]
         return {
             "children": [list(kids) for kids in plan.tree.children],
             "sliced": list(plan.sliced),
             "group": self.group,
-            "stages": [{"table": "slices", "boxes": -(-plan.slices // self.group), "peak_bytes": plan.peak_bytes}],
-            "disk_bytes": 0,
+            "cuts": [[s.head, list(s.boxed), sorted(s.chunked)] for s in spill.stages] if spill else [],
+            "stages": stage_records(plan) if spill else stages,
+            "disk_bytes": spill.disk_bytes if spill else 0,
         }
 
 
@@ -154,12 +162,13 @@ def prepare(question: Question, options: Options, stored: Mapping[str, Any] | No
 def plan_for(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[Target], options: Options) -> TwoWay:
     """Plan both sweeps; the machine is asked for its memory only where the plan needs more than next to nothing."""
     problem = problem_of(network, arithmetic)
-    if options.memory is None:
+    if options.memory is None and options.fit != "spill":
         small = plan_options(network, replace(options, memory=1 << 62))
-        plan = plan_propagation(problem, targets, small, Rates())
+        plan = plan_whole(problem, targets, small, Rates())
         if plan.peak_bytes <= _SMALL_BYTES:
             return plan
-    return plan_propagation(problem, targets, plan_options(network, options), Rates())
+    rate = partial(measured_disk_rate, options.folder)
+    return fitted_propagation(problem, targets, plan_options(network, options), options.fit, options.disk_bytes, rate)
 
 
 def problem_of(network: Network, arithmetic: Arithmetic[Any]) -> Problem:
@@ -174,8 +183,13 @@ def with_likelihoods(model: Model, soft: Mapping[int, Array]) -> Model:
 
 
 def _same_plan(problem: Problem, targets: list[Target], options: PlanOptions, stored: Mapping[str, Any]) -> TwoWay:
+    """Make the plan of an earlier run again, whatever is allowed now."""
     again = replace(options, children=tuple(tuple(kids) for kids in stored["children"]))
-    return plan_slices(problem, targets, again, Rates(), frozenset(stored["sliced"]))
+    if not stored["cuts"]:
+        return plan_slices(problem, targets, again, Rates(), frozenset(stored["sliced"]))
+    again = replace(again, stages=tuple((head, tuple(boxed), frozenset(cut)) for head, boxed, cut in stored["cuts"]))
+    whole = plan_whole(problem, targets, again, Rates())
+    return plan_marginal_spill(problem, targets, again, Rates(), whole, 1.0)
 
 
 def _answered(
@@ -207,8 +221,33 @@ def propagate(prepared: PreparedMarginals, options: Options, progress: Progress 
         return beliefs if beliefs.total is None else replace(beliefs, total=beliefs.total + offset)
     with _pool(plan, options) as pool:
         threads = options.thread_count if isinstance(pool, SerialPool) and plan.seconds > _THREADED_SECONDS else 1
-        beliefs = sweep_slices(slices_of(prepared, plan, folder), pool, threads, _report(plan, progress))
+        if plan.spill:
+            beliefs = _on_disk(prepared, plan, folder, pool, threads, progress)
+        else:
+            beliefs = sweep_slices(slices_of(prepared, plan, folder), pool, threads, _report(plan, progress))
     return beliefs if beliefs.total is None else replace(beliefs, total=beliefs.total + offset)
+
+
+def _on_disk(
+    prepared: PreparedMarginals,
+    plan: TwoWay,
+    folder: Path | None,
+    pool: Pool,
+    threads: int,
+    progress: Progress | None,
+) -> Beliefs:
+    """Run out of core, in a temporary folder if there is no run directory."""
+    network, arithmetic = prepared.network, prepared.arithmetic
+    problem = problem_of(network, arithmetic)
+    run = Run(network, way_up(plan), problem, arithmetic, pool, threads, compiler_pays(plan.cells))
+    with nullcontext(folder) if folder else TemporaryDirectory(prefix="bucketflow-") as place:
+        home = Path(place)
+        home.mkdir(exist_ok=True)
+        sweeps = BothWays(run, home)
+        check_room(home, sweeps.spill.disk_bytes - used_bytes(home))
+        if progress is not None:
+            sweeps.run = replace(run, progress=accumulated(progress, sweeps.planned_bytes))
+        return sweeps.propagated()
 
 
 def slices_of(prepared: PreparedMarginals, plan: TwoWay, folder: Path | None) -> Slices[Any]:
@@ -227,6 +266,6 @@ def _report(plan: TwoWay, progress: Progress | None) -> Callable[[int, int], Non
 
 
 def _pool(plan: TwoWay, options: Options) -> AbstractContextManager[Pool]:
-    if not options.distributed or plan.slices == 1 or plan.seconds < 2 * TASK_SECONDS:
+    if not options.distributed or (plan.slices == 1 and not plan.spill) or plan.seconds < 2 * TASK_SECONDS:
         return nullcontext(SerialPool())
     return DaskPools(options)

@@ -187,3 +187,4 @@ def _stored(slices: Slices[Any], pool: Pool, threads: int) -> Iterator[Beliefs]:
         except ChunkLostError:
             # damaged since it was verified or written
             yield stored_group(slices, store_group(slices, number, threads))
+    ledger.sync(slices.folder)

@@ -54,14 +54,14 @@ def marginals(
         Called with (bytes done, bytes planned).
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``,
-        ``client``, ``workdir`` and ``gpus=1``, as in :func:`bucketflow.solve`.
+        ``client``, ``fit``, ``disk``, ``workdir`` and ``gpus=1``, as in :func:`bucketflow.solve`.
 
     Raises
     ------
     ModelError
         If the evidence or a name does not fit the model, or a sum over a cost network is asked for.
     BudgetError
-        If no acceptable plan fits ``memory``.
+        If no acceptable plan fits ``memory`` and ``disk``.
     IncompatibleRunError
         If ``workdir`` belongs to another run or is in use.
     StoppedError
@@ -70,10 +70,8 @@ def marginals(
     if model.kind == "cost" and not maximum:
         raise ModelError("a cost network has no marginal probabilities; ask for its max-marginals")
     chosen = on_one_gpu(Options(**options))
-    if chosen.gpu_count and maximum:
-        raise ModelError("max-marginals are computed on CPUs; leave gpus out")
-    if chosen.disk is not None or (chosen.gpu_count and chosen.workdir is not None):
-        raise ModelError("marginals are computed in memory; 'disk' and, on a GPU, 'workdir' do not apply")
+    if chosen.gpu_count and (maximum or chosen.disk is not None or chosen.workdir is not None):
+        raise ModelError("max-marginals and run directories are for CPUs; leave gpus out")
     hard, soft = split_evidence(model, evidence)
     if soft and model.kind == "cost":
         raise ModelError("a cost network takes no likelihoods; observe a state instead")

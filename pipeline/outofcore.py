@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,16 @@ T = TypeVar("T")
 Task = tuple[int, int]
 
 # A chunk that is lost again and again is a broken disk.
-_ATTEMPTS = 5
+ATTEMPTS = 5
+
+
+class Boxed(Protocol):
+    """What runs box by box."""
+
+    @property
+    def boxed(self) -> tuple[int, ...]:
+        """Variables that a box fixes."""
+        ...
 
 
 @dataclass
@@ -112,14 +121,14 @@ class OutOfCore(Generic[T]):
             self.disk_rate,
         )
 
-    def states(self, stage: Stage, number: int) -> dict[int, int]:
+    def states(self, stage: Boxed, number: int) -> dict[int, int]:
         """States that box ``number`` fixes; the last variable varies fastest."""
         states = {}
         for v in reversed(stage.boxed):
             number, states[v] = divmod(number, self.spill.dims[v])
         return states
 
-    def number(self, stage: Stage, states: Mapping[int, int]) -> int:
+    def number(self, stage: Boxed, states: Mapping[int, int]) -> int:
         """Number of the box with the given states."""
         number = 0
         for v in stage.boxed:
@@ -207,11 +216,9 @@ class OutOfCore(Generic[T]):
 
     def complete(self) -> None:
         """Run what the answer lacks. Once a chunk turns out to be lost, all others are verified too."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             waiting = self.demanded()
-            for index in {index for index, _ in waiting}:
-                if (spec := self.specs.get(self.spill.stages[index].head)) is not None:
-                    self.create(spec)
+            self.create_tables(waiting)
             self.report_done(waiting)
             lost = self.attempt(waiting)
             ledger.sync(self.folder)
@@ -219,6 +226,12 @@ class OutOfCore(Generic[T]):
                 return
             self.forget([*lost, *self.damaged()])
         raise InternalError(f"chunks of {self.folder} are lost as fast as they are written")
+
+    def create_tables(self, waiting: Mapping[Task, set[Task]]) -> None:
+        """Make room for what the waiting tasks write."""
+        for index in {index for index, _ in waiting}:
+            if (spec := self.specs.get(self.spill.stages[index].head)) is not None:
+                self.create(spec)
 
     def damaged(self) -> list[tuple[str, tuple[int, ...]]]:
         """Verify the checksum of every chunk; return the keys of those that differ."""
@@ -321,7 +334,7 @@ class OutOfCore(Generic[T]):
         found = []
         for b in range(self.spill.boxes(last)):
             values = self.receipts["result", (b,)].value["roots"]
-            found.append([_root(value, dtype) for value in values])
+            found.append([root_table(value, dtype) for value in values])
         return found
 
     def decoded(self, best: int, is_optimal: Callable[[dict[int, int]], bool]) -> dict[int, int]:
@@ -330,7 +343,7 @@ class OutOfCore(Generic[T]):
         Slices are read without their chunks' checksums, which need whole chunks; so all checksums are verified
         if the states turn out not to be optimal.
         """
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             try:
                 states = self.decode(best)
             except ChunkLostError as error:
@@ -367,7 +380,8 @@ class OutOfCore(Generic[T]):
         assignment.update(states)
 
 
-def _root(value: Mapping[str, Any], dtype: str) -> Any:
+def root_table(value: Mapping[str, Any], dtype: str) -> Any:
+    """Rebuild a root's table from what its receipt says."""
     entry = np.array([value["root"]], dtype=dtype)
     kept = {name: value[name] for name in ("log_scale", "low", "high", "logs") if name in value}
     return Scaled(entry, **kept) if kept else entry

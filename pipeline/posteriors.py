@@ -139,10 +139,11 @@ class Marginals(Mapping[str, Array]):
         return f"<table>{''.join(rows)}</table>" if rows else escape(repr(self))
 
 
-def plan_figures(plan: TwoWay | None) -> dict[str, int] | None:
+def plan_figures(plan: TwoWay | None) -> dict[str, int | str] | None:
     """Return the plan's figures that ``--json`` prints."""
     if plan is None:
         return None
+    spill = plan.spill
     return {
         "width": plan.cost.width,
         "largest_table_cells": plan.cost.largest_table_cells,
@@ -150,6 +151,11 @@ def plan_figures(plan: TwoWay | None) -> dict[str, int] | None:
         "peak_bytes": plan.peak_bytes,
         "steps": plan.cost.steps,
         "slices": plan.slices,
+        "way": plan.way,
+        "tasks": spill.tasks if spill else plan.slices,
+        "disk_bytes": spill.disk_bytes if spill else 0,
+        "disk_read_bytes": spill.read_bytes if spill else 0,
+        "disk_written_bytes": spill.written_bytes if spill else 0,
     }
 
 

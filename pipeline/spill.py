@@ -29,7 +29,7 @@ _MAX_TRIALS = 256
 # The same plan has to come out again, so it is chosen with a typical rate of a disk and not with a measured one.
 DISK_RATE = 5e8
 # Keeping account of a box, and of a chunk file that is written or read.
-_BOX_SECONDS, _CHUNK_SECONDS = 1e-3, 1e-4
+BOX_SECONDS, CHUNK_SECONDS = 1e-3, 1e-4
 
 
 def plan_spill(
@@ -57,14 +57,14 @@ def plan_spill(
         If some step does not fit even in its smallest box.
     """
     boxing = Boxing(problem, options, rates, whole.tree, whole.layouts, nominal_rate)
-    cutter = _Cutter(boxing, whole.tree.schedule)
+    cutter = Cutter(boxing, whole.tree.schedule)
     stages = cutter.best() if options.stages is None else cutter.as_before(options.stages)
     spill = cutter.priced(stages, disk_rate)
     return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
 
 
 @dataclass(frozen=True)
-class _Cutter:
+class Cutter:
     """Chooses the tables that are stored.
 
     Parameters
@@ -185,7 +185,7 @@ class _Cutter:
             boxes = prod(dims[v] for v in stage.boxed)
             sizes = sliced_dims(dims, stage.boxed)
             files = sum(prod(dims[v] for v in chunked[i].difference(stage.boxed)) for i in stage.inputs) * boxes
-            seconds += boxes * (boxing.seconds(stage.steps, sizes) + _BOX_SECONDS)
+            seconds += boxes * (boxing.seconds(stage.steps, sizes) + BOX_SECONDS)
             read += boxes * sum(boxing.bytes_of(i, sizes) for i in stage.inputs)
             if stage.head >= 0:
                 size = boxing.bytes_of(stage.head, dims)
@@ -193,7 +193,7 @@ class _Cutter:
                 written += size
                 live += size
                 peak_disk = max(peak_disk, live)
-            seconds += files * _CHUNK_SECONDS
+            seconds += files * CHUNK_SECONDS
             if not boxing.options.decode:
                 live -= sum(boxing.bytes_of(i, dims) for i in stage.inputs)
         return Spill(

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import TYPE_CHECKING, Literal
 
 from ..tasks.messages import freed_tables
 from ..tasks.nests import scratch_cells
@@ -25,6 +26,9 @@ from .layouts import choose_layouts
 from .memory import table_bytes
 from .plan import sliced_dims
 from .trees import Tree, bits_of, elimination_order
+
+if TYPE_CHECKING:
+    from .marginal_spill import TwoWaySpill
 
 # Up to here a belief is stored and each of its variables summed from it; a larger one is swept for each.
 STORED_CELLS = 8192
@@ -64,6 +68,8 @@ class TwoWay:
         Variables that are conditioned on.
     threads : int
         Threads that share a large step, each with a workspace of its own.
+    spill : TwoWaySpill or None
+        How both sweeps run with large tables on disk; None for a plan in memory.
     """
 
     tree: Tree
@@ -78,6 +84,7 @@ class TwoWay:
     cost: TreeCost
     model_bytes: int
     threads: int = 1
+    spill: TwoWaySpill | None = None
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -100,6 +107,13 @@ class TwoWay:
         return prod(self.dims[v] for v in self.sliced)
 
     @property
+    def way(self) -> Literal["memory", "slices", "disk"]:
+        """Where the messages are: in memory, as a whole or slice by slice, or on disk."""
+        if self.spill:
+            return "disk"
+        return "slices" if self.sliced else "memory"
+
+    @property
     def cells(self) -> int:
         """Cells swept over all slices."""
         return self.cost.cells * self.slices
@@ -107,7 +121,7 @@ class TwoWay:
     @property
     def seconds(self) -> float:
         """Predicted run time on one core."""
-        return self.cost.seconds * self.slices
+        return self.spill.seconds if self.spill else self.cost.seconds * self.slices
 
     @cached_property
     def leaf_bytes(self) -> int:
@@ -125,7 +139,9 @@ class TwoWay:
 
     @cached_property
     def peak_bytes(self) -> int:
-        """Model, leaves, live messages and workspace at the worst moment; of one slice."""
+        """Model, leaves, live messages and workspace at the worst moment; of one slice, or of one box."""
+        if self.spill:
+            return self.spill.peak_bytes
         peak = live_peak(self.steps, self.freed, self.itemsize, self.threads)
         return self.model_bytes + self.leaf_bytes + peak
 
@@ -176,7 +192,7 @@ def plan_two_way(
     fixed = set(sliced)
     inside = replace(tree, dims=sliced_dims(tree.dims, fixed)) if fixed else tree
     layouts = table_layouts(inside)
-    builder = _Builder(inside, layouts, semiring)
+    builder = StepBuilder(inside, layouts, semiring)
     readings = choose_readings(inside, targets)
     up = tuple([builder.forward(node) for node in inside.schedule])
     back = tuple(builder.backward(readings))
@@ -232,7 +248,7 @@ def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[Rea
     return tuple([Reading(node, join, tuple(wanted)) for (node, join), wanted in found.items()])
 
 
-class _Builder:
+class StepBuilder:
     """Lowers steps, keeping the axes of every table."""
 
     def __init__(self, tree: Tree, layouts: Sequence[tuple[int, ...]], semiring: Semiring) -> None:
@@ -244,7 +260,7 @@ class _Builder:
         self._layouts = layouts
         self._next = 2 * len(layouts)
         # what comes from above each node; nothing comes from above a root
-        self._above: dict[int, tuple[int, ...]] = dict.fromkeys(tree.roots, ())
+        self.above: dict[int, tuple[int, ...]] = dict.fromkeys(tree.roots, ())
 
     def step(self, node: int, inputs: tuple[int, ...], axes: tuple[int, ...]) -> Step:
         """Lower one step."""
@@ -255,21 +271,31 @@ class _Builder:
         """The step of an internal node."""
         return self.step(node, self.tree.children[node - self.tree.n_leaves], self._layouts[node])
 
-    def backward(self, readings: Sequence[Reading]) -> Iterator[Step]:
-        """Messages from above, depth first, each subtree with its readings; only what a reading needs."""
+    def backward(
+        self, readings: Sequence[Reading], tops: Sequence[int] | None = None, ends: Collection[int] = ()
+    ) -> Iterator[Step]:
+        """Messages from above, depth first, each subtree with its readings; only what a reading or an end needs.
+
+        Parameters
+        ----------
+        tops : sequence of int, optional
+            Nodes to begin at, whose ``above`` is known; the roots by default.
+        ends : collection of int
+            Nodes to which messages are made too.
+        """
         tree, first = self.tree, self.tree.n_leaves
         at: dict[int, list[Reading]] = {}
         for reading in readings:
             at.setdefault(reading.node, []).append(reading)
         load = [0] * len(tree.scopes)
-        for node in at:
+        for node in (*at, *ends):
             load[node] = 1
         for j, kids in enumerate(tree.children):
             load[first + j] += sum([load[c] for c in kids])
-        stack = [r for r in tree.roots if load[r]]
+        stack = [r for r in (tree.roots if tops is None else tops) if load[r]]
         while stack:
             node = stack.pop()
-            if node not in self._above:
+            if node not in self.above:
                 yield from self._down(node)
             for reading in at.get(node, ()):
                 yield from self._read(reading)
@@ -282,11 +308,11 @@ class _Builder:
         """Make what comes from above a node; an only child sees what its parent sees."""
         parent = self.tree.parent[node]
         siblings = tuple([c for c in self.tree.children[parent - self.tree.n_leaves] if c != node])
-        inputs = (*self._above[parent], *siblings)
-        self._above[node] = self._above[parent]
+        inputs = (*self.above[parent], *siblings)
+        self.above[node] = self.above[parent]
         if siblings:
             number = len(self.tree.scopes) + node
-            self._above[node] = (number,)
+            self.above[node] = (number,)
             axes = self._layouts[node]
             if node < self.tree.n_leaves:
                 # a variable that only this leaf has is not in what comes from above
@@ -296,7 +322,7 @@ class _Builder:
 
     def _read(self, reading: Reading) -> Iterator[Step]:
         tables = self.tree.children[reading.node - self.tree.n_leaves] if reading.join else (reading.node,)
-        inputs = (*self._above[reading.node], *tables)
+        inputs = (*self.above[reading.node], *tables)
         if len(reading.targets) > 1 < len(inputs):
             union = tuple(dict.fromkeys([v for i in inputs for v in self.axes[i]]))
             if prod([self.sizes[v] for v in union]) <= STORED_CELLS:

@@ -106,8 +106,18 @@ def check_space(path: Path, plan: Plan, done_bytes: int) -> None:
         With both numbers.
     """
     assert plan.spill is not None
+    check_room(path, plan.spill.disk_bytes - done_bytes)
+
+
+def check_room(path: Path, needed: int) -> None:
+    """Refuse to need more bytes than a file system has left.
+
+    Raises
+    ------
+    BudgetError
+        With both numbers.
+    """
     free = _free_bytes(path)
-    needed = plan.spill.disk_bytes - done_bytes
     if needed > free:
         raise BudgetError(
             f"the tables of the plan need {format_bytes(needed)} more in {path}, which has {format_bytes(free)} "

@@ -15,16 +15,24 @@ Array = NDArray[Any]
 
 def normalised(belief: Scaled) -> Array:
     """Return a belief's entries as probabilities; all zeros stay zeros."""
+    return weighed(belief)[1]
+
+
+def weighed(belief: Scaled) -> tuple[float, Array]:
+    """Return ln of the sum of a belief, -inf for zero, and its entries as probabilities."""
     values = belief.values
-    if belief.logs:
-        top = values.max()
-        values = np.exp(values - top) if top > -math.inf else np.zeros_like(values)
-    else:
-        # the sum of tiny entries may be below the normal range
-        values = values / (values.max() or 1.0)
-    return values / (values.sum() or 1.0)
+    top = float(values.max())
+    if top == (-math.inf if belief.logs else 0.0):
+        return -math.inf, np.zeros_like(values)
+    # the sum of tiny entries may be below the normal range
+    values = np.exp(values - top) if belief.logs else values / top
+    total = float(values.sum())
+    return belief.log_scale + (top if belief.logs else math.log(top)) + math.log(total), values / total
 
 
-def above_least(belief: Array, infinity: float) -> Array:
-    """Return energies or costs above the least of them, as float64; inf from ``infinity`` on."""
-    return np.where(belief < infinity, belief - belief.min(), math.inf)
+def above_least(belief: Array, infinity: float) -> tuple[float, Array]:
+    """Return the least energy or cost, and all of them above it, as float64; inf from ``infinity`` on."""
+    least = belief.min()
+    if least >= infinity:
+        return math.inf, np.full(belief.shape, math.inf)
+    return float(least), np.where(belief < infinity, belief - least, math.inf)

@@ -122,8 +122,8 @@ def run_box(
         Chunks of the output to write; those that are there from an earlier run stay as they are.
     """
     start = time.perf_counter()
-    if box.output is not None and (finished := _finished(box.folder, box.output, wanted)):
-        return finished
+    if box.output is not None and (done := finished(box.folder, box.output, wanted)):
+        return done
     tables = {
         node: read_box(box.folder, spec, box.codec, receipts[spec.name], states) for node, spec in box.inputs.items()
     }
@@ -141,12 +141,12 @@ def run_box(
         values = [{"root": values.reshape(-1)[0].item(), **kept} for values, kept in packed]
         done = [new_receipt(box.result, (number,), 0, 0, start, {"roots": values})]
     else:
-        done = _write(box, box.output, live[box.head], states, wanted, start)
+        done = write_box(box.folder, box.output, box.codec, live[box.head], states, wanted, start, box.disk_rate)
     ledger.append(box.folder, done)
     return done
 
 
-def _finished(folder: Path, spec: TableSpec, wanted: Collection[tuple[int, ...]]) -> list[Receipt]:
+def finished(folder: Path, spec: TableSpec, wanted: Collection[tuple[int, ...]]) -> list[Receipt]:
     """Return the receipts of a box that was done before, or nothing.
 
     A task runs again when the worker that did it is lost before its result was fetched.
@@ -160,25 +160,26 @@ def _finished(folder: Path, spec: TableSpec, wanted: Collection[tuple[int, ...]]
     return list(receipts.values())
 
 
-def _write(
-    box: Box[T],
+def write_box(
+    folder: Path,
     spec: TableSpec,
+    codec: Codec[T],
     table: T,
     states: Mapping[int, int],
     wanted: Collection[tuple[int, ...]],
     start: float,
+    disk_rate: float | None,
 ) -> list[Receipt]:
-    """Write the wanted ones of the chunks that make up a box of the output."""
-    values, kept = box.codec.pack(table)
-    rate = box.disk_rate
-    spec = create_table(box.folder, spec, str if rate is None else lambda: paying(values, rate))
+    """Write the wanted ones of the chunks that make up a box of a table; for ``disk_rate`` see :class:`Box`."""
+    values, kept = codec.pack(table)
+    spec = create_table(folder, spec, str if disk_rate is None else lambda: paying(values, disk_rate))
     view = values.reshape([1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)])
     done = []
     for chunk in spec.chunks_at(states):
         if chunk not in wanted:
             continue
         index = _place(spec, chunk, states)
-        nbytes, checksum = write_chunk(box.folder, spec, chunk, view[index], forced=rate is not None)
+        nbytes, checksum = write_chunk(folder, spec, chunk, view[index], forced=disk_rate is not None)
         done.append(new_receipt(spec.name, chunk, nbytes, checksum, start, kept))
     return done
 

@@ -19,7 +19,7 @@ from ..storage import ledger
 from ..storage.chunks import map_chunk, read_chunk, write_chunk
 from ..storage.spec import Receipt, TableSpec
 from ..storage.tables import create_table, delete_table, stored_table
-from .boxes import _finished, _place
+from .boxes import _place, finished
 from .device_memory import Pinned
 
 Array = NDArray[Any]
@@ -85,7 +85,7 @@ class ChunkFiles:
 
     def finished(self, spec: TableSpec, wanted: Collection[Chunk]) -> list[Receipt]:
         """Look into the ledger: a lost worker may have finished the box."""
-        return _finished(self.folder, spec, wanted)
+        return finished(self.folder, spec, wanted)
 
     @contextmanager
     def reading(self, spec: TableSpec, receipt: Receipt) -> Iterator[Array]:

@@ -101,6 +101,8 @@ def joined_scales(values: Array, parts: Sequence[tuple[Array, Scaled]]) -> Scale
     """
     live = [(view, part) for view, part in parts if float(view.max()) > (-math.inf if part.logs else 0.0)]
     if not live:
+        # logarithms of zeros among them
+        values[...] = 0.0
         return Scaled(values, 0.0, 0.0, 0.0)
     scale = max(part.log_scale for _, part in live)
     low = min(part.log_scale - scale + part.low for _, part in live)

@@ -53,7 +53,7 @@ def test_a_finished_run_is_only_read(tmp_path: Path, kind: str, monkeypatch: pyt
     model = grid(6, 6, 3, "steep" if kind == "max" else kind)
     asked: dict[str, Any] = {"maximum": kind in ("cost", "max"), "joint": ("x0", "x35"), "evidence": {"x7": 1}}
     whole = bucketflow.marginals(model, **asked)
-    options = {**asked, "memory": sliced(model, **asked), "workdir": tmp_path / "run"}
+    options = {**asked, "fit": "slice", "memory": sliced(model, **asked), "workdir": tmp_path / "run"}
     first = bucketflow.marginals(model, **options)
     assert first.plan is not None
     assert first.plan.slices > 1
@@ -78,7 +78,7 @@ def test_one_piece_and_nothing_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["missing", "flipped", "short"])
 def test_damaged_slices_are_swept_again(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(6, 6, 3, "markov")
-    options: dict[str, Any] = {"memory": sliced(model), "workdir": tmp_path / "run"}
+    options: dict[str, Any] = {"fit": "slice", "memory": sliced(model), "workdir": tmp_path / "run"}
     first = bucketflow.marginals(model, **options)
     path = sorted((tmp_path / "run" / "tables" / "slices").glob("c.*"))[1]
     data = bytearray(path.read_bytes())
@@ -97,7 +97,7 @@ def test_damaged_slices_are_swept_again(tmp_path: Path, how: str, monkeypatch: p
 @pytest.mark.usefixtures("small_groups")
 def test_another_question_is_refused(tmp_path: Path) -> None:
     model = grid(5, 5, 3, "markov")
-    options: dict[str, Any] = {"memory": sliced(model), "workdir": tmp_path / "run"}
+    options: dict[str, Any] = {"fit": "slice", "memory": sliced(model), "workdir": tmp_path / "run"}
     bucketflow.marginals(model, evidence={"x0": [1, 2, 3]}, **options)
     changed: list[tuple[bucketflow.Model, dict[str, Any], str]] = [
         (grid(5, 5, 3, "markov", seed=1), {"evidence": {"x0": [1, 2, 3]}}, "model"),
@@ -121,7 +121,7 @@ def test_another_question_is_refused(tmp_path: Path) -> None:
 
 def test_the_plan_is_that_of_the_first_run(tmp_path: Path) -> None:
     model = grid(6, 6, 3, "markov")
-    first = bucketflow.marginals(model, memory=sliced(model), workdir=tmp_path / "run")
+    first = bucketflow.marginals(model, fit="slice", memory=sliced(model), workdir=tmp_path / "run")
     again = bucketflow.marginals(model, memory="1GB", tree="bucket", workdir=tmp_path / "run")
     assert first.plan is not None
     assert again.plan is not None
@@ -131,7 +131,7 @@ def test_the_plan_is_that_of_the_first_run(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_groups")
 def test_a_full_disk_stops_resumably(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(6, 6, 3, "markov")
-    options: dict[str, Any] = {"memory": sliced(model), "workdir": tmp_path / "run"}
+    options: dict[str, Any] = {"fit": "slice", "memory": sliced(model), "workdir": tmp_path / "run"}
     original = marginal_slices.write_chunk
 
     def full(folder: Path, spec: Any, chunk: tuple[int, ...], values: Any) -> Any:
@@ -158,7 +158,17 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bucketflow
 
 
 def command(*args: object) -> list[str]:
+    """A command line that prints JSON."""
     return [sys.executable, "-m", "bucketflow", *map(str, args), "--json"]
+
+
+def started(run: Path, receipts: int, *args: object) -> subprocess.Popen[str]:
+    """Start a command and wait until so many of its tasks have finished."""
+    process = subprocess.Popen(command(*args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and len(ledger.load(run / "tables")) < receipts:
+        time.sleep(0.01)
+    return process
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
@@ -167,11 +177,8 @@ def test_resume_after_a_signal(
 ) -> None:
     path, expected, memory = long_run
     run = tmp_path / "run"
-    asked = ("marginals", path, "--evidence", "x0=1", "--joint", "x3,x40", "--memory", f"{memory}B", "--workdir", run)
-    process = subprocess.Popen(command(*asked), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and len(ledger.load(run / "tables")) < 3:
-        time.sleep(0.01)
+    asked = ("marginals", path, "--evidence", "x0=1", "--joint", "x3,x40", "--memory", f"{memory}B", "--fit", "slice")
+    process = started(run, 3, *asked, "--workdir", run)
     process.send_signal(how)
     _, err = process.communicate(timeout=60)
     assert process.returncode == (4 if how == signal.SIGINT else -signal.SIGKILL), err
@@ -210,7 +217,7 @@ def test_workers_share_the_slices_and_may_die(
                 killed.append(pids[0])
                 os.kill(pids[0], signal.SIGKILL)
 
-        options: dict[str, Any] = {"evidence": {"x0": 1}, "joint": ("x3", "x40"), "memory": memory}
+        options: dict[str, Any] = {"evidence": {"x0": 1}, "joint": ("x3", "x40"), "memory": memory, "fit": "slice"}
         found = bucketflow.marginals(
             bucketflow.load(path), workdir=tmp_path / "run", client=client, progress=kill_one, **options
         )

@@ -134,7 +134,7 @@ def test_slices_agree(case: tuple[Model, dict[str, int], list[str]]) -> None:
     whole = bucketflow.marginals(model, evidence=evidence, joint=joint)
     for memory in (whole.plan.peak_bytes * 2 // 3, whole.plan.peak_bytes // 2) if whole.plan else ():
         try:
-            found = bucketflow.marginals(model, evidence=evidence, joint=joint, memory=memory)
+            found = bucketflow.marginals(model, evidence=evidence, joint=joint, memory=memory, fit="slice")
         except bucketflow.BudgetError:
             continue
         assert found.plan is not None
@@ -179,7 +179,7 @@ def test_planned_memory_is_kept() -> None:
     for memory in (None, whole.plan.peak_bytes // 2):
         gc.collect()
         tracemalloc.start()
-        found = bucketflow.marginals(model, memory=memory, threads=1)
+        found = bucketflow.marginals(model, memory=memory, fit="slice", threads=1)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert found.plan is not None

@@ -1,0 +1,81 @@
+"""Making a propagation fit its budget: as it is, in slices, or with its large tables on disk, whichever is cheapest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .combine import Target
+from .costs import Rates
+from .errors import BudgetError
+from .fit import Fit
+from .marginal_spill import plan_marginal_spill
+from .plan import PlanOptions, Problem, format_bytes
+from .propagation import plan_propagation, plan_whole
+from .twoway import TwoWay
+
+
+def fitted_propagation(
+    problem: Problem,
+    targets: Sequence[Target],
+    options: PlanOptions,
+    fit: Fit,
+    disk_bytes: int | None,
+    disk_rate: Callable[[], float],
+) -> TwoWay:
+    """Choose how a propagation runs within its budget.
+
+    Parameters
+    ----------
+    fit : {"auto", "slice", "spill", "refuse"}
+        Which way to take where memory does not suffice; ``spill`` also where it does.
+    disk_bytes : int or None
+        Budget for tables on disk.
+    disk_rate : callable
+        Measures the disk, in bytes per second; only called if spilling is considered.
+
+    Raises
+    ------
+    BudgetError
+        If no allowed way fits.
+    """
+    whole = plan_whole(problem, targets, options, Rates())
+    if whole.peak_bytes <= options.memory_bytes and fit != "spill":
+        return whole
+    if fit == "refuse":
+        raise BudgetError(
+            f"propagation needs {format_bytes(whole.peak_bytes)} of memory, allowed "
+            f"{format_bytes(options.memory_bytes)}; --fit slice or --fit spill would find other ways"
+        )
+    plans: list[TwoWay] = []
+    refusals: list[BudgetError] = []
+    if fit in ("auto", "slice"):
+        try:
+            plans.append(plan_propagation(problem, targets, options, Rates()))
+        except BudgetError as error:
+            refusals.append(error)
+    if fit == "spill" or (fit == "auto" and disk_bytes != 0):
+        try:
+            plans.append(_spilled(problem, targets, options, whole, disk_bytes, disk_rate()))
+        except BudgetError as error:
+            refusals.append(error)
+    if not plans:
+        raise refusals[0]
+    return min(plans, key=lambda plan: plan.seconds)
+
+
+def _spilled(
+    problem: Problem,
+    targets: Sequence[Target],
+    options: PlanOptions,
+    whole: TwoWay,
+    disk_bytes: int | None,
+    disk_rate: float,
+) -> TwoWay:
+    plan = plan_marginal_spill(problem, targets, options, Rates(), whole, disk_rate)
+    assert plan.spill is not None
+    if disk_bytes is not None and plan.spill.disk_bytes > disk_bytes:
+        raise BudgetError(
+            f"the tables of the propagation need {format_bytes(plan.spill.disk_bytes)} of disk, allowed "
+            f"{format_bytes(disk_bytes)}; try a larger --disk or --memory, or --fit slice"
+        )
+    return plan
