@@ -109,9 +109,9 @@ def energies(probabilities: Array) -> Array:
 
 
 def probability_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Scaled:
-    """Build one leaf table of probabilities, flat float64, with bounds.
+    """Build one leaf table of probabilities, flat float64 with no value above 1, with bounds.
 
-    Products that might underflow are taken as logarithms first and scaled to maximum 1.
+    Products that might underflow are taken as logarithms first.
     """
     functions = network.model.functions
     low = sum([math.log(functions[f].positive[0]) for f in leaf.functions])
@@ -126,7 +126,7 @@ def probability_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Scale
         values = np.array(_aligned(network, leaf.functions[0], axes), dtype=np.float64, order="C")
     else:
         values = _combine(network, leaf, axes, np.ones(()), lambda _, v: v, _multiply_into)
-    return Scaled(values.reshape(-1), 0.0, low, high)
+    return Scaled(values.reshape(-1), 0.0, low, high) if high <= 0.0 else measured(values.reshape(-1))
 
 
 def indicator_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Array:

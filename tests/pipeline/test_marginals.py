@@ -7,6 +7,7 @@ import json
 import lzma
 import math
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.queries import Partition
+from bucketflow.pipeline.reduce import reduce_model
+from bucketflow.pipeline.values import restricted
 from tests.models import assignments, bayes_models, cost_models, markov_models, named_model
 
 PROBABILITIES = st.one_of(markov_models(), bayes_models())
@@ -209,3 +213,23 @@ def test_representations() -> None:
     impossible = bucketflow.marginals(model, evidence={"x0": 0, "x1": 0})
     assert "impossible" in repr(impossible)
     assert json.loads(impossible.to_json())["log10_evidence"] is None
+
+
+@given(model=markov_models(), power=st.sampled_from([-60, 0, 60]))
+def test_leaf_tables_hold_nothing_above_one(model: Model, power: int) -> None:
+    functions = tuple(replace(f, values=f.values * 10.0**power) for f in model.functions)
+    network = reduce_model(replace(model, functions=functions), "partition", {})
+    for leaf in network.leaves:
+        table = Partition(network).leaf(leaf, leaf.scope)
+        assert not table.logs
+        assert table.values.max() <= 1.0
+        inside = np.log(table.values[table.values > 0.0])
+        assert np.all((table.low - 1e-9 <= inside) & (inside <= table.high + 1e-9))
+        total = np.zeros([network.dims[v] for v in leaf.scope])
+        for scope, values in (restricted(network, f) for f in leaf.functions):
+            shape = [network.dims[v] if v in scope else 1 for v in leaf.scope]
+            with np.errstate(divide="ignore"):
+                total += np.log(values.transpose([scope.index(v) for v in leaf.scope if v in scope]).reshape(shape))
+        with np.errstate(divide="ignore"):
+            found = np.log(table.values) + table.log_scale
+        assert found == pytest.approx(total.reshape(-1), rel=1e-12, abs=1e-12)
