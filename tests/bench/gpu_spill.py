@@ -23,7 +23,10 @@ from instances import clique_model
 
 from bucketflow.pipeline import api, device_spill, spill
 from bucketflow.pipeline.device import SLOTS
+from bucketflow.pipeline.memory import table_bytes
 from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.plan import Plan, sliced_dims
+from bucketflow.pipeline.stages import Stage
 from bucketflow.storage.chunks import write_chunk
 from bucketflow.storage.spec import TableSpec
 from bucketflow.tasks import device_stores
@@ -106,23 +109,48 @@ def forced_chunk(folder: Path, spec: TableSpec, chunk: tuple[int, ...], values: 
 
 
 class Sweep:
-    """Times the sweep of a spilled run, without planning and decoding."""
+    """Runs sweeps stage by stage or in their own order, and takes the time without planning and decoding."""
 
-    seconds = 0.0
+    by_stage = True
+    seconds: list[float]
 
-    def __init__(self, patched: type) -> None:
-        original = patched.sweep
+    def __init__(self) -> None:
+        self.original = device_spill.OnDevice.sweep
+        device_spill.OnDevice.sweep = lambda run: self.stages(run) if self.by_stage else self.whole(run)
 
-        def sweep(run: Any) -> Any:
+    def whole(self, run: Any) -> Any:
+        """Run all."""
+        start = time.perf_counter()
+        found = self.original(run)
+        self.seconds = [time.perf_counter() - start]
+        return found
+
+    def stages(self, run: Any) -> Any:
+        """Run one stage after the other; each waits for all boxes of the one before."""
+        run.resume()
+        self.seconds = []
+        for index, stage in enumerate(run.spill.stages):
+            if stage.head >= 0:
+                run.create(run.specs[stage.head])
             start = time.perf_counter()
-            found = original(run)
-            Sweep.seconds = time.perf_counter() - start
-            return found
+            lost = run.attempt({(index, box): set() for box in range(run.spill.boxes(stage))})
+            assert not lost
+            assert not run.failed
+            self.seconds.append(time.perf_counter() - start)
+        return run.roots()
 
-        patched.sweep = sweep
+
+def moved(plan: Plan, stage: Stage) -> tuple[int, int]:
+    """Bytes that all boxes of a stage read and write."""
+    spilled = plan.spill
+    assert spilled is not None
+    inside = sliced_dims(spilled.dims, stage.boxed)
+    read = sum(table_bytes(inside, plan.tree.scopes[i], plan.itemsize) for i in stage.inputs)
+    written = table_bytes(spilled.dims, plan.tree.scopes[stage.head], plan.itemsize) if stage.head >= 0 else 0
+    return spilled.boxes(stage) * read, written
 
 
-def run(variables: int, options: dict[str, Any], folder: Path | None, least: tuple[float, float]) -> None:
+def run(sweep: Sweep, variables: int, options: dict[str, Any], folder: Path | None, least: tuple[float, float]) -> None:
     """Answer once and print what was moved; ``least`` are bytes per second of reading and of writing."""
     model = clique_model(variables)
     prepared = api.prepare(model, "optimum", None, Options(tree="bucket", order=model.names, fit="spill", **options))
@@ -135,14 +163,17 @@ def run(variables: int, options: dict[str, Any], folder: Path | None, least: tup
     start = time.perf_counter()
     result = api._answered(prepared, Options(**options), None, folder, [])
     whole = time.perf_counter() - start
-    read, written, seconds = spilled.read_bytes, spilled.written_bytes, Sweep.seconds
-    transfers = (read / least[0], written / least[1])
-    ideal = max(transfers) if folder is None else sum(transfers)
-    print(
-        f"   {len(spilled.stages)} stages, {spilled.tasks} boxes: {read / GIB:.1f} GiB read, {written / GIB:.1f} GiB "
-        f"written in {seconds:.3f} s: {(read + written) / seconds / 1e9:.1f} GB/s, {ideal / seconds:.0%} of what the "
-        f"transfers allow"
-    )
+    if sweep.by_stage:
+        rows = [(spilled.boxes(s), *moved(plan, s)) for s in spilled.stages]
+    else:
+        rows = [(spilled.tasks, spilled.read_bytes, spilled.written_bytes)]
+    for (boxes, read, written), seconds in zip(rows, sweep.seconds, strict=True):
+        transfers = (read / least[0], written / least[1])
+        ideal = max(transfers) if folder is None else sum(transfers)
+        print(
+            f"   {boxes:4d} boxes, {read / GIB:6.2f} GiB read, {written / GIB:6.2f} GiB written, {seconds:7.3f} s, "
+            f"{(read + written) / seconds / 1e9:6.1f} GB/s, {ideal / seconds:4.0%} of what the transfers allow"
+        )
     print(
         f"   with decoding {whole:.3f} s, value {result.value}, device budget {options['gpu_memory']}, planned peak "
         f"{plan.peak_bytes / 1e9:.2f} GB, held {cp.cuda.MemoryAsyncPool().total_bytes() / 1e9:.2f} GB",
@@ -154,31 +185,33 @@ def main() -> None:
     """Print both kinds of runs."""
     parser = argparse.ArgumentParser()
     parser.add_argument("kinds", nargs="*", default=["host", "disk"])
-    parser.add_argument("--variables", type=int, default=33)
+    parser.add_argument("--variables", type=int, default=34)
     parser.add_argument("--disk-variables", type=int, default=33)
-    parser.add_argument("--gpu-memory", default="3GB")
+    parser.add_argument("--gpu-memory", default="12GB")
     parser.add_argument("--memory", default="60GB")
     chosen = parser.parse_args()
     options: dict[str, Any] = {"gpus": 1, "gpu_memory": chosen.gpu_memory, "memory": chosen.memory}
     spill._RUNS = ()
-    Sweep(device_spill.OnDevice)
+    sweep = Sweep()
     device_stores.write_chunk = forced_chunk
     up, down, both = link_rates()
     print(f"link: {up / 1e9:.1f} GB/s to the device, {down / 1e9:.1f} GB/s from it, {both / 1e9:.1f} GB/s together")
     if "host" in chosen.kinds:
         memory = Kept()
         device_spill.Pinned = lambda limit_bytes: memory
-        for title in ("first run, which locks the pages", "again", "again"):
+        runs = ((True, "first run, which locks the pages"), (True, "again"), (False, "in its own order"))
+        for sweep.by_stage, title in runs:
             print(f"host-resident, {title}:")
-            run(chosen.variables, options, None, (up, down))
+            run(sweep, chosen.variables, options, None, (up, down))
         print(f"   page-locked {memory.held_bytes / GIB:.1f} GiB")
     if "disk" in chosen.kinds:
         with TemporaryDirectory(prefix="bucketflow-") as name:
             read, written = disk_rates(Path(name))[::-1]
             print(f"disk: {written / 1e9:.2f} GB/s written, {read / 1e9:.2f} GB/s read")
+            sweep.by_stage = False
+            run(sweep, 27, {**options, "gpu_memory": "100MB"}, Path(name) / "first", (read, written))
             print("disk-resident:")
-            run(27, {**options, "gpu_memory": "100MB"}, Path(name) / "first", (read, written))
-            run(chosen.disk_variables, options, Path(name) / "run", (read, written))
+            run(sweep, chosen.disk_variables, options, Path(name) / "run", (read, written))
 
 
 if __name__ == "__main__":
