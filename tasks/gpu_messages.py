@@ -1,11 +1,12 @@
 """Propagation on a GPU: all tables of a case in one slab, both sweeps in one launch of ``cuda/messages.cu``.
 
-One case is a captured graph: findings go up, counters are cleared, the sweeps run, beliefs come back. Many cases have
-a slab each and run in the same launch, so that every step has as many items as cases.
+One case is a captured graph of three kernels, which read findings from the host's page-locked memory and write beliefs
+there. Many cases have a slab each and run in the same launches, in groups that share items.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -143,14 +144,17 @@ class _Cases:
         self._fixed = fixed
         grouped = {"GROUPED": 1} if records.group > 1 else {}
         self._propagate = kernel("messages", "sum_product", "float64", "propagate", **grouped)
+        self._begin = kernel("messages", "sum_product", "float64", "begin")
         self._answer = kernel("messages", "sum_product", "float64", "answer")
         if records.shared_bytes + _STATIC_BYTES > _USUAL_SHARED_BYTES:
             self._propagate.max_dynamic_shared_size_bytes = records.shared_bytes
         self._processors = cp.cuda.Device().attributes["MultiProcessorCount"]
 
-    def launch(self, cases: int) -> None:
-        """Clear the counters and run both kernels on the current stream."""
-        cp = cupy()
+    def launch(self, cases: int, findings: Array | None = None, answer: Array | None = None) -> None:
+        """Clear the counters and run both sweeps on the current stream.
+
+        ``findings`` of the first case and the ``answer`` may be in page-locked memory of the host.
+        """
         records, program = self.program.records, self.program
         tables = len(records.numbers)
         start = self.control.data.ptr
@@ -159,8 +163,17 @@ class _Cases:
         arrived = done + 4 * tables * groups
         failed = arrived + 4 * records.split_tiles * groups
         following = failed + 4 * groups * records.group
-        stream = cp.cuda.get_current_stream().ptr
-        cp.cuda.runtime.memsetAsync(start, 0, following + 4 - start, stream)
+        words = (following + 4 - start) // 4
+        brought = 0 if findings is None else findings.size
+        most = self._processors * _BLOCKS_OF_MULTIPROCESSOR
+        arguments = (
+            np.uint64(0 if findings is None else findings.ctypes.data),
+            np.uint64(self.slabs.data.ptr),
+            np.uint32(brought),
+            np.uint64(start),
+            np.uint64(words),
+        )
+        self._begin((min(-(-max(brought, words) // THREADS), most),), (THREADS,), arguments)
         pointers = {name: array.data.ptr for name, array in self._fixed.items()}
         run = np.zeros((), _RUN)
         for name, value in (
@@ -170,13 +183,14 @@ class _Cases:
             ("counts", (len(records.items), groups, tables, records.split_tiles)),
         ):
             run[name] = value
-        blocks = min(len(records.items) * groups, self._processors * _BLOCKS_OF_MULTIPROCESSOR)
+        blocks = min(len(records.items) * groups, most)
         self._propagate((blocks,), (THREADS,), (run,), shared_mem=records.shared_bytes)
         answers = np.zeros((), _ANSWERS)
         for name, value in (
             *((name, pointers[name]) for name in ("targets", "scaled", "roots")),
             *(("slabs", self.slabs.data.ptr), ("bounds", start), ("failed", failed)),
-            *(("answers", self.answers.data.ptr), ("cells", (records.slab_cells, program.answer_cells))),
+            ("answers", self.answers.data.ptr if answer is None else answer.ctypes.data),
+            ("cells", (records.slab_cells, program.answer_cells)),
             ("counts", (len(program.targets), len(program.scaled), len(program.roots), cases, tables)),
         ):
             answers[name] = value
@@ -238,9 +252,7 @@ class _Single:
         cp.cuda.Device().synchronize()
         with self.stream:
             self.stream.begin_capture()
-            self._upload()
-            cases.launch(1)
-            self._download()
+            cases.launch(1, self._findings, self._answer)
             self.graph = self.stream.end_capture()
 
     def run(self, findings: Array) -> Array:
@@ -250,26 +262,14 @@ class _Single:
         self.stream.synchronize()
         return self._answer.copy()
 
-    def _upload(self) -> None:
-        if self._findings.nbytes:
-            _copy(self._cases.slabs.data.ptr, self._findings.ctypes.data, self._findings.nbytes, self.stream)
-
-    def _download(self) -> None:
-        _copy(self._answer.ctypes.data, self._cases.answers.data.ptr, self._answer.nbytes, self.stream)
-
 
 def _padded(states: Array, cases: int) -> Array:
     """Append cases that observe nothing."""
     return np.concatenate([states, np.full(cases - len(states), -1, states.dtype)])
 
 
-def _copy(target: int, source: int, nbytes: int, stream: Any) -> None:
-    runtime = cupy().cuda.runtime
-    runtime.memcpyAsync(target, source, nbytes, runtime.memcpyDefault, stream.ptr)
-
-
 def _pinned(shape: tuple[int, ...]) -> Array:
-    cells = int(np.prod(shape))
+    cells = math.prod(shape)
     memory = cupy().cuda.alloc_pinned_memory(max(cells, 1) * 8)
     return np.frombuffer(memory, np.float64, cells).reshape(shape)
 

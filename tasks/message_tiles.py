@@ -37,6 +37,8 @@ _LINE_CELLS: Final = 16
 # What a thread waits for, in nanoseconds of an H200 with little else to do: an output and its axes, a high, and as many
 # lows as it reads at a time.
 _OUTPUT, _AXIS, _HIGH, _LOWS = 150.0, 25.0, 50.0, 350.0
+# What it takes besides to add pieces.
+_PIECES = 3000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +126,14 @@ def busy_seconds(axes: Axes) -> float:
 def _output_nanoseconds(tiles: Tiles, highs: int) -> float:
     """Time of a thread for one output of its own."""
     inputs = tiles.inputs
-    at_once = 4 if inputs <= 3 else 2 if inputs <= 6 else 1
-    shares = -(-cells_of(tiles.lows) // (tiles.lanes_low * at_once))
+    shares = -(-cells_of(tiles.lows) // (tiles.lanes_low * _at_once(inputs)))
     waits = max(inputs / UNROLLED_INPUTS, 1.0)
     return _OUTPUT + _AXIS * len(tiles.outs) + highs * (_HIGH + _LOWS * waits * shares)
+
+
+def _at_once(inputs: int) -> int:
+    """Lows that a thread reads at a time; as in ``cuda/messages.cu``."""
+    return 4 if inputs <= 3 else 2 if inputs <= 6 else 1
 
 
 @lru_cache(maxsize=1 << 14)
@@ -238,17 +244,34 @@ def offsets_of(axes: Sequence[Axis], cells: NDArray[np.int64]) -> NDArray[np.int
 
 def _cut(tiles: Tiles, item_seconds: float) -> Tiles:
     """Choose the outputs of a tile and the pieces of the elimination."""
-    inputs = tiles.inputs
-    highs = cells_of(tiles.highs)
-    most = max(HIGH_WORDS // inputs, 1)
     wanted = item_seconds * 1e9
-    whole = _output_nanoseconds(tiles, highs)
-    if whole > wanted:
-        fixed = _output_nanoseconds(tiles, 0)
-        most = min(most, max(int((wanted - fixed) * highs / (whole - fixed)), 1))
+    whole = _output_nanoseconds(tiles, cells_of(tiles.highs))
+    most = max(HIGH_WORDS // tiles.inputs, 1)
+    if whole > wanted + _PIECES:
+        tiles = _with_few_lows(tiles)
+        fixed, whole = _output_nanoseconds(tiles, 0), _output_nanoseconds(tiles, cells_of(tiles.highs))
+        most = min(most, max(int((wanted - fixed) * cells_of(tiles.highs) / (whole - fixed)), 1))
+    highs = cells_of(tiles.highs)
     pieces = -(-highs // min(highs, most))
     piece_highs = -(-highs // pieces)
     rounds = max(int(wanted / whole), 1) if pieces == 1 else 1
     count = -(-tiles.outputs // (rounds * tiles.lanes_out))
     even = -(-tiles.outputs // (count * tiles.lanes_out)) * tiles.lanes_out
     return replace(tiles, tile=even, pieces=-(-highs // piece_highs), piece_highs=piece_highs)
+
+
+def _with_few_lows(tiles: Tiles) -> Tiles:
+    """Leave as many lows as keep the lanes busy; others become highs, which can be cut into pieces."""
+    least = tiles.lanes_low * _at_once(tiles.inputs)
+    highs, lows, after = list(tiles.highs), list[Axis](), 1
+    for axis in reversed(tiles.lows):
+        if after >= least:
+            highs.insert(len(tiles.highs), axis)
+            continue
+        part = next(n for n in range(1, axis.size + 1) if axis.size % n == 0 and (n * after >= least or n == axis.size))
+        lows.insert(0, replace(axis, size=part))
+        after *= part
+        if part < axis.size:
+            strides = tuple([part * stride for stride in axis.strides])
+            highs.insert(len(tiles.highs), replace(axis, size=axis.size // part, strides=strides))
+    return replace(tiles, highs=tuple(highs), lows=tuple(lows), piece_highs=cells_of(highs))

@@ -460,6 +460,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) propagate(const Ru
     }
 }
 
+// Bring the findings of one case from the host's memory, and set the counters of all to 0.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    begin(const double* findings, double* slab, u32 cells, u32* control, u64 control_words) {
+    const u64 first = (u64)blockIdx.x * THREADS + threadIdx.x, step = (u64)gridDim.x * THREADS;
+    for (u64 j = first; j < cells; j += step) slab[j] = findings[j];
+    for (u64 j = first; j < control_words; j += step) control[j] = 0;
+}
+
 struct Answers {
     const uint4* targets;  // cells from the start of the slab, number of cells, where they go, nothing
     const u32* scaled;     // tables that others were divided by
@@ -467,7 +475,7 @@ struct Answers {
     const double* slabs;
     const u32* bounds;
     const u32* failed;
-    double* answers;  // for each case: the beliefs, ln of the total, whether the case failed
+    double* answers;  // for each case: the beliefs, ln of the total, whether the case failed; may be in the host's memory
     u64 slab_cells, answer_cells;
     u32 targets_count, scaled_count, roots_count, cases, tables;
 };
