@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..tasks.gpu_lowering import device_step
-from .costs import GPU_RATES, Rates, step_seconds
+from .costs import GPU_RATES, Rates, step_seconds, tree_cost
 from .errors import BudgetError
 from .fit import Fit, Prices, check_disk, fitted
 from .memory import step_bytes, table_bytes
 from .plan import Plan, PlanOptions, Problem, sliced_dims
-from .planner import whole_plan, with_rates
+from .planner import conditioned_plan, whole_plan, with_rates
 from .spill import DISK_RATE, plan_spill
 
 SLOTS: Final = 3
@@ -22,7 +22,7 @@ LINK_BYTES_PER_SECOND: Final = 50e9
 """Between page-locked host memory and a device, in each direction."""
 
 _TRIES = 4
-# Several devices: shorter plans run on one, and more slices for each do not make rounds more even.
+# Several devices: shorter plans run on one, and more slices for each hardly make rounds more even.
 _SPREAD_SECONDS = 0.5
 _SLICES_A_DEVICE = 16
 # Partial sums and small joins: the part of a device's memory that no plan may use is larger.
@@ -116,25 +116,28 @@ def spread(problem: Problem, options: PlanOptions, prices: Prices, rates: Rates,
     best = prices.chosen
     if devices == 1 or best.seconds < _SPREAD_SECONDS:
         return prices
-    limit = best.peak_bytes
-    plain = replace(options, tree="bucket")  # the tree as it is: rearranging it takes longer than it saves here
-    while limit > problem.model_bytes and best.slices < _SLICES_A_DEVICE * devices:
-        limit //= 2
-        try:
-            found = _in_memory(problem, replace(plain, memory_bytes=limit), "slice", rates).chosen
-        except BudgetError:
-            break
-        if found.slices > 2 * _SLICES_A_DEVICE * devices:
-            break
-        if _spread_seconds(found, rates, devices) < _spread_seconds(best, rates, devices):
-            best = found
+    plan = best
+    while plan.slices < _SLICES_A_DEVICE * devices and (variable := _cheapest_cut(plan, rates)) is not None:
+        plan = conditioned_plan(problem, options, rates, plan, frozenset({*plan.sliced, variable}))
+        fits = plan.peak_bytes + temporary_bytes(plan) <= options.memory_bytes
+        faster = _spread_seconds(plan, options, rates, devices) < _spread_seconds(best, options, rates, devices)
+        if fits and faster:
+            best = plan
     return replace(prices, chosen=best)
 
 
-def _spread_seconds(plan: Plan, rates: Rates, devices: int) -> float:
+def _cheapest_cut(plan: Plan, rates: Rates) -> int | None:
+    """Choose a variable of the largest step such that conditioning on it repeats the least work."""
+    tree = plan.tree
+    largest = max(plan.steps, key=lambda s: s.lowered.cells)
+    choices = [v for v in tree.joined[largest.node - tree.n_leaves] if tree.dims[v] > 1]
+    return min(choices, key=lambda v: tree_cost(tree, rates, plan.itemsize, {v}).seconds * tree.dims[v], default=None)
+
+
+def _spread_seconds(plan: Plan, options: PlanOptions, rates: Rates, devices: int) -> float:
     """Predict a plan on several devices: rounds of slices and, for an assignment, one more, or its longest chain."""
     if plan.slices > 1:
-        return plan.cost.seconds * (-(-plan.slices // devices) + 1)
+        return plan.cost.seconds * (-(-plan.slices // devices) + options.decode)
     longest: dict[int, float] = {}
     for s in plan.steps:
         moved = step_bytes(s, plan.tree.dims, 1)

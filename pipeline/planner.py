@@ -82,6 +82,12 @@ def sliced_plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Pla
     return plan
 
 
+def conditioned_plan(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan, sliced: frozenset[int]) -> Plan:
+    """Plan the same tree with the given variables conditioned on, whatever it needs."""
+    found = _plan(problem, options, rates, replace(plan.tree, dims=plan.dims), sliced)
+    return replace(found, unsliced_cells=plan.unsliced_cells)
+
+
 def _plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sliced: frozenset[int]) -> Plan:
     itemsize = problem.itemsize
     tree = replace(whole, dims=sliced_dims(whole.dims, sliced))

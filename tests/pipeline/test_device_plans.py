@@ -1,0 +1,104 @@
+"""Plans for devices: cut over several of them, kept within their memory, and chosen between slices and boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketflow
+from bucketflow.cluster import gpu as cluster_gpu
+from bucketflow.pipeline import api, device
+from bucketflow.pipeline.calibrate_device import DeviceRates
+from bucketflow.pipeline.costs import Rates
+from bucketflow.pipeline.device import SLOTS, boxes_at_a_time
+from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.plan import Plan, PlanOptions
+from tests.device_stand_in import StandIn
+from tests.device_stand_in import device as stand_in
+from tests.models import named_model
+from tests.pipeline.test_budget import grid
+
+
+@pytest.fixture(autouse=True)
+def four_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with stand_in(monkeypatch) as there:
+        monkeypatch.setattr(cluster_gpu, "visible_gpus", lambda: ["0", "1", "2", "3"])
+        yield there
+
+
+def planned(model: bucketflow.Model, **options: Any) -> Plan:
+    plan = bucketflow.plan(model, **options)
+    assert plan is not None
+    return plan
+
+
+def complete_graph(variables: int, states: int) -> bucketflow.Model:
+    """Every slice does its share and nothing twice."""
+    pairs = list(combinations(range(variables), 2))
+    functions = [Function(pair, np.ones((states, states), np.int64)) for pair in pairs]
+    return named_model("cost", [states] * variables, functions)
+
+
+def test_one_huge_step_is_cut_over_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = complete_graph(12, 4)
+    assert planned(model, gpus=4).slices == 1
+    monkeypatch.setattr(device, "_SPREAD_SECONDS", 0.0)
+    rates = Rates(1e8, 1e8, 1e12, 1e-7)
+    monkeypatch.setattr(api, "device_rates", lambda *_: DeviceRates(rates))
+    alone, spread = planned(model, gpus=1), planned(model, gpus=4)
+    assert alone.slices == 1
+    assert 4 <= spread.slices <= 2 * device._SLICES_A_DEVICE * 4
+    assert spread.tree.children == alone.tree.children
+    assert spread.slice_overhead == 1.0
+    options = PlanOptions(decode=True)
+    assert device._spread_seconds(spread, options, rates, 4) < 0.4 * device._spread_seconds(alone, options, rates, 4)
+    assert spread.peak_bytes <= alone.peak_bytes
+
+
+def test_independent_subtrees_are_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_SPREAD_SECONDS", 0.0)
+    part = grid(4, 4, 3)
+    functions = [replace(f, scope=tuple(v + 16 * i for v in f.scope)) for i in range(16) for f in part.functions]
+    names = tuple(f"x{v}" for v in range(16 * 16))
+    model = replace(part, names=names, dims=(3,) * 256, states=(None,) * 256, functions=tuple(functions))
+    assert planned(model, gpus=4).slices == 1
+
+
+def test_several_boxes_fit_the_device_together() -> None:
+    model = grid(7, 7, 4)
+    for memory in (SLOTS * (1 << 20) + 60_000, SLOTS * (1 << 20) + 200_000):
+        plan = planned(model, gpus=1, tree="bucket", fit="spill", gpu_memory=memory)
+        assert plan.spill is not None
+        assert plan.peak_bytes == SLOTS * plan.spill.peak_bytes <= memory
+        assert boxes_at_a_time(plan, memory) == SLOTS
+        assert boxes_at_a_time(plan, plan.spill.peak_bytes) == 1
+        assert boxes_at_a_time(plan, 0) == 1
+
+
+@pytest.mark.parametrize("link_rate", [1e3, 1e15])
+def test_the_cheaper_way_is_taken(link_rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(7, 7, 8)
+    monkeypatch.setattr(api, "device_rates", lambda *_: DeviceRates(Rates(1e7, 1e7, 1e10, 1e-6), link_rate))
+    whole = planned(model, gpus=1, tree="bucket")
+    memory = 8_000_000
+    assert whole.peak_bytes > memory
+    prepared = api.prepare(model, "optimum", None, Options(gpus=1, tree="bucket", gpu_memory=memory))
+    assert prepared.prices is not None
+    slices, spill = prepared.prices.slices, prepared.prices.spill
+    assert isinstance(slices, Plan)
+    assert isinstance(spill, Plan)
+    assert prepared.plan is min(slices, spill, key=lambda plan: plan.seconds)
+    assert (prepared.plan is spill) == prepared.resident == (link_rate > 1e10)
+
+
+def test_a_disk_that_is_too_small_is_refused() -> None:
+    model = grid(7, 7, 4)
+    memory = SLOTS * (1 << 20) + 60_000
+    with pytest.raises(bucketflow.BudgetError, match="of disk, allowed 10 B"):
+        planned(model, gpus=1, tree="bucket", fit="spill", gpu_memory=memory, memory=3 * memory, disk=10, workdir="x")
