@@ -28,7 +28,7 @@ _PIECE = 1 << 18
 
 
 def write_chunk(
-    folder: Path, spec: TableSpec, chunk: tuple[int, ...], values: Array, *, forced: bool = False
+    folder: Path, spec: TableSpec, chunk: tuple[int, ...], values: Array, *, flushed: bool = False
 ) -> tuple[int, int]:
     """Write a chunk's file and return its length and checksum.
 
@@ -36,8 +36,8 @@ def write_chunk(
     ----------
     values : ndarray
         The chunk, which may be a view of a larger table.
-    forced : bool
-        Whether to wait until the data are on the disk: better now than when memory is needed.
+    flushed : bool
+        Whether the kernel is to begin at once to bring the data to the disk, not only when it needs the memory.
 
     Raises
     ------
@@ -55,8 +55,8 @@ def write_chunk(
                 data = _bytes_of(np.ascontiguousarray(piece))
                 _write(file, data)
                 length, value = length + len(data), google_crc32c.extend(value, bytes(data))
-            if forced:
-                os.fdatasync(file.fileno())
+            if flushed:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         os.replace(partial, path)
     except OSError as error:
         partial.unlink(missing_ok=True)

@@ -85,8 +85,8 @@ class Box(Generic[T]):
         Name of the last stage's results in the ledger.
     codec : Codec
     disk_rate : float, optional
-        Bytes per second of a disk that has to be waited for, so that compression may pay and chunks are forced to it
-        one by one; None where the tables stay in the page cache.
+        Bytes per second of a disk that has to be waited for, so that compression may pay and chunks go there at once;
+        None where the tables stay in the page cache.
     """
 
     folder: Path
@@ -179,7 +179,7 @@ def write_box(
         if chunk not in wanted:
             continue
         index = _place(spec, chunk, states)
-        nbytes, checksum = write_chunk(folder, spec, chunk, view[index], forced=disk_rate is not None)
+        nbytes, checksum = write_chunk(folder, spec, chunk, view[index], flushed=disk_rate is not None)
         done.append(new_receipt(spec.name, chunk, nbytes, checksum, start, kept))
     return done
 

@@ -2,7 +2,7 @@
 
 throughput: time relative to the same plan in memory, with the page cache holding the tables, and the CPU time that
 transfers cost, beside raw writing and reading. bound: planned bytes per second without a page cache, beside the rate
-of the disk itself measured in the same folder (as root). growth: time against the size of the largest table at a fixed
+of the disk itself measured in the same folder. growth: time against the size of the largest table at a fixed
 budget. faults: what a run survives. All by default.
 
 The models are complete graphs of binary costs: their buckets are one large table and ever smaller ones, so work
@@ -98,7 +98,7 @@ def main() -> None:
         if "throughput" in options.parts:
             console.print(*throughput(folder, options.table, measured_disk(folder, options.sample)))
         if "bound" in options.parts:
-            console.print(*disk_bound(folder, options.table, measured_disk(folder, options.sample)))
+            console.print(*disk_bound(folder, options.table, options.sample))
         if "growth" in options.parts:
             console.print(*growth(folder, options.cells, options.memory))
     if "faults" in options.parts:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +20,7 @@ from measure import peak_bytes, reset_peak, run_child
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline import outofcore
+from bucketflow.pipeline import outofcore, spill
 from bucketflow.pipeline.plan import Plan, format_bytes
 from bucketflow.storage import ledger
 from bucketflow.storage.spec import Receipt
@@ -28,7 +29,7 @@ from bucketflow.tasks import boxes
 _PIECE = 1 << 24
 _GIB = 1 << 30
 _ROUNDS = 3
-_CGROUPS = Path("/sys/fs/cgroup/memory")
+_DROP_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,6 @@ class Disk:
     cached: float
     cpu_per_gib: float
     checksums: float
-
-    def seconds(self, plan: Plan) -> float:
-        """Time of the plan's transfers at these rates."""
-        assert plan.spill is not None
-        return plan.spill.written_bytes / self.written + plan.spill.read_bytes / self.read
 
 
 def measured_disk(folder: Path, size: int) -> Disk:
@@ -115,16 +111,19 @@ class Timed:
     """By kind of stage: boxes, bytes moved, seconds."""
 
 
-def solved(case: Case, folder: Path | None, page_cache_bytes: int | None) -> Timed:
+def solved(case: Case, folder: Path | None, waiting: bool) -> Timed:
     """Answer a case in memory, or in a folder, after a small model has loaded everything."""
     warm_up(case, folder)
-    if page_cache_bytes is not None:
-        outofcore.default_memory_bytes = lambda: 0
-        if not case.packed:
-            boxes.paying = lambda values, rate: ""
-        with without_page_cache(peak_bytes() + case.memory + page_cache_bytes):
-            return timed(case, folder)
-    return timed(case, folder)
+    if folder is None or not waiting:
+        return timed(case, folder)
+    outofcore.default_memory_bytes = lambda: 0
+    if not case.packed:
+        boxes.paying = lambda values, rate: ""
+    start = time.perf_counter()
+    with without_page_cache(folder):
+        found = timed(case, folder)
+        planning = time.perf_counter() - start - found.seconds
+    return replace(found, seconds=time.perf_counter() - start - planning)
 
 
 def timed(case: Case, folder: Path | None) -> Timed:
@@ -181,9 +180,9 @@ def stage_times(plan: Plan, folder: Path) -> dict[str, tuple[int, int, float]]:
     return found
 
 
-def child(case: Case, folder: Path | None, page_cache_bytes: int | None = None) -> Timed:
-    """Run a case in a process of its own, with a bounded page cache if asked for."""
-    outcome = run_child(lambda: solved(case, folder, page_cache_bytes), seconds=600, memory_bytes=1 << 35)
+def child(case: Case, folder: Path | None, *, waiting: bool = False) -> Timed:
+    """Run a case in a process of its own, ``waiting`` for the disk if asked for."""
+    outcome = run_child(lambda: solved(case, folder, waiting), seconds=600, memory_bytes=1 << 35)
     if outcome.end != "done":
         raise RuntimeError(f"{case.name}: {outcome.end} {outcome.message}")
     found: Timed = outcome.value
@@ -197,11 +196,11 @@ def planned(case: Case) -> Plan:
     return plan
 
 
-def sized(name: str, model: bucketflow.Model, query: str) -> Case:
-    """Give a case a quarter of the memory that it needs without a disk."""
+def sized(name: str, model: bucketflow.Model, query: str, share: int = 4) -> Case:
+    """Give a case a part of the memory that it needs without a disk."""
     whole = bucketflow.plan(model, query, memory=1 << 50, **Case(name, model, query, 0).options)
     assert whole is not None
-    return Case(name, model, query, whole.peak_bytes // 4 + (1 << 20))
+    return Case(name, model, query, whole.peak_bytes // share + (1 << 20))
 
 
 def cases_of(log2_cells: int) -> list[Case]:
@@ -262,27 +261,41 @@ def throughput(folder: Path, log2_cells: int, disk: Disk) -> list[Table]:
     return [table, stages]
 
 
-def disk_bound(folder: Path, log2_cells: int, disk: Disk) -> list[Table]:
-    """Time plans out of core in a control group that has no memory for the page cache."""
-    table = Table(title="Out of core, waiting for the disk", caption=_caption(disk), caption_justify="left")
+def disk_bound(folder: Path, log2_cells: int, sample: int) -> list[Table]:
+    """Time plans out of core whose chunks are dropped from the page cache, until all is on the disk.
+
+    Every large table is stored, or computing would take longer than the transfers. The disk is measured before
+    and after each; the better rates count.
+    """
+    table = Table(title="Out of core, waiting for the disk")
     table.add_column("plan", no_wrap=True)
-    for heading in ("stored as", "moved", "stored", "s", "of it computing", "disk alone s", "of the disk's rate"):
+    for heading in ("stored as", "moved", "stored", "s", "CPU s", "disk MB/s", "disk alone s", "of the disk's rate"):
         table.add_column(heading, justify="right")
-    for k, case in enumerate(c for c in cases_of(log2_cells) if "grid" in c.name):
+    width = max(8, log2_cells // 2 - 2)
+    cases = (
+        sized("grid, optimum", grid_model(width, width, 4), "optimum", 32),
+        sized("grid, partition", grid_model(width, width, 4, "markov"), "partition", 2),
+    )
+    spill._RUNS = ()
+    for k, case in enumerate(cases):
         for packed in (False, True):
             run = folder / f"bound{k}.{packed}"
-            found = child(replace(case, packed=packed), run, case.memory)
+            before = measured_disk(folder, sample)
+            found = child(replace(case, packed=packed), run, waiting=True)
             plan = planned(case)
             assert plan.spill is not None
             share = found.stored_bytes / plan.spill.written_bytes if packed else 1.0
-            alone = disk.seconds(plan)
+            after = measured_disk(folder, sample)
+            written, read = max(before.written, after.written), max(before.read, after.read)
+            alone = plan.spill.written_bytes / written + plan.spill.read_bytes / read
             table.add_row(
                 case.name,
                 "chosen" if packed else "raw",
                 format_bytes(plan.spill.read_bytes + plan.spill.written_bytes),
                 f"{share:.0%}",
                 f"{found.seconds:.2f}",
-                f"{found.cpu_seconds:.2f} CPU-s",
+                f"{found.cpu_seconds:.2f}",
+                f"{written / 1e6:.0f} / {read / 1e6:.0f}",
                 f"{alone:.2f}",
                 f"{alone / found.seconds:.0%}",
             )
@@ -290,18 +303,24 @@ def disk_bound(folder: Path, log2_cells: int, disk: Disk) -> list[Table]:
 
 
 @contextmanager
-def without_page_cache(limit_bytes: int) -> Iterator[None]:
-    """Put this process into a memory control group of its own; needs root and version 1 of the controller."""
-    group = _CGROUPS / f"bucketflow-{os.getpid()}"
-    group.mkdir()
-    (group / "memory.limit_in_bytes").write_text(str(limit_bytes))
-    (group / "cgroup.procs").write_text(str(os.getpid()))
+def without_page_cache(folder: Path) -> Iterator[None]:
+    """Drop the chunks below a folder from the page cache over and over; at the end wait for what is not on disk yet."""
+    ended = threading.Event()
+
+    def drop() -> None:
+        while not ended.wait(_DROP_SECONDS):
+            for path in folder.glob("tables/msg_*/c.*"):
+                with suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    dropping = threading.Thread(target=drop)
+    dropping.start()
     try:
         yield
     finally:
-        (_CGROUPS / "cgroup.procs").write_text(str(os.getpid()))
-        (group / "memory.force_empty").write_text("0")
-        group.rmdir()
+        ended.set()
+        dropping.join()
+        os.sync()
 
 
 def _caption(disk: Disk) -> str:
