@@ -24,7 +24,7 @@ from .dressing import Asked, dressed, local_targets
 from .execute import TASK_SECONDS, Run
 from .marginal_fit import fitted_propagation
 from .marginal_outofcore import BothWays, stage_records, way_up
-from .marginal_slices import TABLES, Slices, group_size, sweep_slices
+from .marginal_slices import TABLES, Slices, group_size, sweep_slices, whole_beliefs
 from .marginal_spill import plan_marginal_spill
 from .memory import step_bytes
 from .model import Function, Model
@@ -35,6 +35,7 @@ from .posteriors import Marginals
 from .propagation import build_sweeps, plan_slices, plan_whole, with_joints
 from .queries import Arithmetic, CostOptimum, Partition, optimum_arithmetic
 from .reduce import Network, Query, reduce_model
+from .spread import cut_for, run_parts
 from .twoway import TwoWay
 from .workdir import check_identity, check_room, identity, measured_disk_rate, opened, resumable, used_bytes
 
@@ -221,8 +222,12 @@ def propagate(prepared: PreparedMarginals, options: Options, progress: Progress 
         return beliefs if beliefs.total is None else replace(beliefs, total=beliefs.total + offset)
     with _pool(plan, options) as pool:
         threads = options.thread_count if isinstance(pool, SerialPool) and plan.seconds > _THREADED_SECONDS else 1
+        cut = None if folder else cut_for(plan, pool.width, TASK_SECONDS, Rates())
         if plan.spill:
             beliefs = _on_disk(prepared, plan, folder, pool, threads, progress)
+        elif cut is not None:
+            slices = slices_of(prepared, plan, folder)
+            beliefs = whole_beliefs(slices, run_parts(plan, cut, slices.sweeps, pool, _report(plan, progress)))
         else:
             beliefs = sweep_slices(slices_of(prepared, plan, folder), pool, threads, _report(plan, progress))
     return beliefs if beliefs.total is None else replace(beliefs, total=beliefs.total + offset)
@@ -266,6 +271,16 @@ def _report(plan: TwoWay, progress: Progress | None) -> Callable[[int, int], Non
 
 
 def _pool(plan: TwoWay, options: Options) -> AbstractContextManager[Pool]:
-    if not options.distributed or (plan.slices == 1 and not plan.spill) or plan.seconds < 2 * TASK_SECONDS:
+    """Workers for slices, boxes or parts; serial unless a cluster was asked for and there is enough for it."""
+    if not options.distributed or plan.seconds < 2 * TASK_SECONDS:
+        return nullcontext(SerialPool())
+    if plan.slices == 1 and not plan.spill and not _spread_pays(plan, options):
         return nullcontext(SerialPool())
     return DaskPools(options)
+
+
+def _spread_pays(plan: TwoWay, options: Options) -> bool:
+    """Whether the parts of one propagation are worth starting workers, where all of its tables fit into one."""
+    if options.folder is not None or cut_for(plan, options.workers or 2, TASK_SECONDS, Rates()) is None:
+        return False
+    return plan.kept_bytes <= options.memory_bytes

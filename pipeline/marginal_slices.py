@@ -99,17 +99,26 @@ def group_size(plan: TwoWay) -> int:
 
 def run_group(slices: Slices[Any], number: int, threads: int) -> Beliefs:
     """Task: both sweeps of each slice of a group."""
-    combiner = combiner_for(slices.shapes if slices.slices > 1 else {}, slices.arithmetic)
+    if slices.slices == 1:
+        return whole_beliefs(slices, slices.sweeps.run({}, threads=threads))
+    combiner = combiner_for(slices.shapes, slices.arithmetic)
     dims = sliced_dims(slices.sweeps.dims, slices.sliced)
     for index in range(number * slices.size, min((number + 1) * slices.size, slices.slices)):
         states = slices.states(index)
         tables = slices.sweeps.run(states, threads=threads)
         total = slices.arithmetic.total([tables[r] for r in slices.roots])
         found = combiner.read({target: tables[node] for target, node in slices.results.items()}, dims)
-        if slices.slices == 1:
-            return Beliefs(None, {}) if total in (None, -math.inf) else Beliefs(total, found)
         combiner.add(total, {target: (table, place(target, states)) for target, table in found.items()})
     return combiner.beliefs()
+
+
+def whole_beliefs(slices: Slices[T], tables: Mapping[int, T]) -> Beliefs:
+    """Read the beliefs from roots and results where one slice is all there is."""
+    total = slices.arithmetic.total([tables[r] for r in slices.roots])
+    if total in (None, -math.inf):
+        return Beliefs(None, {})
+    beliefs = {target: tables[node] for target, node in slices.results.items()}
+    return Beliefs(total, combiner_for({}, slices.arithmetic).read(beliefs, slices.sweeps.dims))
 
 
 def store_group(slices: Slices[Any], number: int, threads: int) -> Receipt:

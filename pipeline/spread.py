@@ -7,7 +7,7 @@ at the same time. Two-way plans only; a solve cuts its forward sweep by the same
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ from .twoway import TwoWay, predicted_seconds
 _SHARE = 0.25
 # Chains of parts that save less than this share of the time are not worth sending.
 _LEAST_GAIN = 0.2
+# What it costs to send a part, to schedule its four tasks and to fetch what they find, and to begin at all.
+_PART_SECONDS, _START_SECONDS = 0.05, 0.5
 
 Task = tuple[int, bool]
 """The head of a part, and whether it is the task that collects."""
@@ -54,7 +56,7 @@ def cut_for(plan: TwoWay, width: int, seconds: float, rates: Rates) -> Cut | Non
     Tables that would be too large to send stay inside a part.
     """
     tree, first = plan.tree, plan.tree.n_leaves
-    if plan.slices > 1 or width < 2 or not plan.up:
+    if plan.slices > 1 or plan.spill or width < 2 or not plan.up:
         return None
     work = {step.node: predicted_seconds(step, rates, plan.itemsize) for step in plan.steps}
     total = sum(work.values())
@@ -64,24 +66,38 @@ def cut_for(plan: TwoWay, width: int, seconds: float, rates: Rates) -> Cut | Non
     load = dict.fromkeys(tree.schedule, 0.0)
     for table, home in homes.items():
         load[home] += work[table]
-    cuts = partition(tree, tree.schedule, load.__getitem__, max(seconds, _SHARE * total / width))
+    enough = max(seconds, _SHARE * total / width)
+    cuts = partition(tree, tree.schedule, load.__getitem__, enough)
     limit = MAX_SENT_BYTES // plan.itemsize
     heads = {node for node in cuts if tree.cells[node] <= limit} | {root for root in tree.roots if root >= first}
     head: dict[int, int] = {}
     for node in reversed(tree.schedule):
         head[node] = node if node in heads else head[tree.parent[node]]
+    head = _bundled(plan, head, load, enough)
     upward = {step.node for step in plan.up}
     makers = {table: (head[home], table in upward) for table, home in homes.items()}
     longest = _longest_chain(plan, makers, work)
-    if longest > (1.0 - _LEAST_GAIN) * total:
+    parts = set(head.values())
+    if longest + len(parts) * _PART_SECONDS + _START_SECONDS > (1.0 - _LEAST_GAIN) * total:
         return None
-    return Cut(makers, tuple(node for node in tree.schedule if node in heads), longest)
+    return Cut(makers, tuple(node for node in tree.schedule if node in parts), longest)
 
 
-def run_parts(plan: TwoWay, cut: Cut, sweeps: TwoSweeps[Any], pool: Pool) -> dict[int, Any]:
+def run_parts(
+    plan: TwoWay,
+    cut: Cut,
+    sweeps: TwoSweeps[Any],
+    pool: Pool,
+    report: Callable[[int, int], None] | None = None,
+) -> dict[int, Any]:
     """Run both sweeps part by part on a pool and return the roots and results.
 
     The steps are those of the serial sweeps, and so are their results, bit for bit.
+
+    Parameters
+    ----------
+    report : callable, optional
+        Called with the parts whose answers are there and the parts there are.
     """
     parts = {head: pool.put(part) for head, part in _parts(plan, cut, sweeps).items()}
     steps: dict[Task, list[Step]] = defaultdict(list)
@@ -106,8 +122,11 @@ def run_parts(plan: TwoWay, cut: Cut, sweeps: TwoSweeps[Any], pool: Pool) -> dic
         else:
             running[task] = pool.submit(distribute, parts[task[0]], running[collected], *messages)
     found = {i: sweeps.leaves[i] for i in plan.kept if i not in cut.makers}
-    for handle in picked(i for i in plan.kept if i in cut.makers):
+    answers = picked(i for i in plan.kept if i in cut.makers)
+    for done, handle in enumerate(answers, 1):
         found.update(pool.get(handle))
+        if report is not None:
+            report(done, len(answers))
     return found
 
 
@@ -124,6 +143,22 @@ def _homes(plan: TwoWay) -> dict[int, int]:
         # a single function that is a tree by itself is read anywhere
         homes[step.node] = places[0] if places[0] in homes else plan.up[-1].node
     return homes
+
+
+def _bundled(plan: TwoWay, head: Mapping[int, int], load: Mapping[int, float], enough: float) -> dict[int, int]:
+    """Put the parts of small trees together, under the name of that which comes last."""
+    own: dict[int, float] = defaultdict(float)
+    for node, top in head.items():
+        own[top] += load[node]
+    names = {top: top for top in own}
+    waiting: list[int] = []
+    for node in plan.tree.schedule:
+        if names.get(node) == node and plan.tree.parent[node] < 0:
+            waiting.append(node)
+            names.update(dict.fromkeys(waiting, node))
+            if sum(own[top] for top in waiting) >= enough:
+                waiting = []
+    return {node: names[top] for node, top in head.items()}
 
 
 def _longest_chain(plan: TwoWay, makers: Mapping[int, Task], work: Mapping[int, float]) -> float:

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.pool import DaskPool, SerialPool
+from bucketflow.pipeline import marginal_runs, spread
 from bucketflow.pipeline.compiled import compile_model
 from bucketflow.pipeline.costs import Rates
 from bucketflow.pipeline.model import Function
@@ -54,7 +56,7 @@ def test_parts_give_the_same_tables(model: Model, width: int) -> None:
     if found is None:
         return
     plan, sweeps = found
-    cut = cut_for(plan, width, 1e-9, Rates(step_seconds=1e-6))
+    cut = cut_for(plan, width, 1.0, Rates(step_seconds=1.0))
     if cut is not None:
         assert same(run_parts(plan, cut, sweeps, SerialPool()), sweeps.run({}))
 
@@ -83,6 +85,18 @@ def test_a_chain_is_left_in_one_piece_where_parts_only_wait() -> None:
     assert cut is None or cut.seconds > 0.4 * len(found[0].steps)
 
 
+def test_small_trees_share_a_part() -> None:
+    rng = np.random.default_rng(4)
+    pairs = [Function((2 * i, 2 * i + 1), rng.random((3, 3))) for i in range(40)]
+    found = planned(named_model("markov", [3] * 80, pairs))
+    assert found is not None
+    plan, sweeps = found
+    cut = cut_for(plan, 4, 1.0, Rates(step_seconds=1.0))
+    assert cut is not None
+    assert 4 <= len(cut.heads) <= 20
+    assert same(run_parts(plan, cut, sweeps, SerialPool()), sweeps.run({}))
+
+
 @pytest.fixture(scope="module")
 def client():
     distributed = pytest.importorskip("distributed")
@@ -100,3 +114,21 @@ def test_workers_give_the_same_tables(client) -> None:
     cut = cut_for(plan, 2, 1.0, Rates(step_seconds=1.0))
     assert cut is not None
     assert same(run_parts(plan, cut, sweeps, DaskPool(client, "parts")), sweeps.run({}))
+
+
+def test_marginals_of_a_cluster_are_those_of_one_process(client, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = branching(4, 3, 4)
+    serial = bucketflow.marginals(model)
+    runs = []
+    monkeypatch.setattr(marginal_runs, "TASK_SECONDS", 1e-4)
+    monkeypatch.setattr(spread, "_PART_SECONDS", 0.0)
+    monkeypatch.setattr(spread, "_START_SECONDS", 0.0)
+    monkeypatch.setattr(marginal_runs, "run_parts", lambda *args: runs.append(1) or run_parts(*args))
+    seen = []
+    found = bucketflow.marginals(model, client=client, progress=lambda done, planned: seen.append((done, planned)))
+    assert runs == [1]
+    assert seen[-1][0] == seen[-1][1] > 0
+    assert found.log10_evidence == serial.log10_evidence
+    assert all(np.array_equal(found[name], serial[name]) for name in serial)
+    bucketflow.marginals(model, client=client, memory=serial.plan.kept_bytes - 1)
+    assert runs == [1]
