@@ -13,10 +13,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..tasks.device_memory import out_of_memory
 from ..tasks.gpu_messages import DeviceMessages, MessageProgram
 from ..tasks.message_records import FINDING_EXPONENT
 from ..tasks.scaled import Scaled
-from .batches import BlockAnswer, ranges
+from .batches import BlockAnswer
 from .cases import Cases
 from .combine import Beliefs, SumCombiner, Target, place
 from .device_messages import constant_values, message_program
@@ -107,18 +108,30 @@ class GpuPropagation:
             return
         device = self._device_for(tuple(targets), cases.count)
         program = device.program
-        size = min(program.cases_within(min(self._free_bytes, _MOST_BYTES)), _MOST_CASES)
+        size = min(program.cases_within(min(self._free_bytes, _MOST_BYTES)), _MOST_CASES, cases.count)
+        if size == 0 and cases.count:
+            raise _too_large(program, self._free_bytes)
         places = program.targets.tolist()
-        for bounds in ranges(cases.count, max(size, 1)):
-            block = cases.part(*bounds)
+        start = 0
+        while start < cases.count:
+            block = cases.part(start, min(start + size, cases.count))
             states, weights, alone = self._columns(block)
-            answer = device.run_cases(block.count, common, states, weights)
+            try:
+                answer = device.run_cases(block.count, common, states, weights)
+            except MemoryError as error:
+                # others may have taken memory since the budget was made
+                group = program.records.group
+                if not out_of_memory(error) or size <= group:
+                    raise
+                size = max(size // 2 // group * group, group)
+                continue
             beliefs = {
                 target: answer[:, place : place + cells].T
                 for target, (_, cells, place, _) in zip(targets, places, strict=True)
             }
             totals = answer[:, -2] + (program.log_scale + log_scale)
             yield block, BlockAnswer(totals, beliefs, alone | (answer[:, -1] != 0.0))
+            start += block.count
 
     def _device_for(self, targets: tuple[Target, ...], cases: int) -> DeviceMessages:
         """Return a program that answers these targets and no others for many cases; the last one is remembered.

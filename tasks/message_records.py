@@ -43,9 +43,9 @@ _MOST_CELLS: Final = 1 << 32
 # Blocks that an H200 holds at a time, and how many items each should have where there is enough work. What an item
 # waits for besides its work is about as long as the shortest item should be.
 _BLOCKS: Final = 132 * 6
-_ITEMS_OF_A_BLOCK, _LEAST_SECONDS, _WAITING_SECONDS = 18, 1e-6, 2e-6
+_ITEMS_OF_A_BLOCK, _LEAST_SECONDS, _WAITING_SECONDS = 14, 1e-6, 2e-6
 # With many cases nothing waits for one item.
-_BATCH_SECONDS = 16e-6
+_BATCH_SECONDS = 40e-6
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,7 +248,8 @@ def _cut(tiles: Tiles, item_seconds: float) -> Tiles:
     whole = _output_nanoseconds(tiles, cells_of(tiles.highs))
     most = max(HIGH_WORDS // tiles.inputs, 1)
     if whole > wanted + _PIECES:
-        tiles = _with_few_lows(tiles)
+        if _output_nanoseconds(tiles, 1) > wanted:
+            tiles = _with_few_lows(tiles)
         fixed, whole = _output_nanoseconds(tiles, 0), _output_nanoseconds(tiles, cells_of(tiles.highs))
         most = min(most, max(int((wanted - fixed) * cells_of(tiles.highs) / (whole - fixed)), 1))
     highs = cells_of(tiles.highs)

@@ -23,6 +23,12 @@ from tests.tasks.message_interpreter import interpret
 FREE_BYTES = 1 << 30
 
 
+class OutOfMemoryError(MemoryError):
+    """What CuPy raises."""
+
+    __module__ = "cupy.cuda.memory"
+
+
 class InterpretedMessages:
     """`DeviceMessages` without a device."""
 
@@ -162,6 +168,22 @@ def test_blocks_of_cases_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None
     device = compiled.device._other[1]  # type: ignore[union-attr,index]
     used = device.program.records.fixed_bytes + 4 * device.program.case_bytes
     assert used <= budget - needed.records.fixed_bytes - needed.case_bytes
+
+
+def test_a_device_that_runs_out_of_memory_gets_smaller_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Small(InterpretedMessages):
+        def run_cases(self, cases: int, *arguments: Any) -> np.ndarray:
+            if cases > 20:
+                raise OutOfMemoryError
+            return super().run_cases(cases, *arguments)
+
+    model, cases = ring(), {"x1": np.arange(70) % 3}
+    expected = bucketflow.compile(model).marginals_batch(cases)
+    monkeypatch.setattr(gpu_marginals, "DeviceMessages", Small)
+    compiled = bucketflow.compile(model, gpus=1)
+    blocks = list(compiled.batches(cases))
+    assert [len(block.log10_evidence) for block in blocks] == [16, 16, 16, 16, 6]
+    assert np.concatenate([block["x5"] for block in blocks]) == pytest.approx(expected["x5"], rel=1e-12)
 
 
 def test_too_little_memory_is_refused_with_both_numbers() -> None:
