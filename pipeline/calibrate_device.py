@@ -68,7 +68,7 @@ def cached_device_rates(semiring: Semiring) -> DeviceRates | None:
 def measure_device(semiring: Semiring, link: float, latency: float) -> DeviceRates:
     """Measure a semiring's steps on the current device and cache them with the link's figures."""
     bytes_per_second = _rate(semiring, [(0, 1, 2), (1, 2)], (1 << 17, 2, 256), _bytes_of)
-    cells = _rate(semiring, [(0, 1), (1, 2)], (8192, 4, 8192), _cells_of)
+    cells = _rate(semiring, [(0, 1), (1, 2)], (4096, 4, 16384), _cells_of)
     products = _rate(semiring, [(0, 1), (1, 2)], (4096, 1024, 4096), _cells_of)
     small = lower([(0, 1), (1,)], (0,), {0: 64, 1: 2}, semiring.dtype, semiring)
     run, tables = gpu.prepare(small), _tables(small)

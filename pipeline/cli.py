@@ -29,7 +29,9 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             click.echo(f"bucketflow: {error}", err=True)
             sys.exit(error.exit_code)
         except MemoryError:
-            click.echo("bucketflow: out of memory; give a smaller --memory, so that the plan fits", err=True)
+            click.echo(
+                "bucketflow: out of memory; give a smaller --memory or --gpu-memory, so that the plan fits", err=True
+            )
             sys.exit(3)
         except KeyboardInterrupt:
             click.echo("bucketflow: stopped", err=True)

@@ -20,7 +20,7 @@ from .device import Around, boxes_at_a_time
 from .options import Options
 from .planner import with_rates
 from .pools import DaskPools
-from .workdir import check_space, measured_disk_rate
+from .workdir import check_space, free_bytes, measured_disk_rate
 
 if TYPE_CHECKING:
     from .api import Prepared
@@ -60,10 +60,14 @@ def temporary_folder(prepared: Prepared, options: Options) -> Iterator[Path | No
     if plan is None or plan.spill is None or (prepared.resident and options.gpu_count == 1):
         yield None
         return
-    shared = prepared.resident and os.access(_SHARED_MEMORY, os.W_OK)
+    shared = prepared.resident and _has_room(_SHARED_MEMORY, plan.spill.disk_bytes)
     with tempfile.TemporaryDirectory(prefix="bucketflow-", dir=_SHARED_MEMORY if shared else None) as folder:
         check_space(Path(folder), plan, 0)
         yield Path(folder)
+
+
+def _has_room(folder: Path, nbytes: int) -> bool:
+    return os.access(folder, os.W_OK) and free_bytes(folder) >= nbytes
 
 
 def with_less_device_memory(options: Options, prepared: Prepared, error: MemoryError) -> Options:

@@ -117,7 +117,7 @@ def check_room(path: Path, needed: int) -> None:
     BudgetError
         With both numbers.
     """
-    free = _free_bytes(path)
+    free = free_bytes(path)
     if needed > free:
         raise BudgetError(
             f"the tables of the plan need {format_bytes(needed)} more in {path}, which has {format_bytes(free)} "
@@ -125,7 +125,8 @@ def check_room(path: Path, needed: int) -> None:
         )
 
 
-def _free_bytes(path: Path) -> int:
+def free_bytes(path: Path) -> int:
+    """Return what a file system has left."""
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize
 

@@ -156,6 +156,13 @@ class RealDevice:
             raise cupy.cuda.memory.OutOfMemoryError(nbytes, 0)
         return self._empty(cells, dtype)
 
+    def held_bytes(self) -> int:
+        """What the pools have taken from the device."""
+        import cupy
+
+        pools = (cupy.get_default_memory_pool(), cupy.cuda.MemoryAsyncPool())
+        return sum(pool.total_bytes() for pool in pools)
+
 
 @contextmanager
 def real_device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[RealDevice]:

@@ -6,16 +6,20 @@ All run on a stand-in for the device everywhere, and on a GPU where there is one
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bucketflow
 from bucketflow.pipeline import api, device_spill, spill
 from bucketflow.pipeline.device import SLOTS, Around
+from bucketflow.pipeline.model import Function
 from bucketflow.pipeline.plan import Plan
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
+from tests.models import named_model
 from tests.pipeline.test_budget import grid
 
 
@@ -157,3 +161,23 @@ def test_memory_errors_of_the_host_are_not_tried_again(
     monkeypatch.setitem(api._ANSWERS, "optimum", full)
     with pytest.raises(MemoryError, match="the host"):
         bucketflow.solve(grid(4, 4, 2), gpus=1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("budget", [25_000_000, 50_000_000])
+def test_device_memory_stays_within_the_budget(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = list(combinations(range(25), 2))
+    rng = np.random.default_rng(1)
+    model = named_model("cost", [2] * 25, [Function(pair, rng.integers(0, 4, (2, 2))) for pair in pairs])
+    monkeypatch.setattr(spill, "_RUNS", ())
+    with real_device(monkeypatch) as there:
+        options: dict[str, Any] = {"tree": "bucket", "order": model.names}
+        whole = bucketflow.solve(model, gpus=1, **options)
+        before = there.held_bytes()
+        boxes = bucketflow.solve(model, gpus=1, **options, fit="spill", gpu_memory=budget)
+        held = there.held_bytes()
+    assert boxes.value == whole.value
+    assert boxes.plan is not None
+    assert boxes.plan.spill is not None
+    assert boxes.plan.spill.tasks > SLOTS
+    assert held <= budget < before
