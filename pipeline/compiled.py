@@ -248,7 +248,7 @@ class Compiled:
 
     @staticmethod
     def load(path: str | PathLike[str]) -> Compiled:
-        """Read what :meth:`save` wrote.
+        """Read what :meth:`save` wrote; the model answers on the CPU.
 
         Raises
         ------

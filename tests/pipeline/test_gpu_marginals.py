@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline import gpu_marginals
+from bucketflow.pipeline.cli import main
 from bucketflow.pipeline.model import Function
 from bucketflow.pipeline.options import Options, parse_size
 from bucketflow.tasks.gpu_messages import MessageProgram
@@ -205,6 +209,22 @@ def test_what_is_not_done_is_refused() -> None:
         bucketflow.compile(ring(), gpus=2)
     with pytest.raises(bucketflow.ModelError, match="CPUs"):
         bucketflow.marginals(ring(), maximum=True, gpus=1)
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    """One question and a file of cases."""
+    one = [CliRunner().invoke(main, ["marginals", "diagnosis", "--json", *gpus]) for gpus in ((), ("--gpus", "1"))]
+    assert one[0].exit_code == one[1].exit_code == 0, one[1].output
+    found, expected = (json.loads(result.output) for result in reversed(one))
+    for name, table in expected["marginals"].items():
+        assert found["marginals"][name] == pytest.approx(table, rel=1e-9)
+    names = list(expected["marginals"])[:2]
+    cases, out = tmp_path / "cases.csv", tmp_path / "out.csv"
+    cases.write_text(f"{','.join(names)}\n0,1\n,0\n")
+    command = ["marginals", "diagnosis", "--cases", str(cases), "--out", str(out), "--json", "--gpus", "1"]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["cases"] == 2
 
 
 def test_a_compiled_model_is_saved_from_a_gpu(tmp_path: Any) -> None:
