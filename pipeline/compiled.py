@@ -7,33 +7,27 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.budget import default_memory_bytes, peak_rss_bytes
 from ..tasks.incremental import Incremental
 from ..tasks.quick import QuickSumProduct
 from ..tasks.scaled import Scaled, measured
-from .answer import fixed_value
 from .batch_run import answer_cases
 from .cases import CaseMarginals, Cases, cases_of, joined
 from .combine import Beliefs, Target, posteriors
 from .dressing import Asked, dressed, local_targets
-from .errors import BudgetError, ModelError
-from .marginal_runs import plan_for
-from .marginals import Names, asked_of, in_memory, likelihood
+from .findings import Finding, finding_vector, findings_of, same_finding, variable_index
+from .marginals import Names, asked_of, in_memory
 from .model import Model
 from .options import Options
-from .plan import format_bytes
 from .posteriors import Marginals
-from .propagation import with_joints
 from .queries import Partition
-from .reduce import Network, reduce_model
+from .skeleton import Skeleton, check_memory, skeleton_of
 from .twoway import TwoWay
 
 if TYPE_CHECKING:
@@ -41,52 +35,11 @@ if TYPE_CHECKING:
     from .gpu_marginals import GpuPropagation
 
 Array = NDArray[Any]
-Finding = Any
-"""A state's label or index, or one likelihood a state."""
-
 
 # A compiled model is asked again and again: compilers pay sooner than in a single run, and for small models
 # in the end.
 _COMPILED_CELLS = 1 << 20
 _LOADING_SECONDS = 0.5
-
-
-@dataclass(frozen=True)
-class Skeleton:
-    """What of a compiled model no evidence changes.
-
-    Parameters
-    ----------
-    model : Model
-    network : Network
-        Without any evidence.
-    plan : TwoWay or None
-    asked : Asked
-        Every variable, and the joints that were compiled in.
-    fixed : float or None
-        ln of the functions without variables; None if the model allows nothing.
-    """
-
-    model: Model
-    network: Network
-    plan: TwoWay | None
-    asked: Asked
-    fixed: float | None
-
-    @cached_property
-    def targets(self) -> list[Target]:
-        """What is read from the tables for everything that was compiled in."""
-        return local_targets(self.network, self.asked)
-
-    @cached_property
-    def hosts(self) -> dict[int, int]:
-        """For each local variable the smallest leaf that has it: the one that takes its evidence."""
-        network = self.network
-        cells = [math.prod(network.dims[v] for v in scope) for scope in network.scopes]
-        hosts: dict[int, int] = {}
-        for leaf in sorted(range(len(cells)), key=lambda i: -cells[i]):
-            hosts.update(dict.fromkeys(network.scopes[leaf], leaf))
-        return hosts
 
 
 def compile_model(model: Model, *, joint: Iterable[Names] = (), families: bool = False, **options: Any) -> Compiled:
@@ -114,29 +67,6 @@ def compile_model(model: Model, *, joint: Iterable[Names] = (), families: bool =
     compiled = Compiled(skeleton_of(model, joint, families, chosen), chosen)
     compiled.set_evidence({model.names[v]: state for v, state in model.evidence.items()})
     return compiled
-
-
-def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: Options) -> Skeleton:
-    """Reduce and plan a model without evidence."""
-    if model.kind == "cost":
-        raise ModelError("a cost network has no marginal probabilities; only other models can be compiled")
-    asked = asked_of(model, "all", joint, families)
-    network = reduce_model(model, "partition", {}, asked.involved)
-    targets = local_targets(network, asked)
-    network = with_joints(network, targets) if network.feasible else network
-    plan = None
-    if network.leaves:
-        plan = plan_for(network, Partition(network), targets, replace(options, memory=1 << 62, fit="auto"))
-        _check_memory(plan, options.memory_bytes)
-    return Skeleton(model, network, plan, asked, fixed_value(network))
-
-
-def _check_memory(plan: TwoWay, memory_bytes: int) -> None:
-    if plan.kept_bytes > memory_bytes:
-        raise BudgetError(
-            f"keeping all messages needs {format_bytes(plan.kept_bytes)}, allowed {format_bytes(memory_bytes)}; "
-            "ask for marginals without compiling, or a larger --memory"
-        )
 
 
 class Compiled:
@@ -312,7 +242,7 @@ class Compiled:
             on_device = self.device.beliefs(self.findings, targets)
             if on_device is not None:
                 return on_device
-            _check_memory(plan, default_memory_bytes())
+            check_memory(plan, default_memory_bytes())
             self._enter_pending()
         threads = self.options.thread_count if plan.seconds > 0.05 else 1
         tables.refresh(plan.tree.roots, threads)
@@ -353,7 +283,7 @@ class Compiled:
             if vector is not None:
                 self.findings[v] = vector
             local = self.skeleton.network.local.get(v)
-            if local is not None and not _equal(old, vector):
+            if local is not None and not same_finding(old, vector):
                 touched.add(self._hosts[local])
         self._pending |= touched
         if self.device is None:
@@ -386,28 +316,3 @@ def kept_tables(plan: TwoWay, leaves: Mapping[int, Scaled], compiled: bool) -> I
 
         return Packed(plan.steps, len(plan.up), leaves, QuickSumProduct(plan.tree.dims, True))
     return Incremental(plan.steps, len(plan.up), leaves, QuickSumProduct(plan.tree.dims, False))
-
-
-def findings_of(model: Model, evidence: Mapping[str, Finding]) -> dict[int, Array]:
-    """Turn named findings into likelihood vectors by variable index."""
-    return {v: finding_vector(model, v, f) for v, f in ((variable_index(model, n), f) for n, f in evidence.items())}
-
-
-def finding_vector(model: Model, variable: int, finding: Finding) -> Array:
-    """Turn a state into its indicator; check a likelihood vector."""
-    if isinstance(finding, str | int | np.integer):
-        vector = np.zeros(model.dims[variable])
-        vector[model.state_index(variable, finding if isinstance(finding, str) else int(finding))] = 1.0
-        return vector
-    return likelihood(model, variable, finding)
-
-
-def variable_index(model: Model, name: str) -> int:
-    """Return the index of a variable that evidence names."""
-    if name not in model.index:
-        raise ModelError(f"evidence names {name!r}, which is not a variable of the model")
-    return model.index[name]
-
-
-def _equal(old: Array | None, new: Array | None) -> bool:
-    return old is new or (old is not None and new is not None and np.array_equal(old, new))

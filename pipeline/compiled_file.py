@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..tasks.scaled import Scaled
 from .answer import fixed_value
-from .compiled import Compiled, Skeleton
+from .compiled import Compiled
 from .costs import Rates
 from .dressing import Asked, local_targets
 from .errors import FormatError
@@ -23,6 +23,7 @@ from .options import Options
 from .propagation import with_joints
 from .queries import Partition
 from .reduce import reduce_model
+from .skeleton import Skeleton
 from .trees import Tree
 from .twoway import plan_two_way
 

@@ -20,7 +20,8 @@ from .reduce import Leaf, Network
 from .refine import Sizer, forest_tree, group_units, pairwise_forest, split_steps
 from .slicing import next_slice
 from .trees import Tree, bucket_tree, junction_tree
-from .twoway import TwoWay, plan_two_way, two_way_seconds
+from .twoway import TwoWay, plan_two_way
+from .twoway_costs import two_way_seconds
 
 # Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
 _TINY_CELLS = 1 << 23

@@ -18,7 +18,8 @@ from ..tasks.sweep import Step
 from .costs import Rates
 from .memory import partition
 from .planner import MAX_SENT_BYTES
-from .twoway import TwoWay, predicted_seconds
+from .twoway import TwoWay
+from .twoway_costs import predicted_seconds
 
 # A part should take at least this share of what each worker would do if all did the same.
 _SHARE = 0.25

@@ -21,11 +21,12 @@ from ..tasks.nests import scratch_cells
 from ..tasks.quick import make_step
 from ..tasks.semiring import Semiring
 from ..tasks.sweep import Step, useful_threads
-from .costs import MATMUL_SIDE, Rates, TreeCost, is_matmul, step_seconds
+from .costs import Rates, TreeCost
 from .layouts import choose_layouts
 from .memory import table_bytes
 from .plan import sliced_dims
 from .trees import Tree, bits_of, elimination_order
+from .twoway_costs import sweeps_cost
 
 if TYPE_CHECKING:
     from .marginal_spill import TwoWaySpill
@@ -206,7 +207,7 @@ def plan_two_way(
         axes=builder.axes,
         sliced=tuple(sorted(fixed)),
         itemsize=semiring.itemsize,
-        cost=_cost((*up, *back), inside, semiring.itemsize, rates),
+        cost=sweeps_cost((*up, *back), inside, semiring.itemsize, rates),
         model_bytes=model_bytes,
         threads=threads,
     )
@@ -336,38 +337,3 @@ class StepBuilder:
     def _number(self) -> int:
         self._next += 1
         return self._next - 1
-
-
-def _cost(steps: Sequence[Step], tree: Tree, itemsize: int, rates: Rates) -> TreeCost:
-    """Count the work of both sweeps."""
-    cells = read = written = 0
-    seconds = 0.0
-    for step in steps:
-        lowered = step.lowered
-        seconds += predicted_seconds(step, rates, itemsize)
-        cells, read, written = cells + lowered.cells, read + sum(lowered.input_cells), written + lowered.out_cells
-    width = max([mask.bit_count() for mask in tree.joined_masks], default=0) - 1
-    return TreeCost(cells, max(tree.cells, default=1), width, read, written, seconds, len(steps))
-
-
-def predicted_seconds(step: Step, rates: Rates, itemsize: int) -> float:
-    """Predict the time of one step."""
-    lowered = step.lowered
-    matmul = lowered.cells >= MATMUL_SIDE**3 and is_matmul(lowered.cells, lowered.input_cells, lowered.out_cells)
-    return step_seconds(lowered.cells, sum(lowered.input_cells) + lowered.out_cells, matmul, rates, itemsize)
-
-
-def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:
-    """Predict both sweeps: a node's join is swept upward, and once more for each of its inputs."""
-    seconds = 0.0
-    size = tree.cells
-    for node, (kids, cells) in enumerate(zip(tree.children, tree.joined_cells, strict=True), tree.n_leaves):
-        tables = [*[size[c] for c in kids], size[node]]
-        moved = sum(tables)
-        if len(tables) != 3 or cells < MATMUL_SIDE**3:
-            seconds += len(tables) * step_seconds(cells, moved, False, rates, itemsize)
-            continue
-        for i, table in enumerate(tables):
-            matmul = is_matmul(cells, tables[:i] + tables[i + 1 :], table)
-            seconds += step_seconds(cells, moved, matmul, rates, itemsize)
-    return seconds
