@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # Up to here a belief is stored and each of its variables summed from it; a larger one is swept for each.
 STORED_CELLS = 8192
+# Two variables of a smaller belief are sooner read from its parts.
+_WORTH_STORING = 256
 
 
 @dataclass(frozen=True)
@@ -326,7 +328,8 @@ class StepBuilder:
         inputs = (*self.above[reading.node], *tables)
         if len(reading.targets) > 1 < len(inputs):
             union = tuple(dict.fromkeys([v for i in inputs for v in self.axes[i]]))
-            if prod([self.sizes[v] for v in union]) <= STORED_CELLS:
+            cells = prod([self.sizes[v] for v in union])
+            if cells <= STORED_CELLS and (len(reading.targets) > 2 or cells > _WORTH_STORING):
                 stored = self._number()
                 yield self.step(stored, inputs, union)
                 inputs = (stored,)

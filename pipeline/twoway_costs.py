@@ -13,10 +13,15 @@ def sweeps_cost(steps: Sequence[Step], tree: Tree, itemsize: int, rates: Rates) 
     """Count the work of both sweeps."""
     cells = read = written = 0
     seconds = 0.0
+    # steps that look alike are lowered once
+    alike: dict[int, tuple[float, int]] = {}
     for step in steps:
         lowered = step.lowered
-        seconds += predicted_seconds(step, rates, itemsize)
-        cells, read, written = cells + lowered.cells, read + sum(lowered.input_cells), written + lowered.out_cells
+        known = alike.get(id(lowered))
+        if known is None:
+            known = alike[id(lowered)] = predicted_seconds(step, rates, itemsize), sum(lowered.input_cells)
+        seconds += known[0]
+        cells, read, written = cells + lowered.cells, read + known[1], written + lowered.out_cells
     width = max([mask.bit_count() for mask in tree.joined_masks], default=0) - 1
     return TreeCost(cells, max(tree.cells, default=1), width, read, written, seconds, len(steps))
 

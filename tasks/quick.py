@@ -39,7 +39,7 @@ class QuickSumProduct(SumProduct):
         lowered = step.lowered
         if lowered.quick is None:
             return super().step(step, tables, threads)
-        shapes, _, pairs, summed = lowered.quick
+        shapes, subscripts, pairs, summed = lowered.quick
         if pairs and self.compiled and lowered.regime != "small":
             return super().step(step, tables, threads)
         # the bounds of SumProduct._fits, and those of the result, in one pass
@@ -56,7 +56,10 @@ class QuickSumProduct(SumProduct):
             views.append(table.values.reshape(shape))
         if below < LOWEST or above + summed > HIGHEST:
             return super().step(step, tables, threads)
-        values = einsum_step(lowered.quick, views).reshape(-1)
+        if pairs or len(views) == 1:
+            values = einsum_step(lowered.quick, views).reshape(-1)
+        else:
+            values = np.einsum(subscripts, *views).reshape(-1)
         if low < -LOOSE or high + summed > LOOSE:
             return measured(values, scale)
         return Scaled(values, scale, low, high + summed)
