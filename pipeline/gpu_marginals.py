@@ -100,15 +100,16 @@ class GpuPropagation:
 
     def answers(
         self, cases: Cases, findings: Mapping[int, Array], targets: Sequence[Target]
-    ) -> Iterator[tuple[Cases, BlockAnswer]]:
-        """Answer many cases block by block; ``findings`` hold in all of them."""
+    ) -> Iterator[tuple[Cases, BlockAnswer | None]]:
+        """Answer many cases block by block; ``findings`` hold in all of them. None where the CPU has to."""
         common, log_scale = self._likelihoods(findings)
         if common is None:
-            yield cases, _unanswered(cases.count)
+            yield cases, None
             return
         device = self._device_for(tuple(targets), cases.count)
         program = device.program
-        size = min(program.cases_within(min(self._free_bytes, _MOST_BYTES)), _MOST_CASES, cases.count)
+        enough = max(_MOST_BYTES, program.records.fixed_bytes + program.case_bytes * program.records.group)
+        size = min(program.cases_within(min(self._free_bytes, enough)), _MOST_CASES, cases.count)
         if size == 0 and cases.count:
             raise _too_large(program, self._free_bytes)
         places = program.targets.tolist()
@@ -193,10 +194,6 @@ class GpuPropagation:
 
 def _endangered(weights: Array) -> Array:
     return np.asarray((weights > 0.0) & (weights < _LEAST_LIKELIHOOD))
-
-
-def _unanswered(cases: int) -> BlockAnswer:
-    return BlockAnswer(np.zeros(cases), {}, np.ones(cases, dtype=bool))
 
 
 def checked_device(program: MessageProgram, leaves: Mapping[int, Scaled], memory_bytes: int) -> DeviceMessages:

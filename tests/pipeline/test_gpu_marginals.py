@@ -161,6 +161,18 @@ def test_likelihoods_of_cases() -> None:
         assert found[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-13)
 
 
+def test_a_common_finding_that_spans_too_much_leaves_all_cases_to_the_cpu() -> None:
+    model, cases = ring(), {"x5": np.array([0, 1, 2])}
+    cpu, gpu = bucketflow.compile(model), bucketflow.compile(model, gpus=1)
+    for compiled in (cpu, gpu):
+        compiled.add("x0", [1.0, 1e-250, 0.0])
+    expected, found = cpu.marginals_batch(cases), gpu.marginals_batch(cases)
+    assert gpu.computed > 0
+    assert found.log10_evidence == pytest.approx(expected.log10_evidence, rel=1e-9)
+    for name in model.names:
+        assert found[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-13)
+
+
 def test_blocks_of_cases_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ring()
     needed = bucketflow.compile(model, gpus=1).device._program  # type: ignore[union-attr]
