@@ -71,7 +71,7 @@ def optimum(run: Run[Any]) -> Answer:
 def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """Return optimum, states and seconds of decoding of a plan in memory; None if it is infeasible."""
     if run.plan.slices > 1:
-        best = _least(run, slice_roots(run))
+        best = _least(run, slice_roots(run, "tables"))
         if best is None:
             return None
         run = replace(run, states=slice_states(run.plan, best[1]), progress=None)
@@ -192,7 +192,7 @@ def _totals(run: Run[Any], name: str) -> list[Any]:
         with _out_of_core(run, name, keep=False) as sweep:
             slices: Iterable[list[Any]] = sweep.sweep()
     else:
-        slices = slice_roots(run) if run.plan.slices > 1 else [sweep_parts(run, keep=False).roots]
+        slices = slice_roots(run, name) if run.plan.slices > 1 else [sweep_parts(run, keep=False).roots]
     return [run.arithmetic.total(roots) for roots in slices]
 
 

@@ -28,10 +28,10 @@ from .formats import save as save
 from .model import Model
 from .options import Options
 from .plan import Plan, PlanOptions, Problem
-from .planner import split_for, with_rates
+from .planner import plan_as_before, split_for, with_rates
 from .queries import Arithmetic, arithmetic_for
 from .reduce import QUERIES, Network, Query, reduce_model
-from .result import Result
+from .result import Result, answered_before
 from .where import around_device, pool_for, temporary_folder, with_less_device_memory
 from .workdir import (
     check_identity,
@@ -106,13 +106,15 @@ def prepare(
     wanted = plan_options(network, options)
     fit = options.fit
     if stored is not None:
-        children, stages = planned_before(stored)
-        wanted = replace(wanted, children=children, stages=stages, memory_bytes=stored["memory_bytes"])
+        wanted = planned_before(wanted, stored)
         fit = "spill"
     prices, resident = None, False
     if network.leaves:
         rate = partial(measured_disk_rate, options.folder)
-        if options.gpu_count and stored is None:
+        if wanted.sliced is not None:
+            again = plan_as_before(problem, wanted, Rates())
+            prices = Prices(again, again)
+        elif options.gpu_count and stored is None:
             device = device_rates(options, semiring)
             around = around_device(options, device.link_bytes_per_second)
             prices = fitted_for_device(problem, wanted, fit, around, device.rates, options.gpu_count)
@@ -275,9 +277,10 @@ def _solve_in_directory(
         prepared = prepare(model, query, evidence, options, stored and stored.get("plan"))
         plan = prepared.plan
         if stored is None:
-            spilled = plan is not None and plan.spill is not None
-            record = plan_record(plan) if spilled and plan else None
+            record = plan_record(plan, prepared.memory_bytes) if plan else None
             rundir.write_plan({"identity": wanted, "source": model.source, "plan": record})
+        elif (plan is None or plan.spill is None) and (known := rundir.read_result()) is not None:
+            return answered_before(known, model, plan, prepared.seconds)
         if plan is not None and plan.spill is not None:
             check_space(folder, plan, used_bytes(folder))
         notes: list[str] = []

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ..cluster.pool import Pool, SerialPool
+from ..tasks.boxes import codec_for
 from ..tasks.program import OnStep, Program
 from ..tasks.sweep import Step
 from .decode import decode
@@ -17,6 +19,7 @@ from .plan import Plan, Problem, sliced_dims
 from .planner import lowered_step
 from .queries import Arithmetic
 from .reduce import Network
+from .slice_receipts import kept_roots
 
 T = TypeVar("T")
 
@@ -116,18 +119,34 @@ def slice_states(plan: Plan, index: int) -> dict[int, int]:
     return states
 
 
-def slice_roots(run: Run[T]) -> Iterator[list[T]]:
-    """Yield the root tables of every slice, in order."""
+def slice_roots(run: Run[T], name: str) -> Iterator[list[T]]:
+    """Yield the root tables of every slice, in order; in a run directory what an earlier run found is not done again.
+
+    Parameters
+    ----------
+    name : str
+        Of the ledger's folder.
+    """
+    if run.folder is None:
+        return _swept_slices(run, range(run.plan.slices))
+    semiring = run.problem.semiring
+    sweep = partial(_swept_slices, run)
+    return kept_roots(run.folder / name, run.plan.slices, codec_for(semiring), semiring.dtype, sweep)
+
+
+def _swept_slices(run: Run[T], indices: Sequence[int]) -> Iterator[list[T]]:
     plan = run.plan
     program = run.program(plan.steps, plan.tree.roots, plan.variant_from)
     if run.serial:
-        states = (slice_states(plan, i) for i in range(plan.slices))
+        states = (slice_states(plan, i) for i in indices)
         yield from program.run_slices(states, threads=run.threads, on_step=run.on_step())
         return
     size = _slices_per_task(plan, run.pool.width)
     shared = run.pool.put(program)
-    batches = (range(i, min(i + size, plan.slices)) for i in range(0, plan.slices, size))
-    calls = ((shared, [slice_states(plan, i) for i in batch], run.threads) for batch in batches)
+    calls = (
+        (shared, [slice_states(plan, i) for i in indices[start : start + size]], run.threads)
+        for start in range(0, len(indices), size)
+    )
     for results in run.pool.stream(run_slices, calls):
         if run.progress is not None:
             run.progress(len(results) * (plan.read_bytes + plan.written_bytes) // plan.slices)

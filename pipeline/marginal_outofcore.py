@@ -17,13 +17,13 @@ from ..storage.chunks import read_chunk
 from ..storage.errors import ChunkLostError
 from ..storage.spec import TableSpec
 from ..storage.tables import create_table
-from ..tasks.boxes import Codec, PlainCodec, ScaledCodec, run_box
+from ..tasks.boxes import Codec, PlainCodec, ScaledCodec, root_table, run_box
 from ..tasks.marginal_boxes import DownBox, run_down_box
 from .combine import Beliefs, Target, combiner_for, place
 from .errors import InternalError
 from .marginal_spill import TwoWaySpill
 from .marginal_stages import DownStage
-from .outofcore import ATTEMPTS, OutOfCore, Task, root_table
+from .outofcore import ATTEMPTS, OutOfCore, Task
 from .plan import Plan, sliced_dims
 from .queries import log_sum
 from .stages import Stage

@@ -9,8 +9,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
-
 from ..cluster.budget import default_memory_bytes
 from ..cluster.connect import ClusterError
 from ..cluster.pool import Node
@@ -20,8 +18,7 @@ from ..storage.errors import ChunkLostError, disk_full
 from ..storage.rundir import sweep_partial_files
 from ..storage.spec import Receipt, TableSpec
 from ..storage.tables import create_table, delete_table
-from ..tasks.boxes import Box, Codec, PlainCodec, ScaledCodec, read_slice, run_box
-from ..tasks.scaled import Scaled
+from ..tasks.boxes import Box, codec_for, read_slice, root_table, run_box
 from .decode import decode
 from .errors import BucketflowError, InternalError
 from .execute import Run
@@ -105,7 +102,6 @@ class OutOfCore(Generic[T]):
         stage = self.spill.stages[index]
         outputs = (stage.head,) if stage.head >= 0 else self.run.plan.tree.roots
         program = replace(self.run.program(stage.steps, outputs), dims=self.spill.dims)
-        codec: Codec[Any] = ScaledCodec() if self.run.problem.semiring.name == "sum_product" else PlainCodec()
         sizes = sliced_dims(self.spill.dims, stage.boxed)
         algebra = self.run.arithmetic.algebra(sizes, self.run.compiled)
         inputs = {i: self.specs[i] for i in stage.inputs}
@@ -117,7 +113,7 @@ class OutOfCore(Generic[T]):
             stage.head,
             self.specs.get(stage.head),
             "result",
-            codec,
+            codec_for(self.run.problem.semiring),
             self.disk_rate,
         )
 
@@ -378,10 +374,3 @@ class OutOfCore(Generic[T]):
         states = dict(fixed)
         decode(steps, {**tables, **kept}, sizes, problem.semiring, states, self.run.compiled)  # type: ignore[dict-item]
         assignment.update(states)
-
-
-def root_table(value: Mapping[str, Any], dtype: str) -> Any:
-    """Rebuild a root's table from what its receipt says."""
-    entry = np.array([value["root"]], dtype=dtype)
-    kept = {name: value[name] for name in ("log_scale", "low", "high", "logs") if name in value}
-    return Scaled(entry, **kept) if kept else entry

@@ -41,6 +41,8 @@ class PlanOptions:
         The tree of an earlier plan, to be used again instead of a search.
     stages : tuple, optional
         Of an earlier plan that spills, to be used again: head, boxed and chunked variables of each.
+    sliced : tuple of int, optional
+        Variables that an earlier plan in memory conditioned on, to be used again.
     """
 
     tree: TreeKind = "refined"
@@ -52,6 +54,7 @@ class PlanOptions:
     threads: int = 1
     children: tuple[tuple[int, ...], ...] | None = None
     stages: tuple[tuple[int, tuple[int, ...], frozenset[int]], ...] | None = None
+    sliced: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,15 @@ def whole_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
     return _plan(problem, options, rates, tree, frozenset())
 
 
+def plan_as_before(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
+    """Make an earlier plan in memory again, from its tree and the variables that it conditioned on."""
+    assert options.children is not None
+    assert options.sliced is not None
+    tree = Tree(problem.dims, problem.scopes, options.children)
+    plan = _plan(problem, options, rates, tree, frozenset(options.sliced))
+    return replace(plan, unsliced_cells=tree_cost(tree, rates, problem.itemsize).cells)
+
+
 def sliced_plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan) -> Plan:
     """Condition on as few variables as bring the plan into its budget, then rearrange the tree for the slices.
 

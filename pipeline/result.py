@@ -10,6 +10,7 @@ from decimal import Decimal
 from html import escape
 from typing import Any, Literal
 
+from .model import Model
 from .plan import Plan, format_bytes
 from .reduce import Query
 
@@ -102,6 +103,26 @@ class Result:
     def _repr_html_(self) -> str:
         body = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in self.rows())
         return f"<table>{body}</table>"
+
+
+def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, plan_seconds: float) -> Result:
+    """Rebuild an answer from what :meth:`Result.to_dict` returned."""
+    value = stored["value"]
+    if value is not None and stored["query"] == "count":
+        value = int(value)
+    elif value is not None and model.decimals:
+        value = Decimal(str(value))
+    return Result(
+        query=stored["query"],
+        status=stored["status"],
+        value=value,
+        log10=stored["log10"],
+        assignment=stored["assignment"],
+        plan=plan,
+        seconds={**stored["seconds"], "plan": plan_seconds},
+        peak_rss_bytes=stored["peak_rss_bytes"],
+        notes=tuple(stored.get("notes", ())),
+    )
 
 
 def plan_dict(plan: Plan | None) -> dict[str, int] | None:

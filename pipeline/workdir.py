@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from ..storage.rundir import RunDir
 from . import rate_files
 from .errors import BudgetError, IncompatibleRunError, StoppedError
 from .model import Model
-from .plan import Plan, format_bytes
+from .plan import Plan, PlanOptions, format_bytes
+from .slice_receipts import TABLE
 
 _SAMPLE_PIECES = 32
 # Assumed of a disk that cannot be measured: it is full, or cannot be written.
@@ -66,9 +68,19 @@ def _short(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def plan_record(plan: Plan) -> dict[str, Any]:
-    """Return what a later run needs to make the same plan again, and what ``inspect`` shows."""
-    assert plan.spill is not None
+def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
+    """Return what a later run needs to make the same plan again, and what ``inspect`` shows.
+
+    Parameters
+    ----------
+    memory_bytes : int
+        Budget of a plan in memory.
+    """
+    children = [list(kids) for kids in plan.tree.children]
+    if plan.spill is None:
+        stages = [{"table": TABLE, "boxes": plan.slices, "peak_bytes": plan.peak_bytes}] if plan.sliced else []
+        record = {"memory_bytes": memory_bytes, "sliced": list(plan.sliced), "disk_bytes": 0}
+        return {"children": children, "stages": stages, "seconds": plan.seconds, **record}
     stages = [
         {
             "head": stage.head,
@@ -81,7 +93,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         for stage in plan.spill.stages
     ]
     return {
-        "children": [list(kids) for kids in plan.tree.children],
+        "children": children,
         "memory_bytes": plan.spill.memory_bytes,
         "stages": stages,
         "disk_bytes": plan.spill.disk_bytes,
@@ -89,12 +101,14 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     }
 
 
-def planned_before(
-    stored: Mapping[str, Any],
-) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, tuple[int, ...], frozenset[int]], ...]]:
-    """Return the tree and the stages of a stored plan: head, boxed and chunked variables of each."""
+def planned_before(options: PlanOptions, stored: Mapping[str, Any]) -> PlanOptions:
+    """Return the options that make a stored plan again: its tree, budget, and stages or sliced variables."""
+    children = tuple(tuple(kids) for kids in stored["children"])
+    options = replace(options, children=children, memory_bytes=stored["memory_bytes"])
+    if "sliced" in stored:
+        return replace(options, sliced=tuple(stored["sliced"]))
     stages = ((stage["head"], tuple(stage["boxed"]), frozenset(stage["chunked"])) for stage in stored["stages"])
-    return tuple(tuple(kids) for kids in stored["children"]), tuple(stages)
+    return replace(options, stages=tuple(stages))
 
 
 def check_space(path: Path, plan: Plan, done_bytes: int) -> None:

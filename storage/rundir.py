@@ -57,6 +57,10 @@ class RunDir:
         """Store the plan, whole or not at all."""
         write_json(self.path / _PLAN, plan)
 
+    def read_result(self) -> dict[str, Any] | None:
+        """Return the stored answer, if the run is finished."""
+        return read_json(self.path / _RESULT)
+
     def write_result(self, result: dict[str, Any]) -> None:
         """Store the answer beside the plan."""
         write_json(self.path / _RESULT, result)

@@ -21,6 +21,7 @@ from ..storage.spec import Receipt, TableSpec
 from ..storage.tables import create_table, stored_table
 from .program import Program
 from .scaled import Scaled, joined_scales
+from .semiring import Semiring
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -137,13 +138,30 @@ def run_box(
     yield
     start = time.perf_counter() - seconds
     if box.output is None:
-        packed = [box.codec.pack(live[node]) for node in box.program.outputs]
-        values = [{"root": values.reshape(-1)[0].item(), **kept} for values, kept in packed]
+        values = packed_roots(box.codec, [live[node] for node in box.program.outputs])
         done = [new_receipt(box.result, (number,), 0, 0, start, {"roots": values})]
     else:
         done = write_box(box.folder, box.output, box.codec, live[box.head], states, wanted, start, box.disk_rate)
     ledger.append(box.folder, done)
     return done
+
+
+def codec_for(semiring: Semiring) -> Codec[Any]:
+    """Return how the tables of a semiring go to disk."""
+    return ScaledCodec() if semiring.name == "sum_product" else PlainCodec()
+
+
+def packed_roots(codec: Codec[T], tables: Sequence[T]) -> list[dict[str, Any]]:
+    """Return root tables, of one value each, for a receipt."""
+    packed = [codec.pack(table) for table in tables]
+    return [{"root": values.reshape(-1)[0].item(), **kept} for values, kept in packed]
+
+
+def root_table(value: Mapping[str, Any], dtype: str) -> Any:
+    """Rebuild a root's table from what its receipt says."""
+    entry = np.array([value["root"]], dtype=dtype)
+    kept = {name: value[name] for name in ("log_scale", "low", "high", "logs") if name in value}
+    return Scaled(entry, **kept) if kept else entry
 
 
 def finished(folder: Path, spec: TableSpec, wanted: Collection[tuple[int, ...]]) -> list[Receipt]:

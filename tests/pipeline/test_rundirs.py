@@ -1,0 +1,98 @@
+"""Run directories of plans in memory: a finished run answers at once, others go on after their last slice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bucketflow
+from bucketflow.pipeline import answer, execute
+from bucketflow.pipeline.inspect import run_facts
+from bucketflow.storage import ledger
+from tests.pipeline.test_budget import grid
+
+CASES = [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("count", "cost")]
+
+
+def same(one: bucketflow.Result, other: bucketflow.Result) -> bool:
+    """Whether two results are the same answer."""
+    return (one.status, one.value, one.log10, one.assignment) == (
+        other.status,
+        other.value,
+        other.log10,
+        other.assignment,
+    )
+
+
+@pytest.mark.parametrize(("query", "kind"), CASES)
+def test_a_finished_run_in_memory_is_not_run_again(
+    tmp_path: Path, query: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = grid(6, 6, 3, kind)
+    bucketflow.save(model, tmp_path / ("grid.wcsp" if kind == "cost" else "grid.uai"))
+    path = next(tmp_path.glob("grid.*"))
+    first = bucketflow.solve(bucketflow.load(path), query, workdir=tmp_path / "run")
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it ran again")
+
+    monkeypatch.setattr(answer, "sweep_parts", never)
+    monkeypatch.setattr(answer, "slice_roots", never)
+    again = bucketflow.solve(bucketflow.load(path), query, workdir=tmp_path / "run")
+    assert same(again, first)
+    assert same(bucketflow.resume(tmp_path / "run"), first)
+    assert run_facts(tmp_path / "run")["status"] == "finished"
+
+
+def test_decimals_and_labels_come_back_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "small.cfn"
+    path.write_text(
+        '{"problem": {"name": "p", "mustbe": "<10.00"}, "variables": {"a": ["x", "y"], "b": ["x", "y"]},'
+        ' "functions": {"f": {"scope": ["a", "b"], "costs": [1.25, 2.5, 0.75, 3.1]}}}'
+    )
+    first = bucketflow.solve(bucketflow.load(path), workdir=tmp_path / "run")
+    again = bucketflow.solve(bucketflow.load(path), workdir=tmp_path / "run")
+    assert same(again, first)
+    assert again.value == Decimal("0.75")
+    assert again.assignment == {"a": "y", "b": "x"}
+
+
+@pytest.mark.parametrize(("query", "kind"), CASES)
+def test_slices_that_are_done_are_not_done_again(
+    tmp_path: Path, query: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = grid(7, 7, 4, kind)
+    whole = bucketflow.plan(model, query)
+    assert whole is not None
+    options: dict[str, Any] = {"fit": "slice", "memory": whole.peak_bytes // 3}
+    free = bucketflow.solve(model, query, **options)
+    assert free.plan is not None
+    assert free.plan.slices > 3
+    swept: list[list[int]] = []
+    original = execute._swept_slices
+
+    def interrupted(run: Any, indices: Sequence[int]) -> Any:
+        swept.append([])
+        for index, roots in zip(indices, original(run, indices), strict=True):
+            if len(swept) == 1 and len(swept[0]) == 2:
+                raise KeyboardInterrupt
+            swept[-1].append(index)
+            yield roots
+
+    monkeypatch.setattr(execute, "_swept_slices", interrupted)
+    with pytest.raises(bucketflow.StoppedError, match="resume"):
+        bucketflow.solve(model, query, **options, workdir=tmp_path / "run")
+    again = bucketflow.solve(model, query, workdir=tmp_path / "run")
+    assert same(again, free)
+    assert again.plan is not None
+    assert again.plan.slices == free.plan.slices
+    assert swept[0] == [0, 1]
+    assert swept[1] == list(range(2, free.plan.slices))
+    if query != "count":
+        stage = run_facts(tmp_path / "run")["stages"][0]
+        assert (stage["chunks_done"], stage["boxes"]) == (free.plan.slices, free.plan.slices)
+        assert len(ledger.load(tmp_path / "run" / "tables")) == free.plan.slices
