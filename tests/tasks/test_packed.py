@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -95,6 +97,27 @@ def test_products_out_of_range_leave_the_loops() -> None:
     packed.refresh([step.node for step in compiled.plan.steps])
     total = sum(packed.table(root).log_value() for root in compiled.plan.tree.roots)
     assert total == pytest.approx(np.log(10) * bucketflow.solve(model, query="partition").log10, abs=1e-9)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_kept_tables_need_what_the_plan_says(compiled: bool) -> None:
+    rng = np.random.default_rng(6)
+    functions = [Function((i, (i + 1) % 15, (i + 4) % 15), rng.random((6, 6, 6))) for i in range(15)]
+    model = bucketflow.compile(named_model("markov", [6] * 15, functions))
+    plan, base = model.plan, dict(model._base)
+    assert plan is not None
+    assert plan.kept_bytes > 20_000_000
+    nodes = [step.node for step in plan.steps]
+    kept_tables(plan, base, compiled).refresh(nodes)
+    gc.collect()
+    tracemalloc.start()
+    tables = kept_tables(plan, base, compiled)
+    tables.refresh(nodes)
+    tables.set_leaf(0, measured(base[0].values * rng.random(216)))
+    tables.refresh(nodes)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= plan.kept_bytes + 1_000_000
 
 
 def test_a_model_that_is_asked_often_changes_pace(monkeypatch: pytest.MonkeyPatch) -> None:
