@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from ..cluster.budget import default_memory_bytes, peak_rss_bytes
+from ..tasks.backend import loops_are_loaded
 from ..tasks.incremental import Incremental
 from ..tasks.quick import QuickSumProduct
 from ..tasks.scaled import Scaled, measured
@@ -86,7 +86,7 @@ class Compiled:
         if plan is not None and skeleton.fixed is not None:
             leaves = enumerate(skeleton.network.leaves)
             self._base = {node: self._partition.leaf(leaf, plan.layouts[node]) for node, leaf in leaves}
-            several = plan.cells >= _COMPILED_CELLS or "numba" in sys.modules
+            several = plan.cells >= _COMPILED_CELLS or loops_are_loaded()
             self._tables = kept_tables(plan, self._base, several)
             if options.gpu_count:
                 from .gpu_marginals import GpuPropagation

@@ -12,3 +12,8 @@ _WARM_CELLS = 1 << 17
 def compiler_pays(cells: int) -> bool:
     """Return whether a run that sweeps so many cells should use compiled kernels."""
     return cells >= (_WARM_CELLS if "numba" in sys.modules else COLD_CELLS)
+
+
+def loops_are_loaded() -> bool:
+    """Return whether the compiled loops of :mod:`.packed` were used before, and cost nothing to start."""
+    return f"{__package__}.packed" in sys.modules

@@ -2,6 +2,8 @@
 
 A step is one or more joins of few tables, each a nest of loops over strides. The kernels see one flat array
 that holds every table, and plain integer arrays that say where things are; :mod:`.packed` makes them.
+
+Numba's cache only notices changes of this file: whoever changes a constant that it imports must touch it.
 """
 
 from __future__ import annotations

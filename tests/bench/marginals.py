@@ -129,7 +129,7 @@ def ours_compiled(path: Path, scenario: str, threads: int) -> Prepared:
 
 def _compiled(path: Path, scenario: str, threads: int) -> tuple[bucketflow.Compiled, Evidence, Evidence]:
     """A compiled model with the compiler loaded, which models that are asked for long do by themselves."""
-    import numba  # noqa: F401
+    import bucketflow.tasks.packed
 
     model = bucketflow.load(path)
     return bucketflow.compile(model, threads=threads), *questions(model, scenario)
