@@ -5,7 +5,8 @@ is compared with the published one, and the value of the returned assignment is 
 is 1 if anything is wrong, crashed, unreadable or above the memory limit.
 
 The last column of numbers is what the child's resident size has grown by, in percent of ``--memory``: its peak
-without that of a process that asked the same of a tiny model. Rows above 100 are counted as over budget.
+without that of a process that asked the same of a tiny model. Rows above 100 are counted as over budget. With
+``--workers`` the same goes for each Dask worker, and the larger share counts.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
+from bucketflow.pipeline import api
 from bucketflow.pipeline.answer import objective
 from bucketflow.pipeline.result import Result
 
@@ -127,29 +129,31 @@ def verdict(question: Question, outcome: Outcome) -> str:
     return _REASONS.get(outcome.end, "crashed")
 
 
-def empty_process(query: str, kind: Literal["cost", "markov"], compiled: bool) -> None:
+def empty_process(query: str, kind: Literal["cost", "markov"], compiled: bool, workers: int | None) -> None:
     """Load everything that a run can need."""
     if compiled:
         import_module("numba")
+    api.TASK_SECONDS = 1e-9
     width = 8 if compiled else 5
-    bucketflow.solve(grid_model(width, width, 4, kind), query, fit="spill", order_time=0.1)
+    bucketflow.solve(grid_model(width, width, 4, kind), query, fit="spill", order_time=0.1, workers=workers)
 
 
-def empty_bytes(question: Question, compiled: bool) -> int:
-    """Return the peak resident size of a process that asked the same of a tiny model only.
+def empty_bytes(question: Question, compiled: bool, workers: int | None) -> tuple[int, int]:
+    """Return the peak resident size of a process that asked the same of a tiny model only, and of its workers.
 
     With the compiler, if it was used, which takes more than most tables.
     """
     costs = "wcsp/" in question.name or "cfn" in question.name or "dcop/" in question.name
-    return _empty_bytes(question.query, "cost" if costs else "markov", compiled)
+    return _empty_bytes(question.query, "cost" if costs else "markov", compiled, workers)
 
 
 @cache
-def _empty_bytes(query: str, kind: Literal["cost", "markov"], compiled: bool) -> int:
-    outcome = run_child(partial(empty_process, query, kind, compiled), seconds=120, memory_bytes=1 << 33)
+def _empty_bytes(query: str, kind: Literal["cost", "markov"], compiled: bool, workers: int | None) -> tuple[int, int]:
+    work = partial(empty_process, query, kind, compiled, workers)
+    outcome = run_child(work, seconds=120, memory_bytes=1 << 33, watch_workers=bool(workers))
     if outcome.end != "done":
         raise RuntimeError(f"the empty process: {outcome.end} {outcome.message}")
-    return outcome.peak_bytes
+    return outcome.peak_bytes, outcome.worker_bytes
 
 
 def table_of(rows: Sequence[Row]) -> Table:
@@ -182,7 +186,7 @@ def cells_of(row: Row) -> list[str]:
         str(question.references[0]),
         row.verdict,
         f"{seconds:.2f}",
-        f"{row.outcome.peak_bytes / 1e6:.0f}",
+        f"{max(row.outcome.peak_bytes, row.outcome.worker_bytes) / 1e6:.0f}",
         f"{row.budget_share:.0%}",
         row.remark,
     ]
@@ -209,6 +213,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--query", choices=["all", "optimum", "partition"], default="all")
     parser.add_argument("--tree", choices=["refined", "bucket", "junction"], default="refined")
     parser.add_argument("--fit", choices=["auto", "slice", "spill", "refuse"], default="auto")
+    parser.add_argument("--workers", type=int, metavar="N", help="Dask workers for each answer")
+    parser.add_argument("--order", default="auto", metavar="NAME", help="a worse heuristic makes tables large")
     parser.add_argument("--failures", action="store_true", help="print only rows that are not right or over budget")
     return parser.parse_args()
 
@@ -228,13 +234,15 @@ def chosen(options: argparse.Namespace) -> list[Question]:
 
 def run_all(asked: Sequence[Question], options: argparse.Namespace) -> Iterator[Row]:
     """Run the questions one by one."""
-    passed = {key: getattr(options, key) for key in ("memory", "tree", "fit")}
+    passed = {key: getattr(options, key) for key in ("memory", "tree", "fit", "workers", "order")}
+    workers = options.workers
     for k, question in enumerate(asked, 1):
         print(f"\r{k}/{len(asked)} {question.name:70.70}", end="", file=sys.stderr, flush=True)
-        limit_bytes = options.memory + empty_bytes(question, True) + TOLERATED_BYTES
-        outcome = run_child(partial(solve, question, passed), seconds=options.limit, memory_bytes=limit_bytes)
-        empty = empty_bytes(question, outcome.end != "done" or outcome.value.compiled)
-        share = max(0, outcome.peak_bytes - empty) / options.memory
+        limit_bytes = options.memory + empty_bytes(question, True, workers)[0] + TOLERATED_BYTES
+        work = partial(solve, question, passed)
+        outcome = run_child(work, seconds=options.limit, memory_bytes=limit_bytes, watch_workers=bool(workers))
+        empty = empty_bytes(question, outcome.end != "done" or outcome.value.compiled, workers)
+        share = max(0, outcome.peak_bytes - empty[0], outcome.worker_bytes - empty[1]) / options.memory
         yield Row(question, verdict(question, outcome), outcome, share)
 
 
@@ -252,8 +260,9 @@ def main() -> int:
     counts = Counter(row.verdict for row in rows)
     console.print(", ".join(f"{count} {word}" for word, count in counts.most_common()) or "nothing to run")
     over = sum(row.budget_share > 1 for row in rows)
-    empty = sorted({empty_bytes(row.question, compiled) for row in rows for compiled in (False, True)})
-    console.print(f"{over} over budget; empty processes have {', '.join(f'{e / 1e6:.0f}' for e in empty)} MB")
+    empty = sorted({empty_bytes(row.question, compiled, options.workers) for row in rows for compiled in (False, True)})
+    sizes = ", ".join("/".join(f"{e / 1e6:.0f}" for e in both if e) for both in empty)
+    console.print(f"{over} over budget; empty processes have {sizes} MB")
     return 1 if over or any(counts[word] for word in FAILURES) else 0
 
 

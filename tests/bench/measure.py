@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from pathlib import Path
@@ -19,6 +19,7 @@ import psutil
 End = Literal["done", "raised", "crashed", "out of time", "out of memory"]
 
 _POLL_SECONDS = 0.01
+_WORKERS_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Outcome:
     wall_seconds : float
     peak_bytes : int
         Largest resident size of the child.
+    worker_bytes : int
+        Largest resident size of a process that the child started, if they were watched.
     """
 
     end: End
@@ -45,9 +48,10 @@ class Outcome:
     cpu_seconds: float
     wall_seconds: float
     peak_bytes: int
+    worker_bytes: int = 0
 
 
-def run_child(work: Callable[[], Any], *, seconds: float, memory_bytes: int) -> Outcome:
+def run_child(work: Callable[[], Any], *, seconds: float, memory_bytes: int, watch_workers: bool = False) -> Outcome:
     """Run ``work`` in a forked child; fork before threads or large tables exist in this process.
 
     Parameters
@@ -58,6 +62,8 @@ def run_child(work: Callable[[], Any], *, seconds: float, memory_bytes: int) -> 
         Wall time after which the child is killed.
     memory_bytes : int
         Resident size above which the child is killed.
+    watch_workers : bool
+        Whether to follow the size of the processes that the child starts.
     """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -66,7 +72,9 @@ def run_child(work: Callable[[], Any], *, seconds: float, memory_bytes: int) -> 
     child.start()
     sender.close()
     try:
-        return _watch(child, receiver, start, seconds, memory_bytes)
+        workers = _Workers(child.pid) if watch_workers else None
+        outcome = _watch(child, receiver, start, seconds, memory_bytes, workers)
+        return replace(outcome, worker_bytes=workers.peak_bytes) if workers else outcome
     finally:
         child.kill()
         child.join()
@@ -100,14 +108,40 @@ def reset_peak() -> int:
     return peak_bytes()
 
 
-def peak_bytes() -> int:
-    """Return the largest resident size of this process."""
-    status = Path("/proc/self/status").read_text()
+def peak_bytes(pid: int | str = "self") -> int:
+    """Return the largest resident size of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024
 
 
-def _watch(child: ForkProcess, receiver: Connection, start: float, seconds: float, memory_bytes: int) -> Outcome:
+class _Workers:
+    """The largest resident size of any descendant of a process so far."""
+
+    def __init__(self, pid: int | None):
+        self.peak_bytes = 0
+        self._process = psutil.Process(pid)
+        self._next = 0.0
+
+    def look(self) -> None:
+        """Read the kernel's own high-water marks, now and then."""
+        if time.perf_counter() < self._next:
+            return
+        self._next = time.perf_counter() + _WORKERS_SECONDS
+        with suppress(psutil.Error):
+            for process in self._process.children(recursive=True):
+                with suppress(OSError, StopIteration):
+                    self.peak_bytes = max(self.peak_bytes, peak_bytes(process.pid))
+
+
+def _watch(
+    child: ForkProcess,
+    receiver: Connection,
+    start: float,
+    seconds: float,
+    memory_bytes: int,
+    workers: _Workers | None,
+) -> Outcome:
     """Wait for the child's message, its end, or a limit."""
     process = psutil.Process(child.pid)
     cpu, peak = 0.0, 0
@@ -116,6 +150,8 @@ def _watch(child: ForkProcess, receiver: Connection, start: float, seconds: floa
         if receiver.poll(_POLL_SECONDS):
             break
         cpu, peak = _usage(process, cpu, peak)
+        if workers is not None:
+            workers.look()
         if peak > memory_bytes:
             end = "out of memory"
             break
