@@ -57,6 +57,8 @@ class TwoWayBoxing(Boxing):
     ) -> Stage:
         """Make the stage with the given boxes."""
         stage = super().boxed_stage(head, nodes, inputs, boxed, chunked)
+        if stage.peak_bytes + self.result_bytes > self.available:
+            return stage
         back = self.way_back.stage(head, nodes, inputs, boxed)
         return replace(stage, peak_bytes=max(stage.peak_bytes + self.result_bytes, self.back_peak(back)))
 

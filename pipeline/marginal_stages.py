@@ -8,7 +8,7 @@ the ordinary propagation both ways, its upward messages made again. So only tabl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..tasks.messages import freed_tables
@@ -77,13 +77,14 @@ class WayBack:
     layouts: Sequence[tuple[int, ...]]
     semiring: Semiring
     readings: tuple[Reading, ...]
+    _made: dict[tuple[int, frozenset[int], tuple[int, ...]], DownStage] = field(default_factory=dict)
 
     def above(self, node: int) -> int:
         """Number of the table of what comes from above a node."""
         return len(self.tree.scopes) + node
 
     def stage(self, head: int, nodes: Sequence[int], inputs: Iterable[int], boxed: tuple[int, ...]) -> DownStage:
-        """Lower the way back through a stage for the sizes inside a box.
+        """Lower the way back through a stage for the sizes inside a box, or remember it.
 
         Parameters
         ----------
@@ -92,7 +93,13 @@ class WayBack:
         inputs : iterable of int
             Heads of the stages below.
         """
-        stored = set(inputs)
+        stored = frozenset(inputs)
+        key = (head, stored, boxed)
+        if key not in self._made:
+            self._made[key] = self._lowered(head, nodes, stored, boxed)
+        return self._made[key]
+
+    def _lowered(self, head: int, nodes: Sequence[int], stored: frozenset[int], boxed: tuple[int, ...]) -> DownStage:
         builder = StepBuilder(self.tree, self.layouts, self.semiring)
         builder.sizes = sliced_dims(self.tree.dims, boxed)
         tops = self.tree.roots if head < 0 else (head,)

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.connect import local_client
-from bucketflow.pipeline import marginal_outofcore, marginal_runs
+from bucketflow.pipeline import marginal_outofcore, marginal_runs, spill
 from bucketflow.pipeline.boxing import MARGIN
 from bucketflow.pipeline.model import Function
 from bucketflow.storage import ledger
@@ -32,6 +32,7 @@ from tests.models import cost_models, named_model
 from tests.pipeline.test_budget import SLACK_BYTES, grid
 from tests.pipeline.test_marginal_runs import command, same, started
 from tests.pipeline.test_marginals import PROBABILITIES, asked
+from tests.pipeline.test_outofcore import memory_of_tasks
 
 
 def spilled(model: Model, **options: Any) -> Iterator[bucketflow.Marginals]:
@@ -148,6 +149,32 @@ def test_measured_peak_is_within_the_plan(maximum: bool) -> None:
         assert found.plan.peak_bytes <= plan.peak_bytes // share
         assert found.plan.peak_bytes > SLACK_BYTES
         assert peak + model.nbytes <= found.plan.peak_bytes + SLACK_BYTES
+
+
+@pytest.mark.parametrize("runs", [(), spill._RUNS])
+@pytest.mark.parametrize("maximum", [False, True])
+def test_every_task_is_within_its_plan(maximum: bool, runs: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each box of both ways by itself needs at most what the plan says; with all large tables stored, and with few."""
+    monkeypatch.setattr(spill, "_RUNS", runs)
+    model = grid(10, 10, 4, "markov")
+    options: dict[str, Any] = {"maximum": maximum, "threads": 1, "tree": "bucket", "fit": "spill"}
+    plan = bucketflow.marginals(model, threads=1, maximum=maximum, tree="bucket").plan
+    assert plan is not None
+    options["memory"] = plan.peak_bytes // 4
+    plan = bucketflow.marginals(model, **options).plan
+    assert plan is not None
+    assert plan.spill is not None
+    peaks = {stage.head: stage.peak_bytes for stage in plan.spill.stages}
+    order = [*plan.spill.stages[:-1], *plan.spill.down]
+    ratios = memory_of_tasks(monkeypatch, lambda index: peaks[order[index].head] + MARGIN)
+    tracemalloc.start()
+    try:
+        bucketflow.marginals(model, **options)
+    finally:
+        tracemalloc.stop()
+    assert len(ratios) == plan.spill.tasks
+    assert len(order) > 4 or runs
+    assert 0.3 < max(ratios) <= 1
 
 
 def test_disk_bytes_are_what_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
