@@ -249,7 +249,7 @@ class BothWays(OutOfCore[T]):
         )
         codec: Codec[Any] = ScaledCodec() if self.sums else PlainCodec()
         return DownBox(
-            folder=self.folder,
+            folder=self.folder.absolute(),
             steps=stage.steps,
             freed=stage.freed,
             leaves=program.leaves,

@@ -169,7 +169,8 @@ def plan_for(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[Ta
         if plan.peak_bytes <= _SMALL_BYTES:
             return plan
     rate = partial(measured_disk_rate, options.folder)
-    return fitted_propagation(problem, targets, plan_options(network, options), options.fit, options.disk_bytes, rate)
+    fit = "slice" if options.gpu_count and options.fit == "auto" else options.fit
+    return fitted_propagation(problem, targets, plan_options(network, options), fit, options.disk_bytes, rate)
 
 
 def problem_of(network: Network, arithmetic: Arithmetic[Any]) -> Problem:
@@ -259,7 +260,9 @@ def slices_of(prepared: PreparedMarginals, plan: TwoWay, folder: Path | None) ->
     """Build the leaf tables and what else the tasks share."""
     arithmetic = prepared.arithmetic
     sweeps = build_sweeps(prepared.network, plan, arithmetic, compiler_pays(plan.cells))
-    return Slices(sweeps, plan.results, plan.tree.roots, plan.sliced, prepared.group, arithmetic, folder)
+    return Slices(
+        sweeps, plan.results, plan.tree.roots, plan.sliced, prepared.group, arithmetic, folder and folder.absolute()
+    )
 
 
 def _report(plan: TwoWay, progress: Progress | None) -> Callable[[int, int], None] | None:

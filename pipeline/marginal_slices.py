@@ -18,7 +18,6 @@ from ..cluster.pool import Pool
 from ..storage import ledger
 from ..storage.chunks import damaged, read_chunk, write_chunk
 from ..storage.errors import ChunkLostError
-from ..storage.rundir import sweep_partial_files
 from ..storage.spec import Receipt, TableSpec
 from ..storage.tables import create_table
 from ..tasks.boxes import new_receipt
@@ -26,6 +25,7 @@ from ..tasks.messages import TwoSweeps
 from .combine import Beliefs, Target, combiner_for, merge, place
 from .execute import TASK_SECONDS
 from .plan import sliced_dims
+from .pools import open_tables
 from .queries import Arithmetic
 from .twoway import TwoWay
 
@@ -180,8 +180,7 @@ def _in_memory(slices: Slices[Any], pool: Pool, threads: int) -> Iterator[Belief
 def _stored(slices: Slices[Any], pool: Pool, threads: int) -> Iterator[Beliefs]:
     """Yield the beliefs of all groups; those with a receipt and an undamaged chunk are only read."""
     assert slices.folder is not None
-    (slices.folder / ledger.FOLDER).mkdir(parents=True, exist_ok=True)
-    sweep_partial_files(slices.folder)
+    open_tables(pool, slices.folder)
     create_table(slices.folder, slices.table)
     receipts = {key[1][0]: receipt for key, receipt in ledger.load(slices.folder).items()}
     for lost in damaged(slices.folder, {slices.table.name: slices.table}, receipts):

@@ -70,8 +70,8 @@ def marginals(
     if model.kind == "cost" and not maximum:
         raise ModelError("a cost network has no marginal probabilities; ask for its max-marginals")
     chosen = on_one_gpu(Options(**options))
-    if chosen.gpu_count and (maximum or chosen.disk is not None or chosen.workdir is not None):
-        raise ModelError("max-marginals and run directories are for CPUs; leave gpus out")
+    if chosen.gpu_count and (maximum or chosen.fit == "spill" or chosen.disk is not None or chosen.workdir is not None):
+        raise ModelError("max-marginals, tables on disk and run directories are for CPUs; leave gpus out")
     hard, soft = split_evidence(model, evidence)
     if soft and model.kind == "cost":
         raise ModelError("a cost network takes no likelihoods; observe a state instead")

@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..cluster.budget import default_memory_bytes
-from ..cluster.connect import ClusterError
 from ..cluster.pool import Node
 from ..storage import ledger
 from ..storage.chunks import damaged, lost_files
-from ..storage.errors import ChunkLostError, disk_full
-from ..storage.rundir import sweep_partial_files
+from ..storage.errors import ChunkLostError
 from ..storage.spec import Receipt, TableSpec
 from ..storage.tables import create_table, delete_table
 from ..tasks.boxes import Box, codec_for, read_slice, root_table, run_box
 from .decode import decode
-from .errors import BucketflowError, InternalError
+from .errors import InternalError
 from .execute import Run
 from .plan import sliced_dims
 from .planner import lowered_step
+from .pools import open_tables
 from .stages import Spill, Stage
 
 T = TypeVar("T")
@@ -185,21 +184,8 @@ class OutOfCore(Generic[T]):
         return waiting
 
     def resume(self) -> None:
-        """Take over what an earlier run finished: receipts whose chunk files are there in full length.
-
-        Raises
-        ------
-        BucketflowError
-            If a worker does not share the folder.
-        """
-        (self.folder / ledger.FOLDER).mkdir(parents=True, exist_ok=True)
-        try:
-            self.run.pool.share(self.folder.absolute())
-        except ClusterError as error:
-            raise BucketflowError(str(error)) from None
-        except OSError as error:
-            raise disk_full(error, f"no space left in {self.folder}") from None
-        sweep_partial_files(self.folder)
+        """Take over what an earlier run finished: receipts whose chunk files are there in full length."""
+        open_tables(self.run.pool, self.folder)
         self.receipts = ledger.load(self.folder)
         names = {spec.name: spec for spec in self.specs.values()}
         self.forget([receipt.key for receipt in lost_files(self.folder, names, self.receipts)])

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import uuid
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from ..cluster.connect import ClusterError, local_client, remote_client
 from ..cluster.gpu import gpu_client
 from ..cluster.gpu_workers import GpuPool
 from ..cluster.pool import DaskPool, Pool
+from ..storage import ledger
+from ..storage.errors import disk_full
+from ..storage.rundir import sweep_partial_files
 from .errors import BucketflowError
 from .execute import table_of
 from .options import Options
@@ -44,3 +48,23 @@ class DaskPools(AbstractContextManager[Pool]):
 
     def __exit__(self, *details: Any) -> bool | None:
         return self._opened.__exit__(*details)
+
+
+def open_tables(pool: Pool, folder: Path) -> None:
+    """Make room for tables and receipts in a folder that all workers of a pool share.
+
+    Raises
+    ------
+    BucketflowError
+        If a worker does not share the folder.
+    DiskFullError
+        If no space is left.
+    """
+    (folder / ledger.FOLDER).mkdir(parents=True, exist_ok=True)
+    try:
+        pool.share(folder.absolute())
+    except ClusterError as error:
+        raise BucketflowError(str(error)) from None
+    except OSError as error:
+        raise disk_full(error, f"no space left in {folder}") from None
+    sweep_partial_files(folder)
