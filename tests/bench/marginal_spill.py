@@ -122,6 +122,7 @@ def main() -> None:
         "grown",
         "disk",
         "moved",
+        "planning",
         "CPU s",
         "ratio",
         "wall s",
