@@ -112,7 +112,7 @@ def stream_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Stream:
     kept = sorted((a for a in axes if a.out), key=lambda a: -a.out)
     gone = [a for a in axes if not a.out]
     depth = math.prod(a.size for a in gone)
-    largest = max(range(inputs), key=lambda t: math.prod(a.size for a in axes if a.strides[t]))
+    largest = _leading(axes, kept, inputs)
     width = _width(kept, gone, largest, itemsize)
     lanes = kept[-1].strides if kept else (0,) * inputs
     vectors = tuple(lanes[t] == 1 and _aligned([*kept[:-1], *gone], t, width) for t in range(inputs))
@@ -142,6 +142,12 @@ def stream_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Stream:
         deep_blocks=math.prod(a.size for a in blocks),
         deep=deep,
     )
+
+
+def _leading(axes: Sequence[Axis], kept: Sequence[Axis], inputs: int) -> int:
+    """Choose the largest input; of several, one that is contiguous along the output's last axis."""
+    contiguous = kept[-1].strides if kept else (0,) * inputs
+    return max(range(inputs), key=lambda t: (math.prod(a.size for a in axes if a.strides[t]), contiguous[t] == 1))
 
 
 def _width(kept: Sequence[Axis], gone: Sequence[Axis], largest: int, itemsize: int) -> int:

@@ -149,3 +149,6 @@ def test_regimes() -> None:
     (only,) = wide.passes
     assert isinstance(only, StreamPass)
     assert (only.stream.width, only.stream.unrolled) == (2, 2)
+    (even,) = device_step(lower([(0, 1), (1, 2)], (0, 2), {0: 512, 1: 4, 2: 512}, "float64", MIN_PLUS)).passes
+    assert isinstance(even, StreamPass)
+    assert even.stream.width == 2
