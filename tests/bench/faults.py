@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -40,6 +41,7 @@ class Case:
     model: Path
     memory_bytes: int
     tasks: int
+    receipts: int
     answer: Any
 
 
@@ -77,8 +79,8 @@ class Trial:
         return subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
 
     def wait(self, process: subprocess.Popen[str]) -> None:
-        """Wait until a random number of boxes is done, or the run ends."""
-        wanted = self.draw.randrange(1, int(0.9 * self.case.tasks))
+        """Wait until a random number of chunks is done, or the run ends."""
+        wanted = self.draw.randrange(1, int(0.9 * self.case.receipts))
         deadline = time.monotonic() + _PATIENCE
         while process.poll() is None and time.monotonic() < deadline and self.lines() < wanted:
             time.sleep(0.005)
@@ -310,7 +312,9 @@ def make_case(folder: Path) -> Case:
     plan = bucketflow.plan(model, tree="bucket", fit="spill", memory=memory, order_time=0.2)
     assert plan is not None
     assert plan.spill is not None
-    return Case(path, memory, plan.spill.tasks, bucketflow.solve(model).value)
+    spill = plan.spill
+    receipts = sum(prod(spill.dims[v] for v in s.chunked) for s in spill.stages[:-1]) + spill.boxes(spill.stages[-1])
+    return Case(path, memory, spill.tasks, receipts, bucketflow.solve(model).value)
 
 
 def run_faults(trials: int, only: str = "") -> Table:
@@ -329,7 +333,7 @@ def run_faults(trials: int, only: str = "") -> Table:
 
 
 def _table(case: Case, tallies: Mapping[str, Tally]) -> Table:
-    table = Table(title=f"Faults in a run of {case.tasks} boxes, at random moments")
+    table = Table(title=f"Faults in a run of {case.tasks} boxes with {case.receipts} receipts, at random moments")
     table.add_column("fault", no_wrap=True)
     for heading in ("trials", "right", "chunks damaged", "written again", "others rewritten", "s/trial"):
         table.add_column(heading, justify="right")
