@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import lzma
 import os
 import random
 import signal
@@ -96,6 +97,26 @@ def test_many_boxes(kind: str) -> None:
         most, tasks = max(most, stages(found)), max(tasks, found.plan.spill.tasks)
     assert most > 2
     assert tasks > 50
+
+
+@pytest.mark.parametrize("tree", ["bucket", "junction"])
+def test_other_trees(tree: str) -> None:
+    model = grid(6, 6, 4, "steep")
+    whole = bucketflow.marginals(model, families=True)
+    for found in cut(model, (2, 4), families=True, tree=tree):
+        same(found, whole, rel=1e-11)
+        assert all(found.families[f] == pytest.approx(table, rel=1e-11) for f, table in whole.families.items())
+
+
+@pytest.mark.parametrize("name", ["hailfinder", "pigs", "andes"])
+def test_reference_posteriors(data: Path, name: str) -> None:
+    reference = json.loads(lzma.decompress((data / "bn" / "ref" / f"{name}.json.xz").read_bytes()))
+    model = bucketflow.load(data / "bn" / f"{name}.bif.gz")
+    case = reference["cases"][-1]
+    for found in cut(model, (6,), evidence=case["evidence"]):
+        assert stages(found) > 1
+        assert found.log10_evidence == pytest.approx(case["log10_Pe_ve"], rel=1e-9, abs=1e-9)
+        assert all(found[v] == pytest.approx(posterior, abs=1e-9) for v, posterior in case["posterior"].items())
 
 
 def test_a_forest_of_unequal_trees() -> None:
