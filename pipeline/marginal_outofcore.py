@@ -21,53 +21,15 @@ from ..tasks.boxes import Codec, PlainCodec, ScaledCodec, root_table, run_box
 from ..tasks.marginal_boxes import DownBox, run_down_box
 from .combine import Beliefs, Target, combiner_for, place
 from .errors import InternalError
-from .marginal_spill import TwoWaySpill
+from .marginal_spill import TwoWaySpill, found_name
 from .marginal_stages import DownStage
 from .outofcore import ATTEMPTS, OutOfCore, Task
-from .plan import Plan, sliced_dims
+from .plan import sliced_dims
 from .queries import log_sum
 from .stages import Stage
-from .twoway import TwoWay
 
 T = TypeVar("T")
 Key = tuple[str, tuple[int, ...]]
-
-
-def way_up(plan: TwoWay) -> Plan:
-    """Return the forward sweep of a propagation as a plan of its own."""
-    return Plan(
-        tree=plan.tree,
-        dims=plan.dims,
-        layouts=plan.layouts,
-        steps=plan.up,
-        cuts=frozenset(),
-        sliced=(),
-        itemsize=plan.itemsize,
-        leaf_bytes=plan.leaf_bytes,
-        model_bytes=plan.model_bytes,
-        peak_bytes=plan.peak_bytes,
-        cost=plan.cost,
-        unsliced_cells=plan.cells,
-        spill=plan.spill,
-    )
-
-
-def stage_records(plan: TwoWay) -> list[dict[str, Any]]:
-    """Return what ``inspect`` shows of the stages of both ways."""
-    spill = plan.spill
-    assert spill is not None
-
-    def record(table: str, stage: Stage | DownStage, peak_bytes: int) -> dict[str, Any]:
-        return {"table": table, "boxes": prod(spill.dims[v] for v in stage.boxed), "peak_bytes": peak_bytes}
-
-    peaks = {stage.head: stage.peak_bytes for stage in spill.stages}
-    up = [record(f"msg_{stage.head}", stage, stage.peak_bytes) for stage in spill.stages[:-1]]
-    return up + [record(found_name(stage), stage, peaks[stage.head]) for stage in spill.down]
-
-
-def found_name(stage: DownStage) -> str:
-    """Name of the table of what the boxes of a stage find."""
-    return "beliefs" if stage.head < 0 else f"beliefs_{stage.head}"
 
 
 @dataclass

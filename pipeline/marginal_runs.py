@@ -23,9 +23,9 @@ from .costs import Rates
 from .dressing import Asked, dressed, local_targets
 from .execute import TASK_SECONDS, Run
 from .marginal_fit import fitted_propagation
-from .marginal_outofcore import BothWays, stage_records, way_up
+from .marginal_outofcore import BothWays
 from .marginal_slices import TABLES, Slices, group_size, sweep_slices, whole_beliefs
-from .marginal_spill import plan_marginal_spill
+from .marginal_spill import plan_marginal_spill, stage_records, way_up
 from .memory import step_bytes
 from .model import Function, Model
 from .options import Options

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import Any
 
 from .boxing import Boxing
 from .costs import Rates
 from .marginal_stages import DownStage, WayBack
-from .plan import PlanOptions, Problem, sliced_dims
+from .plan import Plan, PlanOptions, Problem, sliced_dims
 from .spill import BOX_SECONDS, CHUNK_SECONDS, DISK_RATE, Cutter
 from .stages import Spill, Stage
 from .twoway import TwoWay, choose_readings, live_peak
@@ -181,3 +182,40 @@ def plan_marginal_spill(
     cutter = TwoWayCutter(boxing, tree.schedule)
     stages = cutter.best() if options.stages is None else cutter.as_before(options.stages)
     return replace(whole, spill=cutter.priced(stages, disk_rate))
+
+
+def way_up(plan: TwoWay) -> Plan:
+    """Return the forward sweep of a propagation as a plan of its own."""
+    return Plan(
+        tree=plan.tree,
+        dims=plan.dims,
+        layouts=plan.layouts,
+        steps=plan.up,
+        cuts=frozenset(),
+        sliced=(),
+        itemsize=plan.itemsize,
+        leaf_bytes=plan.leaf_bytes,
+        model_bytes=plan.model_bytes,
+        peak_bytes=plan.peak_bytes,
+        cost=plan.cost,
+        unsliced_cells=plan.cells,
+        spill=plan.spill,
+    )
+
+
+def stage_records(plan: TwoWay) -> list[dict[str, Any]]:
+    """Return what ``inspect`` shows of the stages of both ways."""
+    spill = plan.spill
+    assert spill is not None
+
+    def record(table: str, stage: Stage | DownStage, peak_bytes: int) -> dict[str, Any]:
+        return {"table": table, "boxes": prod(spill.dims[v] for v in stage.boxed), "peak_bytes": peak_bytes}
+
+    peaks = {stage.head: stage.peak_bytes for stage in spill.stages}
+    up = [record(f"msg_{stage.head}", stage, stage.peak_bytes) for stage in spill.stages[:-1]]
+    return up + [record(found_name(stage), stage, peaks[stage.head]) for stage in spill.down]
+
+
+def found_name(stage: DownStage) -> str:
+    """Name of the table of what the boxes of a stage find."""
+    return "beliefs" if stage.head < 0 else f"beliefs_{stage.head}"
