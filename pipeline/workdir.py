@@ -201,6 +201,8 @@ def opened(path: Path) -> Iterator[RunDir]:
     ------
     IncompatibleRunError
         If the folder cannot be used.
+    StoppedError
+        If the disk is full.
     """
     try:
         rundir = RunDir(path)
@@ -208,6 +210,8 @@ def opened(path: Path) -> Iterator[RunDir]:
         raise IncompatibleRunError(str(error)) from None
     try:
         yield rundir
+    except DiskFullError as error:
+        raise _out_of_space(error) from None
     finally:
         rundir.close()
 
@@ -218,8 +222,12 @@ def resumable(path: Path | None) -> Iterator[None]:
     try:
         yield
     except DiskFullError as error:
-        raise StoppedError(f"{error}; finished chunks are kept in a --workdir: free some space and resume") from None
+        raise _out_of_space(error) from None
     except KeyboardInterrupt:
         if path is None:
             raise
         raise StoppedError(f"stopped; continue with: bucketflow resume {path}") from None
+
+
+def _out_of_space(error: DiskFullError) -> StoppedError:
+    return StoppedError(f"{error}; finished chunks are kept in a --workdir: free some space and resume")

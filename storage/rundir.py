@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .chunks import PARTIAL
-from .errors import StorageError
+from .errors import StorageError, disk_full
 
 _PLAN, _LOCK, _RESULT = "plan.json", "lock", "result.json"
 
@@ -84,13 +84,23 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON object, whole or not at all."""
+    """Write a JSON object, whole or not at all.
+
+    Raises
+    ------
+    DiskFullError
+        If no space is left.
+    """
     partial = path.with_name(path.name + PARTIAL)
-    with open(partial, "w") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        with open(partial, "w") as file:
+            json.dump(content, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise disk_full(error, f"no space left for {path}") from None
 
 
 def stored_plan(path: Path) -> dict[str, Any]:

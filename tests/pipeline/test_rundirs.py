@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import bucketflow
 from bucketflow.pipeline import answer, execute
 from bucketflow.pipeline.inspect import run_facts
-from bucketflow.storage import ledger
+from bucketflow.storage import ledger, rundir
 from tests.pipeline.test_budget import grid
 
 CASES = [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("count", "cost")]
@@ -96,3 +97,20 @@ def test_slices_that_are_done_are_not_done_again(
         stage = run_facts(tmp_path / "run")["stages"][0]
         assert (stage["chunks_done"], stage["boxes"]) == (free.plan.slices, free.plan.slices)
         assert len(ledger.load(tmp_path / "run" / "tables")) == free.plan.slices
+
+
+def test_a_disk_that_is_full_when_the_answer_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(5, 5, 3)
+    original = rundir.os.replace
+
+    def full(source: Any, target: Path) -> None:
+        if target.name == "result.json":
+            raise OSError(errno.ENOSPC, "no space")
+        original(source, target)
+
+    monkeypatch.setattr(rundir.os, "replace", full)
+    with pytest.raises(bucketflow.StoppedError, match=r"no space left for .*free some space and resume"):
+        bucketflow.solve(model, workdir=tmp_path / "run")
+    monkeypatch.undo()
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["lock", "plan.json"]
+    assert bucketflow.solve(model, workdir=tmp_path / "run").value == bucketflow.solve(model).value
