@@ -81,6 +81,7 @@ def fitted_for_device(
     BudgetError
         If no allowed way fits.
     """
+    options = replace(options, join_inputs=False)
     whole = with_rates(whole_plan(problem, options, GPU_RATES), rates)
     options = replace(options, children=whole.tree.children)
     prices = Prices(whole, whole)

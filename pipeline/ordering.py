@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from .costs import Rates, tree_cost
 from .errors import ModelError
 from .greedy import min_fill_order, primal_graph
-from .prejoin import with_joined_inputs
 from .refine import (
     Forest,
     Rearranger,
@@ -102,7 +101,7 @@ def search_tree(
         search.run(order, budget, automatic=seconds is None)
     elif not small and tree == "refined":
         search.refine_tree(search.best, budget, automatic=seconds is None)
-    return with_joined_inputs(search.best, search.sizer, search.rates, itemsize) if tree == "refined" else search.best
+    return search.best
 
 
 def refine_tree(
@@ -121,7 +120,7 @@ def refine_tree(
     dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
     search = _Search(dims, tree.leaves, "refined", seed, rates or Rates(), itemsize)
     search.refine_tree(Tree(dims, tree.leaves, tree.children), seconds, automatic=False)
-    return Tree(tree.dims, tree.leaves, with_joined_inputs(search.best, search.sizer, search.rates, itemsize).children)
+    return Tree(tree.dims, tree.leaves, search.best.children)
 
 
 def _checked(order: Sequence[int], n_variables: int) -> tuple[int, ...]:

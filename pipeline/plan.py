@@ -37,6 +37,8 @@ class PlanOptions:
         Whether an assignment has to be found after the sweep, which keeps messages alive.
     threads : int
         Threads that share a large step, each with a workspace of its own.
+    join_inputs : bool
+        Whether many small inputs of a large step are joined before it; kernels of GPUs do that by themselves.
     children : tuple of tuple of int, optional
         The tree of an earlier plan, to be used again instead of a search.
     stages : tuple, optional
@@ -52,6 +54,7 @@ class PlanOptions:
     memory_bytes: int = 1 << 62
     decode: bool = False
     threads: int = 1
+    join_inputs: bool = True
     children: tuple[tuple[int, ...], ...] | None = None
     stages: tuple[tuple[int, tuple[int, ...], frozenset[int]], ...] | None = None
     sliced: tuple[int, ...] | None = None

@@ -17,6 +17,8 @@ from .layouts import choose_layouts
 from .memory import Sizing, leaf_bytes, partition, parts_below, step_bytes, sweep_peak, table_bytes
 from .ordering import elimination_order, search_tree
 from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
+from .prejoin import with_joined_inputs
+from .refine import Sizer
 from .slicing import slice_and_refine, slice_count, slice_tree
 from .trees import Tree
 
@@ -46,7 +48,7 @@ def whole_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
         rates=rates,
         itemsize=problem.itemsize,
     )
-    return _plan(problem, options, rates, tree, frozenset())
+    return _plan(problem, options, rates, _joined(tree, problem, options, rates), frozenset())
 
 
 def plan_as_before(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
@@ -81,14 +83,25 @@ def sliced_plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Pla
         limit //= 2
     if options.tree == "refined" and isinstance(options.order, str):
         seconds = min(REARRANGING_SECONDS, plan.seconds / 4)
-        again = slice_and_refine(tree, limit, rates, itemsize=problem.itemsize, seed=options.seed, seconds=seconds)
-        better = _plan(problem, options, rates, *again)
+        again, sliced = slice_and_refine(
+            tree, limit, rates, itemsize=problem.itemsize, seed=options.seed, seconds=seconds
+        )
+        better = _plan(problem, options, rates, _joined(again, problem, options, rates, sliced), sliced)
         if better.peak_bytes <= options.memory_bytes and better.seconds < plan.seconds:
             plan = better
     plan = replace(plan, unsliced_cells=whole.cells)
     if plan.slice_overhead > MAX_SLICE_OVERHEAD:
         raise _refusal(whole, frozenset(plan.sliced), options.memory_bytes, plan)
     return plan
+
+
+def _joined(
+    tree: Tree, problem: Problem, options: PlanOptions, rates: Rates, sliced: frozenset[int] = frozenset()
+) -> Tree:
+    """Join the small inputs of large steps first, where that was not declined."""
+    if options.tree != "refined" or not options.join_inputs:
+        return tree
+    return with_joined_inputs(tree, Sizer(sliced_dims(tree.dims, sliced)), rates, problem.itemsize)
 
 
 def conditioned_plan(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan, sliced: frozenset[int]) -> Plan:
