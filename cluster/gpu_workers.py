@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .connect import ClusterError
+from .dask_pool import DaskPool, itself
 from .gpu import SHARE
-from .pool import DaskPool
 
 RESOURCE: Final = "GPU"
 # Shares of a device are multiples of a power of two: sums of thirds would not come back to one.
@@ -123,30 +123,22 @@ class GpuPool(DaskPool):
         self._at_a_time = at_a_time
         self._light = light
 
-    @property
-    def width(self) -> int:
-        """Number of tasks that run at the same time."""
+    def slots(self) -> dict[str, int]:
+        """Return how many tasks each worker's device has room for, by address."""
         threads: dict[str, int] = self.client.nthreads(self._workers or None)
-        return max(1, sum(min(int(n), self._at_a_time) for n in threads.values()))
+        return {address: min(int(n), self._at_a_time) for address, n in threads.items()}
 
     def put(self, value: Any) -> Any:
         """Send a value as a task of its own, to any worker."""
-        return super().submit(_itself, value)
+        return self.submit(itself, value)
 
-    def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Any:
-        """Start a task on a worker whose device has room for it."""
-        if function in self._light:
-            return super().submit(function, *args, priority=priority)
-        return self.client.submit(
-            function,
-            *args,
-            key=self.next_key(function),
-            priority=priority,
-            pure=False,
-            resources={RESOURCE: (_UNITS // self._at_a_time) / _UNITS},
-            workers=self._workers or None,
-        )
-
-
-def _itself(value: Any) -> Any:
-    return value
+    def where(self, function: Callable[..., Any], worker: str | None) -> dict[str, Any]:
+        """Restrict a task to workers whose device has room for it, unless it uses none."""
+        if function is itself or function in self._light:
+            return {}
+        workers = [worker] if worker else self._workers or None
+        return {
+            "resources": {RESOURCE: (_UNITS // self._at_a_time) / _UNITS},
+            "workers": workers,
+            "allow_other_workers": worker is not None,
+        }

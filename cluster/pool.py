@@ -11,11 +11,8 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, M
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from inspect import isgeneratorfunction
-from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
-
-from .connect import verify_shared
 
 Call = tuple[Any, ...]
 Phases = Generator[None, None, Any]
@@ -252,83 +249,3 @@ class _Ready:
             self._missing[user] -= 1
             if self._missing[user] == 0:
                 self._push(user)
-
-
-class DaskPool:
-    """Runs tasks on the workers of a ``distributed.Client``.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    key : str
-        Prefix of the task keys, unique to the run: Dask takes equal keys for equal results.
-    """
-
-    def __init__(self, client: Any, key: str):
-        self.client = client
-        self._key = key
-        self._count = 0
-
-    @property
-    def width(self) -> int:
-        """Number of worker threads."""
-        return max(1, sum(int(n) for n in self.client.nthreads().values()))
-
-    def put(self, value: Any) -> Any:
-        """Send a value as a task of its own, so that it outlives the worker that happens to hold it."""
-        return self.submit(_itself, value)
-
-    def share(self, folder: Path) -> None:
-        """Write and read on every worker; see :func:`connect.verify_shared`."""
-        verify_shared(self.client, folder)
-
-    def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Any:
-        """Start a task on some worker."""
-        return self.client.submit(function, *args, key=self.next_key(function), priority=priority, pure=False)
-
-    def next_key(self, function: Callable[..., Any]) -> str:
-        """Return a key that no other task has."""
-        self._count += 1
-        return f"{function.__name__}-{self._key}-{self._count}"
-
-    def get(self, handle: Any) -> Any:
-        """Wait for a result; a failed task raises here."""
-        return handle.result()
-
-    def stream(self, function: Callable[..., Any], calls: Iterable[Call]) -> Iterator[Any]:
-        """Keep a few calls in flight for each worker thread."""
-        pending = iter(calls)
-        window = [self.submit(function, *call) for call in islice(pending, 3 * self.width)]
-        while window:
-            yield self.get(window.pop(0))
-            window.extend(self.submit(function, *call) for call in islice(pending, 1))
-
-    def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
-        """Keep a few tasks in flight for each worker thread; a lost worker's tasks start again elsewhere."""
-        from distributed import as_completed
-
-        ready = _Ready(nodes)
-        running: dict[Any, Hashable] = {}
-        done = as_completed(loop=self.client.loop)
-        while True:
-            while len(running) < 2 * self.width and (key := ready.pop()) is not None:
-                function, *args = nodes[key].call(key)
-                future = self.submit(_in_a_row, function, *args)
-                running[future.key] = key
-                done.add(future)
-            if not running:
-                return
-            future = next(done)
-            key = running.pop(future.key)
-            error = future.exception()
-            if error is None:
-                outcome = future.result()
-                ready.finish(key)
-            else:
-                outcome = error
-            yield key, outcome
-            future.release()
-
-
-def _itself(value: Any) -> Any:
-    return value

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.budget import peak_rss_bytes
-from ..cluster.pool import DaskPool, Pool, SerialPool
+from ..cluster.dask_pool import DaskPool
+from ..cluster.pool import Pool, SerialPool
 from ..tasks.backend import compiler_pays
 from .answer import Answer, count, optimum, partition
 from .calibrate import cached_rates, machine_rates

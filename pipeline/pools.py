@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.connect import ClusterError, local_client, remote_client
+from ..cluster.dask_pool import DaskPool
 from ..cluster.gpu import gpu_client
 from ..cluster.gpu_workers import GpuPool
-from ..cluster.pool import DaskPool, Pool
+from ..cluster.pool import Pool
 from ..storage import ledger
 from ..storage.errors import disk_full
 from ..storage.rundir import sweep_partial_files

@@ -14,7 +14,8 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster.connect import ClusterError, local_client, remote_client, verify_shared
-from bucketflow.cluster.pool import DaskPool, SerialPool
+from bucketflow.cluster.dask_pool import DaskPool
+from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline import api
 from tests.pipeline.test_budget import grid
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +16,7 @@ import bucketflow
 from bucketflow.cluster import gpu_workers as module
 from bucketflow.cluster.connect import ClusterError
 from bucketflow.cluster.gpu_workers import GpuPool, GpuWorker, gpu_workers
+from bucketflow.cluster.pool import Node
 from bucketflow.pipeline import api
 from bucketflow.tasks import gpu
 from bucketflow.tasks.device_memory import DeviceMemoryError
@@ -210,3 +213,21 @@ def test_errors_of_a_device_travel() -> None:
     error = pickle.loads(pickle.dumps(DeviceMemoryError("so many bytes")))
     assert isinstance(error, DeviceMemoryError)
     assert "so many bytes" in str(error)
+
+
+def where_it_runs(_: object) -> str:
+    """Say which worker this is, after about as long as a short task takes."""
+    time.sleep(0.02)
+    return str(get_worker().address)
+
+
+def test_short_tasks_that_share_a_value_are_spread() -> None:
+    with cluster("gpu-a", "gpu-b", "gpu-c", declared=["gpu-a", "gpu-b", "gpu-c"]) as client:
+        pool = GpuPool(client, "spread")
+        shared = pool.put(b"x" * 1_000_000)
+        streamed = Counter(pool.stream(where_it_runs, [(shared,)] * 30))
+        nodes = {i: Node(set(), lambda _: (where_it_runs, shared)) for i in range(30)}
+        graph = Counter(worker for _, worker in pool.run_graph(nodes))
+        for found in (streamed, graph):
+            assert len(found) == 3
+            assert min(found.values()) >= 5

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.cluster.pool import DaskPool, SerialPool
+from bucketflow.cluster.dask_pool import DaskPool
+from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline import marginal_runs, spread
 from bucketflow.pipeline.compiled import compile_model
 from bucketflow.pipeline.costs import Rates

@@ -1,0 +1,149 @@
+"""A pool of Dask workers: every task goes to the worker with the fewest under way."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from .connect import verify_shared
+from .pool import Call, Node, _in_a_row, _Ready
+
+# How long the number of workers is taken for granted.
+_FRESH_SECONDS = 1.0
+
+
+class DaskPool:
+    """Runs tasks on the workers of a ``distributed.Client``.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    key : str
+        Prefix of the task keys, unique to the run: Dask takes equal keys for equal results.
+    """
+
+    def __init__(self, client: Any, key: str):
+        self.client = client
+        self._key = key
+        self._count = 0
+
+    def slots(self) -> dict[str, int]:
+        """Return how many tasks each worker runs at the same time, by address."""
+        return {address: int(threads) for address, threads in self.client.nthreads().items()}
+
+    @property
+    def width(self) -> int:
+        """Number of tasks that run at the same time."""
+        return max(1, sum(self.slots().values()))
+
+    def put(self, value: Any) -> Any:
+        """Send a value as a task of its own, so that it outlives the worker that happens to hold it."""
+        return self.submit(itself, value)
+
+    def share(self, folder: Path) -> None:
+        """Write and read on every worker; see :func:`connect.verify_shared`."""
+        verify_shared(self.client, folder)
+
+    def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0, worker: str | None = None) -> Any:
+        """Start a task, at the given worker if it is still there when the task may run."""
+        where = self.where(function, worker)
+        return self.client.submit(function, *args, key=self._next_key(function), priority=priority, pure=False, **where)
+
+    def where(self, function: Callable[..., Any], worker: str | None) -> dict[str, Any]:
+        """Return the restrictions with which Dask places a task."""
+        return {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+
+    def _next_key(self, function: Callable[..., Any]) -> str:
+        """Return a key that no other task has."""
+        self._count += 1
+        return f"{function.__name__}-{self._key}-{self._count}"
+
+    def get(self, handle: Any) -> Any:
+        """Wait for a result; a failed task raises here."""
+        return handle.result()
+
+    def stream(self, function: Callable[..., Any], calls: Iterable[Call]) -> Iterator[Any]:
+        """Keep a few calls in flight for each worker thread."""
+        pending, balance = iter(calls), _Balance(self.slots)
+
+        def started(call: Call) -> tuple[Any, str | None]:
+            worker = balance.take()
+            return self.submit(function, *call, worker=worker), worker
+
+        window = deque(started(call) for call in islice(pending, 3 * balance.width))
+        while window:
+            future, worker = window.popleft()
+            outcome = self.get(future)
+            balance.give_back(worker)
+            window.extend(started(call) for call in islice(pending, 1))
+            yield outcome
+
+    def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
+        """Keep a few tasks in flight for each worker thread; a lost worker's tasks start again elsewhere."""
+        from distributed import as_completed
+
+        ready, balance = _Ready(nodes), _Balance(self.slots)
+        running: dict[Any, tuple[Hashable, str | None]] = {}
+        done = as_completed(loop=self.client.loop)
+        while True:
+            while len(running) < 2 * balance.width and (key := ready.pop()) is not None:
+                function, *args = nodes[key].call(key)
+                worker = balance.take()
+                future = self.submit(_in_a_row, function, *args, worker=worker)
+                running[future.key] = key, worker
+                done.add(future)
+            if not running:
+                return
+            future = next(done)
+            key, worker = running.pop(future.key)
+            balance.give_back(worker)
+            error = future.exception()
+            if error is None:
+                outcome = future.result()
+                ready.finish(key)
+            else:
+                outcome = error
+            yield key, outcome
+            future.release()
+
+
+class _Balance:
+    """Chooses a worker for every task of a run, the least busy one; workers may come and go.
+
+    Left to itself, Dask gives all tasks to the worker that holds what they share, until others steal them.
+    """
+
+    def __init__(self, slots: Callable[[], dict[str, int]]) -> None:
+        self._read = slots
+        self._slots: dict[str, int] = {}
+        self._busy: dict[str, int] = {}
+        self._read_at = -float("inf")
+
+    @property
+    def width(self) -> int:
+        """Number of tasks that run at the same time."""
+        if time.monotonic() - self._read_at > _FRESH_SECONDS:
+            self._slots, self._read_at = self._read(), time.monotonic()
+        return max(1, sum(self._slots.values()))
+
+    def take(self) -> str | None:
+        """Return the worker for the next task; None if there are no workers now."""
+        if self.width and not self._slots:
+            return None
+        worker = min(self._slots, key=lambda address: self._busy.get(address, 0) / max(1, self._slots[address]))
+        self._busy[worker] = self._busy.get(worker, 0) + 1
+        return worker
+
+    def give_back(self, worker: str | None) -> None:
+        """Count a task of a worker as ended."""
+        if worker is not None:
+            self._busy[worker] -= 1
+
+
+def itself(value: Any) -> Any:
+    """Task: hold a value."""
+    return value
