@@ -1,0 +1,48 @@
+"""Threads that share a loop: everything is done once, and nobody is at work after the call."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from bucketflow.tasks.threads import share, split
+
+
+def test_every_range_once() -> None:
+    done: list[tuple[int, int]] = []
+    share(lambda _, start, stop: done.append((start, stop)), ranges := split(100, 4))
+    assert sorted(done) == ranges
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_an_interrupt_while_a_thread_starts_leaves_nobody_at_work(
+    monkeypatch: pytest.MonkeyPatch, started: int
+) -> None:
+    """The interpreter may raise KeyboardInterrupt in ``Thread.start`` after the thread runs."""
+    start = threading.Thread.start
+    begun: list[threading.Thread] = []
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        begun.append(thread)
+        if len(begun) == started + 1:
+            time.sleep(0.05)
+            raise KeyboardInterrupt
+
+    inside: list[int] = []
+
+    def work(number: int, start: int, stop: int) -> None:
+        inside.append(number)
+        time.sleep(0.3)
+        inside.remove(number)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        share(work, split(4, 2))
+    assert not inside
+    monkeypatch.undo()
+    for thread in begun:
+        thread.join(5)
+    assert not inside
