@@ -124,5 +124,5 @@ def stored_result(path: Path) -> dict[str, Any] | None:
 
 def sweep_partial_files(folder: Path) -> None:
     """Remove what killed tasks left half written."""
-    for path in folder.glob(f"*/*{PARTIAL}"):
+    for path in (*folder.glob(f"*{PARTIAL}"), *folder.glob(f"*/*{PARTIAL}")):
         path.unlink(missing_ok=True)

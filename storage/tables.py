@@ -21,6 +21,8 @@ from .errors import disk_full
 from .spec import TableSpec
 
 _METADATA = "zarr.json"
+# All tables of a folder open as one data set.
+_GROUP: dict[str, Any] = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 
 
 def create_table(folder: Path, spec: TableSpec, compression: Callable[[], str] = str) -> TableSpec:
@@ -42,18 +44,28 @@ def create_table(folder: Path, spec: TableSpec, compression: Callable[[], str] =
     if path.exists():
         return stored_table(folder, spec)
     chosen = replace(spec, compression=compression())
-    partial = partial_of(path)
     try:
         path.parent.mkdir(exist_ok=True)
-        partial.write_text(json.dumps(metadata(chosen), indent=2))
-        os.link(partial, path)
-    except FileExistsError:
-        return stored_table(folder, spec)
+        _publish(folder / _METADATA, _GROUP)
+        ours = _publish(path, metadata(chosen))
     except OSError as error:
         raise disk_full(error, f"no space left in {folder} for table {spec.name}") from None
+    return chosen if ours else stored_table(folder, spec)
+
+
+def _publish(path: Path, content: dict[str, Any]) -> bool:
+    """Write a file, whole or not at all; False if there was one already, which stays."""
+    if path.exists():
+        return False
+    partial = partial_of(path)
+    try:
+        partial.write_text(json.dumps(content, indent=2))
+        os.link(partial, path)
+    except FileExistsError:
+        return False
     finally:
         partial.unlink(missing_ok=True)
-    return chosen
+    return True
 
 
 def stored_table(folder: Path, spec: TableSpec) -> TableSpec:

@@ -47,6 +47,9 @@ def test_tables_open_with_plain_zarr(tmp_path: Path, compression: str) -> None:
     array = zarr.open_array(str(tmp_path / SPEC.name), mode="r")
     assert np.array_equal(array[...], values)
     assert array.metadata.dimension_names == ("d", "b", "j")
+    group = zarr.open_group(str(tmp_path), mode="r")
+    assert np.array_equal(group[SPEC.name][...], values)
+    assert not list(tmp_path.glob("*.partial"))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "float32", "float64"])
