@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..storage.spec import Receipt, TableSpec
 from . import gpu
-from .boxes import Box, _place, new_receipt
+from .boxes import Box, _place, new_receipt, packed_roots
 from .device_memory import DeviceMemoryError, is_short, own_stream, to_device, to_host
 from .device_stores import Store
 from .gpu_sweep import Places
@@ -67,7 +67,8 @@ def run_device_box(
     try:
         with own_stream():
             if box.output is None:
-                values = _roots(box, _swept(box, box.program.steps, states, receipts, threads))
+                live = _swept(box, box.program.steps, states, receipts, threads)
+                values = packed_roots(box.codec, [live[node] for node in box.program.outputs])
                 done = [new_receipt(box.result, (number,), 0, 0, start, {"roots": values})]
             else:
                 done = _written(box, box.output, states, receipts, wanted, threads, also, start)
@@ -80,11 +81,6 @@ def run_device_box(
         raise DeviceMemoryError(failure)
     box.store.record(done)
     return done
-
-
-def _roots(box: DeviceBox[T], live: Mapping[int, T]) -> list[dict[str, Any]]:
-    packed = [box.codec.pack(live[node]) for node in box.program.outputs]
-    return [{"root": values.reshape(-1)[0].item(), **kept} for values, kept in packed]
 
 
 def _written(
