@@ -250,7 +250,7 @@ def _mount(options: str, folder: Path) -> None:
 
 
 @contextmanager
-def workplace(own: bool) -> Iterator[Path]:
+def working_folder(own: bool) -> Iterator[Path]:
     """Yield a new folder, on a small file system of its own if asked for."""
     with TemporaryDirectory(prefix="bucketflow-") as folder:
         if not own:
@@ -267,7 +267,7 @@ def workplace(own: bool) -> Iterator[Path]:
 def attempt(case: Case, name: str, seed: int, tally: Tally) -> None:
     """Run one trial and add it to the tally."""
     fault, own = FAULTS[name]
-    with workplace(own) as folder:
+    with working_folder(own) as folder:
         trial = Trial(case, folder / "run", random.Random(seed))
         start = time.perf_counter()
         tally.trials += 1
