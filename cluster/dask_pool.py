@@ -126,17 +126,22 @@ class _Balance:
     @property
     def width(self) -> int:
         """Number of tasks that run at the same time."""
-        if time.monotonic() - self._read_at > _FRESH_SECONDS:
-            self._slots, self._read_at = self._read(), time.monotonic()
-        return max(1, sum(self._slots.values()))
+        return max(1, sum(self._current().values()))
 
     def take(self) -> str | None:
         """Return the worker for the next task; None if there are no workers now."""
-        if self.width and not self._slots:
+        slots = self._current()
+        if not slots:
             return None
-        worker = min(self._slots, key=lambda address: self._busy.get(address, 0) / max(1, self._slots[address]))
+        worker = min(slots, key=lambda address: self._busy.get(address, 0) / max(1, slots[address]))
         self._busy[worker] = self._busy.get(worker, 0) + 1
         return worker
+
+    def _current(self) -> dict[str, int]:
+        """Ask for the workers now and then: the answer takes milliseconds."""
+        if time.monotonic() - self._read_at > _FRESH_SECONDS:
+            self._slots, self._read_at = self._read(), time.monotonic()
+        return self._slots
 
     def give_back(self, worker: str | None) -> None:
         """Count a task of a worker as ended."""

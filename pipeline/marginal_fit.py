@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from .combine import Target
 from .costs import Rates
 from .errors import BudgetError
-from .fit import Fit
+from .fit import Fit, check_disk
 from .marginal_spill import plan_marginal_spill
 from .plan import PlanOptions, Problem, format_bytes
 from .propagation import plan_propagation, plan_whole
@@ -73,9 +73,5 @@ def _spilled(
 ) -> TwoWay:
     plan = plan_marginal_spill(problem, targets, options, Rates(), whole, disk_rate)
     assert plan.spill is not None
-    if disk_bytes is not None and plan.spill.disk_bytes > disk_bytes:
-        raise BudgetError(
-            f"the tables of the propagation need {format_bytes(plan.spill.disk_bytes)} of disk, allowed "
-            f"{format_bytes(disk_bytes)}; try a larger --disk or --memory, or --fit slice"
-        )
+    check_disk(plan.spill.disk_bytes, disk_bytes)
     return plan

@@ -7,7 +7,11 @@ Where all inputs together make two such tables, the step becomes a product of ma
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
+from functools import cache
+from math import log2
+from operator import itemgetter
 
 from .costs import MATMUL_SIDE, Rates, is_matmul, step_seconds
 from .refine import Sizer
@@ -22,6 +26,8 @@ _CACHED_CELLS = 1 << 16
 _MANY_INPUTS = 8
 # Below, a further step costs about what it saves.
 _LEAST_STEP = 1 << 22
+
+_EPSILON = 1e-9
 
 _Group = tuple[list[int], int]
 """Some inputs and the union of their scopes."""
@@ -59,6 +65,8 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
             choices.append(factors)
         if len(_grouped(single, sizer, _CACHED_CELLS, _FEW_INPUTS)) > _MANY_INPUTS:
             choices.append(_grouped(single, sizer, min(cells // _SHARE, largest), _FEW_INPUTS))
+        if choices == [single]:
+            continue
 
         def price(groups: list[_Group], cells: int = cells, out: int = out) -> float:
             joins = (
@@ -83,19 +91,20 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
 
 def _grouped(groups: Sequence[_Group], sizer: Sizer, limit: int, wanted: int) -> list[_Group]:
     """Group inputs with small joins: the smallest goes where it enlarges the join least, as far as the limit."""
-
-    def size(group: _Group) -> float:
-        return sizer.log(group[1])
-
+    log = cache(sizer.log)
+    largest = log2(max(limit, 1)) + _EPSILON
     done: list[_Group] = []
-    groups = sorted(groups, key=size)
-    while groups and len(groups) + len(done) > wanted:
-        members, mask = groups.pop(0)
-        fitting = [g for g in groups if sizer.cells(g[1] | mask) <= limit]
-        if not fitting:
+    open_groups = sorted(((log(mask), members, mask) for members, mask in groups), key=itemgetter(0))
+    while open_groups and len(open_groups) + len(done) > wanted:
+        _, members, mask = open_groups.pop(0)
+        best: tuple[float, float, int] | None = None
+        for i, (size, _, other) in enumerate(open_groups):
+            together = log(mask | other)
+            if together <= largest and (best is None or (together - size, size) < best[:2]):
+                best = (together - size, size, i)
+        if best is None:
             done.append((members, mask))
             continue
-        partner = min(fitting, key=lambda g: (sizer.log(g[1] | mask) - sizer.log(g[1]), sizer.log(g[1])))
-        groups.remove(partner)
-        groups = sorted([*groups, ([*partner[0], *members], partner[1] | mask)], key=size)
-    return done + groups
+        _, others, other = open_groups.pop(best[2])
+        insort(open_groups, (log(mask | other), [*others, *members], mask | other), key=itemgetter(0))
+    return done + [(members, mask) for _, members, mask in open_groups]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import lzma
-import os
 import random
 import signal
 import subprocess
@@ -29,6 +28,7 @@ from bucketflow.pipeline.boxing import MARGIN
 from bucketflow.pipeline.model import Function
 from bucketflow.storage import ledger
 from bucketflow.tasks.scaled import Scaled, joined_scales
+from tests.killing import killing_one
 from tests.models import cost_models, named_model
 from tests.pipeline.test_budget import SLACK_BYTES, grid
 from tests.pipeline.test_marginal_runs import command, same, started
@@ -356,15 +356,8 @@ def test_workers_share_a_run_and_may_die(
 ) -> None:
     path, expected, memory = long_run
     monkeypatch.setattr(marginal_runs, "TASK_SECONDS", 1e-4)
-    killed: list[int] = []
     with local_client(2) as client:
-        pids = list(client.run(os.getpid).values())
-
-        def kill_one(done: int, planned: int) -> None:
-            if not killed and done > planned // 3:
-                killed.append(pids[0])
-                os.kill(pids[0], signal.SIGKILL)
-
+        kill_one, killed = killing_one(client, 1 / 3)
         options: dict[str, Any] = {"evidence": {"x0": 1}, "joint": ("x3", "x40"), "memory": memory, "fit": "spill"}
         found = bucketflow.marginals(
             bucketflow.load(path), workdir=tmp_path / "run", client=client, progress=kill_one, **options

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from bucketflow.cluster.connect import local_client
 from bucketflow.pipeline import marginal_runs, marginal_slices
 from bucketflow.storage import ledger
 from bucketflow.storage.errors import DiskFullError
+from tests.killing import killing_one
 from tests.pipeline.test_budget import grid
 
 
@@ -210,15 +210,8 @@ def test_workers_share_the_slices_and_may_die(
 ) -> None:
     path, expected, memory = long_run
     monkeypatch.setattr(marginal_runs, "TASK_SECONDS", 1e-4)
-    killed: list[int] = []
     with local_client(2) as client:
-        pids = list(client.run(os.getpid).values())
-
-        def kill_one(done: int, planned: int) -> None:
-            if not killed and done > planned // 4:
-                killed.append(pids[0])
-                os.kill(pids[0], signal.SIGKILL)
-
+        kill_one, killed = killing_one(client, 1 / 4)
         options: dict[str, Any] = {"evidence": {"x0": 1}, "joint": ("x3", "x40"), "memory": memory, "fit": "slice"}
         found = bucketflow.marginals(
             bucketflow.load(path), workdir=tmp_path / "run", client=client, progress=kill_one, **options

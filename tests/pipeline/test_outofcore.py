@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import random
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from bucketflow.cluster.connect import local_client
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline import api, spill, workdir
 from bucketflow.storage import ledger
+from tests.killing import killing_one
 from tests.pipeline.test_budget import SLACK_BYTES, grid, measured_peak
 
 MARGIN = 1 << 20
@@ -317,15 +317,8 @@ def test_workers_share_a_run_and_may_die(
 ) -> None:
     path, expected, memory = wide_model
     monkeypatch.setattr(api, "TASK_SECONDS", 1e-4)
-    killed: list[int] = []
     with local_client(2) as client:
-        pids = list(client.run(os.getpid).values())
-
-        def kill_one(done: int, planned: int) -> None:
-            if not killed and done > planned // 4:
-                killed.append(pids[0])
-                os.kill(pids[0], signal.SIGKILL)
-
+        kill_one, killed = killing_one(client, 1 / 4)
         result = bucketflow.solve(
             bucketflow.load(path),
             tree="bucket",
