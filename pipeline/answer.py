@@ -24,7 +24,15 @@ from .count import (
     spectrum,
 )
 from .errors import InternalError
-from .execute import Run, decode_parts, slice_roots, slice_states, sweep_parts
+from .execute import (
+    Run,
+    decode_parts,
+    sent_program,
+    slice_roots,
+    slice_states,
+    sweep_and_decode,
+    sweep_parts,
+)
 from .model import Model
 from .outofcore import OutOfCore
 from .planner import relowered
@@ -70,11 +78,17 @@ def optimum(run: Run[Any]) -> Answer:
 
 def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """Return optimum, states and seconds of decoding of a plan in memory; None if it is infeasible."""
+    at_once = not run.serial and not run.plan.cuts
+    program = sent_program(run) if at_once or run.plan.slices > 1 else None
     if run.plan.slices > 1:
-        best = _least(run, slice_roots(run, "tables"))
+        best = _least(run, slice_roots(run, "tables", program))
         if best is None:
             return None
         run = replace(run, states=slice_states(run.plan, best[1]), progress=None)
+    if at_once:
+        decoded = sweep_and_decode(run, program, run.states)
+        total = run.arithmetic.total(decoded.roots)
+        return None if total is None else (total, decoded.states, decoded.seconds)
     swept = sweep_parts(run, keep=True)
     total = run.arithmetic.total(swept.roots)
     if total is None:
@@ -192,7 +206,8 @@ def _totals(run: Run[Any], name: str) -> list[Any]:
         with _out_of_core(run, name, keep=False) as sweep:
             slices: Iterable[list[Any]] = sweep.sweep()
     else:
-        slices = slice_roots(run, name) if run.plan.slices > 1 else [sweep_parts(run, keep=False).roots]
+        sliced = run.plan.slices > 1
+        slices = slice_roots(run, name, sent_program(run)) if sliced else [sweep_parts(run, keep=False).roots]
     return [run.arithmetic.total(roots) for roots in slices]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from ..cluster.pool import Pool, SerialPool
 from ..tasks.boxes import codec_for
 from ..tasks.program import OnStep, Program
-from ..tasks.sweep import Step
+from ..tasks.sweep import Step, on_host
 from .decode import decode
 from .memory import step_bytes
 from .plan import Plan, Problem, sliced_dims
@@ -119,32 +120,38 @@ def slice_states(plan: Plan, index: int) -> dict[int, int]:
     return states
 
 
-def slice_roots(run: Run[T], name: str) -> Iterator[list[T]]:
+def sent_program(run: Run[T]) -> Any:
+    """Give a pool the program of the whole plan, with all states of the sliced variables."""
+    plan = run.plan
+    return run.pool.put(run.program(plan.steps, plan.tree.roots, plan.variant_from))
+
+
+def slice_roots(run: Run[T], name: str, program: Any) -> Iterator[list[T]]:
     """Yield the root tables of every slice, in order; in a run directory what an earlier run found is not done again.
 
     Parameters
     ----------
     name : str
         Of the ledger's folder.
+    program
+        What :func:`sent_program` returned.
     """
     if run.folder is None:
-        return _swept_slices(run, range(run.plan.slices))
+        return _swept_slices(run, program, range(run.plan.slices))
     semiring = run.problem.semiring
-    sweep = partial(_swept_slices, run)
+    sweep = partial(_swept_slices, run, program)
     return kept_roots(run.folder / name, run.plan.slices, codec_for(semiring), semiring.dtype, sweep)
 
 
-def _swept_slices(run: Run[T], indices: Sequence[int]) -> Iterator[list[T]]:
+def _swept_slices(run: Run[T], program: Any, indices: Sequence[int]) -> Iterator[list[T]]:
     plan = run.plan
-    program = run.program(plan.steps, plan.tree.roots, plan.variant_from)
     if run.serial:
         states = (slice_states(plan, i) for i in indices)
         yield from program.run_slices(states, threads=run.threads, on_step=run.on_step())
         return
     size = _slices_per_task(plan, run.pool.width)
-    shared = run.pool.put(program)
     calls = (
-        (shared, [slice_states(plan, i) for i in indices[start : start + size]], run.threads)
+        (program, [slice_states(plan, i) for i in indices[start : start + size]], run.threads)
         for start in range(0, len(indices), size)
     )
     for results in run.pool.stream(run_slices, calls):
@@ -154,8 +161,10 @@ def _swept_slices(run: Run[T], indices: Sequence[int]) -> Iterator[list[T]]:
 
 
 def _slices_per_task(plan: Plan, width: int) -> int:
+    """Choose the largest number of those that give the fewest rounds."""
     enough = math.ceil(TASK_SECONDS / max(plan.cost.seconds, 1e-9))
-    return max(1, min(enough, plan.slices // (4 * width)))
+    most = max(1, min(enough, plan.slices // (2 * width)))
+    return min(range(most, most // 2, -1), key=lambda size: -(-plan.slices // (size * width)) * size)
 
 
 def run_slices(program: Program[T], states: Sequence[Mapping[int, int]], threads: int) -> list[list[T]]:
@@ -205,7 +214,7 @@ def sweep_parts(run: Run[T], *, keep: bool) -> Swept[T]:
         program = run.program(steps, outputs)
         programs[head] = run.pool.put(program)
         inputs[head] = [i for s in steps for i in s.inputs if i in plan.cuts]
-        kept = [s.node for s in steps] if keep and not _decoded_there(run) else []
+        kept = [s.node for s in steps] if keep and not plan.cuts else []
         args = (programs[head], inputs[head], kept, run.threads, run.on_step())
         handle = run.pool.submit(run_part, *args, *(messages[i] for i in inputs[head]))
         if head >= 0:
@@ -217,17 +226,12 @@ def sweep_parts(run: Run[T], *, keep: bool) -> Swept[T]:
     return Swept(programs, inputs, messages, [result[r] for r in plan.tree.roots], result)
 
 
-def _decoded_there(run: Run[Any]) -> bool:
-    """Whether parts are swept again where they ran: there are several, or messages would leave another's GPU."""
-    return bool(run.plan.cuts) or (run.device and not run.serial)
-
-
 def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
     """Return the optimal states of all local variables, roots first."""
     plan = run.plan
     assignment = dict(run.states)
     sizes = plan.tree.dims
-    if not _decoded_there(run):
+    if not plan.cuts:
         decode(plan.steps, swept.kept, sizes, run.problem.semiring, assignment, run.compiled)  # type: ignore[arg-type]
         return assignment
     ready = [-1]
@@ -251,10 +255,25 @@ def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
                 )
             )
         for handle in handles:
-            assignment.update(run.pool.get(handle))
+            assignment.update(run.pool.get(handle).states)
         done = set(ready)
         ready = [h for h in heads if any(h in swept.inputs[d] for d in done)]
     return assignment
+
+
+def sweep_and_decode(run: Run[T], program: Any, states: Mapping[int, int]) -> Decoded[T]:
+    """Sweep a plan of one part, or one slice of it, and decode it in the same task: its tables stay where they are."""
+    plan = run.plan
+    return run.pool.get(run.pool.submit(decode_part, program, (), plan.dims, states, run.problem, run.threads))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Decoded(Generic[T]):
+    """States of the variables of a part and of those above it, its root tables, and the seconds of the decoding."""
+
+    states: dict[int, int]
+    roots: list[T]
+    seconds: float
 
 
 def decode_part(
@@ -265,15 +284,17 @@ def decode_part(
     problem: Problem,
     threads: int,
     *messages: Any,
-) -> dict[int, int]:
-    """Task: sweep a part again with the variables above it fixed, keeping its messages, and decode it."""
+) -> Decoded[Any]:
+    """Task: sweep a part with some variables fixed, keeping its messages, and decode it."""
     inner = sliced_dims(sizes, fixed)
     axes = {i: a for s in program.steps for i, a in zip(s.inputs, s.input_axes, strict=True)}
     restrict = program.algebra.restrict
     tables = {n: restrict(t, axes[n], sizes, fixed) for n, t in program.leaves.items()}
     tables |= {n: restrict(t, axes[n], sizes, fixed) for n, t in zip(inputs, messages, strict=True)}
     steps = [lowered_step(s.node, s.inputs, s.input_axes, s.axes, inner, problem) for s in program.steps]
-    kept = program.again(tuple(steps), tables).run(keep=[s.node for s in steps], threads=threads)
+    tables |= program.again(tuple(steps), tables).run(keep=[s.node for s in steps], threads=threads)
+    roots = [on_host(tables[node]) for node in program.outputs]
     states = dict(fixed)
-    decode(steps, {**tables, **kept}, inner, problem.semiring, states, program.algebra.compiled)
-    return states
+    start = time.perf_counter()
+    decode(steps, tables, inner, problem.semiring, states, program.algebra.compiled)
+    return Decoded(states, roots, time.perf_counter() - start)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from dataclasses import dataclass, fields, replace
+from math import prod
+from typing import Any, Final, Generic, TypeVar
 
 from .sweep import Algebra, Step, sweep
 
 T = TypeVar("T")
 
 OnStep = Callable[[Step], None]
+
+# Hundreds of small tables are sent several times faster as one; large ones are better not copied.
+_PACKED_CELLS: Final = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,13 @@ class Program(Generic[T]):
     dims: tuple[int, ...]
     algebra: Algebra[T]
     variant_from: int = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = tuple(getattr(self, f.name) for f in fields(self))
+        cells = sum(prod(self.dims[v] for v in self.leaf_axes[node]) for node in self.leaves)
+        if cells > _PACKED_CELLS:
+            return type(self), parts
+        return _unpacked, (type(self), pickle.dumps(parts, pickle.HIGHEST_PROTOCOL))
 
     def restricted_leaves(self, states: Mapping[int, int]) -> dict[int, T]:
         """Return the leaf tables with the given variables fixed (their axes keep one state)."""
@@ -76,3 +88,7 @@ class Program(Generic[T]):
             tables = {**shared, **self.restricted_leaves(states)}
             live = sweep(rest, tables, self.algebra, keep=self.outputs, threads=threads, on_step=on_step)
             yield [live[node] for node in self.outputs]
+
+
+def _unpacked(kind: type[Program[T]], parts: bytes) -> Program[T]:
+    return kind(*pickle.loads(parts))

@@ -76,9 +76,9 @@ def test_slices_that_are_done_are_not_done_again(
     swept: list[list[int]] = []
     original = execute._swept_slices
 
-    def interrupted(run: Any, indices: Sequence[int]) -> Any:
+    def interrupted(run: Any, program: Any, indices: Sequence[int]) -> Any:
         swept.append([])
-        for index, roots in zip(indices, original(run, indices), strict=True):
+        for index, roots in zip(indices, original(run, program, indices), strict=True):
             if len(swept) == 1 and len(swept[0]) == 2:
                 raise KeyboardInterrupt
             swept[-1].append(index)
