@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .connect import ClusterError
-from .dask_pool import DaskPool, itself
+from .dask_pool import WEIGHTLESS, DaskPool
 from .gpu import SHARE
 
 RESOURCE: Final = "GPU"
@@ -121,21 +121,17 @@ class GpuPool(DaskPool):
         super().__init__(client, key)
         self._workers = list(workers)
         self._at_a_time = at_a_time
-        self._light = light
+        self._light = {*light, *WEIGHTLESS}
 
     def slots(self) -> dict[str, int]:
         """Return how many tasks each worker's device has room for, by address."""
         threads: dict[str, int] = self.client.nthreads(self._workers or None)
         return {address: min(int(n), self._at_a_time) for address, n in threads.items()}
 
-    def put(self, value: Any) -> Any:
-        """Send a value as a task of its own, to any worker."""
-        return self.submit(itself, value)
-
     def where(self, function: Callable[..., Any], worker: str | None) -> dict[str, Any]:
         """Restrict a task to workers whose device has room for it, unless it uses none."""
-        if function is itself or function in self._light:
-            return {}
+        if function in self._light:
+            return super().where(function, worker)
         workers = [worker] if worker else self._workers or None
         return {
             "resources": {RESOURCE: (_UNITS // self._at_a_time) / _UNITS},

@@ -123,7 +123,7 @@ def slice_states(plan: Plan, index: int) -> dict[int, int]:
 def sent_program(run: Run[T]) -> Any:
     """Give a pool the program of the whole plan, with all states of the sliced variables."""
     plan = run.plan
-    return run.pool.put(run.program(plan.steps, plan.tree.roots, plan.variant_from))
+    return run.pool.put(run.program(plan.steps, plan.tree.roots, plan.variant_from), everywhere=plan.slices > 1)
 
 
 def slice_roots(run: Run[T], name: str, program: Any) -> Iterator[list[T]]:

@@ -18,6 +18,7 @@ from bucketflow.pipeline import api
 from bucketflow.pipeline.device import Around, fitted_for_device
 from bucketflow.pipeline.execute import Run
 from bucketflow.pipeline.memory import step_bytes
+from bucketflow.pipeline.model import Model
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plan import Plan, PlanOptions, Problem
 from bucketflow.pipeline.queries import arithmetic_for
@@ -41,6 +42,7 @@ class Case:
     answer: float | None = None
     published: float | None = None
     search: float = 20.0
+    copies: int = 1
 
 
 CASES = [
@@ -52,6 +54,7 @@ CASES = [
     Case("c880", "c880.wcsp.xz", answer=162),
     Case("SPOT5 505", "505.wcsp.xz", answer=21253, published=14.7, search=60),
     Case("CELAR6-SUB0", "CELAR6-SUB0.wcsp.xz", answer=159, search=20),
+    Case("8 x CELAR6-SUB0", "CELAR6-SUB0.wcsp.xz", answer=8 * 159, search=5, copies=8),
     Case("queen5_5_4", "queen5_5_4.wcsp", answer=12, search=40),
     Case("75-26-5 MPE", "75-26-5.uai.xz", search=60),
     Case("Promedas_35 MPE", "Promedas_35.uai.xz", search=60),
@@ -64,13 +67,28 @@ CASES = [
 ]
 
 
+def copied(model: Model, count: int) -> Model:
+    """Return some copies of a cost network that share its first variable: independent subtrees of equal work."""
+    if count == 1:
+        return model
+    n = len(model.names)
+    own = [[0, *range(1 + c * (n - 1), 1 + (c + 1) * (n - 1))] for c in range(count)]
+    return Model(
+        model.kind,
+        (model.names[0], *(f"{name}_{c}" for c in range(count) for name in model.names[1:])),
+        (*model.dims[:1], *model.dims[1:] * count),
+        (*model.states[:1], *model.states[1:] * count),
+        tuple(replace(f, scope=tuple(at[v] for v in f.scope)) for at in own for f in model.functions),
+    )
+
+
 def planned(
     case: Case, children: Any, search: float | None, memory_bytes: int = BUDGET, devices: int = 1
 ) -> api.Prepared:
     """Plan one case, from its stored tree if there is one."""
     start = time.perf_counter()
     path = FOLDER / case.file
-    model = api.load(path)
+    model = copied(api.load(path), case.copies)
     beside = Path(str(path).removesuffix(".xz") + ".evid")
     findings = api.observed(model, beside if beside.exists() else None)
     network = reduce_model(model, case.query, findings)
