@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import Final
 
 from ..tasks.gpu_lowering import device_step
@@ -12,7 +13,7 @@ from .errors import BudgetError
 from .fit import Fit, Prices, check_disk, fitted
 from .memory import step_bytes, table_bytes
 from .plan import Plan, PlanOptions, Problem, sliced_dims
-from .planner import conditioned_plan, whole_plan, with_rates
+from .planner import conditioned_plan, split_for, whole_plan, with_rates
 from .spill import DISK_RATE, plan_spill
 
 SLOTS: Final = 3
@@ -136,15 +137,31 @@ def _cheapest_cut(plan: Plan, rates: Rates) -> int | None:
 
 
 def _spread_seconds(plan: Plan, options: PlanOptions, rates: Rates, devices: int) -> float:
-    """Predict a plan on several devices: rounds of slices and, for an assignment, one more, or its longest chain."""
+    """Predict a plan on several devices: rounds of slices and, for an assignment, one more, or its parts."""
     if plan.slices > 1:
         return plan.cost.seconds * (-(-plan.slices // devices) + options.decode)
-    longest: dict[int, float] = {}
-    for s in plan.steps:
-        moved = step_bytes(s, plan.tree.dims, 1)
-        own = step_seconds(s.lowered.cells, moved, s.lowered.regime == "matrix", rates, plan.itemsize)
-        longest[s.node] = own + max((longest.get(i, 0.0) for i in s.inputs), default=0.0)
-    return max(plan.seconds / devices, *longest.values())
+    waiting = split_for(plan, devices, 0.0, rates, options.memory_bytes).parts
+    done: dict[int, float] = {}
+    free = [0.0] * devices
+    while waiting:
+        first = heappop(free)
+        begin, head = min(
+            (max([first, *(done[i] for s in steps for i in s.inputs if i in done)]), head)
+            for head, steps in waiting.items()
+            if not any(i in waiting for s in steps for i in s.inputs)
+        )
+        done[head] = begin + sum(
+            step_seconds(
+                s.lowered.cells,
+                step_bytes(s, plan.tree.dims, 1),
+                s.lowered.regime == "matrix",
+                rates,
+                plan.itemsize,
+            )
+            for s in waiting.pop(head)
+        )
+        heappush(free, done[head])
+    return max(done.values())
 
 
 def _in_memory(problem: Problem, options: PlanOptions, fit: Fit, rates: Rates) -> Prices:

@@ -62,8 +62,14 @@ def parts_below(tree: Tree, steps: Sequence[Step], cuts: Collection[int]) -> dic
     return {node: members[::-1] for node, members in reversed(parts.items())}
 
 
-def partition(tree: Tree, order: Sequence[int], weight: Callable[[int], float], limit: float) -> frozenset[int]:
-    """Choose internal nodes to cut below, so that each connected part weighs at most ``limit`` where it can.
+def partition(
+    tree: Tree,
+    order: Sequence[int],
+    weight: Callable[[int], float],
+    limit: float,
+    allowed: Callable[[int], bool] = lambda node: True,
+) -> frozenset[int]:
+    """Choose internal nodes to cut off, ``allowed`` ones, so that each part weighs at most ``limit`` where it can.
 
     Bottom-up over ``order`` (children first): a part that grows too heavy sheds its heaviest sub-parts. A
     single node heavier than the limit stands alone.
@@ -76,7 +82,8 @@ def partition(tree: Tree, order: Sequence[int], weight: Callable[[int], float], 
         total = weight(node) + sum(load[c] for c in below)
         while below and total > limit:
             heaviest = below.pop()
-            cuts.add(heaviest)
-            total -= load[heaviest]
+            if allowed(heaviest):
+                cuts.add(heaviest)
+                total -= load[heaviest]
         load[node] = total
     return frozenset(cuts)

@@ -229,11 +229,9 @@ def split_for(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes
         )
         for s in plan.steps
     }
-    cuts = partition(
-        plan.tree, [s.node for s in plan.steps], work.__getitem__, max(seconds, plan.seconds / (4 * width))
-    )
     small = {s.node for s in plan.steps if table_bytes(sizes, s.axes, plan.itemsize) <= MAX_SENT_BYTES}
-    cuts = (cuts & small) | plan.cuts
+    enough = max(seconds, plan.seconds / (4 * width))
+    cuts = partition(plan.tree, [s.node for s in plan.steps], work.__getitem__, enough, small.__contains__) | plan.cuts
     fixed = plan.model_bytes + plan.leaf_bytes
     peak = fixed + recomputing_peak(plan.tree, plan.steps, Sizing(sizes, plan.itemsize), cuts)
     return replace(plan, cuts=cuts, peak_bytes=peak) if cuts and peak <= memory_bytes else plan
