@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from .connect import verify_shared
 from .pool import Call, Node, _in_a_row, _Ready
@@ -40,14 +40,9 @@ class DaskPool:
         """Number of tasks that run at the same time."""
         return max(1, sum(self.slots().values()))
 
-    def put(self, value: Any, *, everywhere: bool = False) -> Any:
-        """Send a value as a task of its own, so that it outlives the workers that happen to hold it."""
-        handle = self.submit(itself, value)
-        if everywhere:
-            # A worker that computes is slow to hand it to others.
-            for arrival in [self.submit(_arrived, handle, worker=worker) for worker in self.slots()]:
-                self.get(arrival)
-        return handle
+    def put(self, value: Any) -> Any:
+        """Send a value as a task of its own, so that it outlives the worker that happens to hold it."""
+        return self.submit(itself, value)
 
     def share(self, folder: Path) -> None:
         """Write and read on every worker; see :func:`connect.verify_shared`."""
@@ -157,11 +152,3 @@ class _Balance:
 def itself(value: Any) -> Any:
     """Task: hold a value."""
     return value
-
-
-def _arrived(_: Any) -> None:
-    """Task: the value is here."""
-
-
-WEIGHTLESS: Final = (itself, _arrived)
-"""Tasks that compute nothing."""

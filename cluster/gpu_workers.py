@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .connect import ClusterError
-from .dask_pool import WEIGHTLESS, DaskPool
+from .dask_pool import DaskPool, itself
 from .gpu import SHARE
 
 RESOURCE: Final = "GPU"
@@ -121,7 +121,7 @@ class GpuPool(DaskPool):
         super().__init__(client, key)
         self._workers = list(workers)
         self._at_a_time = at_a_time
-        self._light = {*light, *WEIGHTLESS}
+        self._light = {*light, itself}
 
     def slots(self) -> dict[str, int]:
         """Return how many tasks each worker's device has room for, by address."""

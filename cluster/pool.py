@@ -51,11 +51,8 @@ class Pool(Protocol):
         """Number of tasks that run at the same time."""
         ...
 
-    def put(self, value: Any, *, everywhere: bool = False) -> Any:
-        """Make a value available to tasks; returns what stands for it in :meth:`submit`.
-
-        With ``everywhere``, all workers have it when this returns.
-        """
+    def put(self, value: Any) -> Any:
+        """Make a value available to tasks; returns what stands for it in :meth:`submit`."""
         ...
 
     def share(self, folder: Path) -> None:
@@ -87,7 +84,7 @@ class SerialPool:
 
     width = 1
 
-    def put(self, value: Any, *, everywhere: bool = False) -> Any:
+    def put(self, value: Any) -> Any:
         """Return the value itself."""
         return value
 

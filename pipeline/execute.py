@@ -123,7 +123,7 @@ def slice_states(plan: Plan, index: int) -> dict[int, int]:
 def sent_program(run: Run[T]) -> Any:
     """Give a pool the program of the whole plan, with all states of the sliced variables."""
     plan = run.plan
-    return run.pool.put(run.program(plan.steps, plan.tree.roots, plan.variant_from), everywhere=plan.slices > 1)
+    return run.pool.put(run.program(plan.steps, plan.tree.roots, plan.variant_from))
 
 
 def slice_roots(run: Run[T], name: str, program: Any) -> Iterator[list[T]]:
@@ -168,8 +168,8 @@ def _slices_per_task(plan: Plan, width: int) -> int:
 
 
 def run_slices(program: Program[T], states: Sequence[Mapping[int, int]], threads: int) -> list[list[T]]:
-    """Task: sweep some slices."""
-    return list(program.run_slices(states, threads=threads))
+    """Task: sweep some slices; the tables that all of them share stay with the program for the worker's next task."""
+    return list(program.run_slices(states, threads=threads, shared=program.shared))
 
 
 def run_part(
@@ -286,6 +286,7 @@ def decode_part(
     *messages: Any,
 ) -> Decoded[Any]:
     """Task: sweep a part with some variables fixed, keeping its messages, and decode it."""
+    program.shared.clear()
     inner = sliced_dims(sizes, fixed)
     axes = {i: a for s in program.steps for i, a in zip(s.inputs, s.input_axes, strict=True)}
     restrict = program.algebra.restrict

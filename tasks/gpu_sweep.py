@@ -103,7 +103,7 @@ def on_device(algebra: Algebra[Any], least_cells: int | None = None) -> Algebra[
 
 def device_program(program: Program[T], *, fetched: bool, least_cells: int | None = None) -> DeviceProgram[T]:
     """Return the same program with large steps on the device; ``fetched``: its results come back to the host."""
-    parts = {f.name: getattr(program, f.name) for f in fields(Program)}
+    parts = {f.name: getattr(program, f.name) for f in fields(Program) if f.init}
     parts["algebra"] = on_device(program.algebra, least_cells)
     return DeviceProgram(**parts, fetched=fetched)
 
@@ -151,11 +151,16 @@ class DeviceProgram(Program[T]):
         return {node: fetch(table) for node, table in live.items()} if self.fetched else live
 
     def run_slices(
-        self, slices: Any, *, threads: int = 1, on_step: Callable[[Step], None] | None = None
+        self,
+        slices: Any,
+        *,
+        threads: int = 1,
+        on_step: Callable[[Step], None] | None = None,
+        shared: dict[int, T] | None = None,
     ) -> Iterator[list[T]]:
         """Sweep once per slice and yield the outputs of each."""
         with portable_errors():
-            for outputs in super().run_slices(slices, threads=threads, on_step=on_step):
+            for outputs in super().run_slices(slices, threads=threads, on_step=on_step, shared=shared):
                 yield [fetch(table) for table in outputs]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from math import prod
 from typing import Any, Final, Generic, TypeVar
 
@@ -43,9 +43,10 @@ class Program(Generic[T]):
     dims: tuple[int, ...]
     algebra: Algebra[T]
     variant_from: int = 0
+    shared: dict[int, T] = field(default_factory=dict, compare=False, init=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = tuple(getattr(self, f.name) for f in fields(self))
+        parts = tuple(getattr(self, f.name) for f in fields(self) if f.init)
         cells = sum(prod(self.dims[v] for v in self.leaf_axes[node]) for node in self.leaves)
         if cells > _PACKED_CELLS:
             return type(self), parts
@@ -77,13 +78,23 @@ class Program(Generic[T]):
         return {node: table for node, table in live.items() if node in kept}
 
     def run_slices(
-        self, slices: Iterable[Mapping[int, int]], *, threads: int = 1, on_step: OnStep | None = None
+        self,
+        slices: Iterable[Mapping[int, int]],
+        *,
+        threads: int = 1,
+        on_step: OnStep | None = None,
+        shared: dict[int, T] | None = None,
     ) -> Iterator[list[T]]:
-        """Sweep once per slice and yield the outputs of each. Steps that no slice changes run once."""
+        """Sweep once per slice and yield the outputs of each.
+
+        Steps that no slice changes run once; their tables are put into ``shared``, unless they are there already.
+        """
         first, rest = self.steps[: self.variant_from], self.steps[self.variant_from :]
-        read = {i for step in rest for i in step.inputs} | set(self.outputs)
-        shared = sweep(first, self.leaves, self.algebra, keep=read, threads=threads, on_step=on_step)
-        shared = {node: table for node, table in shared.items() if node in read and node not in self.leaves}
+        shared = {} if shared is None else shared
+        if not shared:
+            read = {i for step in rest for i in step.inputs} | set(self.outputs)
+            live = sweep(first, self.leaves, self.algebra, keep=read, threads=threads, on_step=on_step)
+            shared |= {node: table for node, table in live.items() if node in read and node not in self.leaves}
         for states in slices:
             tables = {**shared, **self.restricted_leaves(states)}
             live = sweep(rest, tables, self.algebra, keep=self.outputs, threads=threads, on_step=on_step)
