@@ -164,7 +164,7 @@ def _slices_per_task(plan: Plan, width: int) -> int:
     """Choose the largest number of those that give the fewest rounds."""
     enough = math.ceil(TASK_SECONDS / max(plan.cost.seconds, 1e-9))
     most = max(1, min(enough, plan.slices // (2 * width)))
-    return min(range(most, most // 2, -1), key=lambda size: -(-plan.slices // (size * width)) * size)
+    return min(range(most, most // 4, -1), key=lambda size: -(-plan.slices // (size * width)) * size)
 
 
 def run_slices(program: Program[T], states: Sequence[Mapping[int, int]], threads: int) -> list[list[T]]:
