@@ -7,6 +7,10 @@ is 1 if anything is wrong, crashed, unreadable or above the memory limit.
 The last column of numbers is what the child's resident size has grown by, in percent of ``--memory``: its peak
 without that of a process that asked the same of a tiny model. Rows above 100 are counted as over budget. With
 ``--workers`` the same goes for each Dask worker, and the larger share counts.
+
+With ``--gpus`` the budget is the device's, or each child's share of it with ``--jobs``, and the last columns are what
+the memory pools took there at most and how many steps ran there. Answers of short runs are compared with the CPU's:
+integers have to be equal, floats within rounding.
 """
 
 from __future__ import annotations
@@ -15,16 +19,19 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache, partial
 from importlib import import_module
 from math import log2
-from time import process_time
+from multiprocessing import get_context
+from time import perf_counter, process_time
 from typing import Any, Literal
 
 from dask.utils import parse_bytes
 from instances import Question, data_folder, grid_model, questions
+from ladder_gpu import Used, difference, send_steps, share_bytes, used
 from measure import Outcome, run_child
 from rich.console import Console
 from rich.table import Table
@@ -39,6 +46,9 @@ BY_DESIGN = ("which is not read", "a compact one")
 FAILURES = ("wrong", "crashed", "unreadable", "over memory")
 #: A child is killed when it is this much above the budget and the empty process.
 TOLERATED_BYTES = 200_000_000
+#: What a child with a GPU may have besides tables: libraries, context, kernels, what is compiled.
+HOST_BYTES = 4_000_000_000
+PASSED = ("memory", "tree", "fit", "workers", "order", "gpus", "gpu_memory")
 _REASONS = {"out of time": "out of time", "out of memory": "over memory"}
 _ERRORS = {"BudgetError": "refused", "FormatError": "unreadable"}
 
@@ -53,6 +63,11 @@ class Solved:
     cpu_seconds: float
     compiled: bool
     defect: str
+    used: Used | None
+    """What it took on a device, with ``--gpus 1``; the workers of several have their own."""
+    cut: str
+    """The number of slices, or of boxes of tables on disk."""
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -63,12 +78,19 @@ class Row:
     verdict: str
     outcome: Outcome
     budget_share: float
-    """Growth of the resident size over the budget."""
+    """Growth of the resident size, or what the pools of the device held, over the budget."""
+    empty: tuple[int, int] = (0, 0)
+    """Of a process that asked the same of a tiny model, and of its workers."""
 
     @property
     def solved(self) -> Solved | None:
         """The child's answer, if it gave one."""
         return self.outcome.value if self.outcome.end == "done" else None
+
+    @property
+    def used(self) -> Used | None:
+        """What it took on a device, if that is known."""
+        return self.solved.used if self.solved else None
 
     @property
     def remark(self) -> str:
@@ -79,22 +101,27 @@ class Row:
         return self.solved.defect or ("" if self.verdict == "right" else f"expected {expected}")
 
 
-def solve(question: Question, options: dict[str, Any]) -> Solved:
+def solve(question: Question, options: dict[str, Any], least_cells: int | None) -> Solved:
     """Answer a question and look at the answer from outside."""
     model = bucketflow.load(question.path)
-    start = process_time()
+    if least_cells is not None:
+        send_steps(least_cells)
+    start, since = process_time(), perf_counter()
     result = bucketflow.solve(model, question.query, evidence=question.evidence, **options)
-    seconds = process_time() - start
+    seconds, wall = process_time() - start, perf_counter() - since
     found = result.value if model.kind == "cost" else result.log10
     value = None if found is None else Decimal(found)
-    plan = result.plan
+    plan, gpus = result.plan, options["gpus"]
     return Solved(
         value,
         log2(plan.cells) if plan else None,
         log2(plan.cost.largest_table_cells) if plan else None,
         seconds,
         "numba" in sys.modules,
-        assignment_defect(model, question, result),
+        assignment_defect(model, question, result) or (difference(model, question, result, options) if gpus else ""),
+        used() if gpus == 1 else None,
+        f"{plan.tasks} boxes" if plan and plan.spill else str(plan.slices) if plan else "–",
+        wall,
     )
 
 
@@ -161,10 +188,10 @@ def table_of(rows: Sequence[Row]) -> Table:
     table = Table(title="Known answers (log2 cells: largest clique of min-fill; our plan in all; its largest table)")
     table.add_column("instance", overflow="fold")
     table.add_column("query")
-    for heading in ("clique", "cells", "table", "ours", "known"):
+    for heading in ("clique", "cells", "table", "slices", "ours", "known"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict")
-    for heading in ("CPU-s", "MB", "budget"):
+    for heading in ("s", "CPU-s", "MB", "budget", "on GPU"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("remark", overflow="fold")
     for row in rows:
@@ -174,20 +201,23 @@ def table_of(rows: Sequence[Row]) -> Table:
 
 def cells_of(row: Row) -> list[str]:
     """Return the texts of one line."""
-    question, solved = row.question, row.solved
-    seconds = solved.cpu_seconds if solved else row.outcome.cpu_seconds
+    question, solved, used = row.question, row.solved, row.used
+    seconds = (solved.seconds, solved.cpu_seconds) if solved else (row.outcome.wall_seconds, row.outcome.cpu_seconds)
+    peak_bytes = used.peak_bytes if used else max(row.outcome.peak_bytes, row.outcome.worker_bytes)
     return [
         question.name,
         question.query,
         f"{question.log2_clique:.1f}",
         _log(solved and solved.log2_cells),
         _log(solved and solved.log2_largest),
+        solved.cut if solved else "–",
         _answer(solved),
         str(question.references[0]),
         row.verdict,
-        f"{seconds:.2f}",
-        f"{max(row.outcome.peak_bytes, row.outcome.worker_bytes) / 1e6:.0f}",
+        *(f"{each:.2f}" for each in seconds),
+        f"{peak_bytes / 1e6:.0f}",
         f"{row.budget_share:.0%}",
+        str(used.steps) if used else "–",
         row.remark,
     ]
 
@@ -214,6 +244,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tree", choices=["refined", "bucket", "junction"], default="refined")
     parser.add_argument("--fit", choices=["auto", "slice", "spill", "refuse"], default="auto")
     parser.add_argument("--workers", type=int, metavar="N", help="Dask workers for each answer")
+    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs for each answer")
+    parser.add_argument("--gpu-memory", type=parse_bytes, metavar="SIZE", help="of each answer; else a fair share")
+    parser.add_argument("--least-cells", type=int, metavar="N", help="run smaller steps on the GPU than pays")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="answers side by side")
     parser.add_argument("--order", default="auto", metavar="NAME", help="a worse heuristic makes tables large")
     parser.add_argument("--failures", action="store_true", help="print only rows that are not right or over budget")
     return parser.parse_args()
@@ -232,23 +266,46 @@ def chosen(options: argparse.Namespace) -> list[Question]:
     return sorted(found, key=lambda q: (q.log2_clique, q.name))
 
 
-def run_all(asked: Sequence[Question], options: argparse.Namespace) -> Iterator[Row]:
-    """Run the questions one by one."""
-    passed = {key: getattr(options, key) for key in ("memory", "tree", "fit", "workers", "order")}
+def answer(question: Question, options: argparse.Namespace) -> Row:
+    """Run one question in a child."""
+    passed = {key: getattr(options, key) for key in PASSED}
     workers = options.workers
-    for k, question in enumerate(asked, 1):
-        print(f"\r{k}/{len(asked)} {question.name:70.70}", end="", file=sys.stderr, flush=True)
-        limit_bytes = options.memory + empty_bytes(question, True, workers)[0] + TOLERATED_BYTES
-        work = partial(solve, question, passed)
-        outcome = run_child(work, seconds=options.limit, memory_bytes=limit_bytes, watch_workers=bool(workers))
-        empty = empty_bytes(question, outcome.end != "done" or outcome.value.compiled, workers)
-        share = max(0, outcome.peak_bytes - empty[0], outcome.worker_bytes - empty[1]) / options.memory
-        yield Row(question, verdict(question, outcome), outcome, share)
+    work = partial(solve, question, passed, options.least_cells)
+    if options.gpus:  # the host's memory is the context's, the libraries' and that of page-locked tables
+        outcome = run_child(work, seconds=options.limit, memory_bytes=options.memory + HOST_BYTES)
+        row = Row(question, verdict(question, outcome), outcome, 0.0)
+        return replace(row, budget_share=row.used.peak_bytes / options.gpu_memory) if row.used else row
+    limit_bytes = options.memory + empty_bytes(question, True, workers)[0] + TOLERATED_BYTES
+    outcome = run_child(work, seconds=options.limit, memory_bytes=limit_bytes, watch_workers=bool(workers))
+    empty = empty_bytes(question, outcome.end != "done" or outcome.value.compiled, workers)
+    share = max(0, outcome.peak_bytes - empty[0], outcome.worker_bytes - empty[1]) / options.memory
+    return Row(question, verdict(question, outcome), outcome, share, empty)
+
+
+def run_all(asked: Sequence[Question], options: argparse.Namespace) -> Iterator[Row]:
+    """Run the questions, ``--jobs`` at a time, each in a child of one of so many processes."""
+    with ProcessPoolExecutor(options.jobs, get_context("fork")) as processes:
+        for k, row in enumerate(processes.map(partial(answer, options=options), asked), 1):
+            print(f"\r{k}/{len(asked)} {row.question.name:70.70}", end="", file=sys.stderr, flush=True)
+            yield row
+
+
+def summary(rows: Sequence[Row], options: argparse.Namespace) -> str:
+    """Say how many rows are over budget, and what was measured beside them."""
+    over = f"{sum(row.budget_share > 1 for row in rows)} over budget"
+    if not options.gpus:
+        sizes = ", ".join("/".join(f"{e / 1e6:.0f}" for e in both if e) for both in sorted({row.empty for row in rows}))
+        return f"{over}; empty processes have {sizes} MB"
+    there = [row.used.steps for row in rows if row.used]
+    device = f"{options.gpu_memory / 1e9:.1f} GB of a device for each of {options.jobs}"
+    return f"{over} of {device}; {sum(map(bool, there))} rows with steps on the GPU, {sum(there)} steps"
 
 
 def main() -> int:
     """Run the ladder and print it."""
     options = arguments()
+    if options.gpus and options.gpu_memory is None:
+        options.gpu_memory = share_bytes(options.jobs)
     rows: list[Row] = []
     try:
         rows.extend(run_all(chosen(options), options))
@@ -259,11 +316,10 @@ def main() -> int:
     console.print(table_of([r for r in rows if not options.failures or r.verdict != "right" or r.budget_share > 1]))
     counts = Counter(row.verdict for row in rows)
     console.print(", ".join(f"{count} {word}" for word, count in counts.most_common()) or "nothing to run")
-    over = sum(row.budget_share > 1 for row in rows)
-    empty = sorted({empty_bytes(row.question, compiled, options.workers) for row in rows for compiled in (False, True)})
-    sizes = ", ".join("/".join(f"{e / 1e6:.0f}" for e in both if e) for both in empty)
-    console.print(f"{over} over budget; empty processes have {sizes} MB")
-    return 1 if over or any(counts[word] for word in FAILURES) else 0
+    console.print(summary(rows, options))
+    bad = any(counts[word] for word in FAILURES) or any(row.budget_share > 1 for row in rows)
+    unused = options.gpus == 1 and not any(row.used and row.used.steps for row in rows)
+    return int(bad or unused)
 
 
 if __name__ == "__main__":
