@@ -1,7 +1,8 @@
-"""A few cases of every test of the GPU's kernels, for a checker that makes them slow: ``python tests/gpu/few.py [N]``.
+"""A few cases of every test of the GPU kernels, for a checker that makes them slow: ``python tests/gpu/few.py [N]``.
 
-Of each test function N cases are taken, evenly spaced; tests that draw their cases at random are left out. Every table
-is an allocation of its own, so that a checker of memory sees where it ends; CuPy's pool would hide that.
+N cases of each test function are taken, evenly spaced (what follows N are options of pytest); tests that draw their
+cases at random are left out. Every table is an allocation of its own, so that a checker of memory sees where it ends;
+CuPy's pool would hide that.
 """
 
 from __future__ import annotations
@@ -37,5 +38,6 @@ class Few:
 
 if __name__ == "__main__":
     cupy.cuda.set_allocator(None)
-    few = Few(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
-    sys.exit(pytest.main([*OPTIONS, *map(str, sorted(TASKS.glob("test_gpu*.py")))], plugins=[few]))
+    cases, *options = sys.argv[1:] or ["5"]
+    files = map(str, sorted(TASKS.glob("test_gpu*.py")))
+    sys.exit(pytest.main([*OPTIONS, *options, *files], plugins=[Few(int(cases))]))

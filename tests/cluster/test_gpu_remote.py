@@ -1,0 +1,115 @@
+"""GPU workers of a cluster that was started from the command line, beside a worker that has no device."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+import bucketflow
+from tests.pipeline.test_budget import grid
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
+cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+if not cupy.cuda.is_available():
+    pytest.skip("no NVIDIA GPU", allow_module_level=True)
+
+SECONDS = 60
+
+
+@contextmanager
+def started(log: Path, module: str, *options: str, **environment: str) -> Iterator[None]:
+    """Run one of Dask's commands until the end of the block."""
+    command = [sys.executable, "-m", f"distributed.cli.{module}", *options]
+    with open(log, "w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **environment})
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(SECONDS)
+
+
+@contextmanager
+def cluster(folder: Path, declared: bool) -> Iterator[Client]:
+    """A scheduler, a worker with the device, and one without."""
+    file = folder / "scheduler.json"
+    shared = ["--scheduler-file", str(file), "--no-dashboard", "--local-directory", str(folder), "--nthreads", "2"]
+    resources = ["--resources", "GPU=1"] if declared else []
+    with ExitStack() as running:
+
+        def start(name: str, *options: str, **environment: str) -> None:
+            running.enter_context(started(folder / f"{name}.log", *options, **environment))
+
+        start("scheduler", "dask_scheduler", "--scheduler-file", str(file), "--port", "0", "--no-dashboard")
+        start("gpu", "dask_worker", *shared, "--name", "gpu", *resources)
+        start("cpu", "dask_worker", *shared, "--name", "cpu", CUDA_VISIBLE_DEVICES="")
+        end = time.monotonic() + SECONDS
+        while not file.exists() and time.monotonic() < end:
+            time.sleep(0.1)
+        with Client(scheduler_file=str(file), set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=SECONDS)
+            yield client
+
+
+def device_steps() -> Callable[[], int]:
+    """Return what a worker is asked: how many steps it has prepared for a device. As a closure it travels by value."""
+
+    def asked() -> int:
+        from bucketflow.tasks import gpu
+
+        counted = gpu.prepare.cache_info()
+        return int(counted.hits + counted.misses)
+
+    return asked
+
+
+def steps_by_worker(client: Client) -> dict[str, int]:
+    """Return how many steps each worker has prepared for a device."""
+    names = {address: info["name"] for address, info in client.scheduler_info()["workers"].items()}
+    return {names[address]: steps for address, steps in client.run(device_steps()).items()}
+
+
+def solved(file: Path, *options: str) -> dict[str, Any]:
+    """Run the command line."""
+    command = [sys.executable, "-m", "bucketflow", "solve", str(file), "--json", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["resource", "its own device"])
+def test_the_command_line_uses_the_gpu_worker_of_a_mixed_cluster(declared: bool, tmp_path: Path) -> None:
+    model = grid(13, 13, 4)  # a shorter run would not be worth the cluster
+    file = tmp_path / "grid.wcsp"
+    bucketflow.save(model, file)
+    expected = bucketflow.solve(model)
+    whole = bucketflow.plan(model)
+    assert whole is not None
+    ways: list[Sequence[str]] = [
+        (),
+        ("--fit", "slice", "--gpu-memory", str(whole.peak_bytes // 4)),
+        ("--fit", "spill", "--gpu-memory", str(whole.peak_bytes // 2), "--workdir", str(tmp_path / "run")),
+    ]
+    with cluster(tmp_path, declared) as client:
+        before = 0
+        for way in ways:
+            answer = solved(file, "--scheduler", client.scheduler.address, "--gpus", "all", *way)
+            assert (answer["value"], answer["status"]) == (expected.value, expected.status)
+            assert answer["plan"]["tasks"] > 1 or not way
+            steps = steps_by_worker(client)
+            assert steps["cpu"] == 0
+            assert steps["gpu"] > before
+            before = steps["gpu"]
+        states = [model.state_index(v, answer["assignment"][name]) for v, name in enumerate(model.names)]
+        assert model.cost(states) == expected.value
