@@ -16,6 +16,7 @@ integers have to be equal, floats within rounding.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from functools import cache, partial
 from importlib import import_module
 from math import log2
 from multiprocessing import get_context
+from signal import SIGINT, signal
 from time import perf_counter, process_time
 from typing import Any, Literal
 
@@ -282,9 +284,14 @@ def answer(question: Question, options: argparse.Namespace) -> Row:
     return Row(question, verdict(question, outcome), outcome, share, empty)
 
 
+def quiet_end() -> None:
+    """End this process without a word when the ladder is stopped; its children do the same."""
+    signal(SIGINT, lambda *_: os._exit(130))
+
+
 def run_all(asked: Sequence[Question], options: argparse.Namespace) -> Iterator[Row]:
     """Run the questions, ``--jobs`` at a time, each in a child of one of so many processes."""
-    with ProcessPoolExecutor(options.jobs, get_context("fork")) as processes:
+    with ProcessPoolExecutor(options.jobs, get_context("fork"), quiet_end) as processes:
         for k, row in enumerate(processes.map(partial(answer, options=options), asked), 1):
             print(f"\r{k}/{len(asked)} {row.question.name:70.70}", end="", file=sys.stderr, flush=True)
             yield row
