@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,22 +18,27 @@ from ..tasks.device_memory import DeviceMemoryError, Pinned
 from ..tasks.device_stores import BUFFERS, ChunkFiles, HostTables, Store, picked
 from ..tasks.gpu_sweep import on_device
 from .execute import Run
+from .memory import table_bytes
 from .outofcore import OutOfCore, Task
+from .plan import sliced_dims
 from .stages import Stage
 
 T = TypeVar("T")
+
+# What parts have in common is computed in each of them: a box that needs more is planned again, or given up.
+_MOST_PARTS = 1 << 6
 
 
 @dataclass
 class OnDevice(OutOfCore[T]):
     """One sweep of a plan that spills, whose boxes run on a device; tables are chunk files.
 
-    A box that does not fit the device is done again in parts: first with one more variable of its output fixed,
-    then with two, and so on.
+    A box that does not fit the device is done again in parts: first with one more variable fixed, then with two, and
+    so on; variables of its output, or in the last stage any.
     """
 
-    cut: dict[Task, int] = field(default_factory=dict)
-    """Boxes that did not fit, and how many further variables they fix by now."""
+    cut: dict[Task, list[int]] = field(default_factory=dict)
+    """Boxes that did not fit, and the further variables that they fix by now."""
     failed: dict[Task, DeviceMemoryError] = field(default_factory=dict)
 
     @cached_property
@@ -49,13 +56,23 @@ class OnDevice(OutOfCore[T]):
     def call(self, task: Task) -> tuple[Any, ...]:
         """The function call of a task, once all that it needs is there."""
         _, *arguments = super().call(task)
-        stage = self.spill.stages[task[0]]
-        return run_device_box, *arguments, self.further(stage)[: self.cut.get(task, 0)]
+        return run_device_box, *arguments, self.cut.get(task, [])
 
-    def further(self, stage: Stage) -> list[int]:
-        """Variables of a stage's output that its boxes do not fix, those of most readers first."""
+    def further(self, task: Task) -> int | None:
+        """Choose a variable that the parts of a box fix besides those that they fix by now; None if nothing is left.
+
+        Of its output, those of most readers first; of the last stage, the one that makes its large tables smallest.
+        """
+        stage, cut = self.spill.stages[task[0]], self.cut.get(task, [])
+        sizes = sliced_dims(self.spill.dims, (*stage.boxed, *cut))
         spec = self.specs.get(stage.head)
-        return [v for v in spec.variables if v not in stage.boxed] if spec is not None else []
+        if spec is not None:
+            return next((v for v in spec.variables if sizes[v] > 1), None)
+        gains: Counter[int] = Counter()
+        for axes in (axes for step in stage.steps for axes in (*step.input_axes, step.axes)):
+            cells = table_bytes(sizes, axes, 1)
+            gains.update({v: cells**2 * (1 - 1 / sizes[v] ** 2) for v in axes if sizes[v] > 1})
+        return max(gains, key=lambda v: (gains[v], -v), default=None)
 
     def complete(self) -> None:
         """Run what the answer lacks; boxes that do not fit the device are cut until they do."""
@@ -65,10 +82,12 @@ class OnDevice(OutOfCore[T]):
             if not self.failed:
                 return
             for task, error in self.failed.items():
-                if self.cut.get(task, 0) == len(self.further(self.spill.stages[task[0]])):
+                variable, cut = self.further(task), self.cut.get(task, [])
+                if variable is None or prod(self.spill.dims[v] for v in (*cut, variable)) > _MOST_PARTS:
                     raise error
-                self.cut[task] = self.cut.get(task, 0) + 1
-                self.run.note(f"a box did not fit the device ({error}); it was done in parts")
+                self.cut[task] = [*cut, variable]
+                if not cut:
+                    self.run.note(f"a box did not fit the device ({error}); it was done in parts")
 
     def fail(self, task: Task, error: BaseException) -> None:
         """Remember boxes that did not fit."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -310,14 +310,21 @@ class OutOfCore(Generic[T]):
         return sum((sum(s.lowered.input_cells) + s.lowered.out_cells) for s in stage.steps) * self.spill.itemsize
 
     def roots(self) -> list[list[Any]]:
-        """Root tables of every box of the last stage, rebuilt from their receipts."""
-        last = self.spill.stages[-1]
+        """Root tables of every box of the last stage, or of each of its parts, rebuilt from their receipts."""
         dtype = self.run.problem.semiring.dtype
-        found = []
+        return [[root_table(value, dtype) for value in roots] for _, roots in self.ends()]
+
+    def ends(self) -> Iterator[tuple[dict[int, int], Any]]:
+        """Yield what every box of the last stage fixes, with its roots; where it was done in parts, each of them."""
+        last = self.spill.stages[-1]
         for b in range(self.spill.boxes(last)):
-            values = self.receipts["result", (b,)].value["roots"]
-            found.append([root_table(value, dtype) for value in values])
-        return found
+            value, states = self.receipts["result", (b,)].value, self.states(last, b)
+            if "parts" not in value:
+                yield states, value["roots"]
+                continue
+            choices = product(*(range(self.spill.dims[v]) for v in value["also"]))
+            for more, roots in zip(choices, value["parts"], strict=True):
+                yield {**states, **dict(zip(value["also"], more, strict=True))}, roots
 
     def decoded(self, best: int, is_optimal: Callable[[dict[int, int]], bool]) -> dict[int, int]:
         """Return the optimal states; chunks that are lost or damaged by now are computed again first.
@@ -339,10 +346,10 @@ class OutOfCore(Generic[T]):
         raise InternalError(f"chunks of {self.folder} are lost as fast as they are written")
 
     def decode(self, best: int) -> dict[int, int]:
-        """Return the optimal states, given the best box of the last stage; reads only the slices it needs."""
-        assignment = self.states(self.spill.stages[-1], best)
+        """Return the optimal states, given the best of :meth:`ends`; reads only the slices it needs."""
+        assignment = dict(next(islice(self.ends(), best, None))[0])
         for stage in reversed(self.spill.stages):
-            scope = self.run.plan.tree.scopes[stage.head] if stage.head >= 0 else stage.boxed
+            scope = self.run.plan.tree.scopes[stage.head] if stage.head >= 0 else tuple(assignment)
             self.decode_stage(stage, {v: assignment[v] for v in scope}, assignment)
         return assignment
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, TypeVar
 
@@ -22,8 +22,9 @@ from .boxes import Box, _place, new_receipt, packed_roots
 from .device_memory import DeviceMemoryError, is_short, own_stream, to_device, to_host
 from .device_stores import Store
 from .gpu_sweep import Places
+from .program import Program
 from .quick import make_step
-from .sweep import Step
+from .scaled import SumProduct
 
 Array = NDArray[Any]
 Chunk = tuple[int, ...]
@@ -52,8 +53,8 @@ def run_device_box(
     Parameters
     ----------
     also : sequence of int
-        Further variables of the output that are fixed, one state after the other, because the whole box does not
-        fit the device.
+        Further variables that are fixed, one state after the other, because the whole box does not fit the device:
+        of the output, or of the steps of the last stage, whose parts each leave their roots.
 
     Raises
     ------
@@ -67,9 +68,9 @@ def run_device_box(
     try:
         with own_stream():
             if box.output is None:
-                live = _swept(box, box.program.steps, states, receipts, threads)
-                values = packed_roots(box.codec, [live[node] for node in box.program.outputs])
-                done = [new_receipt(box.result, (number,), 0, 0, start, {"roots": values})]
+                roots = _rooted(box, states, receipts, threads, also)
+                found = {"roots": roots[0]} if not also else {"parts": roots, "also": list(also)}
+                done = [new_receipt(box.result, (number,), 0, 0, start, found)]
             else:
                 done = _written(box, box.output, states, receipts, wanted, threads, also, start)
     except MemoryError as error:
@@ -81,6 +82,21 @@ def run_device_box(
         raise DeviceMemoryError(failure)
     box.store.record(done)
     return done
+
+
+def _rooted(
+    box: DeviceBox[T],
+    states: Mapping[int, int],
+    receipts: Mapping[str, Sequence[Receipt]],
+    threads: int,
+    also: Sequence[int],
+) -> list[list[dict[str, Any]]]:
+    """Sweep a box of the last stage part by part; return the roots of each, as a receipt has them."""
+    roots = []
+    for part in _parts(states, also, box.sizes):
+        live = _swept(box, part, receipts, threads, cut=bool(also))
+        roots.append(packed_roots(box.codec, [live[node] for node in box.program.outputs]))
+    return roots
 
 
 def _written(
@@ -121,8 +137,7 @@ def _computed(
     """Fill ``rooms`` with the wanted chunks; return the pieces of each and what has to be kept beside them."""
     pieces: dict[Chunk, list[Piece]] = {}
     for part in _parts(states, also, box.sizes):
-        steps = _lowered(box, part) if also else box.program.steps
-        values, kept = box.codec.pack(_swept(box, steps, part, receipts, threads)[box.head])
+        values, kept = box.codec.pack(_swept(box, part, receipts, threads, cut=bool(also))[box.head])
         view = values.reshape([1 if v in part else n for v, n in zip(spec.variables, spec.shape, strict=True)])
         for chunk in spec.chunks_at(part):
             if chunk not in wanted:
@@ -159,31 +174,34 @@ def _parts(states: Mapping[int, int], also: Sequence[int], sizes: Sequence[int])
         yield {**states, **dict(zip(also, more, strict=True))}
 
 
-def _lowered(box: DeviceBox[T], part: Mapping[int, int]) -> tuple[Step, ...]:
+def _lowered(box: DeviceBox[T], part: Mapping[int, int]) -> Program[T]:
     """Lower the steps for what a part leaves open."""
-    sizes = [1 if v in part else n for v, n in enumerate(box.sizes)]
-    return tuple(
-        make_step(s.node, s.inputs, s.input_axes, s.axes, sizes, s.lowered.semiring) for s in box.program.steps
-    )
+    sizes = tuple(1 if v in part else n for v, n in enumerate(box.sizes))
+    program = box.program
+    algebra: Any = program.algebra
+    steps = tuple(make_step(s.node, s.inputs, s.input_axes, s.axes, sizes, s.lowered.semiring) for s in program.steps)
+    if isinstance(algebra, SumProduct):
+        algebra = replace(algebra, sizes=sizes)
+    return replace(program, steps=steps, algebra=algebra)
 
 
 def _swept(
     box: DeviceBox[T],
-    steps: tuple[Step, ...],
     part: Mapping[int, int],
     receipts: Mapping[str, Sequence[Receipt]],
     threads: int,
+    *,
+    cut: bool,
 ) -> dict[int, T]:
-    """Bring the inputs where they are read, and sweep."""
-    places = getattr(box.program.algebra, "places", None)
-    there = places.device_nodes(steps) if isinstance(places, Places) else frozenset()
-    read_there = {i for step in steps if step.node in there for i in step.inputs}
+    """Bring the inputs where they are read, and sweep; ``cut``: the steps were lowered for more than this part."""
+    program = _lowered(box, part) if cut else box.program
+    places = getattr(program.algebra, "places", None)
+    there = places.device_nodes(program.steps) if isinstance(places, Places) else frozenset()
+    read_there = {i for step in program.steps if step.node in there for i in step.inputs}
     tables = {}
     for node, spec in box.inputs.items():
         tables[node] = _loaded(box, spec, receipts[spec.name], part, node in read_there)
-    leaves = box.program.restricted_leaves(part)
-    program = box.program.again(steps, leaves)
-    return program.run(tables, threads=threads)
+    return program.again(program.steps, program.restricted_leaves(part)).run(tables, threads=threads)
 
 
 def _loaded(

@@ -20,7 +20,7 @@ from bucketflow.pipeline.model import Function
 from bucketflow.pipeline.plan import Plan
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import named_model
-from tests.pipeline.test_budget import grid
+from tests.pipeline.test_budget import entries, grid
 
 
 @pytest.fixture(params=["stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
@@ -134,6 +134,44 @@ def test_boxes_that_do_not_fit_are_done_in_parts(
     assert (cut.status, cut.value) == (free.status, free.value)
     if free.log10 is not None:
         assert cut.log10 == pytest.approx(free.log10, rel=1e-12)
+
+
+@pytest.mark.parametrize("where", ["host", "workdir"])
+@pytest.mark.parametrize(("query", "kind"), CASES)
+def test_the_last_stage_is_done_in_parts_too(
+    query: str, kind: str, where: str, place: StandIn | RealDevice, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(5)
+    pairs = [*combinations(range(12), 2), (12, 13)]  # two components: parts of one leave the root of the other alone
+    functions = [Function(pair, entries(rng, (2, 2), kind)) for pair in pairs]
+    model = named_model("cost" if kind == "cost" else "markov", [2] * 14, functions)
+    options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "order": model.names, "fit": "spill"}
+    free = bucketflow.solve(model, query)
+    plan = bucketflow.plan(model, query, **options)
+    assert plan is not None
+    options["gpu_memory"] = SLOTS * plan.peak_bytes
+    if where == "workdir":
+        options["workdir"] = tmp_path / "run"
+    place.largest_table_bytes = max(s.lowered.out_cells for s in plan.steps) * plan.itemsize // 3
+    cut = bucketflow.solve(model, query, **options)
+    assert place.refused > 0
+    assert "done in parts" in cut.notes[0]
+    assert cut.plan is not None
+    assert cut.plan.spill is not None
+    assert len(cut.plan.spill.stages) == 1
+    assert (cut.status, cut.value) == (free.status, free.value)
+    if free.log10 is not None:
+        assert cut.log10 == pytest.approx(free.log10, rel=1e-12)
+    if where == "workdir":
+        assert bucketflow.solve(model, query, workdir=options["workdir"]).value == free.value
+
+
+def test_a_run_directory_says_that_too_many_parts_would_be_needed(place: StandIn | RealDevice, tmp_path: Path) -> None:
+    model = grid(6, 6, 3)
+    options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": small(model, "optimum", 2)}
+    place.largest_table_bytes = 16
+    with pytest.raises(MemoryError, match="allocate"):
+        bucketflow.solve(model, **options, workdir=tmp_path / "run")
 
 
 def test_slices_are_planned_again_when_memory_runs_out(place: StandIn | RealDevice) -> None:
