@@ -81,8 +81,6 @@ class Prepared:
     seconds: float
     memory_bytes: int
     evidence: dict[int, int]
-    resident: bool = False
-    """Whether a plan that spills keeps its tables in the host's memory."""
 
     @property
     def plan(self) -> Plan | None:
@@ -109,7 +107,7 @@ def prepare(
     if stored is not None:
         wanted = planned_before(wanted, stored)
         fit = "spill"
-    prices, resident = None, False
+    prices = None
     if network.leaves:
         rate = partial(measured_disk_rate, options.folder)
         if wanted.sliced is not None:
@@ -119,11 +117,10 @@ def prepare(
             device = device_rates(options, semiring)
             around = around_device(options, device.link_bytes_per_second)
             prices = fitted_for_device(problem, wanted, fit, around, device.rates, options.gpu_count)
-            resident = prices.chosen.spill is not None and around.holds(prices.chosen)
         else:
             prices = fitted(problem, wanted, Rates(), fit, options.disk_bytes, rate)
     seconds = time.perf_counter() - start
-    return Prepared(network, arithmetic, problem, prices, seconds, wanted.memory_bytes, findings, resident)
+    return Prepared(network, arithmetic, problem, prices, seconds, wanted.memory_bytes, findings)
 
 
 def observed(model: Model, evidence: Evidence) -> dict[int, int]:

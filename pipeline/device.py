@@ -192,14 +192,21 @@ def _spilled(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, 
     if not around.files:
         plan = _boxed(problem, options, rates, whole, around.link_rate, LINK_BYTES_PER_SECOND)
         if around.holds(plan):
-            return replace(plan, peak_bytes=SLOTS * plan.peak_bytes)
+            return _all_slots(plan, resident=True)
     memory_bytes = min(options.memory_bytes, around.host_bytes)
     rate = min(around.disk_rate(), around.link_rate)
     plan = _boxed(problem, replace(options, memory_bytes=memory_bytes), rates, whole, rate, DISK_RATE)
     assert plan.spill is not None
-    if not around.holds(plan):
+    resident = around.holds(plan)
+    if not resident:
         check_disk(plan.spill.disk_bytes, around.disk_bytes)
-    return replace(plan, peak_bytes=SLOTS * plan.peak_bytes)
+    return _all_slots(plan, resident)
+
+
+def _all_slots(plan: Plan, resident: bool) -> Plan:
+    """Note where the tables are, and the peak of all boxes that are on the device together."""
+    assert plan.spill is not None
+    return replace(plan, peak_bytes=SLOTS * plan.peak_bytes, spill=replace(plan.spill, resident=resident))
 
 
 def _boxed(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, rate: float, nominal: float) -> Plan:

@@ -181,7 +181,8 @@ class Plan:
             rows.append(("slices", f"{self.slices:,}, {self.slice_overhead:.2f} times the work"))
         if self.spill:
             moved = f"{format_bytes(self.spill.written_bytes)} written, {format_bytes(self.spill.read_bytes)} read"
-            rows.append(("disk", f"{format_bytes(self.spill.disk_bytes)} at a time, {moved}"))
+            place = "host memory" if self.spill.resident else "disk"
+            rows.append((place, f"{format_bytes(self.spill.disk_bytes)} at a time, {moved}"))
         if self.cuts:
             rows.append(("decoding", f"{len(self.cuts) + 1} parts, swept twice to save memory"))
         return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{self.seconds:.3g} s on one core")]

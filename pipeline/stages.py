@@ -64,6 +64,8 @@ class Spill:
         Predicted for one core and one disk.
     disk_rate : float
         Bytes per second that the disk was measured to write and read.
+    resident : bool
+        Whether the tables stay in the host's memory, beside a device.
     """
 
     stages: tuple[Stage, ...]
@@ -76,6 +78,7 @@ class Spill:
     written_bytes: int
     seconds: float
     disk_rate: float
+    resident: bool = False
 
     def boxes(self, stage: Stage) -> int:
         """Number of boxes of a stage."""

@@ -57,10 +57,10 @@ def temporary_folder(prepared: Prepared, options: Options) -> Iterator[Path | No
     Processes that share one machine's memory do so through its file system in memory.
     """
     plan = prepared.plan
-    if plan is None or plan.spill is None or (prepared.resident and options.gpu_count == 1):
+    if plan is None or plan.spill is None or (plan.spill.resident and options.gpu_count == 1):
         yield None
         return
-    shared = prepared.resident and _has_room(_SHARED_MEMORY, plan.spill.disk_bytes)
+    shared = plan.spill.resident and _has_room(_SHARED_MEMORY, plan.spill.disk_bytes)
     with tempfile.TemporaryDirectory(prefix="bucketflow-", dir=_SHARED_MEMORY if shared else None) as folder:
         check_space(Path(folder), plan, 0)
         yield Path(folder)

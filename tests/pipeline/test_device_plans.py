@@ -94,7 +94,14 @@ def test_the_cheaper_way_is_taken(link_rate: float, monkeypatch: pytest.MonkeyPa
     assert isinstance(slices, Plan)
     assert isinstance(spill, Plan)
     assert prepared.plan is min(slices, spill, key=lambda plan: plan.seconds)
-    assert (prepared.plan is spill) == prepared.resident == (link_rate > 1e10)
+    assert (prepared.plan is spill) == (link_rate > 1e10)
+
+
+@pytest.mark.parametrize(("workdir", "place"), [(None, "host memory"), ("x", "disk")])
+def test_a_plan_says_where_its_tables_are(workdir: str | None, place: str) -> None:
+    memory = SLOTS * (1 << 20) + 60_000
+    plan = planned(grid(7, 7, 4), gpus=1, tree="bucket", fit="spill", gpu_memory=memory, memory="1GB", workdir=workdir)
+    assert place in dict(plan.rows())
 
 
 def test_a_disk_that_is_too_small_is_refused() -> None:
