@@ -20,28 +20,24 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cache, partial
 from importlib import import_module
-from math import log2
 from multiprocessing import get_context
 from signal import SIGINT, signal
-from time import perf_counter, process_time
-from typing import Any, Literal
+from typing import Literal
 
 from dask.utils import parse_bytes
 from instances import Question, data_folder, grid_model, questions
-from ladder_gpu import Used, difference, send_steps, share_bytes, used
+from ladder_child import Solved, solve
+from ladder_gpu import Used, share_bytes
 from measure import Outcome, run_child
 from rich.console import Console
 from rich.table import Table
 
 import bucketflow
 from bucketflow.pipeline import api
-from bucketflow.pipeline.answer import objective
-from bucketflow.pipeline.result import Result
 
 #: What bucketflow declines to read on purpose, by the words of its messages.
 BY_DESIGN = ("which is not read", "a compact one")
@@ -53,23 +49,6 @@ HOST_BYTES = 4_000_000_000
 PASSED = ("memory", "tree", "fit", "workers", "order", "gpus", "gpu_memory")
 _REASONS = {"out of time": "out of time", "out of memory": "over memory"}
 _ERRORS = {"BudgetError": "refused", "FormatError": "unreadable"}
-
-
-@dataclass(frozen=True)
-class Solved:
-    """What a child sends back."""
-
-    value: Decimal | None
-    log2_cells: float | None
-    log2_largest: float | None
-    cpu_seconds: float
-    compiled: bool
-    defect: str
-    used: Used | None
-    """What it took on a device, with ``--gpus 1``; the workers of several have their own."""
-    cut: str
-    """The number of slices, or of boxes of tables on disk."""
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -101,49 +80,6 @@ class Row:
             return f"{self.outcome.value or ''} {self.outcome.message}".strip()
         expected = ", ".join(f"{r} ({r.source})" for r in self.question.references)
         return self.solved.defect or ("" if self.verdict == "right" else f"expected {expected}")
-
-
-def solve(question: Question, options: dict[str, Any], least_cells: int | None) -> Solved:
-    """Answer a question and look at the answer from outside."""
-    model = bucketflow.load(question.path)
-    if least_cells is not None:
-        send_steps(least_cells)
-    start, since = process_time(), perf_counter()
-    result = bucketflow.solve(model, question.query, evidence=question.evidence, **options)
-    seconds, wall = process_time() - start, perf_counter() - since
-    found = result.value if model.kind == "cost" else result.log10
-    value = None if found is None else Decimal(found)
-    plan, gpus = result.plan, options["gpus"]
-    return Solved(
-        value,
-        log2(plan.cells) if plan else None,
-        log2(plan.cost.largest_table_cells) if plan else None,
-        seconds,
-        "numba" in sys.modules,
-        assignment_defect(model, question, result) or (difference(model, question, result, options) if gpus else ""),
-        used() if gpus == 1 else None,
-        f"{plan.tasks} boxes" if plan and plan.spill else str(plan.slices) if plan else "–",
-        wall,
-    )
-
-
-def assignment_defect(model: bucketflow.Model, question: Question, result: Result) -> str:
-    """Say what is wrong with the returned assignment; nothing if its value and evidence are those asked for."""
-    if result.status != "optimal":
-        return ""
-    if result.assignment is None or list(result.assignment) != list(model.names):
-        return "the assignment does not name every variable"
-    states = [model.state_index(v, result.assignment[name]) for v, name in enumerate(model.names)]
-    for v, state in bucketflow.pipeline.api.observed(model, question.evidence).items():
-        if states[v] != state:
-            return f"the assignment contradicts the evidence on {model.names[v]}"
-    if model.kind == "cost":
-        cost = model.cost(states)
-        again: Any = None if cost is None else objective(model, cost)
-        return "" if again == result.value else f"the assignment is worth {again}"
-    again = model.log10_value(states)
-    agrees = result.log10 is not None and abs(again - result.log10) <= 1e-9 * max(1.0, abs(again))
-    return "" if agrees else f"the assignment is worth {again}"
 
 
 def verdict(question: Question, outcome: Outcome) -> str:
@@ -265,7 +201,12 @@ def chosen(options: argparse.Namespace) -> list[Question]:
         and any(part in q.name for part in options.only)
         and options.query in ("all", q.query)
     ]
-    return sorted(found, key=lambda q: (q.log2_clique, q.name))
+    return sorted(found, key=rank)
+
+
+def rank(question: Question) -> tuple[float, str, str]:
+    """Sort the smallest first."""
+    return question.log2_clique, question.name, question.query
 
 
 def answer(question: Question, options: argparse.Namespace) -> Row:
@@ -292,9 +233,13 @@ def quiet_end() -> None:
 def run_all(asked: Sequence[Question], options: argparse.Namespace) -> Iterator[Row]:
     """Run the questions, ``--jobs`` at a time, each in a child of one of so many processes."""
     with ProcessPoolExecutor(options.jobs, get_context("fork"), quiet_end) as processes:
-        for k, row in enumerate(processes.map(partial(answer, options=options), asked), 1):
-            print(f"\r{k}/{len(asked)} {row.question.name:70.70}", end="", file=sys.stderr, flush=True)
-            yield row
+        running = [processes.submit(answer, question, options) for question in asked]
+        try:
+            for k, done in enumerate(as_completed(running), 1):
+                print(f"\r{k}/{len(asked)} {done.result().question.name:70.70}", end="", file=sys.stderr, flush=True)
+                yield done.result()
+        finally:
+            processes.shutdown(wait=False, cancel_futures=True)
 
 
 def summary(rows: Sequence[Row], options: argparse.Namespace) -> str:
@@ -319,6 +264,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
     print(file=sys.stderr)
+    rows.sort(key=lambda row: rank(row.question))
     console = Console(width=None if sys.stdout.isatty() else 220)
     console.print(table_of([r for r in rows if not options.failures or r.verdict != "right" or r.budget_share > 1]))
     counts = Counter(row.verdict for row in rows)

@@ -1,8 +1,7 @@
-"""A few cases of every test of the GPU kernels, for a checker that makes them slow: ``python tests/gpu/few.py [N]``.
+"""A few cases of every test of the GPU's kernels, for a checker that makes them slow: ``tests/gpu/few.py N [FILE …]``.
 
-N cases of each test function are taken, evenly spaced (what follows N are options of pytest); tests that draw their
-cases at random are left out. Every table is an allocation of its own, so that a checker of memory sees where it ends;
-CuPy's pool would hide that.
+N cases of each test function are taken, evenly spaced; tests that draw their cases at random are left out. Every table
+is an allocation of its own, so that a checker of memory sees where it ends; CuPy's pool would hide that.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import cupy
 import pytest
 
 TASKS = Path(__file__).resolve().parents[1] / "tasks"
-OPTIONS = ["-q", "-m", "gpu", "--import-mode=importlib", "-p", "no:cacheprovider", "-W", "default"]
+OPTIONS = ["-q", "-m", "gpu", "--import-mode=importlib", "-p", "no:cacheprovider", "-W", "default", "--durations=5"]
 
 
 class Few:
@@ -38,6 +37,7 @@ class Few:
 
 if __name__ == "__main__":
     cupy.cuda.set_allocator(None)
-    cases, *options = sys.argv[1:] or ["5"]
-    files = map(str, sorted(TASKS.glob("test_gpu*.py")))
-    sys.exit(pytest.main([*OPTIONS, *options, *files], plugins=[Few(int(cases))]))
+    cases, *files = sys.argv[1:]
+    sys.exit(
+        pytest.main([*OPTIONS, *(files or map(str, sorted(TASKS.glob("test_gpu*.py"))))], plugins=[Few(int(cases))])
+    )
