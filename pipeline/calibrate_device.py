@@ -21,6 +21,7 @@ from . import rate_files
 from .calibrate import _best, _key, cached_rates, rates_of
 from .costs import GPU_RATES, Rates
 from .device import LINK_BYTES_PER_SECOND
+from .queries import SEMIRINGS
 
 _REPEATS: Final = 5
 _LINK_SAMPLE: Final = 1 << 28
@@ -63,6 +64,12 @@ def cached_device_rates(semiring: Semiring) -> DeviceRates | None:
     except (ValueError, KeyError, TypeError):
         return None
     return DeviceRates(rates, link, latency) if rates and link > 0 and latency > 0 else None
+
+
+def known_device_rates() -> dict[Semiring, tuple[DeviceRates, int]]:
+    """Return what was measured on the device of this process, and from how many cells on it beats the CPU beside it."""
+    known = {semiring: cached_device_rates(semiring) for semiring in SEMIRINGS}
+    return {s: (rates, least_device_cells(s, rates)) for s, rates in known.items() if rates is not None}
 
 
 def measure_device(semiring: Semiring, link: float, latency: float) -> DeviceRates:

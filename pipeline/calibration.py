@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cluster.connect import ClusterError
 from ..cluster.gpu import count_gpus
-from ..tasks.semiring import SUM_PRODUCT, Semiring, min_plus
+from ..tasks.semiring import Semiring
 from . import rate_files
 from .calibrate import measure_again
 from .calibrate_device import (
@@ -18,14 +18,11 @@ from .calibrate_device import (
     measure_link,
     summary,
 )
-from .queries import MAX_INPUTS
+from .queries import SEMIRINGS
 from .workdir import keep_disk_rate
 
 if TYPE_CHECKING:
     from .options import Options
-
-SEMIRINGS = (*(min_plus(dtype, MAX_INPUTS) for dtype in ("int16", "int32", "int64")), min_plus("float64"), SUM_PRODUCT)
-"""What queries compute in."""
 
 
 def calibrated() -> dict[str, Any]:
@@ -57,13 +54,15 @@ def _title(semiring: Semiring) -> str:
 
 
 def device_rates(options: Options, semiring: Semiring) -> DeviceRates:
-    """Return what is known of the devices that a query would use: measured on this machine, or nominal."""
+    """Return what is known of the devices that a query would use: measured where they are, or nominal."""
     if options.remote:
-        return DeviceRates()
+        return options.gpu_rates.get(semiring, (DeviceRates(), 0))[0]
     return cached_device_rates(semiring) or DeviceRates()
 
 
 def least_cells(options: Options, semiring: Semiring) -> int | None:
     """Return from how many cells on a step runs on the device, or None where that was not measured."""
-    device = None if options.remote else cached_device_rates(semiring)
+    if options.remote:
+        return options.gpu_rates[semiring][1] if semiring in options.gpu_rates else None
+    device = cached_device_rates(semiring)
     return None if device is None else least_device_cells(semiring, device)

@@ -16,6 +16,8 @@ from ..cluster.connect import ClusterError, remote_client
 from ..cluster.gpu import count_gpus, free_gpu_bytes
 from ..cluster.gpu_workers import GpuWorker, gpu_workers
 from ..tasks.gpu import free_pools
+from ..tasks.semiring import Semiring
+from .calibrate_device import DeviceRates, known_device_rates
 from .errors import BucketflowError, ModelError
 from .fit import Fit
 from .plan import TreeKind
@@ -84,7 +86,7 @@ class Options:
         except ClusterError as error:
             raise BucketflowError(str(error)) from None
 
-    @cached_property
+    @property
     def gpu_workers(self) -> tuple[GpuWorker, ...]:
         """The GPU workers of a running cluster that are to be used, with what memory they have free.
 
@@ -93,12 +95,23 @@ class Options:
         BucketflowError
             If there are fewer than asked for.
         """
+        return self._gpu_cluster[0]
+
+    @property
+    def gpu_rates(self) -> dict[Semiring, tuple[DeviceRates, int]]:
+        """What the first of them was measured to do, and from how many cells on it beats the CPU beside it."""
+        return self._gpu_cluster[1]
+
+    @cached_property
+    def _gpu_cluster(self) -> tuple[tuple[GpuWorker, ...], dict[Semiring, tuple[DeviceRates, int]]]:
         if self.gpus is None or not self.remote:
-            return ()
+            return (), {}
         opened = remote_client(self.scheduler) if self.scheduler and self.client is None else nullcontext(self.client)
         try:
             with opened as client:
-                return gpu_workers(client, self.gpus)
+                workers = gpu_workers(client, self.gpus)
+                (rates,) = client.run(known_device_rates, workers=[workers[0].address]).values()
+                return workers, rates
         except ClusterError as error:
             raise BucketflowError(str(error)) from None
 

@@ -24,6 +24,9 @@ T = TypeVar("T")
 # Inputs that may be added before a kernel clamps to the saturating infinity: more would need wider integers.
 MAX_INPUTS = 4
 
+SEMIRINGS = (*(min_plus(dtype, MAX_INPUTS) for dtype in ("int16", "int32", "int64")), min_plus("float64"), SUM_PRODUCT)
+"""What queries compute in."""
+
 
 class Arithmetic(Protocol[T]):
     """What a query computes with.

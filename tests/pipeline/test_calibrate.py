@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
-from bucketflow.pipeline import calibration, rate_files, workdir
+from bucketflow.cluster.gpu_workers import GpuWorker
+from bucketflow.pipeline import calibrate_device, calibration, rate_files, workdir
 from bucketflow.pipeline.calibrate import cached_rates, measure_again
 from bucketflow.pipeline.calibrate_device import DeviceRates, cached_device_rates, least_device_cells
 from bucketflow.pipeline.cli import main
@@ -102,14 +103,27 @@ def test_steps_go_where_the_calibration_says() -> None:
     assert on_device(Plain(INT32)).places.least_cells == Places().least_cells  # type: ignore[attr-defined]
 
 
-def test_nothing_is_assumed_of_the_gpus_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_of_a_cluster_are_those_of_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def measured(_: Semiring) -> DeviceRates:
         raise AssertionError("looked at this machine's device")
 
-    monkeypatch.setattr(calibration, "cached_device_rates", measured)
     options = Options(scheduler="tcp://somewhere:1", gpus="all")
+    there = DeviceRates(Rates(1.0, 2.0, 3.0, 4.0), 5.0, 6.0)
+    workers = (GpuWorker("tcp://there:1", 1),)
+    monkeypatch.setattr(calibration, "cached_device_rates", measured)
+    monkeypatch.setattr(Options, "_gpu_cluster", (workers, {INT32: (there, 7)}))
+    assert calibration.least_cells(options, INT32) == 7
+    assert calibration.device_rates(options, INT32) == there
+    monkeypatch.setattr(Options, "_gpu_cluster", (workers, {}))
     assert calibration.least_cells(options, INT32) is None
     assert calibration.device_rates(options, INT32) == DeviceRates()
+
+
+def test_a_worker_tells_what_was_measured_on_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = DeviceRates(Rates(1e12, 1e12, 1e12, 1e-5), 5e10, 1e-5)
+    monkeypatch.setattr(calibrate_device, "cached_device_rates", lambda s: there if s == INT32 else None)
+    monkeypatch.setattr(calibrate_device, "least_device_cells", lambda s, rates: 8)
+    assert calibrate_device.known_device_rates() == {INT32: (there, 8)}
 
 
 @pytest.mark.gpu
