@@ -16,6 +16,7 @@ from .batches import BatchProgram, BlockAnswer, Observation, batch_program, bloc
 from .cases import CaseMarginals, Cases
 from .combine import Target
 from .dressing import expanded, loose_log
+from .errors import ModelError
 from .marginals import in_memory
 from .options import Options
 from .pools import DaskPools
@@ -32,10 +33,13 @@ def answer_cases(compiled: Compiled, cases: Cases, variables: Sequence[int], **o
     Findings of the compiled model hold in every case, except those on variables that the cases observe.
     """
     chosen = in_memory(**options) if options else compiled.options
+    if chosen.gpus is not None and compiled.options.gpus is None:
+        raise ModelError("batches run on GPUs if the model is compiled for them: compile(model, gpus=…)")
     runner = _Runner(compiled, tuple(variables))
     if compiled.device is not None:
         others = {v: f for v, f in compiled.findings.items() if v not in cases.columns}
-        for block, answer in compiled.device.answers(cases, others, runner.targets):
+        where = chosen if chosen.gpus is not None else compiled.options
+        for block, answer in compiled.device.answers(cases, others, runner.targets, where):
             yield runner.dressed(block, answer)
         return
     runner.plan_blocks(cases, chosen)

@@ -56,7 +56,9 @@ def compile_model(model: Model, *, joint: Iterable[Names] = (), families: bool =
         Sets of variables whose joints every answer has; see :func:`bucketflow.marginals`.
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed`` and ``threads``, as in :func:`bucketflow.solve`;
-        with ``gpus=1`` every answer is a full propagation on the GPU, whose tables ``memory`` limits then.
+        with ``gpus`` every answer is a full propagation on a GPU, whose tables ``gpu_memory`` or ``memory`` limits
+        then, and batches of cases are spread over all of them. Those of ``scheduler`` or ``client`` answer batches
+        only, single questions are left to this machine's CPU.
 
     Raises
     ------
@@ -160,7 +162,8 @@ class Compiled:
             each case a mapping of name to state. Present findings on other variables hold in every case.
         query_vars : "all" or sequence of str
         **options
-            ``memory``, ``threads``, ``workers``, ``scheduler`` and ``client``, as in :func:`bucketflow.solve`.
+            ``memory``, ``threads``, ``workers``, ``scheduler`` and ``client``, as in :func:`bucketflow.solve`; for
+            a model that was compiled for GPUs also ``gpus``, if it is to be others.
         """
         return joined(self.model, list(self.batches(cases, query_vars, **options)))
 
@@ -239,7 +242,7 @@ class Compiled:
             return Beliefs(skeleton.fixed, {})
         plan, tables = skeleton.plan, self._tables
         if self.device is not None:
-            on_device = self.device.beliefs(self.findings, targets)
+            on_device = None if self.options.remote else self.device.beliefs(self.findings, targets)
             if on_device is not None:
                 return on_device
             check_memory(plan, default_memory_bytes())

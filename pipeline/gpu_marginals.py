@@ -1,4 +1,4 @@
-"""Beliefs from a GPU: of a compiled model, of many cases, and of a single question.
+"""Beliefs of a compiled model from GPUs: one question at a time on one of them, cases on any number.
 
 The device proves with the exponents of its tables that no product left the range of doubles. Where it does not, and
 for likelihoods that span more than it allows for, there is no answer, and the caller asks the CPU.
@@ -8,38 +8,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tasks.device_memory import out_of_memory
-from ..tasks.gpu_messages import DeviceMessages, MessageProgram
-from ..tasks.message_records import FINDING_EXPONENT
+from ..tasks.gpu_messages import DeviceMessages
 from ..tasks.scaled import Scaled
 from .batches import BlockAnswer
 from .cases import Cases
-from .combine import Beliefs, SumCombiner, Target, place
-from .device_messages import constant_values, message_program
-from .errors import BudgetError
-from .marginal_slices import Slices
-from .plan import format_bytes
+from .combine import Beliefs, Target
+from .device_cases import CaseProgram, endangered
+from .device_messages import constant_values, message_program, probability_leaves
+from .device_sweeps import check_case
+from .options import Options
+from .pools import DaskPools
 from .reduce import Network
 from .twoway import TwoWay
 
 Array = NDArray[Any]
 
-_LEAST_LIKELIHOOD: Final = 2.0**FINDING_EXPONENT
-# Cases at once: enough for every step to fill the device, and few enough that their slabs are soon allocated.
-_MOST_CASES: Final = 1 << 14
-_MOST_BYTES: Final = 8 << 30
 _MOST_GROUP: Final = 4
 """log2 of the cases in a group."""
 _MOST_GROUP_CELLS: Final = 1 << 31
+# Workers of this machine take some seconds to start.
+_STARTING_SECONDS: Final = 5.0
 
 
 class GpuPropagation:
-    """A plan with its leaves on a GPU, ready for any findings.
+    """A plan with its leaves, ready for any findings on a GPU.
 
     Parameters
     ----------
@@ -70,18 +69,22 @@ class GpuPropagation:
         fixed: float,
         memory_bytes: int,
     ) -> None:
-        self._network, self._plan, self._leaves, self._hosts = network, plan, leaves, hosts
-        self._fixed = fixed
+        self._network, self._plan, self._hosts, self._fixed = network, plan, hosts, fixed
+        self._leaves = probability_leaves(leaves)
         self._targets = tuple(plan.results)
-        self._program = message_program(plan, leaves, hosts, self._targets)
-        self._device = checked_device(self._program, leaves, memory_bytes)
+        self._program = message_program(plan, self._leaves, hosts, self._targets)
+        check_case(self._program, memory_bytes)
         self._free_bytes = memory_bytes - self._program.case_bytes - self._program.records.fixed_bytes
-        self._other: tuple[tuple[tuple[Target, ...], int], DeviceMessages] | None = None
+        self._other: tuple[tuple[tuple[Target, ...], int], CaseProgram] | None = None
         places = zip(self._targets, self._program.targets.tolist(), strict=True)
         self._places = {
             target: (place, place + cells, tuple([plan.dims[v] for v in target]))
             for target, (_, cells, place, _) in places
         }
+
+    @cached_property
+    def _device(self) -> DeviceMessages:
+        return DeviceMessages(self._program, constant_values(self._program, self._leaves))
 
     def beliefs(self, findings: Mapping[int, Array], targets: Sequence[Target]) -> Beliefs | None:
         """Return the beliefs of some targets under findings by model variable; None where the CPU has to."""
@@ -99,42 +102,33 @@ class GpuPropagation:
         return Beliefs(total, tables)
 
     def answers(
-        self, cases: Cases, findings: Mapping[int, Array], targets: Sequence[Target]
+        self, cases: Cases, findings: Mapping[int, Array], targets: Sequence[Target], options: Options
     ) -> Iterator[tuple[Cases, BlockAnswer | None]]:
-        """Answer many cases block by block; ``findings`` hold in all of them. None where the CPU has to."""
+        """Answer many cases block by block, in their order; None where the CPU has to.
+
+        Blocks are tasks on the GPU workers of a running cluster, or on one process for each of several GPUs where
+        starting them takes less than the answer. Every case is computed by the same sums wherever its block goes.
+
+        Parameters
+        ----------
+        findings : mapping of int to ndarray
+            Likelihoods by model variable that hold in all cases.
+        """
         common, log_scale = self._likelihoods(findings)
         if common is None:
             yield cases, None
             return
-        device = self._device_for(tuple(targets), cases.count)
-        program = device.program
-        enough = max(_MOST_BYTES, program.records.fixed_bytes + program.case_bytes * program.records.group)
-        size = min(program.cases_within(min(self._free_bytes, enough)), _MOST_CASES, cases.count)
-        if size == 0 and cases.count:
-            raise _too_large(program, self._free_bytes)
-        places = program.targets.tolist()
-        start = 0
-        while start < cases.count:
-            block = cases.part(start, min(start + size, cases.count))
-            states, weights, alone = self._columns(block)
-            try:
-                answer = device.run_cases(block.count, common, states, weights)
-            except MemoryError as error:
-                # others may have taken memory since the budget was made
-                group = program.records.group
-                if not out_of_memory(error) or size <= group:
-                    raise
-                size = max(size // 2 // group * group, group)
-                continue
-            beliefs = {
-                target: answer[:, place : place + cells].T
-                for target, (_, cells, place, _) in zip(targets, places, strict=True)
-            }
-            totals = answer[:, -2] + (program.log_scale + log_scale)
-            yield block, BlockAnswer(totals, beliefs, alone | (answer[:, -1] != 0.0))
-            start += block.count
+        if not cases.count:
+            return
+        program = self._program_for(tuple(targets), cases.count)
+        several = options.gpu_count > 1 and program.seconds(cases.count) > _STARTING_SECONDS
+        if options.remote or several:
+            with DaskPools(options) as pool:
+                yield from _added(program.spread(cases, common, pool), log_scale)
+        else:
+            yield from _added(program.answers(cases, common), log_scale)
 
-    def _device_for(self, targets: tuple[Target, ...], cases: int) -> DeviceMessages:
+    def _program_for(self, targets: tuple[Target, ...], cases: int) -> CaseProgram:
         """Return a program that answers these targets and no others for many cases; the last one is remembered.
 
         Cases are computed in groups, as large as there are cases, memory and numbers of 32 bits for.
@@ -149,7 +143,9 @@ class GpuPropagation:
             while group > 1 and not program.cases_within(self._free_bytes):
                 group //= 2
                 program = message_program(self._plan, self._leaves, self._hosts, targets, group)
-            self._other = (targets, asked), checked_device(program, self._leaves, self._free_bytes)
+            check_case(program, self._free_bytes)
+            found = CaseProgram(self._network, program, self._leaves, targets, self._free_bytes)
+            self._other = (targets, asked), found
         return self._other[1]
 
     def _likelihoods(self, findings: Mapping[int, Array]) -> tuple[Array | None, float]:
@@ -165,78 +161,16 @@ class GpuPropagation:
             if 0.0 < top != 1.0:
                 weights = weights / top
                 log_scale += math.log(top)
-            if _endangered(weights).any():
+            if endangered(weights).any():
                 return None, 0.0
             first, cells = self._program.findings[local]
             values[first : first + cells] = weights
         return values, log_scale
 
-    def _columns(self, block: Cases) -> tuple[list[tuple[int, Array]], dict[int, Array], Array]:
-        """Return what the cases observe of local variables, and the cases whose likelihoods span too much."""
-        states, weights = [], {}
-        alone = np.zeros(block.count, dtype=bool)
-        for variable, column in block.columns.items():
-            local, domain = self._network.local.get(variable), self._network.domains[variable]
-            if local is None:
-                continue
-            if column.ndim == 2:
-                top = column.max(axis=1, keepdims=True)
-                weights[local] = (column / np.where(top > 0.0, top, 1.0))[:, domain]
-                alone |= _endangered(weights[local]).any(axis=1)
-            else:
-                # a state that the model excludes is none of the remaining ones; the last entry is that of -1
-                number = np.full(self._network.model.dims[variable] + 1, -2, dtype=np.int32)
-                number[domain] = np.arange(len(domain))
-                number[-1] = -1
-                states.append((local, number[column]))
-        return states, weights, alone
 
-
-def _endangered(weights: Array) -> Array:
-    return np.asarray((weights > 0.0) & (weights < _LEAST_LIKELIHOOD))
-
-
-def checked_device(program: MessageProgram, leaves: Mapping[int, Scaled], memory_bytes: int) -> DeviceMessages:
-    """Put a program on the device if one case fits the budget."""
-    if not program.cases_within(memory_bytes):
-        raise _too_large(program, memory_bytes)
-    return DeviceMessages(program, constant_values(program, leaves))
-
-
-def _too_large(program: MessageProgram, memory_bytes: int) -> BudgetError:
-    needed = program.case_bytes + program.records.fixed_bytes
-    return BudgetError(
-        f"all messages of a propagation need {format_bytes(needed)} on the GPU, allowed {format_bytes(memory_bytes)}; "
-        "ask without --gpus, or for fewer variables"
-    )
-
-
-def propagate_on_gpu(plan: TwoWay, slices: Slices[Scaled], memory_bytes: int) -> Beliefs:
-    """Run both sweeps of every slice and add the slices; the total is without functions of no variable."""
-    sweeps, targets = slices.sweeps, list(plan.results)
-    program = message_program(plan, sweeps.leaves, {}, targets)
-    device: DeviceMessages | None = None
-    combiner = SumCombiner(slices.shapes)
-    for states in map(slices.states, range(slices.slices)):
-        leaves = {
-            node: sweeps.algebra.restrict(table, sweeps.leaf_axes[node], sweeps.dims, states)
-            for node, table in sweeps.leaves.items()
-        }
-        if device is None:
-            device = checked_device(program, leaves, memory_bytes)
-        else:
-            device.replace_constants(constant_values(program, leaves))
-        answer = device.run(np.ones(0))
-        if answer[-1]:
-            tables = sweeps.run(states)
-            total = math.fsum(tables[root].log_value() for root in plan.tree.roots)
-            beliefs = {target: tables[node] for target, node in plan.results.items()}
-        else:
-            total = float(answer[-2]) + program.log_scale
-            beliefs = {
-                target: Scaled(answer[start : start + cells])
-                for target, (_, cells, start, _) in zip(targets, program.targets.tolist(), strict=True)
-            }
-        found = combiner.read(beliefs, plan.tree.dims)
-        combiner.add(total, {target: (table, place(target, states)) for target, table in found.items()})
-    return combiner.beliefs()
+def _added(
+    answers: Iterator[tuple[Cases, BlockAnswer]], log_scale: float
+) -> Iterator[tuple[Cases, BlockAnswer | None]]:
+    """Add what was taken out of likelihoods to the totals."""
+    for block, answer in answers:
+        yield block, replace(answer, totals=answer.totals + log_scale)

@@ -10,7 +10,7 @@ from .errors import BudgetError
 from .fit import Fit, check_disk
 from .marginal_spill import plan_marginal_spill
 from .plan import PlanOptions, Problem, format_bytes
-from .propagation import plan_propagation, plan_whole
+from .propagation import fits, plan_propagation, plan_whole
 from .twoway import TwoWay
 
 
@@ -39,12 +39,13 @@ def fitted_propagation(
         If no allowed way fits.
     """
     whole = plan_whole(problem, targets, options, Rates())
-    if whole.peak_bytes <= options.memory_bytes and fit != "spill":
+    if fits(whole, options) and fit != "spill":
         return whole
     if fit == "refuse":
+        where, otherwise = ("on a GPU", "") if options.device else ("of memory", " or --fit spill")
         raise BudgetError(
-            f"propagation needs {format_bytes(whole.peak_bytes)} of memory, allowed "
-            f"{format_bytes(options.memory_bytes)}; --fit slice or --fit spill would find other ways"
+            f"propagation needs {format_bytes(whole.peak_bytes)} {where}, allowed "
+            f"{format_bytes(options.memory_bytes)}; --fit slice{otherwise} would find another way"
         )
     plans: list[TwoWay] = []
     refusals: list[BudgetError] = []

@@ -16,15 +16,17 @@ from numpy.typing import NDArray
 from ..cluster.budget import peak_rss_bytes
 from ..cluster.pool import Pool, SerialPool
 from ..tasks.backend import compiler_pays
+from ..tasks.device_memory import is_short
 from .answer import fixed_value
 from .api import accumulated, plan_options
 from .combine import Beliefs, Target
 from .costs import Rates
+from .device_sweeps import DeviceSweeps, exact_in_doubles
 from .dressing import Asked, dressed, local_targets
 from .execute import TASK_SECONDS, Run
 from .marginal_fit import fitted_propagation
 from .marginal_outofcore import BothWays
-from .marginal_slices import TABLES, Slices, group_size, sweep_slices, whole_beliefs
+from .marginal_slices import TABLES, Slices, group_size, run_seconds, sweep_slices, whole_beliefs
 from .marginal_spill import plan_marginal_spill, stage_records, way_up
 from .memory import step_bytes
 from .model import Function, Model
@@ -124,19 +126,34 @@ class PreparedMarginals:
 
 
 def answer(question: Question, options: Options, progress: Progress | None) -> Marginals:
-    """Plan and run, in the run directory of the options if there is one."""
-    if options.folder is None:
-        return _answered(prepare(question, options, None), options, progress, None)
-    with opened(options.folder) as rundir:
+    """Plan and run, in the run directory of the options if there is one.
+
+    Without one, a plan that a device has too little memory for all the same is made again for half of it.
+    """
+    notes: list[str] = []
+    while options.folder is None:
+        prepared = prepare(question, options, None)
+        try:
+            return replace(_answered(prepared, options, progress, None), notes=tuple(notes))
+        except MemoryError as error:
+            if prepared.plan is None or prepared.plan.device is None or not is_short(error):
+                raise
+            options = replace(options, gpu_memory=prepared.plan.peak_bytes // 2)
+            notes.append(f"the device ran out of memory ({error}); planned again within {options.gpu_memory}")
+    return _in_directory(question, options, progress, options.folder)
+
+
+def _in_directory(question: Question, options: Options, progress: Progress | None, folder: Path) -> Marginals:
+    with opened(folder) as rundir:
         stored = rundir.read_plan()
         wanted = question.identity()
         if stored is not None:
-            check_identity(options.folder, stored, wanted)
+            check_identity(folder, stored, wanted)
         prepared = prepare(question, options, stored and stored["plan"])
         if stored is None:
             record = {"identity": wanted, "source": question.model.source, "plan": prepared.record()}
             rundir.write_plan(record)
-        found = _answered(prepared, options, progress, options.folder / TABLES)
+        found = _answered(prepared, options, progress, folder / TABLES)
         rundir.write_result(found.to_dict())
         return found
 
@@ -150,12 +167,14 @@ def prepare(question: Question, options: Options, stored: Mapping[str, Any] | No
     targets = local_targets(network, question.asked)
     network = with_joints(network, targets) if network.feasible else network
     arithmetic = optimum_arithmetic(network) if question.maximum else Partition(network)
+    if not exact_in_doubles(arithmetic):
+        options = replace(options, gpus=None)
     plan = None
     if network.leaves:
         if stored is None:
             plan = plan_for(network, arithmetic, targets, options)
         else:
-            plan = _same_plan(problem_of(network, arithmetic), targets, plan_options(network, options), stored)
+            plan = _same_plan(problem_of(network, arithmetic), targets, _plan_options(network, options), stored)
     group = stored["group"] if stored else group_size(plan) if plan else 1
     return PreparedMarginals(question, network, arithmetic, plan, group, time.perf_counter() - start)
 
@@ -163,14 +182,18 @@ def prepare(question: Question, options: Options, stored: Mapping[str, Any] | No
 def plan_for(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[Target], options: Options) -> TwoWay:
     """Plan both sweeps; the machine is asked for its memory only where the plan needs more than next to nothing."""
     problem = problem_of(network, arithmetic)
-    if options.memory is None and options.fit != "spill":
-        small = plan_options(network, replace(options, memory=1 << 62))
+    if options.memory is options.gpu_memory is None and options.fit != "spill":
+        small = _plan_options(network, replace(options, memory=1 << 62))
         plan = plan_whole(problem, targets, small, Rates())
         if plan.peak_bytes <= _SMALL_BYTES:
             return plan
     rate = partial(measured_disk_rate, options.folder)
-    fit = "slice" if options.gpu_count and options.fit == "auto" else options.fit
-    return fitted_propagation(problem, targets, plan_options(network, options), fit, options.disk_bytes, rate)
+    fit = "slice" if options.gpus is not None and options.fit == "auto" else options.fit
+    return fitted_propagation(problem, targets, _plan_options(network, options), fit, options.disk_bytes, rate)
+
+
+def _plan_options(network: Network, options: Options) -> PlanOptions:
+    return replace(plan_options(network, options), device=options.gpus is not None)
 
 
 def problem_of(network: Network, arithmetic: Arithmetic[Any]) -> Problem:
@@ -189,7 +212,9 @@ def _same_plan(problem: Problem, targets: list[Target], options: PlanOptions, st
     again = replace(options, children=tuple(tuple(kids) for kids in stored["children"]))
     if not stored["cuts"]:
         return plan_slices(problem, targets, again, Rates(), frozenset(stored["sliced"]))
-    again = replace(again, stages=tuple((head, tuple(boxed), frozenset(cut)) for head, boxed, cut in stored["cuts"]))
+    again = replace(
+        again, device=False, stages=tuple((head, tuple(boxed), frozenset(cut)) for head, boxed, cut in stored["cuts"])
+    )
     whole = plan_whole(problem, targets, again, Rates())
     return plan_marginal_spill(problem, targets, again, Rates(), whole, 1.0)
 
@@ -216,21 +241,22 @@ def propagate(prepared: PreparedMarginals, options: Options, progress: Progress 
     offset = fixed if isinstance(arithmetic, Partition | CostOptimum) else -fixed
     if plan is None:
         return Beliefs(offset, {})
-    if options.gpu_count:
-        from .gpu_marginals import propagate_on_gpu
-
-        beliefs = propagate_on_gpu(plan, slices_of(prepared, plan, folder), options.memory_bytes)
-        return beliefs if beliefs.total is None else replace(beliefs, total=beliefs.total + offset)
+    if plan.device is None:
+        options = replace(options, gpus=None)
     with _pool(plan, options) as pool:
         threads = options.thread_count if isinstance(pool, SerialPool) and plan.seconds > _THREADED_SECONDS else 1
-        cut = None if folder else cut_for(plan, pool.width, TASK_SECONDS, Rates())
+        cut = None if folder or plan.device else cut_for(plan, pool.width, TASK_SECONDS, Rates())
         if plan.spill:
             beliefs = _on_disk(prepared, plan, folder, pool, threads, progress)
         elif cut is not None:
             slices = slices_of(prepared, plan, folder)
             beliefs = whole_beliefs(slices, run_parts(plan, cut, slices.sweeps, pool, _report(plan, progress)))
         else:
-            beliefs = sweep_slices(slices_of(prepared, plan, folder), pool, threads, _report(plan, progress))
+            slices = slices_of(prepared, plan, folder)
+            if plan.device and not (options.remote and isinstance(pool, SerialPool)):
+                sweeps = DeviceSweeps(plan, slices.sweeps.leaves, arithmetic, options.memory_bytes)
+                slices = replace(slices, device=sweeps)
+            beliefs = sweep_slices(slices, pool, threads, _report(plan, progress))
     return beliefs if beliefs.total is None else replace(beliefs, total=beliefs.total + offset)
 
 
@@ -274,10 +300,15 @@ def _report(plan: TwoWay, progress: Progress | None) -> Callable[[int, int], Non
 
 
 def _pool(plan: TwoWay, options: Options) -> AbstractContextManager[Pool]:
-    """Workers for slices, boxes or parts; serial unless a cluster was asked for and there is enough for it."""
-    if not options.distributed or plan.seconds < 2 * TASK_SECONDS:
+    """Workers for slices, boxes or parts; serial unless a cluster was asked for and there is enough for it.
+
+    One propagation is for one device, that of this process or of a worker.
+    """
+    if not options.distributed or run_seconds(plan) < 2 * TASK_SECONDS:
         return nullcontext(SerialPool())
-    if plan.slices == 1 and not plan.spill and not _spread_pays(plan, options):
+    if plan.device and not options.remote and plan.slices == 1:
+        return nullcontext(SerialPool())
+    if not plan.device and plan.slices == 1 and not plan.spill and not _spread_pays(plan, options):
         return nullcontext(SerialPool())
     return DaskPools(options)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,16 @@ from .pools import open_tables
 from .queries import Arithmetic
 from .twoway import TwoWay
 
+if TYPE_CHECKING:
+    from .device_sweeps import DeviceSweeps
+
 Array = NDArray[Any]
 T = TypeVar("T")
 
 # Where a run directory keeps what its tasks wrote.
 TABLES = "tables"
+# Both sweeps of large tables on a GPU, beside one core of the same machine.
+_CORES_OF_A_DEVICE = 100
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,8 @@ class Slices(Generic[T]):
     arithmetic : Arithmetic
     folder : Path or None
         Where the beliefs of finished groups go, if anywhere.
+    device : DeviceSweeps or None
+        What sweeps a slice on a device, if one is to be used.
     """
 
     sweeps: TwoSweeps[T]
@@ -62,6 +69,7 @@ class Slices(Generic[T]):
     size: int
     arithmetic: Arithmetic[T]
     folder: Path | None = None
+    device: DeviceSweeps | None = None
 
     @property
     def slices(self) -> int:
@@ -94,31 +102,51 @@ class Slices(Generic[T]):
 
 def group_size(plan: TwoWay) -> int:
     """Slices in a task: as many as are worth the overhead of one."""
-    return max(1, min(plan.slices, math.ceil(TASK_SECONDS / max(plan.cost.seconds, 1e-9))))
+    return max(1, min(plan.slices, math.ceil(TASK_SECONDS * plan.slices / max(run_seconds(plan), 1e-9))))
+
+
+def run_seconds(plan: TwoWay) -> float:
+    """Predict how long a plan takes where it runs: on one core, or on a device."""
+    return plan.seconds / (_CORES_OF_A_DEVICE if plan.device else 1)
 
 
 def run_group(slices: Slices[Any], number: int, threads: int) -> Beliefs:
     """Task: both sweeps of each slice of a group."""
     if slices.slices == 1:
-        return whole_beliefs(slices, slices.sweeps.run({}, threads=threads))
+        return _whole(slices, *_swept(slices, {}, threads))
     combiner = combiner_for(slices.shapes, slices.arithmetic)
     dims = sliced_dims(slices.sweeps.dims, slices.sliced)
     for index in range(number * slices.size, min((number + 1) * slices.size, slices.slices)):
         states = slices.states(index)
-        tables = slices.sweeps.run(states, threads=threads)
-        total = slices.arithmetic.total([tables[r] for r in slices.roots])
-        found = combiner.read({target: tables[node] for target, node in slices.results.items()}, dims)
+        total, tables = _swept(slices, states, threads)
+        found = combiner.read(tables, dims)
         combiner.add(total, {target: (table, place(target, states)) for target, table in found.items()})
     return combiner.beliefs()
 
 
+def _swept(slices: Slices[T], states: Mapping[int, int], threads: int) -> tuple[Any, dict[Target, T]]:
+    """Sweep one slice, on the CPU what the device cannot prove; return its total and the tables of all targets."""
+    if slices.device is not None:
+        found = slices.device.swept(slices.sweeps.restricted(states))
+        if found is not None:
+            return found
+    return _read(slices, slices.sweeps.run(states, threads=threads))
+
+
+def _read(slices: Slices[T], tables: Mapping[int, T]) -> tuple[Any, dict[Target, T]]:
+    total = slices.arithmetic.total([tables[r] for r in slices.roots])
+    return total, {target: tables[node] for target, node in slices.results.items()}
+
+
 def whole_beliefs(slices: Slices[T], tables: Mapping[int, T]) -> Beliefs:
     """Read the beliefs from roots and results where one slice is all there is."""
-    total = slices.arithmetic.total([tables[r] for r in slices.roots])
+    return _whole(slices, *_read(slices, tables))
+
+
+def _whole(slices: Slices[T], total: Any, tables: Mapping[Target, T]) -> Beliefs:
     if total in (None, -math.inf):
         return Beliefs(None, {})
-    beliefs = {target: tables[node] for target, node in slices.results.items()}
-    return Beliefs(total, combiner_for({}, slices.arithmetic).read(beliefs, slices.sweeps.dims))
+    return Beliefs(total, combiner_for({}, slices.arithmetic).read(tables, slices.sweeps.dims))
 
 
 def store_group(slices: Slices[Any], number: int, threads: int) -> Receipt:

@@ -54,7 +54,8 @@ def marginals(
         Called with (bytes done, bytes planned).
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``,
-        ``client``, ``fit``, ``disk``, ``workdir`` and ``gpus=1``, as in :func:`bucketflow.solve`.
+        ``client``, ``fit``, ``disk``, ``workdir``, ``gpus`` and ``gpu_memory``, as in :func:`bucketflow.solve`. A
+        propagation runs on one GPU, its slices on all; tables on disk are for CPUs.
 
     Raises
     ------
@@ -69,9 +70,9 @@ def marginals(
     """
     if model.kind == "cost" and not maximum:
         raise ModelError("a cost network has no marginal probabilities; ask for its max-marginals")
-    chosen = on_one_gpu(Options(**options))
-    if chosen.gpu_count and (maximum or chosen.fit == "spill" or chosen.disk is not None or chosen.workdir is not None):
-        raise ModelError("max-marginals, tables on disk and run directories are for CPUs; leave gpus out")
+    chosen = one_worker_a_gpu(Options(**options))
+    if chosen.gpus is not None and (chosen.fit == "spill" or chosen.disk is not None):
+        raise ModelError("marginals on GPUs are cut into slices, never spilled; leave out gpus, or fit and disk")
     hard, soft = split_evidence(model, evidence)
     if soft and model.kind == "cost":
         raise ModelError("a cost network takes no likelihoods; observe a state instead")
@@ -80,18 +81,18 @@ def marginals(
 
 
 def in_memory(**options: Any) -> Options:
-    """Check that nothing is asked for that compiled models do not do: tables on disk, several GPUs."""
+    """Check that nothing is asked for that compiled models do not do: tables on disk."""
     chosen = Options(**options)
     given = [name for name in ("disk", "workdir") if getattr(chosen, name) is not None]
     if given:
         raise ModelError(f"compiled models are kept in memory; {given[0]!r} does not apply")
-    return on_one_gpu(chosen)
+    return one_worker_a_gpu(chosen)
 
 
-def on_one_gpu(chosen: Options) -> Options:
-    """Check that no more than one GPU is asked for."""
-    if chosen.gpus is not None and (chosen.gpu_count > 1 or chosen.scheduler or chosen.client or chosen.workers):
-        raise ModelError("marginals are computed on one GPU of this machine; write gpus=1, without workers")
+def one_worker_a_gpu(chosen: Options) -> Options:
+    """Check that nobody asks for other local workers beside those of the GPUs."""
+    if chosen.gpus is not None and chosen.workers:
+        raise ModelError("every GPU has one worker; leave out workers, or gpus")
     return chosen
 
 

@@ -39,6 +39,8 @@ class PlanOptions:
         Threads that share a large step, each with a workspace of its own.
     join_inputs : bool
         Whether many small inputs of a large step are joined before it; kernels of GPUs do that by themselves.
+    device : bool
+        Whether all tables of a propagation are on a device at once.
     children : tuple of tuple of int, optional
         The tree of an earlier plan, to be used again instead of a search.
     stages : tuple, optional
@@ -55,6 +57,7 @@ class PlanOptions:
     decode: bool = False
     threads: int = 1
     join_inputs: bool = True
+    device: bool = False
     children: tuple[tuple[int, ...], ...] | None = None
     stages: tuple[tuple[int, tuple[int, ...], frozenset[int]], ...] | None = None
     sliced: tuple[int, ...] | None = None

@@ -45,6 +45,8 @@ class Marginals(Mapping[str, Array]):
         ``maximum``, log10 of the best probability.
     value : int, Decimal or None
         The least cost, for max-marginals of a cost network.
+    notes : tuple of str
+        What else the caller should know.
     """
 
     model: Model
@@ -58,6 +60,7 @@ class Marginals(Mapping[str, Array]):
     plan: TwoWay | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Array:
         return self.tables[name]
@@ -86,6 +89,8 @@ class Marginals(Mapping[str, Array]):
             found["joint"] = [{"variables": list(names), "table": _plain(t)} for names, t in self.joint.items()]
         if self.families:
             found["families"] = {str(f): _plain(table) for f, table in self.families.items()}
+        if self.notes:
+            found["notes"] = list(self.notes)
         found["plan"] = plan_figures(self.plan)
         found["seconds"] = {k: round(v, 6) for k, v in self.seconds.items()}
         found["peak_rss_bytes"] = self.peak_rss_bytes
@@ -126,6 +131,7 @@ class Marginals(Mapping[str, Array]):
             ]
         if len(self.tables) > _SHOWN:
             lines.append(f"… and {len(self.tables) - _SHOWN} more variables")
+        lines += [f"note: {text}" for text in self.notes]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from ..tasks.messages import TwoSweeps
 from .combine import Target
 from .costs import Rates
+from .device_messages import device_needs
 from .errors import BudgetError
 from .greedy import min_fill_order
 from .ordering import search_tree
@@ -46,19 +47,27 @@ def plan_propagation(problem: Problem, targets: Sequence[Target], options: PlanO
     """
     first = found = plan_whole(problem, targets, options, rates)
     sliced: frozenset[int] = frozenset()
-    while found.peak_bytes > options.memory_bytes and len(sliced) < len(problem.dims):
+    while not fits(found, options) and len(sliced) < len(problem.dims):
         sliced |= {next_slice(first.tree, sliced, rates=rates)}
         found = _plan_tree(first.tree, problem, targets, options, rates, sliced)
         if found.slices > MAX_SLICES:
             break
     overhead = found.cells / max(first.cells, 1)
-    if found.peak_bytes > options.memory_bytes or overhead > MAX_SLICE_OVERHEAD or found.slices > MAX_SLICES:
+    if not fits(found, options) or overhead > MAX_SLICE_OVERHEAD or found.slices > MAX_SLICES:
+        on_gpu = options.device
         raise BudgetError(
-            f"propagation needs {format_bytes(first.peak_bytes)}, allowed {format_bytes(options.memory_bytes)}; "
+            f"propagation needs {format_bytes(first.peak_bytes)}{' on a GPU' if on_gpu else ''}, "
+            f"allowed {format_bytes(options.memory_bytes)}; "
             f"slicing to {format_bytes(found.peak_bytes)} would take {found.slices:.3g} slices at {overhead:.3g} "
             "times the work; try a larger --memory or a longer --order-time"
+            + (", or leave --gpus out: CPUs can keep tables on disk" if on_gpu else "")
         )
     return found
+
+
+def fits(plan: TwoWay, options: PlanOptions) -> bool:
+    """Whether one slice fits the budget and, on a GPU, its tables can be counted."""
+    return plan.peak_bytes <= options.memory_bytes and (plan.device is None or plan.device.countable)
 
 
 def plan_whole(problem: Problem, targets: Sequence[Target], options: PlanOptions, rates: Rates) -> TwoWay:
@@ -90,7 +99,7 @@ def _plan_tree(
     rates: Rates,
     sliced: frozenset[int],
 ) -> TwoWay:
-    return plan_two_way(
+    plan = plan_two_way(
         tree,
         targets,
         problem.semiring,
@@ -99,6 +108,7 @@ def _plan_tree(
         model_bytes=problem.model_bytes,
         threads=options.threads,
     )
+    return replace(plan, device=device_needs(plan)) if options.device else plan
 
 
 def forget_plans() -> None:

@@ -29,6 +29,7 @@ from .trees import Tree, bits_of, elimination_order
 from .twoway_costs import sweeps_cost
 
 if TYPE_CHECKING:
+    from .device_messages import DeviceNeeds
     from .marginal_spill import TwoWaySpill
 
 # Up to here a belief is stored and each of its variables summed from it; a larger one is swept for each.
@@ -73,6 +74,8 @@ class TwoWay:
         Threads that share a large step, each with a workspace of its own.
     spill : TwoWaySpill or None
         How both sweeps run with large tables on disk; None for a plan in memory.
+    device : DeviceNeeds or None
+        What a slice needs on a GPU, where all of its tables are at once; None for a plan on CPUs.
     """
 
     tree: Tree
@@ -88,6 +91,7 @@ class TwoWay:
     model_bytes: int
     threads: int = 1
     spill: TwoWaySpill | None = None
+    device: DeviceNeeds | None = None
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -142,9 +146,14 @@ class TwoWay:
 
     @cached_property
     def peak_bytes(self) -> int:
-        """Model, leaves, live messages and workspace at the worst moment; of one slice, or of one box."""
+        """Model, leaves, live messages and workspace at the worst moment; of one slice, or of one box.
+
+        On a GPU, all tables of a slice with what describes them.
+        """
         if self.spill:
             return self.spill.peak_bytes
+        if self.device:
+            return self.device.nbytes
         peak = live_peak(self.steps, self.freed, self.itemsize, self.threads)
         return self.model_bytes + self.leaf_bytes + peak
 

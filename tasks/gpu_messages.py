@@ -1,5 +1,6 @@
 """Propagation on a GPU: all tables of a case in one slab, both sweeps in one launch of ``cuda/messages.cu``.
 
+Tables are doubles: sums of products with scales, or least sums of energies or costs, which are exact below 2^53.
 One case is a captured graph of three kernels, which read findings from the host's page-locked memory and write beliefs
 there. Many cases have a slab each and run in the same launches, in groups that share items.
 """
@@ -18,11 +19,15 @@ from numpy.typing import NDArray
 from .gpu import cupy, kernel
 from .message_records import Records
 from .message_tiles import THREADS
+from .semiring import Law
 
 Array = NDArray[Any]
 
 MOST_SHARED_BYTES: Final = 200_000
 """Shared memory of a block that every device since 2022 has."""
+
+ANSWER_CELLS: Final = 2
+"""Behind the beliefs of a case."""
 
 _STATIC_BYTES: Final = 2048
 _USUAL_SHARED_BYTES: Final = 48 * 1024
@@ -50,6 +55,7 @@ class MessageProgram:
         Where the single cells are whose product is the rest of the total.
     log_scale : float
         ln of what the constants were divided by.
+    law : {"sum_product", "min_plus"}
     """
 
     records: Records
@@ -59,11 +65,12 @@ class MessageProgram:
     scaled: Array
     roots: Array
     log_scale: float
+    law: Law = "sum_product"
 
     @cached_property
     def answer_cells(self) -> int:
-        """Cells of one case's answer: beliefs, ln of the total, and whether it failed."""
-        return int(self.targets[:, 1].sum(dtype=np.int64)) + 2
+        """Cells of one case's answer: beliefs, the total or its ln, and whether it failed."""
+        return int(self.targets[:, 1].sum(dtype=np.int64)) + ANSWER_CELLS
 
     @property
     def case_bytes(self) -> int:
@@ -97,13 +104,16 @@ class DeviceMessages:
     def replace_constants(self, constants: Array) -> None:
         """Copy other constant tables over the present ones."""
         self._fixed["constants"].set(constants)
+        # a copy from pageable memory may end after the call, and the graph has a stream of its own
+        cupy().cuda.Device().synchronize()
 
     def run(self, findings: Array) -> Array:
         """Answer one case of a program without groups.
 
         Takes likelihoods of all variables, at most 1, ``(finding cells,)``; returns ``(answer cells,)``. The last two
         cells are ln of the total, without `MessageProgram.log_scale`, and whether the case failed: a number other
-        than 0 if its products may have left the range of doubles.
+        than 0 if its products may have left the range of doubles. Beliefs sum to 1; those of least sums are as they
+        come, with the least of all in place of the logarithm.
         """
         if self._single is None:
             self._single = _Single(_Cases(self.program, self._fixed, 1))
@@ -143,9 +153,9 @@ class _Cases:
         self.answers = cp.empty((self.cases, program.answer_cells))
         self._fixed = fixed
         grouped = {"GROUPED": 1} if records.group > 1 else {}
-        self._propagate = kernel("messages", "sum_product", "float64", "propagate", **grouped)
-        self._begin = kernel("messages", "sum_product", "float64", "begin")
-        self._answer = kernel("messages", "sum_product", "float64", "answer")
+        self._propagate = kernel("messages", program.law, "float64", "propagate", **grouped)
+        self._begin = kernel("messages", program.law, "float64", "begin")
+        self._answer = kernel("messages", program.law, "float64", "answer")
         if records.shared_bytes + _STATIC_BYTES > _USUAL_SHARED_BYTES:
             self._propagate.max_dynamic_shared_size_bytes = records.shared_bytes
         self._processors = cp.cuda.Device().attributes["MultiProcessorCount"]
@@ -235,7 +245,7 @@ class _Cases:
         )
         threads = len(common) * cases
         if threads:
-            observe = kernel("messages", "sum_product", "float64", "observe")
+            observe = kernel("messages", self.program.law, "float64", "observe")
             observe((-(-threads // THREADS),), (THREADS,), arguments)
 
 

@@ -8,65 +8,37 @@ them one by one never wait for what nobody has begun.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .axes import Axes
 from .gpu_tiles import Axis
-from .message_tiles import (
-    CASE_STRIDE,
-    THREADS,
-    UNROLLED_INPUTS,
-    Group,
-    Tiles,
-    busy_seconds,
-    cells_of,
-    message_tiles,
-    seconds_of,
-)
-
-HEAD_WORDS: Final = 24
-INPUT_WORDS: Final = 5
-AXIS_WORDS: Final = 4
-"""As in ``cuda/messages.cu``."""
+from .message_layout import HEAD_WORDS, INPUT_WORDS, LINE_CELLS, Layout, Operation, layout_of, record_words
+from .message_tiles import CASE_STRIDE, THREADS, UNROLLED_INPUTS, Tiles, cells_of, seconds_of
 
 CONSTANT, FINDING, COMPUTED = range(3)
+"""As in ``cuda/messages.cu``."""
 FINDING_EXPONENT: Final = -100
 """Every positive likelihood is at least 2 to this, the largest is 1."""
 
-_ALIGNED_CELLS: Final = 16
-_MOST_CELLS: Final = 1 << 32
-# Blocks that an H200 holds at a time, and how many items each should have where there is enough work. What an item
-# waits for besides its work is about as long as the shortest item should be.
-_BLOCKS: Final = 132 * 6
-_ITEMS_OF_A_BLOCK, _LEAST_SECONDS, _WAITING_SECONDS = 14, 1e-6, 2e-6
-# With many cases nothing waits for one item.
-_BATCH_SECONDS = 40e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One table to compute: its number, the numbers of the tables it reads, and the loops."""
-
-    table: int
-    inputs: tuple[int, ...]
-    axes: Axes
+_WAITING_SECONDS = 2e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A table that no run changes: where it lies, and the exponent of its least positive entry; the largest is 1."""
+    """A table that no run changes: its cells, and the exponent of its least positive entry; the largest is 1.
+
+    Sums of products are scaled by exponents; for least sums they mean nothing.
+    """
 
     cells: int
     least_exponent: int
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
+class Records(Layout):
     """A propagation ready for a device.
 
     Attributes
@@ -75,17 +47,8 @@ class Records:
         (n,) uint32, all records.
     items
         (n, 4) uint32: first word of the record, number of its words, tile, piece.
-    constant_at
-        For each constant table, its first cell among the constants.
-    slab_at
-        For each finding and each computed table, its first cell in the slab of a case; findings come first.
     numbers
         For each computed table its number on the device.
-    finding_cells, slab_cells, constant_cells
-    group
-        Cases that are computed together; slabs are a multiple of it.
-    split_tiles
-        Tiles whose elimination is cut into pieces.
     shared_bytes
         Shared memory of a block.
     levels
@@ -96,47 +59,10 @@ class Records:
 
     words: NDArray[np.uint32]
     items: NDArray[np.uint32]
-    constant_at: Mapping[int, int]
-    slab_at: Mapping[int, int]
     numbers: Mapping[int, int]
-    finding_cells: int
-    slab_cells: int
-    constant_cells: int
-    group: int
-    split_tiles: int
     shared_bytes: int
     levels: int
     factors: int
-
-    @cached_property
-    def control_words(self) -> int:
-        """Words that count and bound the tables of one case."""
-        return 3 * len(self.numbers) + self.split_tiles + 1
-
-    def case_bytes(self, answer_cells: int) -> int:
-        """Bytes on the device for each case."""
-        return 8 * (self.slab_cells + answer_cells) + 4 * self.control_words
-
-    @property
-    def fixed_bytes(self) -> int:
-        """Bytes on the device for any number of cases."""
-        return 8 * self.constant_cells + self.words.nbytes + self.items.nbytes
-
-
-@dataclass
-class _Layout:
-    """Consecutive places, each aligned to a line."""
-
-    at: dict[int, int] = field(default_factory=dict)
-    cells: int = 0
-
-    def take(self, cells: int) -> int:
-        start = self.cells
-        self.cells = -(-(start + cells) // _ALIGNED_CELLS) * _ALIGNED_CELLS
-        return start
-
-    def place(self, table: int, cells: int) -> None:
-        self.at[table] = self.take(cells)
 
 
 def records_of(
@@ -147,50 +73,22 @@ def records_of(
     item_seconds: float | None = None,
     group: int = 1,
 ) -> Records:
-    """Lay out and describe a propagation.
-
-    Parameters
-    ----------
-    operations : sequence of Operation
-        In an order in which tables are made before they are read.
-    constants : mapping of int to Constant
-    findings : mapping of int to int
-        Cells of the tables that are written before every run; packed without gaps, in their order.
-    results : collection of int
-        Tables that lie side by side, in their order.
-    item_seconds : float, optional
-        How long an item should take; chosen from the total if not given.
-    group : int
-        Cases that are computed together.
+    """Lay out and describe a propagation; see :func:`~.message_layout.layout_of`.
 
     Raises
     ------
     ValueError
-        If the tables of a case have more cells than 32 bits count.
+        If a table has more cells than a record counts.
     """
-    wanted = item_seconds or (_item_seconds(operations) if group == 1 else _BATCH_SECONDS)
-
-    def tiles_of(op: Operation) -> Tiles:
-        return message_tiles(op.axes, wanted, Group(group, tuple([i not in constants for i in op.inputs])))
-
-    tiles = {op.table: tiles_of(op) for op in operations}
-    slab, fixed, pieces = _Layout(), _Layout(), dict[int, int]()
-    for table, cells in findings.items():
-        slab.at[table] = slab.cells
-        slab.cells += cells
-    finding_cells = slab.cells
-    slab.take(0)
-    for table, constant in constants.items():
-        fixed.place(table, constant.cells)
-    first = set(results)
-    for table in (*results, *(op.table for op in operations if op.table not in first)):
-        slab.place(table, tiles[table].outputs // group)
-    for table, shape in tiles.items():
-        pieces[table] = slab.take(shape.pieces * shape.outputs // group) if shape.pieces > 1 else 0
-    if max(slab.cells * group, fixed.cells) >= _MOST_CELLS:
-        raise ValueError(f"tables of {slab.cells:.3g} cells; those of one propagation on a GPU are at most 2^32")
-    numbers = {op.table: n for n, op in enumerate(operations)}
-    writer = _Writer(tiles, constants, findings, slab, fixed, pieces, numbers, group)
+    cells = {table: constant.cells for table, constant in constants.items()}
+    layout = layout_of(operations, cells, findings, results, item_seconds, group)
+    if not layout.countable:
+        raise ValueError(
+            f"tables of up to {layout.most_cells:.3g} cells; one of a propagation on a GPU has at most 2^31, "
+            "and so have all of a group of cases"
+        )
+    tiles = layout.tiles
+    writer = _Writer(layout, constants, findings)
     rows = [writer.record(op) for op in operations]
     levels, urgency = _chains(operations, tiles)
     order = sorted(range(len(operations)), key=lambda n: -urgency[n])
@@ -201,16 +99,10 @@ def records_of(
         for piece in range(tiles[operations[n].table].pieces)
     ]
     return Records(
+        **{field.name: getattr(layout, field.name) for field in fields(layout)},
         words=np.array(writer.words, dtype=np.uint32),
         items=np.array(items, dtype=np.uint32).reshape(-1, 4),
-        constant_at=fixed.at,
-        slab_at=slab.at,
         numbers=writer.numbers,
-        finding_cells=finding_cells,
-        slab_cells=slab.cells,
-        constant_cells=max(fixed.cells, 1),
-        group=group,
-        split_tiles=writer.split_tiles,
         shared_bytes=4 * writer.shared_words,
         levels=levels,
         factors=_factors(operations),
@@ -219,11 +111,6 @@ def records_of(
 
 def _factors(operations: Sequence[Operation]) -> int:
     return sum(op.axes.cells * len(op.inputs) for op in operations)
-
-
-def _item_seconds(operations: Sequence[Operation]) -> float:
-    """Items that are worth their waiting, and short enough that every block has several and no chain is long."""
-    return max(sum(busy_seconds(op.axes) for op in operations) / (_BLOCKS * _ITEMS_OF_A_BLOCK), _LEAST_SECONDS)
 
 
 def _chains(operations: Sequence[Operation], tiles: Mapping[int, Tiles]) -> tuple[int, list[float]]:
@@ -244,33 +131,22 @@ def _chains(operations: Sequence[Operation], tiles: Mapping[int, Tiles]) -> tupl
 class _Writer:
     """Appends records to a list of words."""
 
-    def __init__(
-        self,
-        tiles: Mapping[int, Tiles],
-        constants: Mapping[int, Constant],
-        findings: Mapping[int, int],
-        slab: _Layout,
-        fixed: _Layout,
-        pieces: Mapping[int, int],
-        numbers: dict[int, int],
-        group: int,
-    ) -> None:
+    def __init__(self, layout: Layout, constants: Mapping[int, Constant], findings: Mapping[int, int]) -> None:
         self.words: list[int] = []
-        self.numbers = numbers
-        self.split_tiles = 0
+        self.numbers = {op.table: n for n, op in enumerate(layout.operations)}
         self.shared_words = 0
-        self._tiles, self._constants, self._findings = tiles, constants, findings
-        self._slab, self._fixed, self._pieces, self._group = slab, fixed, pieces, group
+        self._split_tiles = 0
+        self._layout, self._constants, self._findings = layout, constants, findings
 
     def record(self, op: Operation) -> tuple[int, int]:
         """Append a record; return its first word and its length."""
-        shape, inputs = self._tiles[op.table], len(op.inputs)
+        layout, shape, inputs = self._layout, self._layout.tiles[op.table], len(op.inputs)
         axes = (*shape.outs, *shape.highs, *shape.lows)
         axes_at = HEAD_WORDS + INPUT_WORDS * inputs
-        length = axes_at + (AXIS_WORDS + inputs) * len(axes)
+        length = record_words(shape, inputs)
         inputs_at = -(-length // 4) * 4
         # inverses, starts, factors, ranges and bounds
-        low_at = inputs_at + 4 * inputs * self._group + 2 * inputs + 4 * self._group
+        low_at = inputs_at + 4 * inputs * layout.group + 2 * inputs + 4 * layout.group
         lows = cells_of(shape.lows)
         high_at = low_at + inputs * lows
         start_at = high_at + inputs * shape.piece_highs
@@ -282,28 +158,29 @@ class _Writer:
             *(cells_of(shape.highs), shape.piece_highs, lows),
             *(shape.lanes_out, shape.lanes_low, int(shape.out_fast)),
             *(len(shape.outs), len(shape.highs), len(shape.lows)),
-            *(self.numbers[op.table], self.split_tiles if split else 0),
-            *(self._slab.at[op.table], self._pieces[op.table]),
-            *(self._group, shape.outputs // self._group),
+            *(self.numbers[op.table], self._split_tiles if split else 0),
+            *(layout.slab_at[op.table] // LINE_CELLS, layout.pieces_at[op.table] // LINE_CELLS),
+            *(layout.group, shape.outputs // layout.group),
             *(axes_at, inputs_at, low_at, high_at, start_at),
         )
         if split:
-            self.split_tiles += shape.count
+            self._split_tiles += shape.count
         start = len(self.words)
         self.words += head
         for i in op.inputs:
             self.words += self._input(i)
         for axis in axes:
-            self.words += _axis_words(axis, self._slab.cells)
+            self.words += _axis_words(axis, layout.slab_cells)
         return start, length
 
     def _input(self, table: int) -> tuple[int, ...]:
+        layout = self._layout
         if table in self._constants:
             least = self._constants[table].least_exponent
-            return CONSTANT, 0, self._fixed.at[table], 0, least & 0xFFFFFFFF
+            return CONSTANT, 0, layout.constant_at[table] // LINE_CELLS, 0, least & 0xFFFFFFFF
         if table in self._findings:
-            return FINDING, 0, self._slab.at[table], 0, FINDING_EXPONENT & 0xFFFFFFFF
-        return COMPUTED, self.numbers[table], self._slab.at[table], self._tiles[table].count, 0
+            return FINDING, 0, layout.slab_at[table], 0, FINDING_EXPONENT & 0xFFFFFFFF
+        return COMPUTED, self.numbers[table], layout.slab_at[table] // LINE_CELLS, layout.tiles[table].count, 0
 
 
 def _axis_words(axis: Axis, case_cells: int) -> tuple[int, ...]:

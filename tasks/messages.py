@@ -142,12 +142,16 @@ class TwoSweeps(Generic[T]):
     dims: tuple[int, ...]
     algebra: Algebra[T]
 
+    def restricted(self, states: Mapping[int, int]) -> Mapping[int, T]:
+        """Return the leaf tables with some variables fixed."""
+        if not states:
+            return self.leaves
+        restrict, axes = self.algebra.restrict, self.leaf_axes
+        return {node: restrict(table, axes[node], self.dims, states) for node, table in self.leaves.items()}
+
     def run(
         self, states: Mapping[int, int], *, threads: int = 1, on_step: Callable[[Step], None] | None = None
     ) -> dict[int, T]:
         """Sweep up and down with some variables fixed; their axes keep one state."""
-        leaves = self.leaves
-        if states:
-            restrict, axes = self.algebra.restrict, self.leaf_axes
-            leaves = {node: restrict(table, axes[node], self.dims, states) for node, table in leaves.items()}
+        leaves = self.restricted(states)
         return two_sweeps(self.steps, leaves, self.freed, self.keep, self.algebra, threads=threads, on_step=on_step)

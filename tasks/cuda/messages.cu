@@ -2,11 +2,14 @@
 // elimination of one) by ticket in an order in which tables are made before they are read, and wait for the tables
 // that an item reads; so no launch and no barrier of the whole device stands between two steps.
 //
-// Tables are read as they were written, and what comes out is scaled by the maxima of what went in. The exponents
-// of the largest and the least positive entry of every table prove that no product leaves the range of doubles; if
-// they do not, the case is marked as failed.
+// Sums of products are read as they were written, and what comes out is scaled by the maxima of what went in. The
+// exponents of the largest and the least positive entry of every table prove that no product leaves the range of
+// doubles; if they do not, the case is marked as failed. Minima of sums (energies, and costs as doubles) need none of
+// that.
 
 typedef unsigned u32;
+
+constexpr bool SCALED = LAW == SUM_PRODUCT;
 
 #define THREADS 128
 #define SAFE 995  // 2^995 is e^690
@@ -21,19 +24,20 @@ struct Head {
     u32 lanes_out, lanes_low, out_fast;
     u32 out_axes, high_axes, low_axes;
     u32 table, first_tile;
-    u32 out, scratch;         // cells from the start of a case's slab
+    u32 out, scratch;         // lines from the start of a case's slab
     u32 group, case_outputs;  // cases that are computed together, the slowest axis of the outputs; outputs of each
     // words from the start of the record: its axes; what is known of the inputs; offsets of lows, of highs, and of outputs
     // if there are many inputs
     u32 axes_at, inputs_at, low_at, high_at, start_at;
 };
 struct Input {
-    u32 kind, table, offset, need;  // need: tiles of its step
+    u32 kind, table, offset, need;  // offset: in lines, of findings in cells; need: tiles of its step
     int least;                      // exponent of the least positive entry, where that is known
 };
 // Axes of outputs, highs and lows follow, slowest first: size, magic and shift of the division by it, stride in the
 // output, stride in each input.
 #define AXIS 4
+#define LINE 16ull  // cells that every table but a finding begins at a multiple of
 
 struct Run {
     const uint4* items;  // record, its words, tile, piece
@@ -170,7 +174,8 @@ __device__ __forceinline__ uint2 await_inputs(const Run& run, const Item& item) 
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < head().inputs; i += THREADS) {
         const Input& input = input_of(i);
-        base_of(i) = (input.kind == CONSTANT ? run.constants : slab_of(run, item)) + input.offset;
+        base_of(i) = input.kind == CONSTANT ? run.constants : slab_of(run, item);
+        base_of(i) += input.kind == FINDING ? input.offset : LINE * input.offset;
         if (input.kind != COMPUTED) continue;
         while (peek(run.done + (u64)item.place * run.tables + input.table) < input.need) __nanosleep(20);
         fence();
@@ -245,7 +250,7 @@ template <int K> __device__ __forceinline__ double share(const Start<K>& start, 
         base[i] = base_of(i);
         __builtin_assume(__isGlobal(base[i]));
     }
-    double sum = 0;
+    double sum = zero(0);
 #pragma unroll 1
     for (u32 h = 0; h < highs; h++) {
         u32 at[K];
@@ -262,10 +267,10 @@ template <int K> __device__ __forceinline__ double share(const Start<K>& start, 
             }
 #pragma unroll
             for (int u = 0; u < AT_ONCE; u++) {
-                double product = l + u * step < lows ? value[u][0] : 0;
+                double product = l + u * step < lows ? value[u][0] : zero(0);
 #pragma unroll
-                for (int i = 1; i < K; i++) product *= value[u][i];
-                sum += product;
+                for (int i = 1; i < K; i++) product = times(product, value[u][i], 0);
+                sum = plus(sum, product);
             }
         }
     }
@@ -273,17 +278,19 @@ template <int K> __device__ __forceinline__ double share(const Start<K>& start, 
 }
 template <> __device__ __forceinline__ double share<0>(const Start<0>&, u32 lane, u32 highs) {
     const u32* start = words + head().start_at + threadIdx.x;
-    double sum = 0;
+    double sum = zero(0);
 #pragma unroll 1
     for (u32 h = 0; h < highs; h++)
 #pragma unroll 1
         for (u32 l = lane; l < head().lows; l += head().lanes_low) {
-            double product = 1;
+            double product = one();
 #pragma unroll 4
             for (u32 i = 0; i < head().inputs; i++)
-                product *= base_of(i)[start[i * THREADS] + words[head().high_at + i * highs + h] +
-                                      words[head().low_at + i * head().lows + l]];
-            sum += product;
+                product = times(product,
+                                base_of(i)[start[i * THREADS] + words[head().high_at + i * highs + h] +
+                                           words[head().low_at + i * head().lows + l]],
+                                0);
+            sum = plus(sum, product);
         }
     return sum;
 }
@@ -295,7 +302,8 @@ __device__ __forceinline__ double added(double value, u32 lane, u32 lanes, u32 s
     __syncthreads();
 #pragma unroll 1
     for (u32 half = 1u << (31 - __clz(lanes - 1)); half > 0; half >>= 1) {
-        if (lane < half && lane + half < lanes) partial[threadIdx.x] += partial[threadIdx.x + half * step];
+        if (lane < half && lane + half < lanes)
+            partial[threadIdx.x] = plus(partial[threadIdx.x], partial[threadIdx.x + half * step]);
         __syncthreads();
     }
     value = partial[threadIdx.x];
@@ -335,7 +343,7 @@ struct Shared {
 // Where a piece of the elimination for an output is kept.
 __device__ __forceinline__ double* piece_at(const Run& run, const Item& item, u32 piece, u32 c, u32 output) {
     const u64 at = (u64)piece * head().case_outputs + (output - c * head().case_outputs);
-    return slab_of(run, item) + c * run.slab_cells + head().scratch + at;
+    return slab_of(run, item) + c * run.slab_cells + LINE * head().scratch + at;
 }
 
 template <int K> __device__ __forceinline__ void process(const Run& run, const Item& item, Shared& shared) {
@@ -362,8 +370,8 @@ template <int K> __device__ __forceinline__ void process(const Run& run, const I
         const bool valid = used && round + out_lane < count;
         const u32 output = first + round + out_lane;
         if (round > 0 && valid) where = start.find(output);
-        double sum = valid ? share<K>(start, low_lane, item.count_highs()) : 0;
-        if (round == 0) {
+        double sum = valid ? share<K>(start, low_lane, item.count_highs()) : zero(0);
+        if (SCALED && round == 0) {
             scale_inputs(run, item, input_bounds);
             __syncthreads();
             if (group == 1) {
@@ -379,9 +387,9 @@ template <int K> __device__ __forceinline__ void process(const Run& run, const I
         if (head().pieces > 1) {
             *piece_at(run, item, item.piece, c, output) = sum;
         } else {
-            sum *= group == 1 ? factor : factor_at(c);
-            slab_of(run, item)[head().out + where] = sum;
-            bounds.take(sum, c);
+            if (SCALED) sum *= group == 1 ? factor : factor_at(c);
+            slab_of(run, item)[LINE * head().out + where] = sum;
+            if (SCALED) bounds.take(sum, c);
         }
     }
     if (head().pieces > 1) {
@@ -400,19 +408,19 @@ template <int K> __device__ __forceinline__ void process(const Run& run, const I
             const bool valid = used && round + out_lane < count;
             const u32 output = first + round + out_lane;
             const u32 c = group == 1 ? 0 : output / head().case_outputs;
-            double sum = 0;
+            double sum = zero(0);
             if (valid)
 #pragma unroll 4
                 for (u32 p = low_lane; p < head().pieces; p += head().lanes_low)
-                    sum += __ldcg(piece_at(run, item, p, c, output));
+                    sum = plus(sum, __ldcg(piece_at(run, item, p, c, output)));
             sum = added(sum, low_lane, head().lanes_low, step, shared.partial);
             if (!valid || low_lane != 0) continue;
-            sum *= group == 1 ? factor : factor_at(c);
-            slab_of(run, item)[head().out + place_in_output(output)] = sum;
-            bounds.take(sum, c);
+            if (SCALED) sum *= group == 1 ? factor : factor_at(c);
+            slab_of(run, item)[LINE * head().out + place_in_output(output)] = sum;
+            if (SCALED) bounds.take(sum, c);
         }
     }
-    if (group == 1) {
+    if (SCALED && group == 1) {
         bounds.top = largest_in_warp(bounds.top);
         bounds.bottom = largest_in_warp(bounds.bottom);
         if (t % 32 == 0) {
@@ -421,7 +429,7 @@ template <int K> __device__ __forceinline__ void process(const Run& run, const I
         }
     }
     __syncthreads();
-    for (u32 c = t; c < group; c += THREADS) {
+    for (u32 c = t; SCALED && c < group; c += THREADS) {
         u32* found = run.bounds + 2 * bounds_of(run, item, head().table, c);
         atomicMax(found, bounds_at(c)[0]);
         atomicMax(found + 1, bounds_at(c)[1]);
@@ -485,7 +493,8 @@ __device__ __forceinline__ double sum_in_warp(double value) {
     return value;
 }
 
-// A warp for each case and target: its belief, scaled to sum 1; and one for each case's total.
+// A warp for each case and target: its belief, where it is one of sums scaled to sum 1; and one for each case's total, of
+// sums its logarithm.
 extern "C" __global__ void __launch_bounds__(THREADS) answer(const Answers run) {
     const u64 warp = (u64)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     const u32 lane = threadIdx.x % 32;
@@ -496,7 +505,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) answer(const Answers run) 
     double* answers = run.answers + place * run.answer_cells;
     if (number == run.targets_count) {
         double sum = 0;
-        for (u32 j = lane; j < run.roots_count; j += 32) sum += log(slab[run.roots[j]]);
+        for (u32 j = lane; j < run.roots_count; j += 32) {
+            const double root = slab[run.roots[j]];
+            sum += SCALED ? log(root) : root;
+        }
         for (u32 j = lane; j < run.scaled_count; j += 32)
             sum += log(from_high_word(run.bounds[2 * (place * run.tables + run.scaled[j])]));
         sum = sum_in_warp(sum);
@@ -508,6 +520,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) answer(const Answers run) 
     }
     const uint4 target = run.targets[number];
     const double* values = slab + target.x;
+    if (!SCALED) {
+        for (u32 j = lane; j < target.y; j += 32) answers[target.z + j] = values[j];
+        return;
+    }
     u32 word = 0;
     for (u32 j = lane; j < target.y; j += 32) word = max(word, high_word(values[j]));
     word = largest_in_warp(word);

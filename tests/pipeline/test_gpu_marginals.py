@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,19 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline import gpu_marginals
+from bucketflow.pipeline import device_cases, device_sweeps, gpu_marginals, marginal_slices
+from bucketflow.pipeline.boxing import MARGIN
 from bucketflow.pipeline.cli import main
+from bucketflow.pipeline.device_messages import message_program, probability_leaves
 from bucketflow.pipeline.model import Function
 from bucketflow.pipeline.options import Options, parse_size
 from bucketflow.tasks.gpu_messages import MessageProgram
-from tests.models import bayes_models, markov_models
+from bucketflow.tasks.messages import TwoSweeps
+from bucketflow.tasks.scaled import measured
+from tests.interpreted_device import InterpretedMessages
+from tests.models import bayes_models, cost_models, markov_models
 from tests.pipeline.test_batches import batch, check
-from tests.tasks.message_interpreter import interpret
+from tests.pipeline.test_budget import grid
 
 FREE_BYTES = 1 << 30
 
@@ -33,63 +39,22 @@ class OutOfMemoryError(MemoryError):
     __module__ = "cupy.cuda.memory"
 
 
-class InterpretedMessages:
-    """`DeviceMessages` without a device."""
-
-    def __init__(self, program: MessageProgram, constants: np.ndarray) -> None:
-        self.program, self.constants = program, constants
-
-    def replace_constants(self, constants: np.ndarray) -> None:
-        self.constants = constants
-
-    def run(self, findings: np.ndarray) -> np.ndarray:
-        assert self.program.records.group == 1
-        return np.asarray(self.group([findings])[0])
-
-    def group(self, findings: Sequence[np.ndarray]) -> np.ndarray:
-        program = self.program
-        slabs = np.full((len(findings), program.records.slab_cells), np.nan)
-        slabs[:, : findings[0].size] = findings
-        answers = np.zeros((len(findings), program.answer_cells))
-        with np.errstate(all="ignore"):
-            tops, failed = interpret(program.records, self.constants, slabs.reshape(-1))
-            for at, cells, place, _ in program.targets.tolist():
-                values = slabs[:, at : at + cells]
-                values = values / np.where(values.any(axis=1), values.max(axis=1), 1.0)[:, None]
-                totals = values.sum(axis=1)
-                answers[:, place : place + cells] = values / np.where(totals > 0.0, totals, 1.0)[:, None]
-            answers[:, -2] = np.log(tops[:, program.scaled]).sum(axis=1) + np.log(slabs[:, program.roots]).sum(axis=1)
-        answers[:, -1] = failed
-        return answers
-
-    def run_cases(
-        self, cases: int, common: np.ndarray, states: Sequence[tuple[int, Any]], weights: Mapping[int, Any]
-    ) -> np.ndarray:
-        group = self.program.records.group
-        findings = np.repeat(common[None], -(-cases // group) * group, axis=0)
-        for case in range(cases):
-            for variable, found in states:
-                first, size = self.program.findings[variable]
-                if found[case] != -1:
-                    findings[case, first : first + size] = np.arange(size) == found[case]
-            for variable, found in weights.items():
-                first, size = self.program.findings[variable]
-                findings[case, first : first + size] = found[case]
-        blocks = [self.group(list(findings[k : k + group])) for k in range(0, len(findings), group)]
-        return np.concatenate(blocks)[:cases]
-
-
 @pytest.fixture(autouse=True)
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     with_memory(monkeypatch, FREE_BYTES)
-    monkeypatch.setattr(gpu_marginals, "DeviceMessages", InterpretedMessages)
+    for module in (gpu_marginals, device_cases, device_sweeps):
+        monkeypatch.setattr(module, "DeviceMessages", InterpretedMessages)
 
 
 def with_memory(monkeypatch: pytest.MonkeyPatch, free_bytes: int) -> None:
     """Let a machine seem to have GPUs with some free memory each."""
+    host_bytes = Options.host_bytes.fget  # type: ignore[attr-defined]
 
     def memory_bytes(chosen: Options) -> int:
-        return free_bytes if chosen.memory is None else min(parse_size(chosen.memory), free_bytes)
+        if chosen.gpus is None:
+            return int(host_bytes(chosen))
+        asked = chosen.gpu_memory or chosen.memory
+        return free_bytes if asked is None else min(parse_size(asked), free_bytes)
 
     monkeypatch.setattr(Options, "gpu_count", property(lambda chosen: int(chosen.gpus or 0)))
     monkeypatch.setattr(Options, "memory_bytes", property(memory_bytes))
@@ -97,11 +62,21 @@ def with_memory(monkeypatch: pytest.MonkeyPatch, free_bytes: int) -> None:
 
 def equal(found: bucketflow.Marginals, expected: bucketflow.Marginals) -> None:
     assert found.status == expected.status
-    assert found.log10_evidence == pytest.approx(expected.log10_evidence, rel=1e-9, abs=1e-9)
+    assert found.value == expected.value
+    if expected.log10_evidence is not None:
+        assert found.log10_evidence == pytest.approx(expected.log10_evidence, rel=1e-9, abs=1e-9)
     for name, table in expected.items():
         assert found[name] == pytest.approx(table, rel=1e-9, abs=1e-13)
     for group, table in expected.joint.items():
         assert found.joint[group] == pytest.approx(table, rel=1e-9, abs=1e-13)
+
+
+@contextmanager
+def only_devices() -> Iterator[None]:
+    """Nothing may be swept by the CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TwoSweeps, "run", lambda *_, **__: pytest.fail("the CPU was asked"))
+        yield
 
 
 @given(model=st.one_of(markov_models(), bayes_models()), data=st.data())
@@ -126,6 +101,42 @@ def test_compiled_models_answer_as_on_a_cpu(model: Model, data: st.DataObject) -
 def test_single_questions_answer_as_on_a_cpu(model: Model) -> None:
     names = model.names[:2]
     equal(bucketflow.marginals(model, joint=names, gpus=1), bucketflow.marginals(model, joint=names))
+
+
+@given(model=st.one_of(markov_models(), bayes_models(), cost_models()))
+def test_max_marginals_answer_as_on_a_cpu(model: Model) -> None:
+    names = model.names[:2]
+    expected = bucketflow.marginals(model, joint=names, maximum=True)
+    with only_devices():
+        equal(bucketflow.marginals(model, joint=names, maximum=True, gpus=1), expected)
+
+
+@given(model=cost_models(), data=st.data())
+def test_max_marginals_of_costs_are_bit_equal_in_slices(model: Model, data: st.DataObject) -> None:
+    expected = bucketflow.marginals(model, maximum=True)
+    if expected.plan is None:
+        return
+    whole = bucketflow.marginals(model, maximum=True, gpus=1).plan
+    assert whole is not None
+    memory = data.draw(st.integers(whole.peak_bytes // 2, whole.peak_bytes))
+    try:
+        found = bucketflow.marginals(model, maximum=True, gpus=1, gpu_memory=memory)
+    except bucketflow.BudgetError:
+        return
+    assert found.value == expected.value
+    for name, table in expected.items():
+        assert np.array_equal(found[name], table)
+
+
+def test_costs_that_doubles_do_not_hold_are_left_to_the_cpu() -> None:
+    rng = np.random.default_rng(0)
+    functions = tuple(Function((v, (v + 1) % 6), rng.integers(0, 1 << 55, (3, 3))) for v in range(6))
+    names = tuple(f"x{v}" for v in range(6))
+    model = Model("cost", names, (3,) * 6, (None,) * 6, functions)
+    expected = bucketflow.marginals(model, maximum=True)
+    found = bucketflow.marginals(model, maximum=True, gpus=1)
+    assert found.value == expected.value
+    assert all(np.array_equal(found[name], expected[name]) for name in names)
 
 
 @given(case=batch(), data=st.data())
@@ -182,6 +193,7 @@ def test_blocks_of_cases_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None
     blocks = list(compiled.batches({"x1": np.arange(7) % 3}))
     assert [len(block.log10_evidence) for block in blocks] == [4, 3]
     device = compiled.device._other[1]  # type: ignore[union-attr,index]
+    assert device.most_cases == 4
     used = device.program.records.fixed_bytes + 4 * device.program.case_bytes
     assert used <= budget - needed.records.fixed_bytes - needed.case_bytes
 
@@ -195,7 +207,7 @@ def test_a_device_that_runs_out_of_memory_gets_smaller_blocks(monkeypatch: pytes
 
     model, cases = ring(), {"x1": np.arange(70) % 3}
     expected = bucketflow.compile(model).marginals_batch(cases)
-    monkeypatch.setattr(gpu_marginals, "DeviceMessages", Small)
+    monkeypatch.setattr(device_cases, "DeviceMessages", Small)
     compiled = bucketflow.compile(model, gpus=1)
     blocks = list(compiled.batches(cases))
     assert [len(block.log10_evidence) for block in blocks] == [16, 16, 16, 16, 6]
@@ -207,20 +219,122 @@ def test_too_little_memory_is_refused_with_both_numbers() -> None:
         bucketflow.compile(ring(12, domain=20), gpus=1, memory="60kB")
 
 
-def test_slices_of_a_single_question() -> None:
-    model = ring(10, domain=9)
-    whole = bucketflow.marginals(model)
-    assert whole.plan is not None
-    found = bucketflow.marginals(model, gpus=1, memory=whole.plan.peak_bytes - 1000)
+@pytest.mark.parametrize("kind", ["markov", "max", "cost"])
+@pytest.mark.parametrize("parts", [2, 4])
+def test_tables_larger_than_the_device_are_cut_into_slices(kind: str, parts: int) -> None:
+    model = grid(4, 5, 6, "cost" if kind == "cost" else "markov")
+    asked: dict[str, Any] = {"maximum": kind != "markov", "joint": ("x0", "x4"), "evidence": {"x7": 1}}
+    whole = bucketflow.marginals(model, **asked, gpus=1).plan
+    assert whole is not None
+    with only_devices():
+        found = bucketflow.marginals(model, **asked, gpus=1, gpu_memory=whole.peak_bytes // parts)
     assert found.plan is not None
+    assert found.plan.slices > 1
+    assert found.plan.peak_bytes <= whole.peak_bytes // parts
+    equal(found, bucketflow.marginals(model, **asked))
+
+
+def test_what_a_plan_needs_is_what_its_program_takes() -> None:
+    plan = bucketflow.marginals(grid(5, 5, 3, "markov"), gpus=1).plan
+    assert plan is not None
+    leaves = {node: measured(np.ones(plan.tree.cells[node])) for node in range(plan.tree.n_leaves)}
+    program = message_program(plan, probability_leaves(leaves), {}, list(plan.results))
+    assert plan.peak_bytes == program.records.fixed_bytes + program.case_bytes
+
+
+def test_no_slices_are_refused_with_both_numbers() -> None:
+    model = grid(5, 5, 4, "markov")
+    with pytest.raises(bucketflow.BudgetError, match=r"needs .* on a GPU, allowed 2 kB.* slices .*leave --gpus out"):
+        bucketflow.marginals(model, gpus=1, gpu_memory="2kB")
+    with pytest.raises(bucketflow.BudgetError, match=r"needs .* on a GPU, allowed 20 kB; --fit slice"):
+        bucketflow.marginals(model, gpus=1, gpu_memory="20kB", fit="refuse")
+
+
+def test_a_device_that_runs_out_of_memory_gets_smaller_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(5, 5, 4, "markov")
+    whole = bucketflow.marginals(model, gpus=1).plan
+    assert whole is not None
+
+    class Small(InterpretedMessages):
+        def __init__(self, program: MessageProgram, constants: np.ndarray) -> None:
+            super().__init__(program, constants)
+            if program.case_bytes > 2 * whole.peak_bytes // 3:
+                raise OutOfMemoryError("so many bytes")
+
+    monkeypatch.setattr(device_sweeps, "DeviceMessages", Small)
+    found = bucketflow.marginals(model, gpus=1)
+    assert found.plan is not None
+    assert found.plan.slices > 1
+    assert "planned again within" in found.notes[0]
+    assert "planned again within" in found.to_dict()["notes"][0]
+    assert "note: the device ran out of memory" in repr(found)
+    equal(found, bucketflow.marginals(model))
+
+
+def test_slices_that_no_double_holds_are_left_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(5, 5, 4, "steep")
+    swept = []
+    original = TwoSweeps.run
+    monkeypatch.setattr(TwoSweeps, "run", lambda *a, **k: (swept.append(1), original(*a, **k))[1])
+    whole = bucketflow.marginals(model, gpus=1)
+    assert whole.plan is not None
+    assert swept
+    found = bucketflow.marginals(model, gpus=1, gpu_memory=whole.plan.peak_bytes // 2)
+    equal(found, bucketflow.marginals(model))
+    monkeypatch.setattr(device_sweeps, "default_memory_bytes", lambda: 1000)
+    with pytest.raises(bucketflow.BudgetError, match=r"needs .*, where 1 kB is free"):
+        bucketflow.marginals(model, gpus=1)
+
+
+def test_a_run_directory_keeps_what_devices_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU began, a CPU goes on with; and a finished run is only read."""
+    monkeypatch.setattr(marginal_slices, "TASK_SECONDS", 0.0)
+    model = grid(5, 5, 4, "markov")
+    whole = bucketflow.marginals(model, gpus=1)
+    assert whole.plan is not None
+    run = tmp_path / "run"
+
+    class Dying(InterpretedMessages):
+        left = 3
+
+        def run(self, findings: np.ndarray) -> np.ndarray:
+            Dying.left -= 1
+            if Dying.left < 0:
+                raise KeyboardInterrupt
+            return super().run(findings)
+
+    monkeypatch.setattr(device_sweeps, "DeviceMessages", Dying)
+    with pytest.raises(bucketflow.StoppedError):
+        bucketflow.marginals(model, gpus=1, gpu_memory=whole.plan.peak_bytes // 3, workdir=run)
+    swept = []
+    original = marginal_slices.run_group
+    monkeypatch.setattr(marginal_slices, "run_group", lambda *a: (swept.append(a[1]), original(*a))[1])
+    found = bucketflow.marginals(model, workdir=run)
     equal(found, whole)
+    assert found.plan is not None
+    assert swept == list(range(3, found.plan.slices))
+    monkeypatch.setattr(marginal_slices, "run_group", lambda *_: pytest.fail("a slice was swept again"))
+    equal(bucketflow.marginals(model, gpus=1, workdir=run), whole)
+
+
+def test_a_run_with_tables_on_disk_goes_on_on_the_cpu(tmp_path: Path) -> None:
+    model = grid(5, 5, 4, "markov")
+    expected = bucketflow.marginals(model)
+    options: dict[str, Any] = {"workdir": tmp_path / "run", "memory": MARGIN + (1 << 20), "tree": "bucket"}
+    spilled = bucketflow.marginals(model, fit="spill", **options)
+    assert spilled.plan is not None
+    assert spilled.plan.spill is not None
+    equal(bucketflow.marginals(model, gpus=1, **options), expected)
 
 
 def test_what_is_not_done_is_refused() -> None:
-    with pytest.raises(bucketflow.ModelError, match="one GPU"):
-        bucketflow.compile(ring(), gpus=2)
-    with pytest.raises(bucketflow.ModelError, match="CPUs"):
-        bucketflow.marginals(ring(), maximum=True, gpus=1)
+    with pytest.raises(bucketflow.ModelError, match="one worker"):
+        bucketflow.compile(ring(), gpus=2, workers=2)
+    for options in ({"fit": "spill"}, {"disk": "1GB"}):
+        with pytest.raises(bucketflow.ModelError, match="never spilled"):
+            bucketflow.marginals(ring(), gpus=1, **options)
+    with pytest.raises(bucketflow.ModelError, match="compiled for them"):
+        bucketflow.compile(ring()).marginals_batch({"x0": [1]}, gpus=1)
 
 
 def test_the_command_line(tmp_path: Path) -> None:

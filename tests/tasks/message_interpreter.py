@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketflow.tasks.message_records import AXIS_WORDS, COMPUTED, CONSTANT, HEAD_WORDS, INPUT_WORDS, Records
+from bucketflow.tasks.message_layout import AXIS_WORDS, HEAD_WORDS, INPUT_WORDS, LINE_CELLS
+from bucketflow.tasks.message_records import COMPUTED, CONSTANT, FINDING, Records
 
 SAFE_EXPONENT = 995
 HEAD = np.dtype(
@@ -37,12 +38,15 @@ def offsets(words: NDArray[np.uint32], cells: NDArray[np.int64]) -> NDArray[np.i
     return where
 
 
-def interpret(records: Records, constants: NDArray[Any], slab: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def interpret(
+    records: Records, constants: NDArray[Any], slab: NDArray[Any], law: str = "sum_product"
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Run all items in order on one group of cases, whose slabs lie behind each other.
 
     Returns the maxima of the tables, shape (cases, tables), and for which cases a range is not safe. A read of a
     table that is not ready and a cell written twice are errors.
     """
+    times, plus, one = (np.multiply, np.add, 1.0) if law == "sum_product" else (np.add, np.minimum, 0.0)
     cases, tables = records.group, len(records.numbers)
     failed = np.zeros(cases, dtype=bool)
     tops, bottoms = np.zeros((cases, tables)), np.full((cases, tables), np.inf)
@@ -68,7 +72,8 @@ def interpret(records: Records, constants: NDArray[Any], slab: NDArray[Any]) -> 
         low = np.zeros(cases, dtype=np.int64)
         high = low + head["highs"].bit_length() + head["lows"].bit_length()
         for kind, table, at, need, least in inputs.astype(np.int32).tolist():
-            sources.append((constants if kind == CONSTANT else slab)[at:])
+            first = at if kind == FINDING else LINE_CELLS * at
+            sources.append((constants if kind == CONSTANT else slab)[first:])
             if kind == COMPUTED:
                 assert done[table] == need
                 top = tops[:, table]
@@ -77,7 +82,8 @@ def interpret(records: Records, constants: NDArray[Any], slab: NDArray[Any]) -> 
                 high += np.where(top > 0.0, np.maximum(np.frexp(top)[1], 0), 0)
             else:
                 low += min(least, 0)
-        failed |= (low < -SAFE_EXPONENT) | (high > SAFE_EXPONENT)
+        if law == "sum_product":
+            failed |= (low < -SAFE_EXPONENT) | (high > SAFE_EXPONENT)
         first = tile * head["tile"]
         cells = np.arange(first, min(first + head["tile"], head["outputs"]))
         case, cell = np.divmod(cells, head["case_outputs"])
@@ -86,21 +92,21 @@ def interpret(records: Records, constants: NDArray[Any], slab: NDArray[Any]) -> 
         at = offsets(outs, cells)
         deep = offsets(highs, np.arange(first_high, last_high))[:, None] + offsets(lows, np.arange(head["lows"]))[None]
         deep = deep.reshape(-1, deep.shape[-1])
-        product = np.ones((len(cells), len(deep)))
+        product = np.full((len(cells), len(deep)), one)
         for i, source in enumerate(sources, start=1):
-            product *= source[at[:, None, i] + deep[None, :, i]]
-        sums = product.sum(axis=1)
+            times(product, source[at[:, None, i] + deep[None, :, i]], out=product)
+        sums = plus.reduce(product, axis=1)
         if head["pieces"] > 1:
             rows = np.arange(head["pieces"])[:, None] * head["case_outputs"]
-            scratch = head["scratch"] + case * records.slab_cells + rows + cell
+            scratch = LINE_CELLS * head["scratch"] + case * records.slab_cells + rows + cell
             write(scratch[piece], sums)
             key = head["first_tile"] + tile
             arrived[key] = arrived.get(key, 0) + 1
             if arrived[key] < head["pieces"]:
                 continue
-            sums = slab[scratch].sum(axis=0)
-        values = sums * factor[case]
-        write(head["out"] + at[:, 0], values)
+            sums = plus.reduce(slab[scratch], axis=0)
+        values = sums * factor[case] if law == "sum_product" else sums
+        write(LINE_CELLS * head["out"] + at[:, 0], values)
         number = head["table"]
         np.maximum.at(tops[:, number], case, values)
         np.minimum.at(bottoms[:, number], case, np.where(values > 0.0, values, np.inf))

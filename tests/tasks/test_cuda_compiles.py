@@ -94,10 +94,11 @@ def test_kernels_compile(nvrtc: ctypes.CDLL, sources: set[str], semiring: Semiri
             compile_source(nvrtc, source, architecture)
 
 
-def test_propagation_compiles(nvrtc: ctypes.CDLL) -> None:
+@pytest.mark.parametrize("law", ["sum_product", "min_plus"])
+def test_propagation_compiles(nvrtc: ctypes.CDLL, law: str) -> None:
     for architecture in (OLDEST, NEWEST):
-        compile_source(nvrtc, gpu.kernel_source("messages", "sum_product", "float64"), architecture)
-        compile_source(nvrtc, gpu.kernel_source("messages", "sum_product", "float64", GROUPED=1), architecture)
+        compile_source(nvrtc, gpu.kernel_source("messages", law, "float64"), architecture)
+        compile_source(nvrtc, gpu.kernel_source("messages", law, "float64", GROUPED=1), architecture)
 
 
 @pytest.mark.parametrize("constants", [{}, {"GROUPED": 1}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,9 +13,11 @@ from bucketflow.pipeline.model import Function
 from bucketflow.tasks.dense import contract
 from bucketflow.tasks.gpu_messages import DeviceMessages, MessageProgram
 from bucketflow.tasks.lowering import lower
-from bucketflow.tasks.message_records import Constant, Operation, least_exponent, records_of
-from bucketflow.tasks.semiring import SUM_PRODUCT
-from tests.tasks.test_message_records import AWKWARD, Scopes, random_step, random_tables
+from bucketflow.tasks.message_layout import Operation
+from bucketflow.tasks.message_records import Constant, least_exponent, records_of
+from bucketflow.tasks.semiring import MIN_PLUS, SUM_PRODUCT
+from tests.pipeline.test_budget import grid as mixed_grid
+from tests.tasks.test_message_records import AWKWARD, Scopes, random_costs, random_step, random_tables
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -68,6 +72,26 @@ def test_shapes_that_need_care(
 @pytest.mark.parametrize(("scopes", "output", "sizes"), AWKWARD)
 def test_groups_of_cases(scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], group: int) -> None:
     check(scopes, output, sizes, 5e-6, group)
+
+
+@pytest.mark.parametrize("group", [1, 16])
+@pytest.mark.parametrize("item_seconds", [None, 1e-7, 5e-6])
+@pytest.mark.parametrize("step", [*map(random_step, range(8)), *AWKWARD])
+def test_least_sums(step: tuple[Scopes, tuple[int, ...], dict[int, int]], item_seconds: float, group: int) -> None:
+    scopes, output, sizes = step
+    tables = random_costs(scopes, sizes, len(scopes))
+    axes = lower(scopes, output, sizes, "float64", MIN_PLUS).axes
+    constants = {i: Constant(t.size, 0) for i, t in tables.items()}
+    records = records_of([Operation(99, tuple(range(len(scopes))), axes)], constants, {}, [99], item_seconds, group)
+    expected = contract([t.reshape(-1) for t in tables.values()], scopes, output, sizes, MIN_PLUS)
+    targets = np.array([[records.slab_at[99], expected.size, 0, 0]], dtype=np.uint32)
+    nothing, root = np.zeros(0, np.uint32), np.array([records.slab_at[99]], np.uint32)
+    program = MessageProgram(records, records.constant_at, {}, targets, nothing, root, 0.0, "min_plus")
+    values = np.full(records.constant_cells, np.nan)
+    for table, at in records.constant_at.items():
+        values[at : at + tables[table].size] = tables[table].reshape(-1)
+    for answer in DeviceMessages(program, values).run_cases(3, np.ones(0), [], {}):
+        assert np.array_equal(answer, [*expected, expected[0], 0.0])
 
 
 def grid(rows: int, columns: int, domain: int, seed: int, tiny: float = 1.0) -> Model:
@@ -141,6 +165,48 @@ def test_batches() -> None:
 def test_single_questions() -> None:
     model = grid(4, 10, 3, seed=4)
     equal(bucketflow.marginals(model, evidence={"x5": 1}, gpus=1), bucketflow.marginals(model, evidence={"x5": 1}))
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("kind", ["sums", "max", "cost"])
+def test_slices_and_max_marginals(kind: str, parts: int) -> None:
+    model = mixed_grid(5, 5, 5, "cost" if kind == "cost" else "markov")
+    asked: dict[str, Any] = {"maximum": kind != "sums", "joint": ("x0", "x5"), "evidence": {"x7": 1}}
+    expected = bucketflow.marginals(model, **asked)
+    whole = bucketflow.marginals(model, **asked, gpus=1)
+    assert whole.plan is not None
+    found = bucketflow.marginals(model, **asked, gpus=1, gpu_memory=whole.plan.peak_bytes // parts)
+    assert found.plan is not None
+    assert (found.plan.slices > 1) == (parts > 1)
+    assert found.status == expected.status
+    assert found.value == expected.value
+    for name, table in [*expected.items(), (("x0", "x5"), expected.joint["x0", "x5"])]:
+        got = found.joint[name] if isinstance(name, tuple) else found[name]
+        if kind == "cost":
+            assert np.array_equal(got, table)
+        else:
+            assert got == pytest.approx(table, rel=1e-10, abs=1e-14)
+
+
+def test_all_tables_together_may_have_more_cells_than_32_bits_count() -> None:
+    if cupy.cuda.runtime.memGetInfo()[0] < 60 << 30:
+        pytest.skip("less than 60 GiB of device memory")
+    rng, cells = np.random.default_rng(0), 1 << 15
+    a, b = (rng.integers(0, 1000, cells).astype(np.float64) for _ in range(2))
+    sizes = {0: cells, 1: cells}
+    first = Operation(2, (0, 1), lower([(0,), (1,)], (0, 1), sizes, "float64", MIN_PLUS).axes)
+    longer = lower([(0, 1), (0,)], (0, 1), sizes, "float64", MIN_PLUS).axes
+    last = Operation(9, (6, 1), lower([(0, 1), (1,)], (0,), sizes, "float64", MIN_PLUS).axes)
+    operations = [first, *(Operation(n, (n - 1, 0), longer) for n in range(3, 7)), last]
+    records = records_of(operations, {0: Constant(cells, 0), 1: Constant(cells, 0)}, {}, [9])
+    assert records.slab_cells > 1 << 32
+    targets, nothing = np.array([[records.slab_at[9], cells, 0, 0]], np.uint32), np.zeros(0, np.uint32)
+    program = MessageProgram(records, records.constant_at, {}, targets, nothing, nothing, 0.0, "min_plus")
+    constants = np.zeros(records.constant_cells)
+    for table, values in enumerate((a, b)):
+        constants[records.constant_at[table] :][:cells] = values
+    answer = DeviceMessages(program, constants).run(np.ones(0))
+    assert np.array_equal(answer[:-2], 5 * a + 2 * b.min())
 
 
 def test_memory_is_kept_to() -> None:

@@ -9,30 +9,24 @@ import pytest
 
 from bucketflow.tasks.dense import contract
 from bucketflow.tasks.lowering import lower
-from bucketflow.tasks.message_records import (
-    COMPUTED,
-    HEAD_WORDS,
-    INPUT_WORDS,
-    Constant,
-    Operation,
-    Records,
-    least_exponent,
-    records_of,
-)
+from bucketflow.tasks.message_layout import HEAD_WORDS, INPUT_WORDS, LINE_CELLS, Operation
+from bucketflow.tasks.message_records import COMPUTED, Constant, Records, least_exponent, records_of
 from bucketflow.tasks.message_tiles import HIGH_WORDS, LOW_WORDS, THREADS, cells_of, message_tiles
-from bucketflow.tasks.semiring import SUM_PRODUCT
+from bucketflow.tasks.semiring import MIN_PLUS, SUM_PRODUCT
 from tests.tasks.message_interpreter import interpret, offsets
 
 Scopes = list[tuple[int, ...]]
 
 
-def run(records: Records, tables: dict[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray, bool]:
+def run(
+    records: Records, tables: dict[int, np.ndarray], law: str = "sum_product"
+) -> tuple[np.ndarray, np.ndarray, bool]:
     """Interpret records on constant tables; returns the slab of the last case, its maxima and whether it failed."""
     constants = np.full(records.constant_cells, np.nan)
     for table, at in records.constant_at.items():
         constants[at : at + tables[table].size] = tables[table].reshape(-1)
     slabs = np.full(records.slab_cells * records.group, np.nan)
-    tops, failed = interpret(records, constants, slabs)
+    tops, failed = interpret(records, constants, slabs, law)
     return slabs[-records.slab_cells :], tops[-1], bool(failed[-1])
 
 
@@ -46,6 +40,13 @@ def random_tables(scopes: Scopes, sizes: dict[int, int], seed: int) -> dict[int,
     return tables
 
 
+def random_costs(scopes: Scopes, sizes: dict[int, int], seed: int) -> dict[int, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    shapes = [[sizes[v] for v in scope] for scope in scopes]
+    costs = [rng.integers(0, 1 << 40, shape).astype(np.float64) for shape in shapes]
+    return {i: np.where(rng.random(shapes[i]) < 0.1, np.inf, values) for i, values in enumerate(costs)}
+
+
 def check(
     scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], item_seconds: float | None, group: int = 1
 ) -> Records:
@@ -53,6 +54,7 @@ def check(
     axes = lower(scopes, output, sizes, "float64", SUM_PRODUCT).axes
     constants = {i: Constant(t.size, least_exponent(t)) for i, t in tables.items()}
     records = records_of([Operation(99, tuple(range(len(scopes))), axes)], constants, {}, (), item_seconds, group)
+    assert records.fixed_bytes == 8 * records.constant_cells + records.words.nbytes + records.items.nbytes
     slab, tops, failed = run(records, tables)
     expected = contract([t.reshape(-1) for t in tables.values()], scopes, output, sizes, SUM_PRODUCT)
     at = records.slab_at[99]
@@ -95,6 +97,22 @@ def test_shapes_that_need_care(
     scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], item_seconds: float
 ) -> None:
     check(scopes, output, sizes, item_seconds)
+
+
+@pytest.mark.parametrize("item_seconds", [None, 1e-7, 5e-6])
+@pytest.mark.parametrize("step", [*map(random_step, range(8)), *AWKWARD])
+def test_least_sums(step: tuple[Scopes, tuple[int, ...], dict[int, int]], item_seconds: float | None) -> None:
+    """Integers stay integers, also beside infinite entries."""
+    scopes, output, sizes = step
+    tables = random_costs(scopes, sizes, len(scopes))
+    axes = lower(scopes, output, sizes, "float64", MIN_PLUS).axes
+    constants = {i: Constant(t.size, 0) for i, t in tables.items()}
+    records = records_of([Operation(99, tuple(range(len(scopes))), axes)], constants, {}, (), item_seconds)
+    slab, _, failed = run(records, tables, "min_plus")
+    expected = contract([t.reshape(-1) for t in tables.values()], scopes, output, sizes, MIN_PLUS)
+    at = records.slab_at[99]
+    assert np.array_equal(slab[at : at + expected.size], expected)
+    assert not failed
 
 
 @pytest.mark.parametrize(("scopes", "output", "sizes"), AWKWARD[1:])
@@ -182,7 +200,17 @@ def test_tables_lie_side_by_side_without_overlap() -> None:
     assert records.case_bytes(10) == 8 * (records.slab_cells + 10) + 4 * (3 * 2 + 0 + 1)
 
 
+def test_places_are_counted_in_lines() -> None:
+    """All tables of a propagation may have more than 2^32 cells; one of them, at most 2^31."""
+    axes = lower([(0, 1), (1,)], (0, 1), {0: 1 << 15, 1: 1 << 15}, "float64", SUM_PRODUCT).axes
+    operations = [Operation(n + 1, (n, 0), axes) for n in range(1, 8)]
+    records = records_of(operations, {0: Constant(1 << 15, 0), 1: Constant(1 << 30, 0)}, {-1: 5}, item_seconds=1.0)
+    assert records.slab_cells > 1 << 32
+    start = records.items[-1, 0]
+    assert LINE_CELLS * int(records.words[start + 15]) == records.slab_at[8] > 1 << 32
+
+
 def test_too_many_cells_are_refused() -> None:
     axes = lower([(0, 1)], (1, 0), {0: 1 << 17, 1: 1 << 16}, "float64", SUM_PRODUCT).axes
-    with pytest.raises(ValueError, match="at most 2\\^32"):
+    with pytest.raises(ValueError, match="at most 2\\^31"):
         records_of([Operation(1, (0,), axes)], {0: Constant(16, 0)}, {})
