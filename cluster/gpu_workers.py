@@ -74,7 +74,8 @@ def gpu_workers(client: Any, asked: int | str) -> tuple[GpuWorker, ...]:
     if not workers:
         raise ClusterError("--gpus needs workers with a GPU; the cluster has none")
     if not declared:
-        client.run(_claim, workers=[worker.address for worker in workers])
+        # all of them: who asks for more the next time would find that those without the resource are not meant
+        client.run(_claim, workers=list(found))
     return tuple(workers)
 
 

@@ -30,7 +30,8 @@ def marginals_command(
     @click.option("--max", "maximum", is_flag=True, help="Max-marginals: the best that is possible with each state.")
     @click.option("--uai-out", metavar="PREFIX", help="Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
     @click.option("--cases", metavar="CSV", help="Many cases of evidence: a header of names, one case a row.")
-    @click.option("--gpus", metavar="1", help="Compute on a GPU of this machine.")
+    @click.option("--gpus", metavar="all|N", help="Compute on GPUs: of this machine, or of the workers of --scheduler.")
+    @click.option("--gpu-memory", metavar="SIZE", help="Budget for a GPU's memory.  [default: most of what is free]")
     @click.option("--out", metavar="FILE", help="Where the posteriors of the cases go: .csv, .jsonl or .parquet.")
     @guarded
     def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **options: Any) -> None:

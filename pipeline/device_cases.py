@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..cluster.pool import Pool
 from ..tasks.device_memory import out_of_memory, portable_errors
-from ..tasks.gpu_messages import DeviceMessages, MessageProgram
+from ..tasks.gpu_messages import ONE_AT_A_TIME, DeviceMessages, MessageProgram
 from ..tasks.message_records import FINDING_EXPONENT
 from .batches import BlockAnswer, ranges
 from .cases import Cases
@@ -151,7 +151,7 @@ class CaseProgram:
 
 def run_cases(program: CaseProgram, cases: Cases, common: Array) -> tuple[Array, Array]:
     """Task: answer a block of cases on this process's device, as numbers."""
-    with portable_errors():
+    with portable_errors(), ONE_AT_A_TIME:
         parts = [(numbers.copy(), alone) for _, (numbers, alone) in program._blocks(cases, common)]
     return np.concatenate([numbers for numbers, _ in parts]), np.concatenate([alone for _, alone in parts])
 

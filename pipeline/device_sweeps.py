@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..cluster.budget import default_memory_bytes
 from ..tasks.device_memory import portable_errors
-from ..tasks.gpu_messages import DeviceMessages, MessageProgram
+from ..tasks.gpu_messages import ONE_AT_A_TIME, DeviceMessages, MessageProgram
 from ..tasks.scaled import Scaled
 from .combine import Target
 from .device_messages import DeviceLeaves, constant_values, cost_leaves, message_program, probability_leaves
@@ -62,7 +62,7 @@ class DeviceSweeps:
             If the device has less memory than its budget.
         """
         constants = self._leaves(leaves)
-        with portable_errors():
+        with portable_errors(), ONE_AT_A_TIME:
             if self._device is None:
                 self._device = checked_device(self._program, constants, self._memory_bytes)
             else:

@@ -39,6 +39,7 @@ T = TypeVar("T")
 TABLES = "tables"
 # Both sweeps of large tables on a GPU, beside one core of the same machine.
 _CORES_OF_A_DEVICE = 100
+_TASKS_OF_A_DEVICE = 8
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,11 @@ class Slices(Generic[T]):
         return {v: int(state) for v, state in zip(self.sliced, found, strict=True)}
 
 
-def group_size(plan: TwoWay) -> int:
-    """Slices in a task: as many as are worth the overhead of one."""
-    return max(1, min(plan.slices, math.ceil(TASK_SECONDS * plan.slices / max(run_seconds(plan), 1e-9))))
+def group_size(plan: TwoWay, devices: int = 1) -> int:
+    """Slices in a task: as many as are worth the overhead of one, and few enough that all devices end together."""
+    worth = math.ceil(TASK_SECONDS * plan.slices / max(run_seconds(plan), 1e-9))
+    even = plan.slices if devices == 1 else -(-plan.slices // (_TASKS_OF_A_DEVICE * devices))
+    return max(1, min(worth, even))
 
 
 def run_seconds(plan: TwoWay) -> float:

@@ -8,6 +8,7 @@ there. Many cases have a slab each and run in the same launches, in groups that 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,9 @@ Array = NDArray[Any]
 
 MOST_SHARED_BYTES: Final = 200_000
 """Shared memory of a block that every device since 2022 has."""
+
+ONE_AT_A_TIME: Final = threading.Lock()
+"""Held by tasks while they use a program: workers of one process share it."""
 
 ANSWER_CELLS: Final = 2
 """Behind the beliefs of a case."""

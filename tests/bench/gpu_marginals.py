@@ -1,5 +1,8 @@
 """Full propagations on a GPU and on one CPU core of the same machine: ``python tests/bench/gpu_marginals.py [NAME …]``.
 
+With ``--counts 1,2,4`` batches and slices on so many GPUs instead. Workers are up and have done the same once before
+the clock starts; efficiency is the time on the first number of GPUs times it, over the time on N times N.
+
 A propagation starts from findings in the host's memory and ends with all beliefs there. ``device`` is the graph alone
 by events of the device, ``run`` the same by the host's clock, ``answer`` with Python's part: findings by name and
 marginals by name. ``CPU`` is that of a compiled model whose tables are all computed again, on one thread. The floor
@@ -9,6 +12,7 @@ compares batches of cases.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +31,9 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
+from bucketflow.cluster.gpu import gpu_client, visible_gpus
 from bucketflow.pipeline.compiled import Compiled
+from bucketflow.pipeline.model import Function
 
 NETWORKS = ("water", "barley", "diabetes", "munin3", "link")
 BATCHES = {"alarm": (10_000, 10_000), "hailfinder": (10_000, 10_000), "water": (10_000, 1000), "munin3": (1000, 50)}
@@ -109,17 +115,22 @@ def propagation(name: str, copy: float, table: Table) -> None:
     )
 
 
-def batch(name: str, counts: tuple[int, int], table: Table) -> None:
-    """Add a network's line to the table of batches: half of the leaves observed in every case."""
-    model = load(name)
+def random_cases(model: bucketflow.Model, count: int) -> dict[str, Any]:
+    """Half of the leaves observed in every case, in states of 30 samples."""
     rng = np.random.default_rng(11)
     parents = {v for f in model.functions for v in f.scope if v != f.child}
     leaves = [v for v in range(len(model.dims)) if v not in parents]
     samples = [forward_sample(model, rng) for _ in range(30)]
-    drawn = rng.integers(len(samples), size=counts[0])
-    seen = rng.random((counts[0], len(leaves))) < 0.5
+    drawn = rng.integers(len(samples), size=count)
+    seen = rng.random((count, len(leaves))) < 0.5
     states = {v: np.array([s[v] for s in samples])[drawn] for v in leaves}
-    cases = {model.names[v]: np.where(seen[:, k], states[v], -1) for k, v in enumerate(leaves)}
+    return {model.names[v]: np.where(seen[:, k], states[v], -1) for k, v in enumerate(leaves)}
+
+
+def batch(name: str, counts: tuple[int, int], table: Table) -> None:
+    """Add a network's line to the table of batches."""
+    model = load(name)
+    cases = random_cases(model, counts[0])
     some = {key: column[: counts[1]] for key, column in cases.items()}
     cpu, gpu = bucketflow.compile(model, threads=1, memory="8GB"), bucketflow.compile(model, gpus=1)
     expected, found = cpu.marginals_batch(some), gpu.marginals_batch(cases)
@@ -130,9 +141,69 @@ def batch(name: str, counts: tuple[int, int], table: Table) -> None:
     table.add_row(name, str(counts[0]), *(f"{rate:.0f}" for rate in rates), f"{rates[0] / rates[1]:.1f}×", f"{gap:.1g}")
 
 
+def grid(side: int, states: int) -> bucketflow.Model:
+    """A grid of random functions."""
+    rng, at = np.random.default_rng(0), np.arange(side * side).reshape(side, side)
+    pairs = [*zip(at[:, :-1].flat, at[:, 1:].flat, strict=True), *zip(at[:-1].flat, at[1:].flat, strict=True)]
+    functions = tuple(Function((int(u), int(v)), rng.random((states, states))) for u, v in pairs)
+    names = tuple(f"x{v}" for v in range(at.size))
+    return bucketflow.Model("markov", names, (states,) * at.size, (None,) * at.size, functions)
+
+
+def scaling(counts: list[int]) -> None:
+    """Print a line for each job and number of GPUs."""
+    munin, large = load("munin3"), grid(10, 8)
+    cases = random_cases(munin, 8000)
+
+    def batches(client: Any, count: int, asked: Any) -> Callable[[], tuple[float, float]]:
+        compiled = bucketflow.compile(munin, client=client, gpus=count)
+
+        def run() -> tuple[float, float]:
+            start = time.perf_counter()
+            found = compiled.marginals_batch(cases, asked)
+            return time.perf_counter() - start, float(found.log10_evidence.sum())
+
+        return run
+
+    def slices(client: Any, count: int, maximum: bool) -> Callable[[], tuple[float, float]]:
+        def run() -> tuple[float, float]:
+            found = bucketflow.marginals(large, client=client, gpus=count, gpu_memory="4GB", maximum=maximum)
+            assert found.log10_evidence is not None
+            return found.seconds["run"], found.log10_evidence
+
+        return run
+
+    jobs: dict[str, Callable[[Any, int], Callable[[], tuple[float, float]]]] = {
+        "8000 cases of munin3, all posteriors": lambda client, n: batches(client, n, "all"),
+        "8000 cases of munin3, 20 posteriors": lambda client, n: batches(client, n, munin.names[:20]),
+        "slices of a 10 x 10 grid of 8 states": lambda client, n: slices(client, n, False),
+        "the same, max-marginals": lambda client, n: slices(client, n, True),
+    }
+    first: dict[str, float] = {}
+    for count in counts:
+        with gpu_client(count) as client:
+            for title, job in jobs.items():
+                run = job(client, count)
+                times, values = zip(*(run() for _ in range(4)), strict=True)
+                seconds = min(times[1:])
+                busy = first.setdefault(title, counts[0] * seconds)
+                print(
+                    f"{title:38s} {count} GPUs {seconds:8.3f} s, efficiency {busy / (count * seconds):4.0%}; "
+                    f"first run {times[0]:.2f} s, {values[0]!r}{'' if len(set(values)) == 1 else ' DIFFERS'}",
+                    flush=True,
+                )
+
+
 def main() -> None:
-    """Print both tables."""
-    names = sys.argv[1:]
+    """Print both tables, or the lines of several GPUs."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--counts")
+    chosen = parser.parse_args()
+    if chosen.counts:
+        scaling([n for n in map(int, chosen.counts.split(",")) if n <= len(visible_gpus())])
+        return
+    names = chosen.names
     copy = copy_rate()
     cp.get_default_memory_pool().free_all_blocks()
     title = f"{cp.cuda.runtime.getDeviceProperties(0)['name'].decode()}, copy {copy / 1e12:.2f} TB/s; {LAUNCHES}"

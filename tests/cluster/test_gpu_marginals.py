@@ -1,0 +1,142 @@
+"""Marginals on the GPU workers of a cluster: batches and slices spread over them, the same numbers as on one."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from distributed import get_worker
+
+import bucketflow
+from bucketflow.cluster import gpu_workers as module
+from bucketflow.pipeline import device_cases, device_sweeps, gpu_marginals, marginal_runs, marginal_slices
+from tests.cluster.test_gpu_workers import cluster, pretended_device
+from tests.device_stand_in import OutOfMemoryError
+from tests.interpreted_device import InterpretedMessages
+from tests.pipeline.test_budget import grid
+
+
+class Watched(InterpretedMessages):
+    """Counts the calls of every worker."""
+
+    used: ClassVar[Counter[str]] = Counter()
+    most_cases = 1 << 30
+
+    def run(self, findings: np.ndarray) -> np.ndarray:
+        self._note()
+        return super().run(findings)
+
+    def run_cases(self, cases: int, *arguments: Any) -> np.ndarray:
+        if cases > self.most_cases:
+            raise OutOfMemoryError
+        self._note()
+        return super().run_cases(cases, *arguments)
+
+    def _note(self) -> None:
+        try:
+            Watched.used[get_worker().name] += 1
+        except ValueError:
+            Watched.used["client"] += 1
+
+
+@pytest.fixture(autouse=True)
+def devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "device_of_worker", pretended_device)
+    for each in (gpu_marginals, device_cases, device_sweeps):
+        monkeypatch.setattr(each, "DeviceMessages", Watched)
+    monkeypatch.setattr(device_cases, "_LEAST_SECONDS", 0.0)
+    for each in (marginal_runs, marginal_slices):
+        monkeypatch.setattr(each, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(Watched, "used", Counter())
+
+
+def cases_of(model: bucketflow.Model, count: int) -> dict[str, np.ndarray]:
+    """States, likelihoods, and one impossible case."""
+    rng = np.random.default_rng(1)
+    states = model.dims[0]
+    weights = rng.random((count, states))
+    weights[7] = 0.0
+    return {"x0": rng.integers(-1, states, count), "x7": rng.integers(0, states, count), "x4": weights}
+
+
+@pytest.mark.parametrize("most_cases", [1 << 30, 16])
+def test_batches_are_spread_and_stay_in_order(most_cases: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(3, 3, 3, "markov")
+    cases = cases_of(model, 300)
+    cpu = bucketflow.compile(model)
+    cpu.add("x2", [0.5, 1.0, 3.0])
+    expected = cpu.marginals_batch(cases)
+    with cluster("cpu", "gpu-a", "gpu-c", threads=3) as client:
+        alone = bucketflow.compile(model, client=client, gpus=1)
+        alone.add("x2", [0.5, 1.0, 3.0])
+        one = alone.marginals_batch(cases)
+        assert set(Watched.used) == {"gpu-c"}
+        Watched.used.clear()
+        monkeypatch.setattr(Watched, "most_cases", most_cases)
+        compiled = bucketflow.compile(model, client=client, gpus="all")
+        compiled.add("x2", [0.5, 1.0, 3.0])
+        found = compiled.marginals_batch(cases)
+        assert set(Watched.used) == {"gpu-a", "gpu-c"}
+        assert min(Watched.used.values()) >= 3
+        assert len(list(compiled.batches(cases))) > 4
+        monkeypatch.setattr(Watched, "run", lambda *_: pytest.fail("this machine has no device"))
+        single = compiled.marginals()
+    assert not found.possible[7]
+    assert np.array_equal(found.log10_evidence, one.log10_evidence)
+    assert found.log10_evidence == pytest.approx(expected.log10_evidence, rel=1e-11)
+    for name, table in expected.items():
+        assert np.array_equal(found[name], one[name]), "the same bits on two devices"
+        assert found[name] == pytest.approx(table, rel=1e-9, abs=1e-13)
+        assert single[name] == pytest.approx(cpu.marginals()[name], rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["markov", "cost"])
+def test_slices_are_spread_and_resumable(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, maximum = grid(4, 5, 5, kind), kind == "cost"
+    expected = bucketflow.marginals(model, maximum=maximum)
+    with cluster("cpu", "gpu-a", "gpu-c", threads=3) as client:
+        options: dict[str, Any] = {"client": client, "gpus": "all", "maximum": maximum}
+        whole = bucketflow.marginals(model, **options)
+        assert whole.plan is not None
+        assert sum(Watched.used.values()) == 1, "one propagation, on one device"
+        assert Watched.used.keys() <= {"gpu-a", "gpu-c"}
+        Watched.used.clear()
+        options["gpu_memory"] = whole.plan.peak_bytes // 3
+        found = bucketflow.marginals(model, **options)
+        assert found.plan is not None
+        assert found.plan.slices > 2
+        assert Watched.used.keys() == {"gpu-a", "gpu-c"}
+        again = bucketflow.marginals(model, workdir=tmp_path / "run", **options)
+        monkeypatch.setattr(Watched, "run", lambda *_: pytest.fail("a slice was swept again"))
+        read = bucketflow.marginals(model, workdir=tmp_path / "run", **options)
+    for answer in (whole, found, again, read):
+        assert answer.value == expected.value
+        assert answer is whole or np.array_equal(answer["x0"], found["x0"]), "added up in the order of the slices"
+        for name, table in expected.items():
+            assert answer[name] == pytest.approx(table, rel=1e-9, abs=1e-13)
+
+
+def test_what_takes_no_time_stays_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(3, 3, 3, "markov")
+    monkeypatch.setattr(marginal_runs, "TASK_SECONDS", 0.2)
+    with cluster("gpu-c") as client:
+        found = bucketflow.marginals(model, client=client, gpus="all")
+    assert not Watched.used
+    assert found["x0"] == pytest.approx(bucketflow.marginals(model)["x0"], rel=1e-12)
+
+
+def test_programs_travel_without_their_device() -> None:
+    model = grid(3, 3, 3, "markov")
+    with cluster("gpu-c") as client:
+        compiled = bucketflow.compile(model, client=client, gpus="all")
+        compiled.marginals_batch({"x0": np.arange(40) % 3})
+    assert compiled.device is not None
+    assert compiled.device._other is not None
+    program = compiled.device._other[1]
+    list(program.answers(bucketflow.pipeline.cases.Cases(1, {}), np.ones(program.program.records.finding_cells)))
+    assert program._device is not None
+    assert pickle.loads(pickle.dumps(program))._device is None
