@@ -6,7 +6,6 @@ bit-equal to the CPU; sums of floats are in an order that depends on sizes only.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
@@ -16,8 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from .gpu_lowering import (
-    JOIN_AXES,
-    JOIN_INPUTS,
+    BucketPass,
     DeviceStep,
     JoinPass,
     Pass,
@@ -171,8 +169,10 @@ def _launch_of(each: Pass, semiring: Semiring) -> Any:
         return _StreamLaunch(each, semiring)
     if isinstance(each, RowsPass):
         return _RowsLaunch(each, semiring)
-    if isinstance(each, JoinPass):
-        return _JoinLaunch(each, semiring)
+    if isinstance(each, BucketPass | JoinPass):
+        from . import gpu_joins
+
+        return gpu_joins.launch(each, semiring)
     from .gpu_product import product_launch
 
     return product_launch(each, semiring)
@@ -250,39 +250,6 @@ class _StreamLaunch:
         self._record["inputs"] = [arrays[i].data.ptr for i in self._tables]
         self._record["out"] = arrays[self._output].data.ptr
         self._kernel(self._grid, (THREADS,), (self._record,))
-
-
-class _JoinLaunch:
-    def __init__(self, each: JoinPass, semiring: Semiring) -> None:
-        self._tables, self._output = each.inputs, each.output
-        cells = math.prod(axis.size for axis in each.axes)
-        self._grid = (-(-cells // THREADS),)
-        self._kernel = kernel("join", semiring.name, semiring.dtype, CLAMP=1)
-        self._record = record = np.zeros((), _JOIN)
-        record["bound"] = bound_of(semiring)
-        record["counts"] = (len(each.axes), len(each.inputs), cells)
-        for i, axis in enumerate(each.axes):
-            record["size"][i] = axis.size
-            record["stride"][: len(each.inputs), i] = axis.strides
-
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        self._record["inputs"][: len(self._tables)] = [arrays[i].data.ptr for i in self._tables]
-        self._record["out"] = arrays[self._output].data.ptr
-        self._kernel(self._grid, (THREADS,), (self._record,))
-
-
-_JOIN: Final = np.dtype(
-    [
-        ("inputs", "u8", JOIN_INPUTS),
-        ("out", "u8"),
-        ("bound", "i8"),
-        ("stride", "i4", (JOIN_INPUTS, JOIN_AXES)),
-        ("size", "u4", JOIN_AXES),
-        ("counts", "i4", 3),
-    ],
-    align=True,
-)
-"""The layout of ``Step`` in ``cuda/join.cu``."""
 
 
 class _RowsLaunch:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from .bucket_tiles import ENTRIES, TABLES, Bucket, bucket_tiles
 from .gpu_axes import (
     FEW_INPUTS,
     JOIN_CELLS,
@@ -26,12 +27,18 @@ from .gpu_axes import (
     split_axes,
 )
 from .gpu_tiles import Axis, Stream, divisor, stream_tiles
+from .join_tiles import Join, Table, joint, one_launch
 from .lowering import Lowered
 from .products import Product
 
-JOIN_INPUTS: Final = 16
-JOIN_AXES: Final = 24
-"""Inputs and axes of a `JoinPass`; as in ``cuda/join.cu``."""
+_BY_CELL: Final = 1 << 14
+"""Larger joins are computed in blocks, where there is a launch for that."""
+
+BUCKET_CELLS: Final = 1 << 20
+"""Larger outputs are streamed."""
+
+_SPARE: Final = 0.8
+"""Of the strides that a bucket launch has room for: cutting axes adds some."""
 
 _LEAST_PRODUCT: Final = (16, 16, 12)
 _TILE: Final = 64
@@ -59,6 +66,15 @@ class RowsPass:
 
 
 @dataclass(frozen=True, slots=True)
+class BucketPass:
+    """One launch that joins small inputs in shared memory and eliminates, perhaps up to partial sums."""
+
+    inputs: tuple[int, ...]
+    output: int
+    bucket: Bucket
+
+
+@dataclass(frozen=True, slots=True)
 class ProductPass:
     """One matrix product; axes by group (batch, rows, columns, depth), with strides of left, right and output."""
 
@@ -69,17 +85,12 @@ class ProductPass:
 
 @dataclass(frozen=True, slots=True)
 class JoinPass:
-    """Join many small tables into one of row-major order, in one launch."""
+    """Some joins in one launch."""
 
-    inputs: tuple[int, ...]
-    output: int
-    axes: tuple[Axis, ...]
+    joins: tuple[Join, ...]
 
 
-_Table = tuple[int, list[int]]
-"""A table's number and its strides by axis."""
-
-Pass = StreamPass | RowsPass | ProductPass | JoinPass
+Pass = StreamPass | RowsPass | ProductPass | JoinPass | BucketPass
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +118,7 @@ def device_step(lowered: Lowered) -> DeviceStep:
         for group, least in zip((product.rows, product.columns, product.depth), _LEAST_PRODUCT, strict=True)
     ):
         builder.product(axes, product)
-    else:
+    elif not builder.bucket(axes, inputs):
         axes, inputs = builder.merged(axes, inputs)
         builder.stream(axes, inputs, builder.output)
     return DeviceStep(tuple(builder.passes), tuple(builder.temporaries))
@@ -137,33 +148,85 @@ class _Builder:
         """Join inputs in groups until one pass takes them; return the axes with the strides of what is left."""
         if len(inputs) <= FEW_INPUTS:
             return axes, inputs
-        left = []
-        for group in join_groups(axes, len(inputs)):
-            cells = join_cells(axes, group)
-            held = sum(any(axis.strides[t] for t in group) for axis in axes)
-            small = cells <= JOIN_CELLS and held <= JOIN_AXES
-            at_once = JOIN_INPUTS if small else FEW_INPUTS
-            members = [(inputs[t], [axis.strides[t] for axis in axes]) for t in group]
-            while len(members) > 1:
-                members = [self.joined(axes, members[:at_once], small), *members[at_once:]]
-            left.append(members[0])
-        columns = zip(*(strides for _, strides in left), strict=True)
-        merged = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
-        return merged, [table for table, _ in left]
+        return self.grouped(axes, inputs, join_groups(axes, len(inputs)))
 
-    def joined(self, axes: Sequence[Axis], members: Sequence[_Table], small: bool) -> _Table:
-        """Add one pass that joins some tables, laid out like the first of them where that has an axis."""
-        held = [i for i in range(len(axes)) if any(strides[i] for _, strides in members)]
-        held.sort(key=lambda i: -members[0][1][i])
-        places = dict(zip(held, row_major([axes[i] for i in held]), strict=True))
-        table = self.temporary(math.prod(axes[i].size for i in held))
-        ours = fused(Axis(axes[i].size, tuple(s[i] for _, s in members), places[i]) for i in held)
-        tables = tuple(number for number, _ in members)
+    def joined(self, axes: Sequence[Axis], groups: Sequence[list[Table]]) -> list[Table]:
+        """Join each group of tables into one; small joins share launches."""
+        found: list[Table] = []
+        small: list[Join] = []
+        for group in groups:
+            if len(group) == 1:
+                found.append(group[0])
+                continue
+            if len(group) > TABLES:
+                group = self.joined(axes, [group[i : i + TABLES] for i in range(0, len(group), TABLES)])
+            ours, strides = joint(axes, group)
+            cells = math.prod(a.size for a in ours)
+            bucket = bucket_tiles(ours, len(group), self.itemsize) if cells > _BY_CELL else None
+            join = Join(tuple(number for number, _ in group), self.inputs + len(self.temporaries), ours)
+            if bucket is None and (cells > JOIN_CELLS or not one_launch([join])):
+                found.append(self.streamed(axes, group))
+                continue
+            found.append((self.temporary(cells), strides))
+            if bucket is not None:
+                self.passes.append(BucketPass(join.inputs, join.output, bucket))
+            elif one_launch([*small, join]):
+                small.append(join)
+            else:
+                self.passes.append(JoinPass(tuple(small)))
+                small = [join]
         if small:
-            self.passes.append(JoinPass(tables, table, tuple(ours)))
-        else:
-            self.passes.append(StreamPass(tables, table, stream_tiles(ours, len(members), self.itemsize)))
-        return table, [places.get(i, 0) for i in range(len(axes))]
+            self.passes.append(JoinPass(tuple(small)))
+        return found
+
+    def streamed(self, axes: Sequence[Axis], members: list[Table]) -> Table:
+        """Join large tables, a few at a time."""
+        while len(members) > 1:
+            few = members[:FEW_INPUTS]
+            ours, strides = joint(axes, few)
+            table = self.temporary(math.prod(a.size for a in ours))
+            stream = stream_tiles(ours, len(few), self.itemsize)
+            self.passes.append(StreamPass(tuple(number for number, _ in few), table, stream))
+            members = [(table, strides), *members[FEW_INPUTS:]]
+        return members[0]
+
+    def bucket(self, axes: list[Axis], inputs: list[int]) -> bool:
+        """Add one launch that joins and eliminates, if it is worth it; and one that adds up its partial sums."""
+        out_cells = math.prod(a.size for a in axes if a.out)
+        few = len(inputs) <= FEW_INPUTS and not partial_axes(axes, len(inputs))[0]
+        if few or out_cells > BUCKET_CELLS:
+            return False
+        axes, inputs = self.packed(axes, inputs)
+        bucket = bucket_tiles(axes, len(inputs), self.itemsize)
+        if bucket is None:
+            return False
+        table = self.output if bucket.parts == 1 else self.temporary(bucket.parts * out_cells)
+        self.passes.append(BucketPass(tuple(inputs), table, bucket))
+        if bucket.parts > 1:
+            self.passes.append(RowsPass(table, self.output, out_cells, bucket.parts))
+        return True
+
+    def packed(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
+        """Join small inputs, those that enlarge the join least, until one launch takes what is left."""
+        entries = [sum(a.strides[t] > 0 for a in axes) for t in range(len(inputs))]
+        if len(inputs) <= TABLES and sum(entries) <= _SPARE * ENTRIES:
+            return axes, inputs
+        left = sorted(range(len(inputs)), key=lambda t: join_cells(axes, [t]))
+        members = [left.pop(0)]
+        while len(left) > 1 and (len(left) >= TABLES or sum(entries[t] for t in left) > _SPARE * ENTRIES - len(axes)):
+            members.append(min(left, key=lambda t: join_cells(axes, [*members, t])))
+            left.remove(members[-1])
+        return self.grouped(axes, inputs, [*([t] for t in left), members])
+
+    def grouped(
+        self, axes: Sequence[Axis], inputs: Sequence[int], groups: Sequence[Sequence[int]]
+    ) -> tuple[list[Axis], list[int]]:
+        """Join groups of inputs; return the axes with the strides of the results, and the numbers of these."""
+        members = [[(inputs[t], [a.strides[t] for a in axes]) for t in group] for group in groups]
+        tables = self.joined(axes, members)
+        columns = zip(*(strides for _, strides in tables), strict=True)
+        merged = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
+        return merged, [number for number, _ in tables]
 
     def stream(self, axes: list[Axis], inputs: Sequence[int], output: int) -> None:
         """Add streaming passes; partial sums first where the output alone would leave the device idle."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bucketflow.tasks import gpu, gpu_extremes, gpu_product
+from bucketflow.tasks import gpu, gpu_extremes, gpu_joins, gpu_product
 from bucketflow.tasks.gpu_lowering import device_step
 from bucketflow.tasks.lowering import Lowered, lower
 from bucketflow.tasks.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
@@ -58,7 +58,7 @@ def compile_source(nvrtc: ctypes.CDLL, source: str, architecture: str) -> None:
 
 
 def steps(semiring: Semiring) -> Iterator[Lowered]:
-    """Steps of every kind of pass: streams of one to many inputs, sums of rows, products, small joins."""
+    """Steps of every kind of pass: streams and buckets of one to many inputs, sums of rows, products, joins."""
     sizes = dict(enumerate((16, 16, 2, 64, 3)))
     scopes = [(0, 1, 2, 3), (0, 2, 3), (1, 2), (3,), (0, 4), (1, 4), (2, 4)]
     for inputs in (1, 3, 7):
@@ -66,6 +66,8 @@ def steps(semiring: Semiring) -> Iterator[Lowered]:
             output = tuple(v for v in sorted({v for s in scopes[:inputs] for v in s}) if v != eliminated)
             yield lower(scopes[:inputs], output, sizes, semiring.dtype, semiring)
     yield lower([(0, 1)], (), {0: 1 << 10, 1: 1 << 10}, semiring.dtype, semiring)
+    ring = [(v, (v + 1) % 22) for v in range(22)]
+    yield lower(ring, tuple(range(22)), dict.fromkeys(range(22), 2), semiring.dtype, semiring)
     for shape in ((1, 33, 65, 17), (4, 64, 96, 64), (300, 16, 16, 16)):
         yield lower([(0, 1, 3), (0, 3, 2)], (0, 1, 2), dict(enumerate(shape)), semiring.dtype, semiring)
 
@@ -78,7 +80,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     def record(name: str, law: str, dtype: str, entry: str = "", **constants: int) -> None:
         found.add(gpu.kernel_source(name, law, dtype, **constants))
 
-    for module in (gpu, gpu_product, gpu_extremes):
+    for module in (gpu, gpu_joins, gpu_product, gpu_extremes):
         monkeypatch.setattr(module, "kernel", record)
     return found
 
@@ -87,8 +89,8 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def test_kernels_compile(nvrtc: ctypes.CDLL, sources: set[str], semiring: Semiring) -> None:
     for lowered in steps(semiring):
         gpu.DeviceRun(device_step(lowered), semiring, lowered.out_cells)
-    kinds = {name for name in ("stream", "product", "rows", "join") if any(f" {name}(const" in s for s in sources)}
-    assert kinds >= {"stream", "rows", "join"}
+    for name in ("stream", "rows", "join", "bucket"):
+        assert any(f" {name}(const" in source for source in sources)
     for source in sources:
         for architecture in (OLDEST, NEWEST) if semiring.dtype == "int16" else (NEWEST,):
             compile_source(nvrtc, source, architecture)

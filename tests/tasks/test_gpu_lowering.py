@@ -11,8 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.tasks.broadcast import run_blocks
-from bucketflow.tasks.gpu_lowering import DeviceStep, JoinPass, ProductPass, RowsPass, StreamPass, device_step
+from bucketflow.tasks.bucket_tiles import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket
+from bucketflow.tasks.gpu_lowering import (
+    BucketPass,
+    DeviceStep,
+    JoinPass,
+    ProductPass,
+    RowsPass,
+    StreamPass,
+    device_step,
+)
 from bucketflow.tasks.gpu_tiles import DEEP_STATES, THREADS, Axis, Stream
+from bucketflow.tasks.join_tiles import one_launch
 from bucketflow.tasks.lowering import Lowered, lower
 from bucketflow.tasks.semiring import MIN_PLUS
 
@@ -60,16 +70,70 @@ def run_stream(stream: Stream, tables: Sequence[np.ndarray], out: np.ndarray) ->
         out[at] = best
 
 
+def run_bucket(bucket: Bucket, tables: Sequence[np.ndarray], out: np.ndarray) -> None:
+    """Run one launch, block by block: minimum of sums, up to partial sums."""
+    blocks, parts, steps, turns, states, across, along, vector = bucket.segments
+    counts = bucket.counts
+    assert sorted(t for group in bucket.groups for t in group) == list(range(len(tables)))
+    assert counts[3] <= TURNS
+    assert counts[4] <= STATES
+    assert counts[5] * counts[6] <= THREADS
+    assert counts[3] == 1 or counts[2] == counts[6] == 1, "a thread keeps sums of one output over steps or for others"
+    assert bucket.first[-1] + bucket.cells[-1] <= TABLE_BYTES // 8
+    assert len(bucket.groups) <= GROUPS
+    outputs, deep = (*turns, *across), (*states, *along)
+    for block, place in enumerate(offsets((*blocks, *parts), -1)):
+        best = np.full(counts[3] * counts[5], np.inf)
+        for step in range(counts[2]):
+            bases = [offsets((*blocks, *parts), t)[block] + offsets(steps, t)[step] for t in range(len(tables))]
+            total = np.zeros((best.size, counts[4] * counts[6], counts[7]))
+            for number in range(len(bucket.groups)):
+                total += shared_values(bucket, number, bases, tables, (outputs, deep, vector))
+            best = np.minimum(best, total.min(axis=(1, 2)))
+        at = place + offsets(outputs, -1)
+        assert np.isnan(out[at]).all(), "written twice"
+        out[at] = best
+
+
+def shared_values(
+    bucket: Bucket,
+    number: int,
+    bases: Sequence[int],
+    tables: Sequence[np.ndarray],
+    wanted: Sequence[Sequence[Axis]],
+) -> np.ndarray:
+    """Join a group in a shared table, and read what each output, state and lane of a vector needs."""
+    group, lanes = bucket.groups[number], bucket.counts[7]
+    local = [axis for segment in bucket.segments[3:] for axis in segment]
+    inner = {id(axis): Axis(axis.size, (place,), 0) for axis, place in zip(local, bucket.inner[number], strict=True)}
+    held = [axis for axis in local if inner[id(axis)].strides[0]]
+    shared = np.full(bucket.cells[number], np.nan)
+    shared[offsets([inner[id(axis)] for axis in held], 0)] = sum(tables[t][bases[t] + offsets(held, t)] for t in group)
+    assert not np.isnan(shared).any()
+    outputs, deep, vector = (offsets([inner[id(axis)] for axis in axes], 0) for axes in wanted)
+    at = outputs[:, None, None] + deep[:, None]
+    wide = bucket.wide[number]
+    assert not wide or ((bucket.first[number] + at) % lanes == 0).all()
+    assert (vector == (np.arange(lanes) if wide else 0)).all()
+    return shared[at + vector]
+
+
 def emulate(step: DeviceStep, lowered: Lowered, tables: Sequence[np.ndarray]) -> np.ndarray:
     """Run all passes of a step."""
     arrays = [*tables, *(np.full(n, np.nan) for n in step.temporaries), np.full(lowered.out_cells, np.nan)]
     for each in step.passes:
+        if isinstance(each, JoinPass):
+            assert one_launch(each.joins)
+            for join in each.joins:
+                table = arrays[join.output]
+                table[:] = sum(arrays[t][offsets(join.axes, i)] for i, t in enumerate(join.inputs))
+                assert (offsets(join.axes, -1) == np.arange(table.size)).all()
+            continue
         out = arrays[each.output]
         if isinstance(each, StreamPass):
             run_stream(each.stream, [arrays[i] for i in each.inputs], out)
-        elif isinstance(each, JoinPass):
-            out[:] = sum(arrays[t][offsets(each.axes, i)] for i, t in enumerate(each.inputs))
-            assert (offsets(each.axes, -1) == np.arange(out.size)).all()
+        elif isinstance(each, BucketPass):
+            run_bucket(each.bucket, [arrays[i] for i in each.inputs], out)
         elif isinstance(each, RowsPass):
             out[:] = arrays[each.input].reshape(each.rows, each.length).min(axis=1)
         else:
@@ -143,8 +207,8 @@ def test_regimes() -> None:
     deep = check(lower([(0, 1), (1, 2)], (0, 2), {0: 16, 1: 1024, 2: 16}, "float64", MIN_PLUS))
     assert isinstance(deep.passes[0], ProductPass)
     assert len(deep.passes) > 1
-    many = check(lower([(0, 1)] * 40 + [(1, 2)], (0,), {0: 20, 1: 30, 2: 16}, "float64", MIN_PLUS))
-    assert sum(isinstance(each, JoinPass) for each in many.passes) == 4
+    (many,) = check(lower([(0, 1)] * 40 + [(1, 2)], (0,), {0: 20, 1: 30, 2: 16}, "float64", MIN_PLUS)).passes
+    assert isinstance(many, BucketPass)
     wide = device_step(lower([(0, 1, 2), (1, 2)], (0, 2), {0: 1 << 18, 1: 2, 2: 128}, "float64", MIN_PLUS))
     (only,) = wide.passes
     assert isinstance(only, StreamPass)
@@ -152,3 +216,31 @@ def test_regimes() -> None:
     (even,) = device_step(lower([(0, 1), (1, 2)], (0, 2), {0: 512, 1: 4, 2: 512}, "float64", MIN_PLUS)).passes
     assert isinstance(even, StreamPass)
     assert even.stream.width == 2
+
+
+def test_many_inputs_of_a_large_output_are_joined_in_one_launch() -> None:
+    scopes = [(v, (v + 1) % 22) for v in range(22)]
+    step = device_step(lower(scopes, tuple(range(22)), dict.fromkeys(range(22), 2), "float64", MIN_PLUS))
+    joins, last = step.passes
+    assert isinstance(joins, JoinPass)
+    assert isinstance(last, StreamPass)
+
+
+@pytest.mark.parametrize("output", [(), (0, 3)], ids=str)
+def test_more_inputs_than_a_launch_takes(output: tuple[int, ...]) -> None:
+    """The smallest are joined before, the rest in one launch with the elimination."""
+    rng = np.random.default_rng(2)
+    scopes = [tuple(int(v) for v in rng.permutation(10)[: rng.integers(0, 4)]) for _ in range(170)]
+    step = check(lower([tuple(range(10)), *scopes], output, dict.fromkeys(range(10), 2), "float64", MIN_PLUS))
+    kinds = [type(each) for each in step.passes]
+    assert kinds == [JoinPass, BucketPass]
+
+
+def test_sums_of_few_outputs_are_shared_between_blocks() -> None:
+    """Three small tables over 2^20 states: partial sums, and one more launch."""
+    scopes = [(0, 1, 2), (2, 3, 4), (4, 0)]
+    step = check(lower(scopes, (0,), {0: 2, 1: 32, 2: 16, 3: 32, 4: 32}, "float64", MIN_PLUS))
+    bucket, rows = step.passes
+    assert isinstance(bucket, BucketPass)
+    assert isinstance(rows, RowsPass)
+    assert bucket.bucket.parts == rows.length > 1
