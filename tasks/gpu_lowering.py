@@ -118,9 +118,8 @@ def device_step(lowered: Lowered) -> DeviceStep:
         for group, least in zip((product.rows, product.columns, product.depth), _LEAST_PRODUCT, strict=True)
     ):
         builder.product(axes, product)
-    elif not builder.bucket(axes, inputs):
-        axes, inputs = builder.merged(axes, inputs)
-        builder.stream(axes, inputs, builder.output)
+    else:
+        builder.eliminate(axes, inputs)
     return DeviceStep(tuple(builder.passes), tuple(builder.temporaries))
 
 
@@ -143,6 +142,12 @@ class _Builder:
         """Number a new temporary."""
         self.temporaries.append(cells)
         return self.inputs + len(self.temporaries) - 1
+
+    def eliminate(self, axes: list[Axis], inputs: list[int]) -> None:
+        """Add the passes of a step that is no product, or of what is left of one."""
+        if not self.bucket(axes, inputs):
+            axes, inputs = self.merged(axes, inputs)
+            self.stream(axes, inputs)
 
     def merged(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
         """Join inputs in groups until one pass takes them; return the axes with the strides of what is left."""
@@ -228,12 +233,12 @@ class _Builder:
         merged = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
         return merged, [number for number, _ in tables]
 
-    def stream(self, axes: list[Axis], inputs: Sequence[int], output: int) -> None:
+    def stream(self, axes: list[Axis], inputs: Sequence[int]) -> None:
         """Add streaming passes; partial sums first where the output alone would leave the device idle."""
         axes = fused(axes)
         parts, rows_last = partial_axes(axes, len(inputs))
         if not parts:
-            self.passes.append(StreamPass(tuple(inputs), output, stream_tiles(axes, len(inputs), self.itemsize)))
+            self.passes.append(StreamPass(tuple(inputs), self.output, stream_tiles(axes, len(inputs), self.itemsize)))
             return
         axes, summed = split_axes(axes, parts)
         kept = [a for a in axes if a.out]
@@ -251,10 +256,10 @@ class _Builder:
         ]
         self.passes.append(StreamPass(tuple(inputs), table, stream_tiles(fused(ours), len(inputs), self.itemsize)))
         if rows_last:
-            self.passes.append(RowsPass(table, output, kept_cells, summed_cells))
+            self.passes.append(RowsPass(table, self.output, kept_cells, summed_cells))
         else:
             again = [Axis(summed_cells, (kept_cells,), 0), *([Axis(kept_cells, (1,), 1)] if kept_cells > 1 else [])]
-            self.stream(again, [table], output)
+            self.eliminate(again, [table])
 
     def product(self, axes: list[Axis], product: Product) -> None:
         """Add a product of two factors, each joined first where it has several inputs."""
@@ -297,4 +302,4 @@ class _Builder:
         cut = Axis(pieces, (first.strides[0] * part, first.strides[1] * part), cells)
         inner = (*([Axis(part, first.strides, 0)] if part > 1 else []), *depth[1:])
         self.passes.append(ProductPass(factors, table, ((cut, *batch), rows, columns, inner)))
-        self.stream([Axis(pieces, (cells,), 0), Axis(cells, (1,), 1)], [table], self.output)
+        self.eliminate([Axis(pieces, (cells,), 0), Axis(cells, (1,), 1)], [table])

@@ -3,7 +3,8 @@
 // A block computes some cells of the output. Of every input it needs only the part over its local axes; those parts
 // are joined into a few tables in shared memory, and threads add up the products of these over the eliminated
 // states. Eliminated axes that are too many for one round are walked through in steps, or shared between blocks,
-// whose partial sums another launch adds up. WIDTH eliminated states are taken at once.
+// whose partial sums another launch adds up. WIDTH eliminated states are taken at once. Loops of few rounds are not
+// unrolled: that would double the time of compilation.
 
 constexpr int AXES = 36;
 constexpr int TABLES = 96;
@@ -79,6 +80,7 @@ __device__ __forceinline__ void write_digits(const Step& s, int first, int end, 
 
 // Where number `index` of a local segment lies in the shared tables and in the output.
 __device__ __forceinline__ void locate(const Step& s, int segment, unsigned index, Place& place) {
+#pragma unroll 1
     for (int i = s.segment[segment + 1] - 1; i >= s.segment[segment]; i--) {
         const Axis axis = s.axes[i];
         const unsigned above = quotient(index, axis.inverse);
@@ -107,6 +109,7 @@ __device__ __forceinline__ void join(const Step& s, int group, const T* const* b
 #pragma unroll
                 for (int c = 0; c < CELLS; c++) loaded[m][c] = (T)one();
                 if (i + m >= end) continue;
+#pragma unroll 1
                 for (int e = s.entry[i + m] + s.outer[i + m]; e < s.entry[i + m + 1]; e++) {
                     const Part p = part[e];
 #pragma unroll
