@@ -10,11 +10,12 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.cluster.connect import ClusterError
-from bucketflow.cluster.gpu import count_gpus
-from bucketflow.pipeline import api
+from bucketflow.cluster.gpu import count_gpus, gpu_client
+from bucketflow.pipeline import api, device_cases, marginal_runs, marginal_slices
 from bucketflow.pipeline.cli import main
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.model import Function, Model
+from tests.pipeline.test_budget import grid
 
 
 def test_missing_cupy_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,3 +80,31 @@ def test_two_gpus_share_boxes_of_tables_larger_than_either(query: str, monkeypat
     assert got.plan.spill is not None
     assert max(map(got.plan.spill.boxes, got.plan.spill.stages)) > 1
     assert (got.value, got.status) == (expected.value, expected.status)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("count", [1, 2])
+def test_marginals_on_workers_of_gpus(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of cases and slices, spread over one process a GPU."""
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if not cupy.cuda.is_available() or cupy.cuda.runtime.getDeviceCount() < count:
+        pytest.skip("fewer NVIDIA GPUs")
+    for module in (marginal_runs, marginal_slices):
+        monkeypatch.setattr(module, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(device_cases, "_LEAST_SECONDS", 0.0)
+    model, rng = grid(4, 5, 6, "markov"), np.random.default_rng(1)
+    cases = {"x0": rng.integers(-1, 6, 500), "x7": rng.integers(0, 6, 500), "x9": rng.random((500, 6))}
+    expected, several = bucketflow.marginals(model), bucketflow.compile(model).marginals_batch(cases)
+    with gpu_client(count) as client:
+        options = {"client": client, "gpus": count}
+        batch = bucketflow.compile(model, **options).marginals_batch(cases)
+        whole = bucketflow.marginals(model, **options)
+        assert whole.plan is not None
+        sliced = bucketflow.marginals(model, gpu_memory=whole.plan.peak_bytes // 3, **options)
+        assert sliced.plan is not None
+        assert sliced.plan.slices > 1
+    assert batch.log10_evidence == pytest.approx(several.log10_evidence, rel=1e-11)
+    for name in model.names:
+        assert batch[name] == pytest.approx(several[name], rel=1e-9, abs=1e-13)
+        for found in (whole, sliced):
+            assert found[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-13)

@@ -337,9 +337,11 @@ def test_what_is_not_done_is_refused() -> None:
         bucketflow.compile(ring()).marginals_batch({"x0": [1]}, gpus=1)
 
 
-def test_the_command_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", [[], ["--max"]])
+def test_the_command_line(tmp_path: Path, way: list[str]) -> None:
     """One question and a file of cases."""
-    one = [CliRunner().invoke(main, ["marginals", "diagnosis", "--json", *gpus]) for gpus in ((), ("--gpus", "1"))]
+    asked = ["marginals", "diagnosis", "--json", *way]
+    one = [CliRunner().invoke(main, [*asked, *gpus]) for gpus in ((), ("--gpus", "1", "--gpu-memory", "1MB"))]
     assert one[0].exit_code == one[1].exit_code == 0, one[1].output
     found, expected = (json.loads(result.output) for result in reversed(one))
     for name, table in expected["marginals"].items():
