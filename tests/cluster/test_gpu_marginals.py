@@ -13,7 +13,7 @@ from distributed import get_worker
 
 import bucketflow
 from bucketflow.cluster import gpu_workers as module
-from bucketflow.pipeline import device_cases, device_sweeps, gpu_marginals, marginal_runs, marginal_slices
+from bucketflow.pipeline import device_cases, device_sweeps, gpu_marginals, marginal_runs, marginal_slices, options
 from tests.cluster.test_gpu_workers import cluster, pretended_device
 from tests.device_stand_in import OutOfMemoryError
 from tests.interpreted_device import InterpretedMessages
@@ -43,9 +43,15 @@ class Watched(InterpretedMessages):
             Watched.used["client"] += 1
 
 
+def no_rates() -> dict[Any, Any]:
+    """What workers say that measured nothing."""
+    return {}
+
+
 @pytest.fixture(autouse=True)
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "device_of_worker", pretended_device)
+    monkeypatch.setattr(options, "known_device_rates", no_rates)
     for each in (gpu_marginals, device_cases, device_sweeps):
         monkeypatch.setattr(each, "DeviceMessages", Watched)
     monkeypatch.setattr(device_cases, "_LEAST_SECONDS", 0.0)
@@ -99,20 +105,20 @@ def test_slices_are_spread_and_resumable(kind: str, tmp_path: Path, monkeypatch:
     model, maximum = grid(4, 5, 5, kind), kind == "cost"
     expected = bucketflow.marginals(model, maximum=maximum)
     with cluster("cpu", "gpu-a", "gpu-c", threads=3) as client:
-        options: dict[str, Any] = {"client": client, "gpus": "all", "maximum": maximum}
-        whole = bucketflow.marginals(model, **options)
+        asked: dict[str, Any] = {"client": client, "gpus": "all", "maximum": maximum}
+        whole = bucketflow.marginals(model, **asked)
         assert whole.plan is not None
         assert sum(Watched.used.values()) == 1, "one propagation, on one device"
         assert Watched.used.keys() <= {"gpu-a", "gpu-c"}
         Watched.used.clear()
-        options["gpu_memory"] = whole.plan.peak_bytes // 3
-        found = bucketflow.marginals(model, **options)
+        asked["gpu_memory"] = whole.plan.peak_bytes // 3
+        found = bucketflow.marginals(model, **asked)
         assert found.plan is not None
         assert found.plan.slices > 2
         assert Watched.used.keys() == {"gpu-a", "gpu-c"}
-        again = bucketflow.marginals(model, workdir=tmp_path / "run", **options)
+        again = bucketflow.marginals(model, workdir=tmp_path / "run", **asked)
         monkeypatch.setattr(Watched, "run", lambda *_: pytest.fail("a slice was swept again"))
-        read = bucketflow.marginals(model, workdir=tmp_path / "run", **options)
+        read = bucketflow.marginals(model, workdir=tmp_path / "run", **asked)
     for answer in (whole, found, again, read):
         assert answer.value == expected.value
         assert answer is whole or np.array_equal(answer["x0"], found["x0"]), "added up in the order of the slices"
