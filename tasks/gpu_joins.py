@@ -77,7 +77,9 @@ class _BucketLaunch:
         self._tables = [each.inputs[t] for group in bucket.groups for t in group]
         self._output = each.output
         self._grid = (blocks * parts,)
-        self._kernel = kernel("bucket", semiring.name, semiring.dtype, CLAMP=1, WIDTH=vector, STEP=_BUCKET.itemsize)
+        self._kernel = kernel(
+            "bucket", semiring.name, semiring.dtype, WIDTH=vector, STEP=_BUCKET.itemsize, **_clamp(semiring)
+        )
         self._record = record = np.zeros((), _BUCKET)
         record["bound"] = bound_of(semiring)
         record["counts"] = (steps, turns, states)
@@ -97,6 +99,11 @@ class _BucketLaunch:
         self._record["inputs"][: len(self._tables)] = [arrays[i].data.ptr for i in self._tables]
         self._record["out"] = arrays[self._output].data.ptr
         self._kernel(self._grid, (THREADS,), (self._record,), shared_mem=self._shared)
+
+
+def _clamp(semiring: Semiring) -> dict[str, int]:
+    """Every product of costs is clamped: so many of them could overflow."""
+    return {"CLAMP": 1} if semiring.saturates else {}
 
 
 def _bits(flags: Sequence[bool]) -> int:
@@ -130,7 +137,7 @@ class _JoinLaunch:
         joins = each.joins
         self._tables = [t for join in joins for t in join.inputs]
         self._outputs = [join.output for join in joins]
-        self._kernel = kernel("join", semiring.name, semiring.dtype, CLAMP=1, STEP=_JOIN.itemsize)
+        self._kernel = kernel("join", semiring.name, semiring.dtype, STEP=_JOIN.itemsize, **_clamp(semiring))
         self._record = record = np.zeros((), _JOIN)
         record["bound"] = bound_of(semiring)
         cells = [math.prod(a.size for a in join.axes) for join in joins]

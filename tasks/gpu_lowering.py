@@ -37,6 +37,10 @@ _BY_CELL: Final = 1 << 14
 BUCKET_CELLS: Final = 1 << 20
 """Larger outputs are streamed."""
 
+_LEAST_REUSE: Final = 8
+_LEAST_DEPTH: Final = 8
+"""Of few inputs: how often each value is read at least, and eliminated states, for their join in shared memory."""
+
 _SPARE: Final = 0.8
 """Of the strides that a bucket launch has room for: cutting axes adds some."""
 
@@ -198,7 +202,10 @@ class _Builder:
     def bucket(self, axes: list[Axis], inputs: list[int]) -> bool:
         """Add one launch that joins and eliminates, if it is worth it; and one that adds up its partial sums."""
         out_cells = math.prod(a.size for a in axes if a.out)
-        few = len(inputs) <= FEW_INPUTS and not partial_axes(axes, len(inputs))[0]
+        cells = math.prod(a.size for a in axes)
+        reused = sum(join_cells(axes, [t]) for t in range(len(inputs))) * _LEAST_REUSE <= cells
+        deep = cells >= _LEAST_DEPTH * out_cells
+        few = len(inputs) <= FEW_INPUTS and not (reused and deep) and not partial_axes(axes, len(inputs))[0]
         if few or out_cells > BUCKET_CELLS:
             return False
         axes, inputs = self.packed(axes, inputs)
