@@ -175,7 +175,7 @@ def prepare(question: Question, options: Options, stored: Mapping[str, Any] | No
             plan = plan_for(network, arithmetic, targets, options)
         else:
             plan = _same_plan(problem_of(network, arithmetic), targets, _plan_options(network, options), stored)
-    group = stored["group"] if stored else group_size(plan, max(options.gpu_count, 1)) if plan else 1
+    group = stored["group"] if stored else group_size(plan) if plan else 1
     return PreparedMarginals(question, network, arithmetic, plan, group, time.perf_counter() - start)
 
 

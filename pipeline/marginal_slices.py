@@ -39,7 +39,7 @@ T = TypeVar("T")
 TABLES = "tables"
 # Both sweeps of large tables on a GPU, beside one core of the same machine.
 _CORES_OF_A_DEVICE = 100
-_TASKS_OF_A_DEVICE = 8
+_TASKS_FOR_DEVICES = 64
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,13 @@ class Slices(Generic[T]):
         return {v: int(state) for v, state in zip(self.sliced, found, strict=True)}
 
 
-def group_size(plan: TwoWay, devices: int = 1) -> int:
-    """Slices in a task: as many as are worth the overhead of one, and few enough that all devices end together."""
+def group_size(plan: TwoWay) -> int:
+    """Slices in a task: as many as are worth the overhead of one, and few enough that several devices end together.
+
+    How many devices there are makes no difference, so that sums are the same on any number of them.
+    """
     worth = math.ceil(TASK_SECONDS * plan.slices / max(run_seconds(plan), 1e-9))
-    even = plan.slices if devices == 1 else -(-plan.slices // (_TASKS_OF_A_DEVICE * devices))
+    even = -(-plan.slices // _TASKS_FOR_DEVICES) if plan.device else plan.slices
     return max(1, min(worth, even))
 
 

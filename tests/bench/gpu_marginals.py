@@ -179,17 +179,17 @@ def scaling(counts: list[int]) -> None:
         "slices of a 10 x 10 grid of 8 states": lambda client, n: slices(client, n, False),
         "the same, max-marginals": lambda client, n: slices(client, n, True),
     }
-    first: dict[str, float] = {}
+    first: dict[str, tuple[float, float]] = {}
     for count in counts:
         with gpu_client(count) as client:
             for title, job in jobs.items():
                 run = job(client, count)
                 times, values = zip(*(run() for _ in range(4)), strict=True)
                 seconds = min(times[1:])
-                busy = first.setdefault(title, counts[0] * seconds)
+                busy, value = first.setdefault(title, (counts[0] * seconds, values[0]))
                 print(
                     f"{title:38s} {count} GPUs {seconds:8.3f} s, efficiency {busy / (count * seconds):4.0%}; "
-                    f"first run {times[0]:.2f} s, {values[0]!r}{'' if len(set(values)) == 1 else ' DIFFERS'}",
+                    f"first run {times[0]:.2f} s, {values[0]!r}{'' if set(values) == {value} else ' DIFFERS'}",
                     flush=True,
                 )
 

@@ -116,10 +116,11 @@ def test_slices_are_spread_and_resumable(kind: str, tmp_path: Path, monkeypatch:
         assert found.plan is not None
         assert found.plan.slices > 2
         assert Watched.used.keys() == {"gpu-a", "gpu-c"}
+        one = bucketflow.marginals(model, **{**asked, "gpus": 1})
         again = bucketflow.marginals(model, workdir=tmp_path / "run", **asked)
         monkeypatch.setattr(Watched, "run", lambda *_: pytest.fail("a slice was swept again"))
         read = bucketflow.marginals(model, workdir=tmp_path / "run", **asked)
-    for answer in (whole, found, again, read):
+    for answer in (whole, found, one, again, read):
         assert answer.value == expected.value
         assert answer is whole or np.array_equal(answer["x0"], found["x0"]), "added up in the order of the slices"
         for name, table in expected.items():
