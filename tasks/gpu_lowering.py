@@ -1,8 +1,8 @@
 """Lowering of dense steps for a GPU: which cells a block of threads computes, and in which passes. Pure: no values.
 
-A step becomes a few *passes*, each one launch: inputs beyond four are joined first, an elimination with little
-output is cut into partial sums so that the whole device works on it, and a matrix-like step becomes one product
-(the thread mapping of Fioretto et al. 2018 §6; Bistaffa et al. 2016 §V).
+A step becomes a few *passes*, each one launch: a matrix-like step becomes one product; small inputs of an
+elimination are joined by the blocks that sum over their join, in partial sums where there are few outputs; other
+inputs beyond four are joined first (the thread mapping of Fioretto et al. 2018 §6; Bistaffa et al. 2016 §V).
 """
 
 from __future__ import annotations

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bucketflow.tasks import bucket_tiles
 from bucketflow.tasks.dense import run
+from bucketflow.tasks.gpu import prepare
+from bucketflow.tasks.gpu_lowering import device_step
 from bucketflow.tasks.lowering import Lowered, lower
 from bucketflow.tasks.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 
@@ -99,6 +102,41 @@ def test_shapes(
     semiring: Semiring, inputs: list[tuple[int, ...]], output: tuple[int, ...], sizes: tuple[int, ...]
 ) -> None:
     check(lower(inputs, output, dict(enumerate(sizes)), semiring.dtype, semiring))
+
+
+def small_tables(rng: np.random.Generator, semiring: Semiring, most: int) -> Lowered:
+    """Draw a step with many tables of few variables."""
+    sizes = {v: int(rng.choice([2, 2, 2, 3, 4, 5, 7])) for v in range(16)}
+    while np.prod(list(sizes.values())) > 200_000:
+        sizes[max(sizes, key=sizes.__getitem__)] = 1
+    scopes = [tuple(int(v) for v in rng.permutation(16)[: rng.integers(0, 6)]) for _ in range(rng.integers(5, most))]
+    held = sorted({v for scope in scopes for v in scope})
+    output = tuple(int(v) for v in rng.permutation(held)[: rng.integers(0, 6)])
+    return lower(scopes, output, sizes, semiring.dtype, semiring)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), semiring=st.sampled_from(SEMIRINGS), most=st.sampled_from([12, 40, 150]))
+def test_many_small_inputs(seed: int, semiring: Semiring, most: int) -> None:
+    check(small_tables(np.random.default_rng(seed), semiring, most))
+
+
+@pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
+@pytest.mark.parametrize("cells", [64, 512])
+@pytest.mark.parametrize("blocks", [1, 3, 264])
+def test_small_blocks_take_many_steps(
+    monkeypatch: pytest.MonkeyPatch, semiring: Semiring, cells: int, blocks: int
+) -> None:
+    """As in eliminations too deep for a test: a block walks through its states, blocks share those of an output."""
+    for name, value in {"_MOST_CELLS": cells, "_LEAST_CELLS": 64, "_WHOLE_CELLS": 16, "_BLOCKS": blocks}.items():
+        monkeypatch.setattr(bucket_tiles, name, value)
+    device_step.cache_clear()
+    prepare.cache_clear()
+    rng = np.random.default_rng(cells + blocks)
+    for _ in range(6):
+        check(small_tables(rng, semiring, 30))
+    device_step.cache_clear()
+    prepare.cache_clear()
 
 
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
