@@ -15,7 +15,7 @@ import cupy
 import pytest
 
 TASKS = Path(__file__).resolve().parents[1] / "tasks"
-OPTIONS = ["-q", "-m", "gpu", "--import-mode=importlib", "-p", "no:cacheprovider", "-W", "default", "--durations=5"]
+OPTIONS = ["-m", "gpu", "--import-mode=importlib", "-p", "no:cacheprovider", "-W", "default", "--durations=5"]
 
 
 class Few:
