@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from shutil import which
 
 from rich.console import Console
 from targets import table_of
@@ -85,6 +86,9 @@ def run(title: str, command: Sequence[str], seconds: int) -> tuple[str, bool]:
 def sanitize(seconds: int) -> tuple[str, bool]:
     """Run a few cases of the kernels' tests under each checker, several files and checkers side by side."""
     print("== sanitize", flush=True)
+    if which("compute-sanitizer") is None:
+        print("   compute-sanitizer is not installed", flush=True)
+        return "", False
     files = sorted((TESTS / "tasks").glob("test_gpu*.py"))
 
     def check(job: tuple[str, Path]) -> tuple[str, bool]:
