@@ -123,19 +123,26 @@ class GpuPool(DaskPool):
         self._workers = list(workers)
         self._at_a_time = at_a_time
         self._light = {*light, itself}
+        self._mixed = True
 
     def slots(self) -> dict[str, int]:
         """Return how many tasks each worker's device has room for, by address."""
-        threads: dict[str, int] = self.client.nthreads(self._workers or None)
-        return {address: min(int(n), self._at_a_time) for address, n in threads.items()}
+        threads: dict[str, int] = self.client.nthreads()
+        there = [address for address in self._workers or threads if address in threads]
+        self._mixed = len(there) < len(threads)
+        return {address: min(int(threads[address]), self._at_a_time) for address in there}
 
     def where(self, function: Callable[..., Any], worker: str | None) -> dict[str, Any]:
-        """Restrict a task to workers whose device has room for it, unless it uses none."""
+        """Restrict a task to workers whose device has room for it, unless it uses none.
+
+        A task that may leave its worker may be stolen by any idle one, whatever resources it has; a worker that lacks
+        the resource dies of that. So beside other workers no task is bound to one of several devices.
+        """
         if function in self._light:
             return super().where(function, worker)
-        workers = [worker] if worker else self._workers or None
+        loose = worker is not None and not self._mixed
         return {
             "resources": {RESOURCE: (_UNITS // self._at_a_time) / _UNITS},
-            "workers": workers,
-            "allow_other_workers": worker is not None,
+            "workers": [worker] if loose else self._workers or None,
+            "allow_other_workers": loose,
         }

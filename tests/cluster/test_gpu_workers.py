@@ -141,6 +141,26 @@ def test_a_device_gets_as_many_tasks_as_it_has_room_for(at_a_time: int) -> None:
         assert busy.names == {"gpu-c"}
 
 
+def waiting(number: int) -> str:
+    """Take some time; return who did."""
+    time.sleep(0.05)
+    return str(get_worker().name)
+
+
+@pytest.mark.parametrize("names", [("cpu", "gpu-c"), ("cpu", "gpu-a", "gpu-c")])
+def test_idle_cpu_workers_do_not_take_what_waits_for_a_device(names: Sequence[str]) -> None:
+    with cluster(*names) as client:
+        addresses = [worker.address for worker in gpu_workers(client, "all")]
+        pool = GpuPool(client, "run", addresses, at_a_time=2)
+        nodes = {i: Node(set(), lambda i: (waiting, i)) for i in range(60)}
+        done = Counter(outcome for _, outcome in pool.run_graph(nodes))
+        done.update(pool.stream(waiting, [(i,) for i in range(60)]))
+        assert len(client.nthreads()) == len(names)
+    assert set(done) == {name for name in names if name != "cpu"}
+    assert done.total() == 120
+    assert max(done.values()) <= 1.5 * min(done.values())
+
+
 @contextmanager
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[StandIn, set[str]]]:
     """The stand-in, and the names of the workers that used it."""
