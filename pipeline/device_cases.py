@@ -27,7 +27,9 @@ _MOST_BYTES: Final = 8 << 30
 # Of a batch over several devices: enough blocks for all to end together, none too short for its way there and back.
 _BLOCKS_OF_A_DEVICE: Final = 4
 _LEAST_SECONDS: Final = 0.01
-_FACTORS_PER_SECOND: Final = 2e11
+_FACTORS_PER_SECOND: Final = 3e11
+# Several answers for each device may be on their way or wait for those before them.
+_ANSWER_BYTES: Final = 1 << 27
 
 
 class CaseProgram:
@@ -99,6 +101,7 @@ class CaseProgram:
         """Choose the cases of a task, in whole groups."""
         least = int(_LEAST_SECONDS / max(self.seconds(1), 1e-9))
         wanted = max(-(-cases // (devices * _BLOCKS_OF_A_DEVICE)), least, 1)
+        wanted = min(wanted, _ANSWER_BYTES // (8 * self.program.answer_cells) + 1)
         group = self.program.records.group
         return min(-(-wanted // group) * group, self.most_cases)
 

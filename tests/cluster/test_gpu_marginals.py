@@ -88,7 +88,10 @@ def test_batches_are_spread_and_stay_in_order(most_cases: int, monkeypatch: pyte
         found = compiled.marginals_batch(cases)
         assert set(Watched.used) == {"gpu-a", "gpu-c"}
         assert min(Watched.used.values()) >= 3
-        assert len(list(compiled.batches(cases))) > 4
+        assert len(list(compiled.batches(cases))) == 7, "groups of 16 cases, three for a block"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(device_cases, "_ANSWER_BYTES", 1)
+            assert len(list(compiled.batches(cases))) == 19, "answers of a group for a block"
         monkeypatch.setattr(Watched, "run", lambda *_: pytest.fail("this machine has no device"))
         single = compiled.marginals()
     assert not found.possible[7]

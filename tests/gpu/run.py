@@ -56,6 +56,7 @@ def parts(quick: bool) -> dict[str, tuple[list[str], int]]:
         "spill": (bench("gpu_spill"), 300),
         "propagations": (bench("gpu_marginals"), 300),
         "scaling": (bench("gpu_scaling"), 300),
+        "batches and slices": (bench("gpu_marginals", "--counts", "1,2,4,8"), 300),
         "models": (bench("gpu_models", *(MODELS if quick else MODELS + LONG)), 900),
     }
 
