@@ -17,6 +17,7 @@ import numpy as np
 from .. import __version__
 from ..storage.errors import DiskFullError, StorageError
 from ..storage.rundir import RunDir
+from ..tasks.device_memory import is_short
 from . import rate_files
 from .errors import BudgetError, IncompatibleRunError, StoppedError
 from .model import Model
@@ -223,6 +224,12 @@ def resumable(path: Path | None) -> Iterator[None]:
         yield
     except DiskFullError as error:
         raise _out_of_space(error) from None
+    except MemoryError as error:
+        if path is None or not is_short(error):
+            raise
+        raise StoppedError(
+            f"the device ran out of memory ({error}); continue without it: bucketflow resume {path}"
+        ) from None
     except KeyboardInterrupt:
         if path is None:
             raise
