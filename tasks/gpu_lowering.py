@@ -296,17 +296,31 @@ class _Builder:
     def multiply(self, factors: tuple[int, int], groups: tuple[tuple[Axis, ...], ...]) -> None:
         """Add the product itself; with few tiles and much depth, in partial products that are summed after."""
         batch, rows, columns, depth = groups
-        count, tall, wide = (math.prod(a.size for a in group) for group in (batch, rows, columns))
+        count, tall, wide, deep = (math.prod(a.size for a in group) for group in groups)
         tiles = count * -(-tall // _TILE) * -(-wide // _TILE)
-        first = depth[0]
-        pieces = divisor(first.size, max(1, min(_BUSY_TILES // tiles, first.size // _LEAST_PIECE)))
-        if tiles >= _BUSY_TILES // 4 or pieces == 1:
+        cells = count * tall * wide
+        wanted = min(_BUSY_TILES // tiles, deep // _LEAST_PIECE) if tiles < _BUSY_TILES // 4 else 1
+        cut, inner = _pieces(depth, wanted, cells)
+        pieces = math.prod(a.size for a in cut)
+        if pieces == 1:
             self.passes.append(ProductPass(factors, self.output, (batch, rows, columns, depth)))
             return
-        cells = count * tall * wide
         table = self.temporary(pieces * cells)
-        part = first.size // pieces
-        cut = Axis(pieces, (first.strides[0] * part, first.strides[1] * part), cells)
-        inner = (*([Axis(part, first.strides, 0)] if part > 1 else []), *depth[1:])
-        self.passes.append(ProductPass(factors, table, ((cut, *batch), rows, columns, inner)))
+        self.passes.append(ProductPass(factors, table, ((*cut, *batch), rows, columns, inner)))
         self.eliminate([Axis(pieces, (cells,), 0), Axis(cells, (1,), 1)], [table])
+
+
+def _pieces(depth: Sequence[Axis], wanted: int, cells: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Cut the depth into at most ``wanted`` pieces; return their axes, ``cells`` apart in the output, and the rest."""
+    cut: list[Axis] = []
+    inner: list[Axis] = []
+    for axis in depth:
+        pieces = divisor(axis.size, max(1, wanted))
+        wanted //= pieces
+        part = axis.size // pieces
+        if pieces > 1:
+            cut.append(Axis(pieces, tuple(s * part for s in axis.strides), 0))
+        if part > 1 or (axis is depth[-1] and not inner):
+            inner.append(Axis(part, axis.strides, 0))
+    outs = row_major(cut)
+    return tuple(replace(a, out=out * cells) for a, out in zip(cut, outs, strict=True)), tuple(inner)

@@ -1,12 +1,22 @@
-// out[b, m, n] = sum over k of left[b, m, k] * right[b, k, n] over a semiring, tiled for registers; b, m, k and n
-// are groups of axes with any strides. On Hopper one DPX instruction does min(a + b, c), for pairs of 16-bit
-// costs too. ROWS x COLUMNS words are a block's tile, TALL x BROAD a thread's; each factor is loaded in vectors of
-// LEFT_VECTOR or RIGHT_VECTOR cells, along the depth where LEFT_DEEP or RIGHT_DEEP says so.
+// out[b, m, n] = sum over k of left[b, m, k] * right[b, k, n] over a semiring; b, m, k and n are groups of axes with
+// any strides. A block of threads computes a tile of rows and columns for several batches, one after another, and
+// loads the cells of later steps while it multiplies: straight into shared memory where cells are of 4 bytes or more.
+//
+// ROWS x COLUMNS words are a tile, TALL x BROAD a thread's share of it. Sums of doubles (TENSOR) use tensor cores,
+// a warp with WARP_ROWS rows; on Hopper one DPX instruction does min(a + b, c), for pairs of 16-bit costs too. Each
+// factor is loaded in vectors of LEFT_VECTOR or RIGHT_VECTOR cells, first along the depth where LEFT_DEEP or
+// RIGHT_DEEP says so, and by way of registers where LEFT_STAGED or RIGHT_STAGED does.
 
 constexpr int AXES = 40;
 constexpr int DEPTH = 8;
-constexpr int WINDOW = 256;
+constexpr int WINDOW = 128;
 constexpr int PAD = 4;
+constexpr int SPAN = 16;
+constexpr int LINES = 512;
+
+#if defined(TENSOR) && __CUDA_ARCH__ >= 800
+#define MATRIX_UNIT
+#endif
 
 // A word of the tile holds two neighbouring columns of 16-bit costs, otherwise one value.
 constexpr int LANES = is_short ? 2 : 1;
@@ -34,8 +44,21 @@ struct Step {
     i64 stride[3][AXES];
     unsigned size[AXES];
     int segment[5];
-    unsigned rows, columns, depth, row_tiles, column_tiles;
-    int whole;  // whether the output is written in whole chunks
+    unsigned batches, rows, columns, depth, row_tiles, column_tiles, span;
+    int whole;                    // whether the output is written in whole chunks
+    unsigned short order[LINES];  // the columns of a tile as the right factor has them
+};
+
+struct Stage {
+    Word left[DEPTH][ROWS + PAD];
+    Word right[DEPTH][COLUMNS + PAD];
+};
+
+struct Tables {
+    i64 base[3][SPAN];
+    i64 row[2][ROWS];  // in the left factor, and in the output; -1 beyond the end
+    i64 column[2][WIDE];
+    i64 deep[2][WINDOW];
 };
 
 __device__ __forceinline__ i64 offset(const Step& s, int group, int table, unsigned index) {
@@ -75,63 +98,208 @@ __device__ __forceinline__ Word finished(Word acc, i64 bound) {
 #endif
 }
 
-struct Tiles {
-    Word left[2][DEPTH][ROWS + PAD];
-    Word right[2][DEPTH][COLUMNS + PAD];
-    i64 row[ROWS];  // in the left factor; -1 beyond the end
-    i64 column[WIDE];
-    i64 deep[2][WINDOW];
+template <int BYTES> struct alignas(BYTES) Bytes {
+    unsigned char v[BYTES];
 };
 
-// One factor's share of a block: LINES rows or columns by DEPTH, in vectors of VEC cells along one of the two.
-template <int SIDE, int LINES, int VEC, bool ALONG_DEPTH>
+// Copy an aligned vector into shared memory, without waiting where the device can do that.
+template <int BYTES>
+__device__ __forceinline__ void copy(void* to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+    const unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    if constexpr (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+    else if constexpr (BYTES >= 4)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(BYTES) : "memory");
+    else
+#endif
+        *reinterpret_cast<Bytes<BYTES>*>(to) = *reinterpret_cast<const Bytes<BYTES>*>(from);
+}
+
+__device__ __forceinline__ void close_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Wait until all but the last few groups of copies have arrived.
+template <int GROUPS>
+__device__ __forceinline__ void await_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");
+#endif
+}
+
+// One factor's share of a step: COUNT_OF_LINES rows or columns by DEPTH, in vectors of VEC cells along one of the two.
+template <int SIDE, int COUNT_OF_LINES, int VEC, bool ALONG_DEPTH, bool STAGED>
 struct Loader {
-    static constexpr int ACROSS_DEPTH = ALONG_DEPTH ? DEPTH / VEC : DEPTH;
-    static constexpr int ACROSS_LINES = ALONG_DEPTH ? LINES : LINES / VEC;
+    static constexpr int ACROSS_DEPTH = ALONG_DEPTH ? DEPTH / (STAGED ? VEC : 1) : DEPTH;
+    static constexpr int ACROSS_LINES = ALONG_DEPTH ? COUNT_OF_LINES : COUNT_OF_LINES / VEC;
     static constexpr int COUNT = ACROSS_DEPTH * ACROSS_LINES;
     static constexpr int LOADS = (COUNT + THREADS - 1) / THREADS;
-    struct alignas(VEC * SIZE) Cells {
-        T v[VEC];
+    static constexpr int CELLS = ALONG_DEPTH && !STAGED ? 1 : VEC;
+    // Whether all loads of a thread are of one line.
+    static constexpr bool FIXED = !ALONG_DEPTH && THREADS % ACROSS_LINES == 0;
+    struct alignas(CELLS * SIZE) Cells {
+        T v[CELLS];
     };
-    Cells cells[LOADS];
+    Cells cells[STAGED ? LOADS : 1];
+    i64 fixed_offset;
+    int fixed_at;
+
+    __device__ __forceinline__ static int line_of(const Step& s, int line) {
+        return SIDE == RIGHT ? s.order[line] : line;
+    }
 
     __device__ __forceinline__ static void place(int i, int& line, int& k) {
         const int e = threadIdx.x + i * THREADS;
-        line = ALONG_DEPTH ? e / ACROSS_DEPTH : e % ACROSS_LINES * VEC;
-        k = ALONG_DEPTH ? e % ACROSS_DEPTH * VEC : e / ACROSS_LINES;
+        line = ALONG_DEPTH ? e / ACROSS_DEPTH : e % ACROSS_LINES * CELLS;
+        k = ALONG_DEPTH ? e % ACROSS_DEPTH * CELLS : e / ACROSS_LINES;
     }
 
-    __device__ __forceinline__ void fetch(const Step& s, const i64* lines, const i64* deep, const T* table,
+    __device__ __forceinline__ void prepare(const Step& s, const Tables& tables) {
+        int line, k;
+        place(0, line, k);
+        fixed_at = FIXED ? line_of(s, line) : 0;
+        fixed_offset = (SIDE == LEFT ? tables.row[0] : tables.column[0])[fixed_at];
+    }
+
+    __device__ __forceinline__ void put(Stage& stage, int k, int at, T value) const {
+        if (SIDE == LEFT)
+            stage.left[k][at] = doubled(value);
+        else
+            reinterpret_cast<T*>(stage.right[k])[at] = value;
+    }
+
+    __device__ __forceinline__ void fetch(const Step& s, const Tables& tables, Stage& stage, const T* table,
                                           unsigned k0) {
 #pragma unroll
         for (int i = 0; i < LOADS; i++) {
             int line, k;
             place(i, line, k);
-            const bool inside = COUNT % THREADS == 0 || threadIdx.x + i * THREADS < COUNT;
-            if (inside && k0 + k < s.depth && lines[line] >= 0)
-                cells[i] = *reinterpret_cast<const Cells*>(table + lines[line] + deep[(k0 + k) % WINDOW]);
-            else
-                for (int j = 0; j < VEC; j++) cells[i].v[j] = zero(s.bound);
+            if (COUNT % THREADS != 0 && threadIdx.x + i * THREADS >= COUNT) continue;
+            const int at = FIXED ? fixed_at : line_of(s, line);
+            const i64 where = FIXED ? fixed_offset : (SIDE == LEFT ? tables.row[0] : tables.column[0])[at];
+            const bool inside = k0 + k < s.depth;
+            const T* from = table + where + tables.deep[SIDE][(k0 + k) % WINDOW];
+            if constexpr (STAGED) {
+                if (inside && where >= 0)
+                    cells[i] = *reinterpret_cast<const Cells*>(from);
+                else
+                    for (int j = 0; j < CELLS; j++) cells[i].v[j] = zero(s.bound);
+            } else if (!inside) {
+                for (int j = 0; j < CELLS; j++) put(stage, k, at + j, zero(s.bound));
+            } else if (where >= 0) {
+                T* to = SIDE == LEFT ? reinterpret_cast<T*>(stage.left[k]) : reinterpret_cast<T*>(stage.right[k]);
+                copy<CELLS * SIZE>(to + at, from);
+            }
         }
     }
 
-    __device__ __forceinline__ void keep(Tiles& tiles, int buffer) const {
+    __device__ __forceinline__ void keep(const Step& s, Stage& stage) const {
+        if constexpr (!STAGED) return;
 #pragma unroll
         for (int i = 0; i < LOADS; i++) {
             int line, k;
             place(i, line, k);
             if (COUNT % THREADS != 0 && threadIdx.x + i * THREADS >= COUNT) continue;
 #pragma unroll
-            for (int j = 0; j < VEC; j++) {
-                const int row = ALONG_DEPTH ? k + j : k, at = ALONG_DEPTH ? line : line + j;
-                if (SIDE == LEFT)
-                    tiles.left[buffer][row][at] = doubled(cells[i].v[j]);
-                else
-                    reinterpret_cast<T*>(tiles.right[buffer][row])[at] = cells[i].v[j];
-            }
+            for (int j = 0; j < CELLS; j++)
+                put(stage, ALONG_DEPTH ? k + j : k, line_of(s, ALONG_DEPTH ? line : line + j), cells[i].v[j]);
         }
     }
 };
+
+// Write some neighbouring columns of a row.
+template <int COUNT>
+__device__ __forceinline__ void write(const Step& s, T* out, const i64* columns, const Word* acc) {
+    struct alignas(COUNT * sizeof(Word)) Part {
+        Word v[COUNT];
+    } part;
+#pragma unroll
+    for (int j = 0; j < COUNT; j++) part.v[j] = finished(acc[j], s.bound);
+    if (s.whole) {
+        if (columns[0] >= 0) *reinterpret_cast<Part*>(out + columns[0]) = part;
+        return;
+    }
+    const T* values = reinterpret_cast<const T*>(&part);
+#pragma unroll
+    for (int j = 0; j < COUNT * LANES; j++)
+        if (columns[j] >= 0) out[columns[j]] = values[j];
+}
+
+#ifdef MATRIX_UNIT
+
+constexpr int WARP_COLUMNS = TALL * BROAD * 32 / WARP_ROWS;
+
+__device__ __forceinline__ void multiply_add(double (&c)[4], const double (&a)[4], const double (&b)[2]) {
+#if __CUDA_ARCH__ >= 900
+    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+#else
+    for (int k = 0; k < 2; k++)
+        for (int h = 0; h < 2; h++)
+            asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1},{%2},{%3},{%0,%1};"
+                : "+d"(c[2 * h]), "+d"(c[2 * h + 1])
+                : "d"(a[2 * k + h]), "d"(b[k]));
+#endif
+}
+
+// A warp's share of a tile, in blocks of 16 rows and 8 columns.
+struct Sums {
+    static constexpr int HIGH = WARP_ROWS / 16, LONG = WARP_COLUMNS / 8;
+    double acc[HIGH][LONG][4];
+    int row0, column0, third, quarter;
+
+    __device__ __forceinline__ Sums() {
+        const int warp = threadIdx.x / 32;
+        row0 = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS;
+        column0 = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS;
+        third = threadIdx.x % 32 / 4;
+        quarter = threadIdx.x % 4;
+    }
+
+    __device__ __forceinline__ void clear(const Step& s) {
+#pragma unroll
+        for (int i = 0; i < HIGH; i++)
+#pragma unroll
+            for (int j = 0; j < LONG; j++)
+#pragma unroll
+                for (int c = 0; c < 4; c++) acc[i][j][c] = 0;
+    }
+
+    __device__ __forceinline__ void multiply(const Step& s, const Stage& stage) {
+        double a[HIGH][4];
+#pragma unroll
+        for (int i = 0; i < HIGH; i++)
+#pragma unroll
+            for (int c = 0; c < 4; c++) a[i][c] = stage.left[quarter + c / 2 * 4][row0 + 16 * i + c % 2 * 8 + third];
+#pragma unroll
+        for (int j = 0; j < LONG; j++) {
+            double b[2];
+#pragma unroll
+            for (int c = 0; c < 2; c++) b[c] = stage.right[quarter + 4 * c][column0 + 8 * j + third];
+#pragma unroll
+            for (int i = 0; i < HIGH; i++) multiply_add(acc[i][j], a[i], b);
+        }
+    }
+
+    __device__ __forceinline__ void store(const Step& s, const Tables& tables, T* out) const {
+#pragma unroll
+        for (int i = 0; i < HIGH; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const i64 row = tables.row[1][row0 + 16 * i + 8 * h + third];
+                if (row < 0) continue;
+#pragma unroll
+                for (int j = 0; j < LONG; j++)
+                    write<2>(s, out + row, tables.column[1] + column0 + 8 * j + 2 * quarter, acc[i][j] + 2 * h);
+            }
+    }
+};
+
+#else
 
 template <int COUNT, int GROUPS>
 __device__ __forceinline__ void fragment(const Word* line, int group, Word* out) {
@@ -143,94 +311,122 @@ __device__ __forceinline__ void fragment(const Word* line, int group, Word* out)
     }
 }
 
-__device__ __forceinline__ void multiply(const Step& s, const Tiles& tiles, int buffer, Word acc[TALL][BROAD]) {
-    const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
-#pragma unroll
-    for (int k = 0; k < DEPTH; k++) {
-        Word a[TALL], b[BROAD];
-        fragment<TALL, DOWN>(tiles.left[buffer][k], down, a);
-        fragment<BROAD, ACROSS>(tiles.right[buffer][k], across, b);
+// A thread's share of a tile.
+struct Sums {
+    Word acc[TALL][BROAD];
+    int across, down;
+
+    __device__ __forceinline__ Sums() {
+        across = threadIdx.x % ACROSS;
+        down = threadIdx.x / ACROSS;
+    }
+
+    __device__ __forceinline__ void clear(const Step& s) {
 #pragma unroll
         for (int i = 0; i < TALL; i++)
 #pragma unroll
-            for (int j = 0; j < BROAD; j++) add_product(acc[i][j], a[i], b[j], s.bound);
+            for (int j = 0; j < BROAD; j++) acc[i][j] = doubled(zero(s.bound));
     }
-}
 
-__device__ __forceinline__ void write(const Step& s, T* out, const i64* columns, const Word* acc) {
-    Chunk chunk;
+    __device__ __forceinline__ void multiply(const Step& s, const Stage& stage) {
 #pragma unroll
-    for (int j = 0; j < CHUNK; j++) chunk.v[j] = finished(acc[j], s.bound);
-    if (s.whole) {
-        if (columns[0] >= 0) *reinterpret_cast<Chunk*>(out + columns[0]) = chunk;
-        return;
+        for (int k = 0; k < DEPTH; k++) {
+            Word a[TALL], b[BROAD];
+            fragment<TALL, DOWN>(stage.left[k], down, a);
+            fragment<BROAD, ACROSS>(stage.right[k], across, b);
+#pragma unroll
+            for (int i = 0; i < TALL; i++)
+#pragma unroll
+                for (int j = 0; j < BROAD; j++) add_product(acc[i][j], a[i], b[j], s.bound);
+        }
     }
-    const T* values = reinterpret_cast<const T*>(&chunk);
+
+    __device__ __forceinline__ void store(const Step& s, const Tables& tables, T* out) const {
 #pragma unroll
-    for (int j = 0; j < CHUNK * LANES; j++)
-        if (columns[j] >= 0) out[columns[j]] = values[j];
-}
+        for (int i = 0; i < TALL; i++) {
+            const i64 row = tables.row[1][(i / CHUNK * DOWN + down) * CHUNK + i % CHUNK];
+            if (row < 0) continue;
+#pragma unroll
+            for (int c = 0; c < BROAD / CHUNK; c++)
+                write<CHUNK>(s, out + row, tables.column[1] + (c * ACROSS + across) * CHUNK * LANES,
+                             acc[i] + c * CHUNK);
+        }
+    }
+};
 
-// Where the rows and columns of a block lie in a factor or in the output; -1 beyond the end.
-__device__ __forceinline__ void lines(const Step& s, Tiles& tiles, unsigned row0, unsigned column0, int of_rows,
-                                      int of_columns) {
-    for (int i = threadIdx.x; i < ROWS; i += THREADS)
-        tiles.row[i] = row0 + i < s.rows ? offset(s, ROW, of_rows, row0 + i) : -1;
-    for (int i = threadIdx.x; i < WIDE; i += THREADS)
-        tiles.column[i] = column0 + i < s.columns ? offset(s, COLUMN, of_columns, column0 + i) : -1;
-}
+#endif
 
-__device__ __forceinline__ void windows(const Step& s, Tiles& tiles, unsigned k0) {
+__device__ __forceinline__ void windows(const Step& s, Tables& tables, unsigned k0) {
     const int count = min((unsigned)WINDOW, s.depth - k0);
     for (int k = threadIdx.x; k < count; k += THREADS)
-        for (int side = 0; side < 2; side++) tiles.deep[side][k] = offset(s, DEEP, side, k0 + k);
+        for (int side = 0; side < 2; side++) tables.deep[side][k] = offset(s, DEEP, side, k0 + k);
+}
+
+// Where the batches, rows and columns of a block lie in the factors and in the output; -1 beyond the end.
+__device__ __forceinline__ void locate(const Step& s, Tables& tables, unsigned first, int count, unsigned row0,
+                                       unsigned column0) {
+    for (int i = threadIdx.x; i < 3 * count; i += THREADS)
+        tables.base[i / count][i % count] = offset(s, BATCH, i / count, first + i % count);
+    for (int i = threadIdx.x; i < 2 * ROWS; i += THREADS) {
+        const unsigned row = row0 + i % ROWS;
+        tables.row[i / ROWS][i % ROWS] = row < s.rows ? offset(s, ROW, i / ROWS ? OUT : LEFT, row) : -1;
+    }
+    for (int i = threadIdx.x; i < 2 * WIDE; i += THREADS) {
+        const unsigned column = column0 + i % WIDE;
+        tables.column[i / WIDE][i % WIDE] =
+            column < s.columns ? offset(s, COLUMN, i / WIDE ? OUT : RIGHT, column) : -1;
+    }
+    windows(s, tables, 0);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) product(const __grid_constant__ Step s) {
-    __shared__ Tiles tiles;
-    const unsigned column_tile = blockIdx.x % s.column_tiles, rest = blockIdx.x / s.column_tiles;
-    const unsigned row0 = rest % s.row_tiles * ROWS, column0 = column_tile * WIDE, batch = rest / s.row_tiles;
-    lines(s, tiles, row0, column0, LEFT, RIGHT);
-    windows(s, tiles, 0);
-    const T* table[2] = {s.in[LEFT] + offset(s, BATCH, LEFT, batch), s.in[RIGHT] + offset(s, BATCH, RIGHT, batch)};
-    Word acc[TALL][BROAD];
-#pragma unroll
-    for (int i = 0; i < TALL; i++)
-#pragma unroll
-        for (int j = 0; j < BROAD; j++) acc[i][j] = doubled(zero(s.bound));
-    Loader<LEFT, ROWS, LEFT_VECTOR, LEFT_DEEP> left;
-    Loader<RIGHT, WIDE, RIGHT_VECTOR, RIGHT_DEEP> right;
+    extern __shared__ uint4 memory[];
+    __shared__ Tables tables;
+    Stage* stages = reinterpret_cast<Stage*>(memory);
+    const unsigned row_tile = blockIdx.x % s.row_tiles, rest = blockIdx.x / s.row_tiles;
+    const unsigned column_tile = rest % s.column_tiles, first = rest / s.column_tiles * s.span;
+    const unsigned count = min(s.span, s.batches - first);
+    locate(s, tables, first, count, row_tile * ROWS, column_tile * WIDE);
     __syncthreads();
-    left.fetch(s, tiles.row, tiles.deep[LEFT], table[LEFT], 0);
-    right.fetch(s, tiles.column, tiles.deep[RIGHT], table[RIGHT], 0);
-    int buffer = 0;
-    for (unsigned k0 = 0; k0 < s.depth; k0 += DEPTH) {
-        left.keep(tiles, buffer);
-        right.keep(tiles, buffer);
-        __syncthreads();
-        const unsigned next = k0 + DEPTH;
-        if (next < s.depth) {
-            if (next % WINDOW == 0) {
-                windows(s, tiles, next);
+    Loader<LEFT, ROWS, LEFT_VECTOR, LEFT_DEEP, LEFT_STAGED> left;
+    Loader<RIGHT, WIDE, RIGHT_VECTOR, RIGHT_DEEP, RIGHT_STAGED> right;
+    left.prepare(s, tables);
+    right.prepare(s, tables);
+    unsigned batch = 0, k0 = 0;
+    auto fetch = [&](int at) {
+        if (batch < count) {
+            if (s.depth > WINDOW && k0 % WINDOW == 0) {
+                __syncthreads();
+                windows(s, tables, k0);
                 __syncthreads();
             }
-            left.fetch(s, tiles.row, tiles.deep[LEFT], table[LEFT], next);
-            right.fetch(s, tiles.column, tiles.deep[RIGHT], table[RIGHT], next);
+            left.fetch(s, tables, stages[at], s.in[LEFT] + tables.base[LEFT][batch], k0);
+            right.fetch(s, tables, stages[at], s.in[RIGHT] + tables.base[RIGHT][batch], k0);
+            k0 += DEPTH;
+            if (k0 >= s.depth) {
+                k0 = 0;
+                batch++;
+            }
         }
-        multiply(s, tiles, buffer, acc);
-        buffer ^= 1;
-    }
-    __syncthreads();
-    lines(s, tiles, row0, column0, OUT, OUT);
-    __syncthreads();
-    T* out = s.out + offset(s, BATCH, OUT, batch);
-    const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
-#pragma unroll
-    for (int i = 0; i < TALL; i++) {
-        const i64 row = tiles.row[(i / CHUNK * DOWN + down) * CHUNK + i % CHUNK];
-        if (row < 0) continue;
-#pragma unroll
-        for (int c = 0; c < BROAD / CHUNK; c++)
-            write(s, out + row, tiles.column + (c * ACROSS + across) * CHUNK * LANES, acc[i] + c * CHUNK);
+        close_copies();
+    };
+    for (int i = 0; i < STAGES - 1; i++) fetch(i);
+    left.keep(s, stages[0]);
+    right.keep(s, stages[0]);
+    Sums sums;
+    int at = 0, ahead = STAGES - 1;
+    for (unsigned done = 0; done < count; done++) {
+        sums.clear(s);
+        for (unsigned k = 0; k < s.depth; k += DEPTH) {
+            await_copies<STAGES - 2>();
+            __syncthreads();
+            fetch(ahead);
+            sums.multiply(s, stages[at]);
+            at = at + 1 == STAGES ? 0 : at + 1;
+            ahead = ahead + 1 == STAGES ? 0 : ahead + 1;
+            left.keep(s, stages[at]);
+            right.keep(s, stages[at]);
+        }
+        sums.store(s, tables, s.out + tables.base[OUT][done]);
     }
 }

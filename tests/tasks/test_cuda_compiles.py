@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -77,8 +78,9 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The sources that launches ask for, in place of compiled kernels."""
     found: set[str] = set()
 
-    def record(name: str, law: str, dtype: str, entry: str = "", **constants: int) -> None:
+    def record(name: str, law: str, dtype: str, entry: str = "", **constants: int) -> SimpleNamespace:
         found.add(gpu.kernel_source(name, law, dtype, **constants))
+        return SimpleNamespace()
 
     for module in (gpu, gpu_joins, gpu_product, gpu_extremes):
         monkeypatch.setattr(module, "kernel", record)
