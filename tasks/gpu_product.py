@@ -20,7 +20,8 @@ _LEAST_MATMUL: Final = 64
 
 _VECTOR_BYTES: Final = 16
 _THREADS: Final = 512
-"""Threads of a multiprocessor: each then has 128 registers, enough for its share of a tile."""
+_SMALL_SHARE: Final = 256
+"""Threads of a multiprocessor: each then has 128 registers, enough for so many bytes of a tile, or half the threads."""
 
 
 def product_launch(each: ProductPass, semiring: Semiring) -> Any:
@@ -46,7 +47,7 @@ class _ProductLaunch:
             "COLUMNS": tile.columns,
             "TALL": tile.tall,
             "BROAD": tile.broad,
-            "RESIDENT": _THREADS // tile.threads,
+            "RESIDENT": _THREADS // tile.threads // (1 + (tile.tall * tile.broad * max(itemsize, 4) > _SMALL_SHARE)),
         }
         if semiring.name == "sum_product" and semiring.dtype == "float64":
             constants |= {"TENSOR": 1, "WARP_ROWS": tile.warp_rows}

@@ -27,13 +27,14 @@ SPAN: Final = 16
 _BUSY: Final = 132
 _BLOCKS: Final = 132 * 32
 _LONG: Final = 256
-"""Depth from which a tile has enough work to be taken alone."""
+"""Depth from which a block takes one batch, which is work enough."""
 
 _LINE_BYTES: Final = 128
 _LINE_CELLS: Final = 16
 _NEAR_BYTES: Final = 1 << 21
 """Bytes of the right factor that all rows are computed from before the next ones are read."""
 
+_DEEPER: Final = 8
 _FULL: Final = 0.9
 
 Group = tuple[Axis, ...]
@@ -66,13 +67,14 @@ _TILES: Final = {
         Tile(32, 32, 4, 4, 0, 0.5),
     ),
     8: (
+        Tile(128, 128, 8, 8, 64, 1.2),
         Tile(64, 64, 4, 8, 32, 1.0),
         Tile(32, 128, 4, 8, 32, 0.95),
         Tile(16, 256, 4, 8, 16, 0.85),
         Tile(32, 32, 4, 4, 16, 0.5),
     ),
 }
-"""Tiles by bytes of a word."""
+"""Tiles by bytes of a word. The largest of 8 bytes leaves room for one block: little depth does not fill its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,9 @@ def product_tiles(groups: Groups, itemsize: int) -> Tiling:
         tile = tiling.tile
         return max(1.0, tiling.tiles / _BUSY) * tile.rows * tile.columns / tile.rate
 
-    return min((_tiling(groups, tile, lanes, itemsize) for tile in _TILES[max(itemsize, 4)]), key=time)
+    large, *others = _TILES[max(itemsize, 4)]
+    tiles = others if itemsize == 8 and cells_of(groups[3]) < _LONG else [large, *others]
+    return min((_tiling(groups, tile, lanes, itemsize) for tile in tiles), key=time)
 
 
 def _tiling(groups: Groups, tile: Tile, lanes: int, itemsize: int) -> Tiling:
@@ -137,11 +141,13 @@ def _tiling(groups: Groups, tile: Tile, lanes: int, itemsize: int) -> Tiling:
     line = _LINE_BYTES // itemsize
     left, right = (lambda a: a.strides[0]), (lambda a: a.strides[1])
     near_rows, far_rows = _cut(rows, tile.rows, [left], _LINE_CELLS)
-    near_columns, far_columns = _cut(columns, wide, [_out, right], line)
+    # Columns go as the output has them, unless the right factor is much larger.
+    runs = [_out, right] if cells_of(depth) < _DEEPER * min(tile.rows, cells_of(rows)) else [right, _out]
+    near_columns, far_columns = _cut(columns, wide, runs, line)
     if len(batch) + len(near_rows) + len(far_rows) + len(near_columns) + len(far_columns) + len(depth) > AXES:
         near_rows, far_rows, near_columns, far_columns = list(rows), [], list(columns), []
     near_rows.sort(key=left, reverse=True)
-    near_columns.sort(key=_out, reverse=True)
+    near_columns.sort(key=runs[0], reverse=True)
     footprint = cells_of(depth) * wide * itemsize
     walk = _walk([*batch, *far_columns], far_rows, footprint)
     cut: Groups = (tuple(fused(walk)), tuple(fused(near_rows)), tuple(fused(near_columns)), depth)
@@ -226,19 +232,37 @@ def factor_loads(tiling: Tiling, side: int, itemsize: int) -> Loads:
     """Choose vectors: straight into shared memory they must be neighbours there too, and of 4 bytes."""
     own, depth = tiling.groups[1 + side], tiling.groups[3]
     axes = list(chain(tiling.groups[0], own, depth))
-    inner = next((a for a in axes if a.strides[side] == 1), None)
-    width = 16 // itemsize
-    while inner is not None and (inner.size % width or any(a.strides[side] % width for a in axes if a is not inner)):
-        width //= 2
-    if inner in own and (inner is own[-1] or (side == 1 and tiling.column_tiles == 1)):
-        together = side == 0 or all(tiling.order[i] + 1 == tiling.order[i + 1] for i in range(0, len(tiling.order), 2))
+    ordered = side == 1 and tiling.column_tiles == 1
+    order = tiling.order if ordered else ()
+    lines = sorted(own, key=lambda a: -a.strides[side]) if ordered else own
+    for deep, group in ((False, lines), (True, depth)):
+        width = _width(group, axes, side, min(16 // itemsize, DEPTH))
+        if width == 0:
+            continue
+        if deep:
+            return Loads(width, True, itemsize == 2 or (itemsize == 4 and width > 1))
+        together = all(order[i] + j == order[i + j] for i in range(0, len(order), width) for j in range(width))
         if itemsize == 2:
             return Loads(width, False, side == 0 or width == 1 or not together)
         return Loads(width if together else 1, False, False)
-    if inner in depth and inner is depth[-1]:
-        return Loads(min(width, DEPTH), True, itemsize == 2 or (itemsize == 4 and width > 1))
     deep = min(a.strides[side] for a in depth) < min(a.strides[side] for a in own)
     return Loads(1, deep, itemsize == 2)
+
+
+def _width(group: Sequence[Axis], axes: Sequence[Axis], side: int, most: int) -> int:
+    """Cells of the longest aligned vectors along the last axes of a group; 0 where they are not contiguous."""
+    run, within = 1, []
+    for axis in reversed(group):
+        if axis.strides[side] != run:
+            break
+        run *= axis.size
+        within.append(axis)
+    if not within:
+        return 0
+    others = [a.strides[side] for a in axes if not any(a is b for b in within)]
+    while run % most or any(stride % most for stride in others):
+        most //= 2
+    return most
 
 
 def whole_chunks(groups: Groups, chunk: int) -> bool:

@@ -12,7 +12,7 @@ constexpr int DEPTH = 8;
 constexpr int WINDOW = 128;
 constexpr int PAD = 4;
 constexpr int SPAN = 16;
-constexpr int LINES = 512;
+constexpr int WIDEST = 512;
 
 #if defined(TENSOR) && __CUDA_ARCH__ >= 800
 #define MATRIX_UNIT
@@ -46,7 +46,7 @@ struct Step {
     int segment[5];
     unsigned batches, rows, columns, depth, row_tiles, column_tiles, span;
     int whole;                    // whether the output is written in whole chunks
-    unsigned short order[LINES];  // the columns of a tile as the right factor has them
+    unsigned short order[WIDEST];  // the columns of a tile as the right factor has them
 };
 
 struct Stage {
@@ -56,9 +56,10 @@ struct Stage {
 
 struct Tables {
     i64 base[3][SPAN];
+    i64 deep[2][WINDOW];
     i64 row[2][ROWS];  // in the left factor, and in the output; -1 beyond the end
     i64 column[2][WIDE];
-    i64 deep[2][WINDOW];
+    unsigned short order[WIDE];
 };
 
 __device__ __forceinline__ i64 offset(const Step& s, int group, int table, unsigned index) {
@@ -130,25 +131,29 @@ __device__ __forceinline__ void await_copies() {
 #endif
 }
 
-// One factor's share of a step: COUNT_OF_LINES rows or columns by DEPTH, in vectors of VEC cells along one of the two.
-template <int SIDE, int COUNT_OF_LINES, int VEC, bool ALONG_DEPTH, bool STAGED>
+// One factor's share of a step: ALL rows or columns by DEPTH, in vectors of VEC cells along one of the two.
+template <int SIDE, int ALL, int VEC, bool ALONG_DEPTH, bool STAGED>
 struct Loader {
     static constexpr int ACROSS_DEPTH = ALONG_DEPTH ? DEPTH / (STAGED ? VEC : 1) : DEPTH;
-    static constexpr int ACROSS_LINES = ALONG_DEPTH ? COUNT_OF_LINES : COUNT_OF_LINES / VEC;
+    static constexpr int ACROSS_LINES = ALONG_DEPTH ? ALL : ALL / VEC;
     static constexpr int COUNT = ACROSS_DEPTH * ACROSS_LINES;
     static constexpr int LOADS = (COUNT + THREADS - 1) / THREADS;
     static constexpr int CELLS = ALONG_DEPTH && !STAGED ? 1 : VEC;
-    // Whether all loads of a thread are of one line.
-    static constexpr bool FIXED = !ALONG_DEPTH && THREADS % ACROSS_LINES == 0;
+    // The loads of a thread are of so many lines, or of any.
+    static constexpr int LINES = ALONG_DEPTH || LOADS * THREADS != COUNT ? 0
+                                 : ACROSS_LINES < THREADS                ? THREADS % ACROSS_LINES == 0
+                                 : ACROSS_LINES % THREADS == 0           ? ACROSS_LINES / THREADS
+                                                                         : 0;
     struct alignas(CELLS * SIZE) Cells {
         T v[CELLS];
     };
     Cells cells[STAGED ? LOADS : 1];
-    i64 fixed_offset;
-    int fixed_at;
+    i64 offsets[LINES + 1];
+    int places[LINES + 1];
 
-    __device__ __forceinline__ static int line_of(const Step& s, int line) {
-        return SIDE == RIGHT ? s.order[line] : line;
+    // The lines of the right factor are numbered as they follow each other there, which they may not in a tile.
+    __device__ __forceinline__ static int in_tile(const Tables& tables, int line) {
+        return SIDE == RIGHT ? tables.order[line] : line;
     }
 
     __device__ __forceinline__ static void place(int i, int& line, int& k) {
@@ -157,11 +162,14 @@ struct Loader {
         k = ALONG_DEPTH ? e % ACROSS_DEPTH * CELLS : e / ACROSS_LINES;
     }
 
-    __device__ __forceinline__ void prepare(const Step& s, const Tables& tables) {
-        int line, k;
-        place(0, line, k);
-        fixed_at = FIXED ? line_of(s, line) : 0;
-        fixed_offset = (SIDE == LEFT ? tables.row[0] : tables.column[0])[fixed_at];
+    __device__ __forceinline__ void prepare(const Tables& tables) {
+#pragma unroll
+        for (int i = 0; i < LINES; i++) {
+            int line, k;
+            place(i, line, k);
+            places[i] = in_tile(tables, line);
+            offsets[i] = (SIDE == LEFT ? tables.row[0] : tables.column[0])[places[i]];
+        }
     }
 
     __device__ __forceinline__ void put(Stage& stage, int k, int at, T value) const {
@@ -178,8 +186,8 @@ struct Loader {
             int line, k;
             place(i, line, k);
             if (COUNT % THREADS != 0 && threadIdx.x + i * THREADS >= COUNT) continue;
-            const int at = FIXED ? fixed_at : line_of(s, line);
-            const i64 where = FIXED ? fixed_offset : (SIDE == LEFT ? tables.row[0] : tables.column[0])[at];
+            const int at = LINES ? places[i % (LINES + !LINES)] : in_tile(tables, line);
+            const i64 where = LINES ? offsets[i % (LINES + !LINES)] : (SIDE == LEFT ? tables.row[0] : tables.column[0])[at];
             const bool inside = k0 + k < s.depth;
             const T* from = table + where + tables.deep[SIDE][(k0 + k) % WINDOW];
             if constexpr (STAGED) {
@@ -196,7 +204,7 @@ struct Loader {
         }
     }
 
-    __device__ __forceinline__ void keep(const Step& s, Stage& stage) const {
+    __device__ __forceinline__ void keep(const Tables& tables, Stage& stage) const {
         if constexpr (!STAGED) return;
 #pragma unroll
         for (int i = 0; i < LOADS; i++) {
@@ -205,7 +213,7 @@ struct Loader {
             if (COUNT % THREADS != 0 && threadIdx.x + i * THREADS >= COUNT) continue;
 #pragma unroll
             for (int j = 0; j < CELLS; j++)
-                put(stage, ALONG_DEPTH ? k + j : k, line_of(s, ALONG_DEPTH ? line : line + j), cells[i].v[j]);
+                put(stage, ALONG_DEPTH ? k + j : k, in_tile(tables, ALONG_DEPTH ? line : line + j), cells[i].v[j]);
         }
     }
 };
@@ -376,6 +384,7 @@ __device__ __forceinline__ void locate(const Step& s, Tables& tables, unsigned f
         tables.column[i / WIDE][i % WIDE] =
             column < s.columns ? offset(s, COLUMN, i / WIDE ? OUT : RIGHT, column) : -1;
     }
+    for (int i = threadIdx.x; i < WIDE; i += THREADS) tables.order[i] = s.order[i];
     windows(s, tables, 0);
 }
 
@@ -390,8 +399,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) product(const __
     __syncthreads();
     Loader<LEFT, ROWS, LEFT_VECTOR, LEFT_DEEP, LEFT_STAGED> left;
     Loader<RIGHT, WIDE, RIGHT_VECTOR, RIGHT_DEEP, RIGHT_STAGED> right;
-    left.prepare(s, tables);
-    right.prepare(s, tables);
+    left.prepare(tables);
+    right.prepare(tables);
     unsigned batch = 0, k0 = 0;
     auto fetch = [&](int at) {
         if (batch < count) {
@@ -411,8 +420,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) product(const __
         close_copies();
     };
     for (int i = 0; i < STAGES - 1; i++) fetch(i);
-    left.keep(s, stages[0]);
-    right.keep(s, stages[0]);
+    left.keep(tables, stages[0]);
+    right.keep(tables, stages[0]);
     Sums sums;
     int at = 0, ahead = STAGES - 1;
     for (unsigned done = 0; done < count; done++) {
@@ -424,8 +433,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) product(const __
             sums.multiply(s, stages[at]);
             at = at + 1 == STAGES ? 0 : at + 1;
             ahead = ahead + 1 == STAGES ? 0 : ahead + 1;
-            left.keep(s, stages[at]);
-            right.keep(s, stages[at]);
+            left.keep(tables, stages[at]);
+            right.keep(tables, stages[at]);
         }
         sums.store(s, tables, s.out + tables.base[OUT][done]);
     }
