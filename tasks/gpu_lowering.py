@@ -47,7 +47,7 @@ _SPARE: Final = 0.8
 _LEAST_PRODUCT: Final = (16, 16, 12)
 _TILE: Final = 64
 _BUSY_TILES: Final = 132 * 4
-_LEAST_PIECE: Final = 16
+_LEAST_PIECE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,23 +27,23 @@ SEMIRINGS = {
 
 REGISTERS = """
 typedef {type} Word;
-extern "C" __global__ void __launch_bounds__(256) registers(Word* out, int rounds) {{
-    Word acc[8][8], a[8], b[8];
-    for (int i = 0; i < 8; i++) {{
+extern "C" __global__ void __launch_bounds__(128) registers(Word* out, int rounds) {{
+    Word acc[{tall}][8], a[{tall}], b[8];
+    for (int j = 0; j < 8; j++) b[j] = blockIdx.x * 3 + j;
+    for (int i = 0; i < {tall}; i++) {{
         a[i] = threadIdx.x + i;
-        b[i] = blockIdx.x * 3 + i;
         for (int j = 0; j < 8; j++) acc[i][j] = 1 << 13;
     }}
     for (int r = 0; r < rounds; r++) {{
 #pragma unroll
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; i < {tall}; i++)
 #pragma unroll
             for (int j = 0; j < 8; j++) acc[i][j] = {work};
 #pragma unroll
-        for (int i = 0; i < 8; i++) a[i] += 1;
+        for (int i = 0; i < {tall}; i++) a[i] += 1;
     }}
     Word total = acc[0][0];
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < {tall}; i++)
         for (int j = 0; j < 8; j++) total = min(total, acc[i][j]);
     if (total == (Word)-12345) out[0] = total;
 }}
@@ -81,10 +81,11 @@ def copy_rate() -> float:
 def register_rate(dtype: str) -> float:
     """Tropical cells per second in registers only."""
     kind, work, lanes = REGISTER_KERNELS[dtype]
-    kernel = cp.RawKernel(REGISTERS.format(type=kind, work=work), "registers")
-    out, rounds, blocks = cp.zeros(1, np.float64), 4096, 132 * 8
-    time = seconds(lambda: kernel((blocks,), (256,), (out, np.int32(rounds))))
-    return blocks * 256 * rounds * 64 * lanes / time
+    tall = 4 if dtype == "float64" else 8  # as many warps as have their sums in registers
+    kernel = cp.RawKernel(REGISTERS.format(type=kind, work=work, tall=tall), "registers")
+    out, rounds, blocks = cp.zeros(1, np.float64), 4096, 132 * 16
+    time = seconds(lambda: kernel((blocks,), (128,), (out, np.int32(rounds))))
+    return blocks * 128 * rounds * tall * 8 * lanes / time
 
 
 def matmul_rate() -> float:
@@ -92,6 +93,15 @@ def matmul_rate() -> float:
     a = cp.random.random((4096, 4096))
     out = cp.empty_like(a)
     return 4096**3 / seconds(lambda: cp.matmul(a, a, out=out))
+
+
+def matmul_seconds(batch: int, rows: int, depth: int, columns: int, transposed: bool) -> float:
+    """Seconds of cuBLAS (strided batches) on a shape in float64."""
+    left = cp.random.random((batch, rows, depth))
+    right = cp.random.random((batch, columns, depth) if transposed else (batch, depth, columns))
+    right = right.transpose(0, 2, 1) if transposed else right
+    out = cp.empty((batch, rows, columns))
+    return seconds(lambda: cp.matmul(left, right, out=out))
 
 
 def tables_of(step: Lowered) -> list[Any]:
@@ -141,13 +151,15 @@ def streaming(cells: int, copy: float) -> None:
 
 
 def products(rates: dict[str, float]) -> None:
-    """Print matrix-like steps over (batch, rows, depth, columns)."""
+    """Print matrix-like steps over (batch, rows, depth, columns); sums of products beside cuBLAS."""
     shapes = (
         (1, 8192, 2048, 8192),
         (64, 512, 512, 512),
         (1, 44**2, 44, 44**2 * 8),
         (44, 44**2, 44, 44**2),
         (4096, 64, 64, 64),
+        (256, 32, 32, 8192),
+        (256, 16, 128, 8192),
         (44**2, 44, 44, 44),
         (1 << 16, 16, 16, 32),
     )
@@ -160,9 +172,14 @@ def products(rates: dict[str, float]) -> None:
                 label = "x".join(map(str, shape)) + " " + layout
                 rate = step.cells / time
                 moved = (sum(step.input_cells) + step.out_cells) * semiring.itemsize / time
+                beside = ""
+                if semiring is SUM_PRODUCT:
+                    other = matmul_seconds(*shape, bool(layout))
+                    beside = f", {other / time:.0%} of cuBLAS ({other * 1e3:.3f} ms)"
                 print(
                     f"{name:20s} {label:36s} {time * 1e3:8.3f} ms {rate / 1e12:6.2f} Tcells/s {rate / ceiling:5.0%} "
-                    f"of ceiling, {moved / 1e12:5.2f} TB/s"
+                    f"of ceiling, {moved / 1e12:5.2f} TB/s{beside}",
+                    flush=True,
                 )
 
 

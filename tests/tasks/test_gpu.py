@@ -151,6 +151,19 @@ def test_products_of_any_layout(semiring: Semiring, shape: tuple[int, ...], layo
     check(step)
 
 
+@pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
+@pytest.mark.parametrize("counts", [(3, 4, 10, 5), (2, 6, 8, 4), (0, 9, 7, 8), (1, 5, 6, 13)])
+def test_products_of_binary_variables_in_any_order(semiring: Semiring, counts: tuple[int, ...]) -> None:
+    """Lines of memory along batches, rows, columns or depth, with and without several batches of a block."""
+    rng = np.random.default_rng(sum(counts))
+    ends = np.cumsum(counts)
+    batch, rows, columns, depth = (list(range(end - n, end)) for n, end in zip(counts, ends, strict=True))
+    for _ in range(2):
+        scopes = ([*batch, *rows, *depth], [*batch, *columns, *depth], [*batch, *rows, *columns])
+        left, right, out = (tuple(int(v) for v in rng.permutation(scope)) for scope in scopes)
+        check(lower([left, right], out, dict.fromkeys(range(int(ends[-1])), 2), semiring.dtype, semiring))
+
+
 def test_forty_binary_variables() -> None:
     sizes = dict.fromkeys(range(40), 2)
     scopes = [tuple(range(0, 20)), tuple(range(10, 30)), tuple(range(8, 20))]

@@ -207,6 +207,11 @@ def test_regimes() -> None:
     deep = check(lower([(0, 1), (1, 2)], (0, 2), {0: 16, 1: 1024, 2: 16}, "float64", MIN_PLUS))
     assert isinstance(deep.passes[0], ProductPass)
     assert len(deep.passes) > 1
+    sizes = dict.fromkeys(range(18), 2)
+    left, right, output = (*range(5), *range(5, 13)), (*range(13, 18), *range(5, 13)), (*range(5), *range(13, 18))
+    binary = check(lower([left, right[::-1]], output, sizes, "float64", MIN_PLUS))
+    assert isinstance(binary.passes[0], ProductPass)
+    assert math.prod(a.size for a in binary.passes[0].groups[3]) == 64
     (many,) = check(lower([(0, 1)] * 40 + [(1, 2)], (0,), {0: 20, 1: 30, 2: 16}, "float64", MIN_PLUS)).passes
     assert isinstance(many, BucketPass)
     wide = device_step(lower([(0, 1, 2), (1, 2)], (0, 2), {0: 1 << 18, 1: 2, 2: 128}, "float64", MIN_PLUS))
