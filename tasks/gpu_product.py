@@ -38,7 +38,8 @@ class _ProductLaunch:
     def __init__(self, each: ProductPass, semiring: Semiring) -> None:
         self._inputs, self._output = each.inputs, each.output
         itemsize = semiring.itemsize
-        tiling = product_tiles(each.groups, itemsize)
+        tensor = semiring.name == "sum_product" and semiring.dtype == "float64"
+        tiling = product_tiles(each.groups, itemsize, tensor)
         tile = tiling.tile
         self._grid, self._block = (tiling.blocks,), (tile.threads,)
         stage = DEPTH * (tile.rows + tile.columns + 2 * PAD) * max(itemsize, 4)
@@ -49,7 +50,7 @@ class _ProductLaunch:
             "BROAD": tile.broad,
             "RESIDENT": _THREADS // tile.threads // (1 + (tile.tall * tile.broad * max(itemsize, 4) > _SMALL_SHARE)),
         }
-        if semiring.name == "sum_product" and semiring.dtype == "float64":
+        if tensor:
             constants |= {"TENSOR": 1, "WARP_ROWS": tile.warp_rows}
         stages = 4 if stage <= _SMALL_STAGE else 3
         for side, name in enumerate(("LEFT", "RIGHT")):

@@ -122,8 +122,11 @@ def cells_of(group: Sequence[Axis]) -> int:
     return math.prod(a.size for a in group)
 
 
-def product_tiles(groups: Groups, itemsize: int) -> Tiling:
-    """Choose the tiling with the least predicted time: padded work, smaller tiles at a lower rate, idle processors."""
+def product_tiles(groups: Groups, itemsize: int, tensor: bool = False) -> Tiling:
+    """Choose the tiling with the least predicted time: padded work, smaller tiles at a lower rate, idle processors.
+
+    With ``tensor`` cores, deep products have a larger tile: they wait for its loads, not for its arithmetic.
+    """
     lanes = 2 if itemsize == 2 else 1
 
     def time(tiling: Tiling) -> float:
@@ -131,7 +134,8 @@ def product_tiles(groups: Groups, itemsize: int) -> Tiling:
         return max(1.0, tiling.tiles / _BUSY) * tile.rows * tile.columns / tile.rate
 
     large, *others = _TILES[max(itemsize, 4)]
-    tiles = others if itemsize == 8 and cells_of(groups[3]) < _LONG else [large, *others]
+    wanted = itemsize < 8 or (tensor and cells_of(groups[3]) >= _LONG)
+    tiles = [large, *others] if wanted else others
     return min((_tiling(groups, tile, lanes, itemsize) for tile in tiles), key=time)
 
 
