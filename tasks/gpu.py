@@ -123,7 +123,13 @@ def free_pools() -> None:
 
 @cache
 def _large_pool(device: int) -> Any:
-    return cupy().cuda.MemoryAsyncPool()
+    """Return the driver's pool, told to keep what is free: by default each wait for the device gives it back.
+
+    To map a table's pages anew takes longer than to fill it.
+    """
+    pool = cupy().cuda.MemoryAsyncPool()
+    pool.set_limit(fraction=1.0)
+    return pool
 
 
 def is_device(table: Any) -> bool:
