@@ -89,7 +89,7 @@ def scaling(text: str) -> Judgement | None:
     if not several:
         return ("skipped: one GPU", True) if rows else None
     words = "; ".join(f"{title} on {count}: {share} %" for title, count, share in several)
-    return words, min(share for *_, share in several) >= 85
+    return words, min(share for *_, share in several) >= 85 and not re.search("WRONG|DIFFERS", text)
 
 
 def sanitized(text: str) -> Judgement | None:
