@@ -11,7 +11,7 @@ from .gpu_axes import row_major
 from .gpu_tiles import THREADS, Axis, divisor
 
 TABLES: Final = 96
-ENTRIES: Final = 352
+ENTRIES: Final = 288
 GROUPS: Final = 8
 AXES: Final = 36
 """Inputs, their strides that are not zero, shared tables, and axes; as in ``cuda/bucket.cu``."""

@@ -12,7 +12,7 @@ from .bucket_tiles import AXES, ENTRIES, GROUPS, TABLES, Bucket
 from .gpu import bound_of, kernel
 from .gpu_axes import row_major
 from .gpu_lowering import BucketPass, JoinPass
-from .gpu_tiles import THREADS
+from .gpu_tiles import THREADS, Axis
 from .join_tiles import ALL_JOIN_AXES, JOINS
 from .semiring import Semiring
 
@@ -34,11 +34,12 @@ _BUCKET: Final = np.dtype(
         ("entry", "u2", TABLES + 1),
         ("room", "u2"),
         ("axis", "u1", ENTRIES),
+        ("top", "u1", ENTRIES),
         ("outer", "u1", TABLES),
         ("member", "u1", GROUPS + 1),
         ("segment", "u1", 9),
-        ("flags", "u1", 4),
-        ("padding", "u1", 2),
+        ("flags", "u1", 5),
+        ("padding", "u1", 1),
     ],
     align=True,
 )
@@ -91,14 +92,24 @@ class _BucketLaunch:
         cells = max(first + size for first, size in zip(bucket.first, bucket.cells, strict=True))
         room = -(-cells * semiring.itemsize // _PART_BYTES) * _PART_BYTES
         record["room"] = room
-        steps_of = [any(a.strides[t] for a in bucket.segments[2] for t in group) for group in bucket.groups]
-        record["flags"] = (tables, _bits(bucket.wide), _bits(steps_of), bucket.deep_first)
+        changing = [any(a.strides[t] for a in bucket.segments[2] for t in group) for group in bucket.groups]
+        alone = zip(bucket.groups, bucket.wide, strict=True)
+        copied = [wide and len(group) == 1 and _vectors(bucket, group[0]) for group, wide in alone]
+        record["flags"] = (tables, _bits(bucket.wide), _bits(changing), _bits(copied), bucket.deep_first)
         self._shared = room + entries * _PART_BYTES
 
     def __call__(self, arrays: Sequence[Any]) -> None:
         self._record["inputs"][: len(self._tables)] = [arrays[i].data.ptr for i in self._tables]
         self._record["out"] = arrays[self._output].data.ptr
         self._kernel(self._grid, (THREADS,), (self._record,), shared_mem=self._shared)
+
+
+def _vectors(bucket: Bucket, table: int) -> bool:
+    """Whether an input has the states of a vector side by side, aligned."""
+    *others, vector = bucket.segments
+    lanes = bucket.counts[-1]
+    beside = all(a.strides[table] == place for a, place in zip(vector, row_major(vector), strict=True))
+    return beside and all(a.strides[table] % lanes == 0 for part in others for a in part)
 
 
 def _clamp(semiring: Semiring) -> dict[str, int]:
@@ -126,10 +137,34 @@ def _fill_axes(record: Any, bucket: Bucket) -> int:
     members = np.cumsum([len(group) for group in bucket.groups])
     record["member"][1 : 1 + len(members)] = members
     record["member"][1 + len(members) :] = members[-1]
-    tables = [t for group in bucket.groups for t in group]
-    held = [[(i, a.strides[t]) for i, a in enumerate(flat) if a.strides[t]] for t in tables]
-    record["outer"][: len(held)] = [sum(i < local for i, _ in entries) for entries in held]
-    return _fill_entries(record, held)
+    held = [
+        [*((i, i, a.strides[t]) for i, a in enumerate(flat[:local]) if a.strides[t]), *_runs(flat, local, places, t)]
+        for group, places in zip(bucket.groups, bucket.inner, strict=True)
+        for t in group
+    ]
+    record["outer"][: len(held)] = [sum(i < local for i, *_ in entries) for entries in held]
+    tops = [top for entries in held for _, top, _ in entries]
+    record["top"][: len(tops)] = tops
+    return _fill_entries(record, [[(i, stride) for i, _, stride in entries] for entries in held])
+
+
+def _runs(flat: Sequence[Axis], local: int, places: Sequence[int], table: int) -> list[tuple[int, int, int]]:
+    """Return the runs of local axes that follow each other both in an input and in its shared table.
+
+    Each as its last axis, its first axis, and the stride of the last.
+    """
+    runs: list[tuple[int, int, int]] = []
+    held = (i for i in range(local, len(flat)) if flat[i].strides[table])
+    for i in sorted(held, key=lambda i: places[i - local]):
+        axis, place = flat[i], places[i - local]
+        if runs:
+            last, top, stride = runs[-1]
+            follows = place == places[top - local] * flat[top].size
+            if follows and axis.strides[table] == flat[top].strides[table] * flat[top].size:
+                runs[-1] = (last, i, stride)
+                continue
+        runs.append((i, i, axis.strides[table]))
+    return runs
 
 
 class _JoinLaunch:

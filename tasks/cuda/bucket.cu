@@ -8,7 +8,7 @@
 
 constexpr int AXES = 36;
 constexpr int TABLES = 96;
-constexpr int ENTRIES = 352;
+constexpr int ENTRIES = 288;
 constexpr int GROUPS = 8;
 constexpr int PAIRS = GROUPS / 2;
 constexpr int THREADS = 256;
@@ -37,23 +37,24 @@ struct alignas(16) Step {
     const T* in[TABLES];  // by group
     T* out;
     i64 bound;
-    int stride[ENTRIES];  // strides of the inputs, input by input: first those of axes before the local ones
+    int stride[ENTRIES];  // strides of the inputs, input by input: first those of axes before the local ones, then
+                          // those of runs of local axes that follow each other in the input and in the shared table
     unsigned steps, outputs, states;
     int across, along;  // threads by output and by eliminated state
     unsigned short first[GROUPS], cells[GROUPS];
     unsigned short entry[TABLES + 1];
     unsigned short room;  // bytes of shared memory for tables
-    unsigned char axis[ENTRIES];
+    unsigned char axis[ENTRIES], top[ENTRIES];  // the last axis and the first of each run
     unsigned char outer[TABLES];  // entries of axes before the local ones
     unsigned char member[GROUPS + 1];
     unsigned char segment[END + 1];
-    unsigned char groups, wide, changing, deep_first;
+    unsigned char groups, wide, changing, copied, deep_first;
 };
 static_assert(sizeof(Step) == STEP && STEP <= 4096, "as it is filled, and all that a launch takes");
 
-// Where an axis lies in a table's numbering of its cells.
+// Where a run of axes lies in a table's numbering of its cells.
 struct Part {
-    unsigned below, whole;  // see quotient(): by the cells below the axis, by those times its size
+    unsigned below, whole;  // see quotient(): by the cells below the run, by those times its size
     unsigned size;
     int stride;
 };
@@ -92,6 +93,23 @@ __device__ __forceinline__ void locate(const Step& s, int segment, unsigned inde
     }
 }
 
+// Where COUNT cells of a shared table lie in an input.
+template <int COUNT>
+__device__ __forceinline__ void reach(const Step& s, const Part* part, int input, unsigned first, unsigned apart,
+                                      unsigned* at) {
+#pragma unroll
+    for (int c = 0; c < COUNT; c++) at[c] = 0;
+#pragma unroll 1
+    for (int e = s.entry[input] + s.outer[input]; e < s.entry[input + 1]; e++) {
+        const Part p = part[e];
+#pragma unroll
+        for (int c = 0; c < COUNT; c++) {
+            const unsigned cell = first + c * apart;
+            at[c] += (quotient(cell, p.below) - p.size * quotient(cell, p.whole)) * p.stride;
+        }
+    }
+}
+
 // Joins the members of a group over its local axes: CELLS cells of a thread and MEMBERS inputs are under way at once.
 template <int CELLS, int MEMBERS>
 __device__ __forceinline__ void join(const Step& s, int group, const T* const* base, const Part* part, T* table,
@@ -105,19 +123,11 @@ __device__ __forceinline__ void join(const Step& s, int group, const T* const* b
             T loaded[MEMBERS][CELLS];
 #pragma unroll
             for (int m = 0; m < MEMBERS; m++) {
-                unsigned at[CELLS] = {};
 #pragma unroll
                 for (int c = 0; c < CELLS; c++) loaded[m][c] = (T)one();
                 if (i + m >= end) continue;
-#pragma unroll 1
-                for (int e = s.entry[i + m] + s.outer[i + m]; e < s.entry[i + m + 1]; e++) {
-                    const Part p = part[e];
-#pragma unroll
-                    for (int c = 0; c < CELLS; c++) {
-                        const unsigned cell = first + c * THREADS;
-                        at[c] += (quotient(cell, p.below) - p.size * quotient(cell, p.whole)) * p.stride;
-                    }
-                }
+                unsigned at[CELLS];
+                reach<CELLS>(s, part, i + m, first, THREADS, at);
 #pragma unroll
                 for (int c = 0; c < CELLS; c++)
                     if (first + c * THREADS < cells) loaded[m][c] = base[i + m][at[c]];
@@ -130,6 +140,26 @@ __device__ __forceinline__ void join(const Step& s, int group, const T* const* b
 #pragma unroll
         for (int c = 0; c < CELLS; c++)
             if (first + c * THREADS < cells) table[first + c * THREADS] = (T)value[c];
+    }
+}
+
+// Copies the local part of a group's only member, in vectors.
+template <int COUNT>
+__device__ __forceinline__ void copy(const Step& s, int group, const T* const* base, const Part* part, T* table,
+                                     unsigned thread) {
+    const unsigned vectors = s.cells[group] / WIDTH;
+    const int input = s.member[group];
+    for (unsigned first = thread; first < vectors; first += COUNT * THREADS) {
+        unsigned at[COUNT];
+        Cells loaded[COUNT];
+        reach<COUNT>(s, part, input, first * WIDTH, THREADS * WIDTH, at);
+#pragma unroll
+        for (int c = 0; c < COUNT; c++)
+            if (first + c * THREADS < vectors) loaded[c] = *reinterpret_cast<const Cells*>(base[input] + at[c]);
+#pragma unroll
+        for (int c = 0; c < COUNT; c++)
+            if (first + c * THREADS < vectors)
+                *reinterpret_cast<Cells*>(table + (first + c * THREADS) * WIDTH) = loaded[c];
     }
 }
 
@@ -216,9 +246,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) bucket(const __grid_consta
         int group = 0;
 #pragma unroll
         for (int g = 1; g < GROUPS; g++) group += e >= s.entry[s.member[g]];
-        const Axis& axis = mine.axes[i];
-        const unsigned below = axis.inner[group / 2] >> group % 2 * 16 & 0xffff;
-        part[e] = {inverse_of(below), inverse_of(below * axis.size), axis.size, mine.stride[e]};
+        const Axis& top = mine.axes[mine.top[e]];
+        const unsigned below = inverse_of(mine.axes[i].inner[group / 2] >> group % 2 * 16 & 0xffff);
+        const unsigned whole = (top.inner[group / 2] >> group % 2 * 16 & 0xffff) * top.size;
+        part[e] = {below, inverse_of(whole), quotient(whole, below), mine.stride[e]};
     }
     if (thread < s.outputs) {
         Place place = {};
@@ -257,7 +288,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) bucket(const __grid_consta
             const unsigned turn = (thread - begin) % THREADS;
             begin += s.cells[g];
             if (step && !(s.changing >> g & 1)) continue;
-            if (s.cells[g] > 2 * THREADS) {
+            if (s.copied >> g & 1) {
+                copy<UNROLLED>(s, g, base, part, table + s.first[g], turn);
+            } else if (s.cells[g] > 2 * THREADS) {
                 join<UNROLLED, 1>(s, g, base, part, table + s.first[g], turn);
             } else {
                 join<1, UNROLLED>(s, g, base, part, table + s.first[g], turn);

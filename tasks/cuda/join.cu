@@ -2,7 +2,7 @@
 // order: a block of threads belongs to one of them, a thread computes one cell.
 
 constexpr int TABLES = 96;
-constexpr int ENTRIES = 352;
+constexpr int ENTRIES = 288;
 constexpr int JOINS = 8;
 constexpr int AXES = 96;
 constexpr int AXES_EACH = 24;
