@@ -218,7 +218,7 @@ __device__ __forceinline__ Acc total(const Acc* acc) {
     return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) bucket(const __grid_constant__ Step s) {
+extern "C" __global__ void __launch_bounds__(THREADS, 3) bucket(const __grid_constant__ Step s) {
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ __align__(16) int4 copied[sizeof(Step) / sizeof(int4)];
     __shared__ __align__(16) unsigned states[PAIRS][STATES];
