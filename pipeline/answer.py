@@ -238,7 +238,7 @@ def _spectrum(network: Network, scale: CostScale, fixed: int) -> Spectrum | None
     """Find out whether sums of finite costs can reach ``top``, from the leaf tables."""
     bound, unit = 0, 0
     for leaf in network.leaves:
-        costs = cost_leaf(network, scale, leaf, leaf.scope)
+        costs = cost_leaf(network, leaf, leaf.scope)
         finite = costs[costs < COST_LIMIT]
         bound += int(finite.max(initial=0))
         unit = math.gcd(unit, int(np.gcd.reduce(finite, axis=None, initial=0)))

@@ -51,7 +51,7 @@ class CountEstimate:
         if self.scale is None:
             table = indicator_leaf(self.network, leaf, axes)
         else:
-            table = (cost_leaf(self.network, self.scale, leaf, axes) < COST_LIMIT).astype(np.float64)
+            table = (cost_leaf(self.network, leaf, axes) < COST_LIMIT).astype(np.float64)
         return measured(table.reshape(-1))
 
     def total(self, roots: Sequence[Scaled]) -> float:
@@ -77,7 +77,7 @@ class CountResidue:
         """Build a leaf table of powers of the point, 0 where an assignment is impossible."""
         if self.scale is None:
             return indicator_leaf(self.network, leaf, axes).reshape(-1).astype(np.int64)
-        costs = cost_leaf(self.network, self.scale, leaf, axes).reshape(-1)
+        costs = cost_leaf(self.network, leaf, axes).reshape(-1)
         levels, where = np.unique(costs, return_inverse=True)
         prime = self.semiring.modulus
         powers = [0 if c >= COST_LIMIT else pow(self.root, int(c) // self.unit, prime) for c in levels]

@@ -66,7 +66,7 @@ class CostOptimum:
 
     def leaf(self, leaf: Leaf, axes: Sequence[int]) -> Array:
         """Build a leaf table with forbidden entries at the saturating infinity."""
-        table = cost_leaf(self.network, self.scale, leaf, axes)
+        table = cost_leaf(self.network, leaf, axes)
         return np.minimum(table, self.semiring.zero).astype(self.semiring.dtype).reshape(-1)
 
     def total(self, roots: Sequence[Array]) -> int | None:

@@ -86,6 +86,16 @@ class Network:
         return frozenset([v for v in self.variables if len(self.domains[v]) == dims[v]])
 
     @cached_property
+    def places(self) -> tuple[NDArray[np.intp], ...]:
+        """For each variable of the model, the position of each state among those that are left; -1 for the others."""
+        found = []
+        for dim, domain in zip(self.model.dims, self.domains, strict=True):
+            place = np.full(dim, -1, dtype=np.intp)
+            place[domain] = np.arange(len(domain))
+            found.append(place)
+        return tuple(found)
+
+    @cached_property
     def uniform(self) -> dict[int, NDArray[np.float64]]:
         """For each variable of the model that is not left: every state that is possible equally likely."""
         tables = {}

@@ -82,13 +82,12 @@ def integer_dtype(bound: int, max_inputs: int) -> np.dtype[Any]:
     raise ModelError(f"costs may add up to {bound:.3g}, too large for steps of {max_inputs} inputs")
 
 
-def cost_leaf(network: Network, scale: CostScale, leaf: Leaf, axes: Sequence[int]) -> Array:
+def cost_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Array:
     """Build one leaf table of costs, axes in the given order, int64; forbidden entries are ``COST_LIMIT``."""
     model = network.model
 
     def convert(f: int, values: Array) -> Array:
-        shifted = np.where(allowed(model, f, values), values - model.lowest[f], _FORBIDDEN)
-        return shifted if scale.cap is None else np.where(shifted >= scale.cap, _FORBIDDEN, shifted)
+        return np.where(allowed(model, f, values), values - model.lowest[f], _FORBIDDEN)
 
     def add(total: Array, values: Array) -> None:
         np.add(total, values, out=total)
@@ -122,10 +121,7 @@ def probability_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Scale
         if top == -math.inf:
             return Scaled(np.zeros(logs.size), 0.0, 0.0, 0.0)
         return measured(np.exp(logs - top).reshape(-1), top)
-    if len(leaf.functions) == 1 and len(axes) == len(functions[leaf.functions[0]].scope):
-        values = np.array(_aligned(network, leaf.functions[0], axes), dtype=np.float64, order="C")
-    else:
-        values = _combine(network, leaf, axes, np.ones(()), lambda _, v: v, _multiply_into)
+    values = _combine(network, leaf, axes, np.ones(()), lambda _, v: v, _multiply_into)
     return Scaled(values.reshape(-1), 0.0, low, high) if high <= 0.0 else measured(values.reshape(-1))
 
 
@@ -155,7 +151,12 @@ def _combine(
     combine: Callable[[Array, Array], None],
 ) -> Array:
     """Combine the functions of a leaf on the states that are left, into a C-contiguous table."""
-    total = np.full([network.dims[v] for v in axes], one)
+    shape = [network.dims[v] for v in axes]
+    if len(leaf.functions) == 1:
+        values = convert(leaf.functions[0], _aligned(network, leaf.functions[0], axes))
+        if values.shape == tuple(shape):
+            return np.array(values, dtype=one.dtype, order="C")
+    total = np.full(shape, one)
     for f in leaf.functions:
         combine(total, convert(f, _aligned(network, f, axes)))
     return total
@@ -178,17 +179,28 @@ def restricted(network: Network, f: int) -> tuple[tuple[int, ...], Array]:
     scope = tuple(network.local[v] for v, d in zip(function.scope, domains, strict=True) if len(d) > 1)
     shape = [len(d) for d in domains if len(d) > 1]
     if function.rows is not None:
-        inside = np.ones(len(function.rows), dtype=bool)
-        for column, domain in enumerate(domains):
-            inside &= np.isin(function.rows[:, column], domain)
-        rows = function.rows[inside]
-        dense = np.full(shape, function.default, dtype=function.values.dtype)
-        index = tuple(np.searchsorted(d, rows[:, i]) for i, d in enumerate(domains) if len(d) > 1)
-        if inside.any():
-            dense[index] = function.values[inside] if shape else function.values[inside][0]
-        return scope, dense
+        return scope, _dense(network, f, shape)
     values = function.values
     for axis, domain in enumerate(domains):
         if len(domain) < values.shape[axis]:
             values = values.take(domain, axis=axis)
     return scope, values.reshape(shape)
+
+
+def _dense(network: Network, f: int, shape: Sequence[int]) -> Array:
+    """Return the values of a function that is stored by rows, on the states that are left."""
+    function = network.model.functions[f]
+    assert function.rows is not None
+    values = function.values
+    code: Any = 0
+    inside: Any = None
+    for v, states in zip(function.scope, function.rows.T, strict=True):
+        place = network.places[v][states]
+        if len(network.domains[v]) < network.model.dims[v]:
+            inside = place >= 0 if inside is None else inside & (place >= 0)
+        code = code * len(network.domains[v]) + place
+    if inside is not None:
+        code, values = code[inside], values[inside]
+    dense = np.full(math.prod(shape), function.default, dtype=function.values.dtype)
+    dense[code] = values
+    return dense.reshape(shape)

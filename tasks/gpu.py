@@ -7,7 +7,7 @@ bit-equal to the CPU; sums of floats are in an order that depends on sizes only.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final
@@ -22,7 +22,6 @@ from .gpu_lowering import (
     RowsPass,
     StreamPass,
     device_step,
-    gather_step,
 )
 from .gpu_tiles import THREADS, Axis
 from .lowering import Lowered
@@ -141,33 +140,6 @@ def _aligned(table: Any) -> Any:
     if not is_device(table):
         return cupy().asarray(table).reshape(-1)
     return table if table.data.ptr % _ALIGNED == 0 else table.copy()
-
-
-def restrict(array: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Any:
-    """Fix some variables of a C-ordered device table; see `bucketflow.tasks.sweep.restrict`."""
-    offset, stride, kept = 0, 1, []
-    for v in reversed([v for v in axes if sizes[v] > 1]):
-        if v in states:
-            offset += states[v] * stride
-        else:
-            kept.append((sizes[v], stride))
-        stride *= sizes[v]
-    copied, cells = [], 1
-    for size, at in kept:
-        copied.append(Axis(size, (at,), cells))
-        cells *= size
-    source = array.reshape(-1)[offset:]
-    if cells == 1:
-        return source[:1].copy()
-    step = gather_step(copied[::-1], array.dtype.itemsize)
-    return DeviceRun(step, _copying(array.dtype.name), cells)([source])
-
-
-def _copying(dtype: str) -> Semiring:
-    """A semiring in which a step of one input and no elimination copies its values."""
-    if dtype == "float64":
-        return Semiring("sum_product", dtype, 0.0, 1.0)
-    return Semiring("min_plus", dtype, int(np.iinfo(dtype).max), 0, 2)
 
 
 def _launch_of(each: Pass, semiring: Semiring) -> Any:

@@ -127,9 +127,9 @@ def restrict(array: Array, axes: Sequence[int], sizes: Sequence[int], states: Ma
     if not any(v in states for v in wide):
         return array
     if type(array) is not np.ndarray:
-        from . import gpu
+        from .gpu_slices import restrict as restrict_there
 
-        return gpu.restrict(array, axes, sizes, states)  # type: ignore[no-any-return]
+        return restrict_there(array, axes, sizes, states)  # type: ignore[no-any-return]
     index = tuple(states.get(v, slice(None)) for v in wide)
     return np.ascontiguousarray(array.reshape([sizes[v] for v in wide])[index]).reshape(-1)
 

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from bucketflow.cluster import gpu as cluster_gpu
-from bucketflow.tasks import dense, gpu, gpu_extremes, gpu_sweep
+from bucketflow.tasks import dense, gpu, gpu_extremes, gpu_slices, gpu_sweep
 from bucketflow.tasks.lowering import Lowered
+from bucketflow.tasks.slices import Slice
 
 
 class OutOfMemoryError(MemoryError):
@@ -98,6 +99,7 @@ class StandIn:
         cupy.__version__ = "0"
         runtime = types.SimpleNamespace(
             memcpyAsync=_memcpy,
+            memcpyDeviceToHost=2,
             hostRegister=lambda pointer, nbytes, flags: None,
             hostUnregister=lambda pointer: None,
             getDeviceCount=lambda: 1,
@@ -110,6 +112,7 @@ class StandIn:
             Device=lambda: types.SimpleNamespace(id=0, pci_bus_id="0"),
             Stream=_Stream,
             get_current_stream=_Stream,
+            alloc_pinned_memory=bytearray,
             runtime=runtime,
             memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         )
@@ -128,7 +131,8 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
     patch.setattr(gpu, "empty", there.empty)
     patch.setattr(gpu, "free_pools", lambda: None)
     patch.setattr("bucketflow.pipeline.options.free_pools", lambda: None)
-    patch.setattr(gpu, "restrict", _restrict)
+    patch.setattr(gpu_slices, "empty", there.empty)
+    patch.setattr(gpu_slices, "_gather", _gather)
     patch.setattr(
         gpu_extremes, "_least_above", lambda values, limit: float(values.min(where=values > limit, initial=9e9))
     )
@@ -176,7 +180,7 @@ def real_device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[Re
     yield there
 
 
-def _restrict(array: Any, axes: Sequence[int], sizes: Sequence[int], states: Any) -> Any:
-    wide = [v for v in axes if sizes[v] > 1]
-    index = tuple(states.get(v, slice(None)) for v in wide)
-    return _there(np.asarray(array).reshape([sizes[v] for v in wide])[index]).reshape(-1)
+def _gather(slices: Sequence[Slice], targets: Sequence[int]) -> None:
+    for each, target in zip(slices, targets, strict=True):
+        cells = np.ascontiguousarray(each.view())
+        ctypes.memmove(target, cells.ctypes.data, cells.nbytes)

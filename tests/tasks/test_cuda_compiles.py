@@ -110,6 +110,7 @@ def test_kernels_of_one_type_compile(nvrtc: ctypes.CDLL, constants: dict[str, in
     sources = [gpu.kernel_source("messages", "sum_product", "float64", **constants)]
     if not constants:
         sources.append(gpu.kernel_source("least", "min_plus", "float64"))
+        sources += [gpu.kernel_source("gather", "min_plus", dtype) for dtype in ("int16", "int32", "int64")]
     for source in sources:
         for architecture in (OLDEST, NEWEST):
             compile_source(nvrtc, source, architecture)

@@ -195,3 +195,30 @@ def test_restrict(dtype: str) -> None:
     for states in ({0: 2}, {3: 4, 1: 0}, dict.fromkeys(range(6), 0), {5: 15, 4: 1}, {2: 7}):
         expected = restrict(table, axes, sizes, states)
         np.testing.assert_array_equal(restrict(cupy.asarray(table), axes, sizes, states).get(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "int32", "int64", "float64"])
+def test_slices_come_to_the_host_together(dtype: str) -> None:
+    from bucketflow.tasks.gpu_slices import fetched, near, packed
+    from bucketflow.tasks.slices import slice_of
+
+    rng = np.random.default_rng(0)
+    sizes = (3, 4, 1, 5, 2, 16)
+    here, there = [], []
+    for i in range(11):
+        axes = tuple(int(v) for v in rng.permutation(6)[: i % 6 + 1])
+        table = rng.integers(-9, 9, int(np.prod([sizes[v] for v in axes]))).astype(dtype)
+        fixed = {v: int(rng.integers(sizes[v])) for v in axes if rng.random() < 0.4}
+        here.append(slice_of(table, axes, sizes, fixed))
+        there.append(slice_of(cupy.asarray(table), axes, sizes, fixed))
+    for s, expected in zip(fetched(there), here, strict=True):
+        np.testing.assert_array_equal(s.view(), expected.view())
+    for s, expected in zip(there, here, strict=True):
+        np.testing.assert_array_equal(packed(s).get(), expected.view().reshape(-1))
+    tables = {i: s.table for i, s in enumerate(there)} | {99: cupy.zeros(1 << 20, dtype), 100: here[0].table}
+    moved = near(tables)
+    assert type(moved[99]) is cupy.ndarray
+    assert moved[100] is here[0].table
+    for i, s in enumerate(here):
+        assert type(moved[i]) is np.ndarray
+        np.testing.assert_array_equal(moved[i], s.table)
