@@ -56,6 +56,6 @@ def _near(tables: Mapping[int, Array]) -> Mapping[int, Array]:
     """Bring small tables of a device to the host, all at once."""
     if all(type(table) is np.ndarray for table in tables.values()):
         return tables
-    from ..tasks.gpu_slices import near
+    from ..tasks.gpu_gather import near
 
     return near(tables)

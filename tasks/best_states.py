@@ -70,7 +70,7 @@ def _near(slices: list[Slice]) -> list[Slice]:
     far = [s for s in slices if not s.here and s.cells <= JOINED_CELLS]
     if not far:
         return slices
-    from .gpu_slices import fetched
+    from .gpu_gather import fetched
 
     return [s for s in slices if s.here or s.cells > JOINED_CELLS] + fetched(far)
 
@@ -157,7 +157,7 @@ def _contiguous(s: Slice) -> Any:
     """Return the cells of a slice in C order, copied only where they lie apart."""
     if s.here:
         return np.ascontiguousarray(s.view())
-    from .gpu_slices import packed
+    from .gpu_gather import packed
 
     return packed(s)
 

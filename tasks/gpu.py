@@ -1,4 +1,4 @@
-"""Dense steps on an NVIDIA GPU: kernels of ``cuda/*.cu`` compiled once by CuPy and kept on disk by it.
+"""Dense steps on an NVIDIA GPU, as launches of the kernels of ``cuda/*.cu``.
 
 The array module follows from the array: `bucketflow.tasks.dense.run` comes here with CuPy arrays. Integers are
 bit-equal to the CPU; sums of floats are in an order that depends on sizes only.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from importlib.resources import files
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
 
+from .gpu_kernels import cupy as cupy
+from .gpu_kernels import kernel as kernel
 from .gpu_lowering import (
     BucketPass,
     DeviceStep,
@@ -27,37 +29,12 @@ from .gpu_tiles import THREADS, Axis
 from .lowering import Lowered
 from .semiring import Semiring
 
-COMPILE_OPTIONS: Final = ("-std=c++17",)
 _AXES: Final = 40
 _ALIGNED: Final = 16
+_BLOCK_ALIGNED: Final = 256
 # Arguments are written into records that all threads share, and copied when a kernel is launched.
 _LAUNCHING: Final = threading.RLock()
 _LARGE_BYTES: Final = 1 << 25
-_LAWS: Final = {"min_plus": 0, "sum_product": 1, "log_sum": 2, "mod_sum_product": 3}
-_C_TYPES: Final = {"int16": "short", "int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
-
-
-def cupy() -> Any:
-    """Return CuPy; importing it takes a second, so it waits until an array asks for it."""
-    import cupy
-
-    return cupy
-
-
-@cache
-def kernel(name: str, law: str, dtype: str, entry: str = "", **constants: int) -> Any:
-    """Compile (or take from CuPy's cache on disk) one kernel with its constants fixed."""
-    code = kernel_source(name, law, dtype, **constants)
-    return cupy().RawModule(code=code, options=COMPILE_OPTIONS).get_function(entry or name)
-
-
-def kernel_source(name: str, law: str, dtype: str, **constants: int) -> str:
-    """Return the CUDA C++ of one kernel with its constants fixed."""
-    folder = files(__package__) / "cuda"
-    define = {"LAW": _LAWS[law], "T": _C_TYPES[dtype], **constants}
-    source = [f"#define {key} {value}" for key, value in define.items()]
-    source += [(folder / file).read_text() for file in ("laws.cuh", f"{name}.cu")]
-    return "\n".join(source)
 
 
 class DeviceRun:
@@ -66,14 +43,21 @@ class DeviceRun:
     def __init__(self, step: DeviceStep, semiring: Semiring, cells: int) -> None:
         self.semiring = semiring
         self.cells = cells
+        itemsize = semiring.itemsize
+        ends = accumulate(-(-n * itemsize // _BLOCK_ALIGNED) * _BLOCK_ALIGNED for n in step.temporaries)
+        self._places = [0, *ends]
         self._temporaries = step.temporaries
         self._launches = [_launch_of(each, semiring) for each in step.passes]
 
     def __call__(self, tables: Sequence[Any], out: Any = None) -> Any:
         """Run on device tables; returns ``out`` or a new table of shape ``(cells,)``."""
+        dtype = self.semiring.dtype
         arrays = [_aligned(table) for table in tables]
-        arrays += [empty(cells, self.semiring.dtype) for cells in self._temporaries]
-        result = empty(self.cells, self.semiring.dtype) if out is None else out.reshape(-1)
+        if self._temporaries:
+            block = empty(self._places[-1], "uint8").data
+            new = cupy().ndarray
+            arrays += [new(n, dtype, block + at) for n, at in zip(self._temporaries, self._places, strict=False)]
+        result = empty(self.cells, dtype) if out is None else out.reshape(-1)
         arrays.append(result)
         with _LAUNCHING:
             for launch in self._launches:
@@ -137,7 +121,7 @@ def is_device(table: Any) -> bool:
 
 
 def _aligned(table: Any) -> Any:
-    if not is_device(table):
+    if isinstance(table, np.ndarray):
         return cupy().asarray(table).reshape(-1)
     return table if table.data.ptr % _ALIGNED == 0 else table.copy()
 
@@ -234,8 +218,14 @@ class _RowsLaunch:
     def __init__(self, each: RowsPass, semiring: Semiring) -> None:
         self._input, self._output = each.input, each.output
         self._grid = (each.rows,)
-        self._numbers = (np.int64(each.length), np.int64(bound_of(semiring)))
+        self._record = np.array((0, 0, each.length, bound_of(semiring)), _ROWS)
         self._kernel = kernel("rows", semiring.name, semiring.dtype)
 
     def __call__(self, arrays: Sequence[Any]) -> None:
-        self._kernel(self._grid, (THREADS,), (arrays[self._input], arrays[self._output], *self._numbers))
+        self._record["in"] = arrays[self._input].data.ptr
+        self._record["out"] = arrays[self._output].data.ptr
+        self._kernel(self._grid, (THREADS,), (self._record,))
+
+
+_ROWS: Final = np.dtype([("in", "u8"), ("out", "u8"), ("length", "i8"), ("bound", "i8")])
+"""The layout of ``Step`` in ``cuda/rows.cu``."""

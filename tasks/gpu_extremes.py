@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from .gpu import empty, kernel
+from .gpu import empty
+from .gpu_kernels import kernel
 
 _BLOCKS: Final = 132 * 8
 _THREADS: Final = 256

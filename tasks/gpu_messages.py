@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .gpu import cupy, kernel
+from .gpu_kernels import cupy, kernel
 from .message_records import Records
 from .message_tiles import THREADS
 from .semiring import Law

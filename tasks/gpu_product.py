@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from .gpu import bound_of, cupy, fill_axes, kernel
+from .gpu import bound_of, fill_axes
+from .gpu_kernels import cupy, kernel
 from .gpu_lowering import ProductPass
 from .gpu_product_tiles import AXES, DEPTH, PAD, cells_of, factor_loads, product_tiles, whole_chunks
 from .gpu_tiles import Axis

@@ -6,7 +6,7 @@ and a message goes to the device once, when the first large step reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -15,6 +15,8 @@ import numpy as np
 
 from . import dense, gpu
 from .device_memory import portable_errors
+from .gpu_gather import gather_kernel
+from .gpu_kernels import compile_waiting, cupy
 from .lowering import Lowered
 from .program import OnStep, Program
 from .scaled import Scaled, SumProduct, as_logs, from_logs
@@ -44,9 +46,10 @@ class Places:
         """Run a step where it belongs."""
         if step.lowered.cells < self.least_cells and not any(map(gpu.is_device, tables)):
             return dense.run(step.lowered, tables, threads=threads, compiled=compiled)
-        return self._prepared(step)(tables)
+        return self.prepared(step)(tables)
 
-    def _prepared(self, step: Step) -> gpu.DeviceRun:
+    def prepared(self, step: Step) -> gpu.DeviceRun:
+        """Return a step's launches."""
         lowered, prepared = self._runs.get(step.node, (None, None))
         if prepared is None or lowered is not step.lowered:
             prepared = gpu.prepare(step.lowered)
@@ -85,7 +88,7 @@ class DeviceSumProduct(SumProduct):
     def _log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         logs = [as_logs(t).values for t in tables]
         if any(map(gpu.is_device, logs)):
-            logs = [gpu.cupy().asarray(values) for values in logs]
+            logs = [cupy().asarray(values) for values in logs]
         sizes = dict(enumerate(self.sizes))
         out = dense.contract(logs, step.input_axes, step.axes, sizes, LOG_SUM, threads=threads)
         return from_logs(out, float(sum(t.log_scale for t in tables)))
@@ -118,13 +121,26 @@ class DeviceProgram(Program[T]):
     fetched: bool = False
 
     @cached_property
-    def _leaves_there(self) -> tuple[int, ...]:
+    def _steps_there(self) -> tuple[Step, ...]:
         places = getattr(self.algebra, "places", None)
         nodes = places.device_nodes(self.steps) if isinstance(places, Places) else frozenset()
-        return tuple(i for step in self.steps if step.node in nodes for i in step.inputs if i in self.leaves)
+        return tuple(step for step in self.steps if step.node in nodes)
+
+    @cached_property
+    def _leaves_there(self) -> frozenset[int]:
+        return frozenset(i for step in self._steps_there for i in step.inputs if i in self.leaves)
+
+    def _compiled(self, decoded: bool) -> None:
+        """Choose all launches and compile their kernels together before the first is needed."""
+        algebra: Any = self.algebra
+        for step in self._steps_there:
+            algebra.places.prepared(step)
+        if decoded:
+            gather_kernel(algebra.semiring.itemsize)
+        compile_waiting()
 
     def _staged(self, leaves: Mapping[int, T]) -> dict[int, T]:
-        wanted = [node for node in self._leaves_there if not _on_device(leaves[node])]
+        wanted = [node for node in leaves if node in self._leaves_there and not _on_device(leaves[node])]
         moved = upload([_values(leaves[node]) for node in wanted])
         return {**leaves, **{n: _with_values(leaves[n], v) for n, v in zip(wanted, moved, strict=True)}}
 
@@ -132,9 +148,9 @@ class DeviceProgram(Program[T]):
         """Return a program of other steps on other leaf tables, whose results stay where they are made."""
         return replace(self, steps=steps, leaves=leaves, fetched=False)
 
-    def restricted_leaves(self, states: Mapping[int, int]) -> dict[int, T]:
-        """Return the leaf tables with the given variables fixed, on the device where they are read there."""
-        return self._staged(super().restricted_leaves(states))
+    def leaves_at(self, states: Mapping[int, int], nodes: Iterable[int]) -> dict[int, T]:
+        """Return some of the leaf tables with the given variables fixed, on the device where they are read there."""
+        return self._staged(super().leaves_at(states, nodes))
 
     def run(
         self,
@@ -147,6 +163,7 @@ class DeviceProgram(Program[T]):
         """Sweep once, without slicing; return the outputs and every table in ``keep``."""
         staged = Program(self.steps, self._staged(self.leaves), self.leaf_axes, self.outputs, self.dims, self.algebra)
         with portable_errors():
+            self._compiled(decoded=bool(keep) and isinstance(self.algebra, DevicePlain))
             live = staged.run(messages, keep=keep, threads=threads, on_step=on_step)
         return {node: fetch(table) for node, table in live.items()} if self.fetched else live
 
@@ -160,6 +177,7 @@ class DeviceProgram(Program[T]):
     ) -> Iterator[list[T]]:
         """Sweep once per slice and yield the outputs of each."""
         with portable_errors():
+            self._compiled(decoded=False)
             for outputs in super().run_slices(slices, threads=threads, on_step=on_step, shared=shared):
                 yield [fetch(table) for table in outputs]
 
@@ -172,11 +190,14 @@ def upload(arrays: Sequence[Any]) -> list[Any]:
     for array in arrays:
         places.append(end)
         end += -(-array.nbytes // _ALIGNED) * _ALIGNED
-    packed = np.zeros(end, np.uint8)
+    packed = np.empty(end, np.uint8)
+    typed = {array.dtype: packed.view(array.dtype) for array in arrays}
     for array, place in zip(arrays, places, strict=True):
-        packed[place : place + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    there = gpu.cupy().asarray(packed)
-    return [there[p : p + a.nbytes].view(a.dtype) for a, p in zip(arrays, places, strict=True)]
+        first = place // array.itemsize
+        typed[array.dtype][first : first + array.size] = array.reshape(-1)
+    cp = cupy()
+    there = cp.asarray(packed).data
+    return [cp.ndarray(a.size, a.dtype, memptr=there + p) for a, p in zip(arrays, places, strict=True)]
 
 
 def fetch(table: T) -> T:

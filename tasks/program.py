@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from math import prod
 from typing import Any, Final, Generic, TypeVar
 
@@ -54,10 +55,12 @@ class Program(Generic[T]):
 
     def restricted_leaves(self, states: Mapping[int, int]) -> dict[int, T]:
         """Return the leaf tables with the given variables fixed (their axes keep one state)."""
-        return {
-            node: self.algebra.restrict(table, self.leaf_axes[node], self.dims, states)
-            for node, table in self.leaves.items()
-        }
+        return self.leaves_at(states, self.leaves)
+
+    def leaves_at(self, states: Mapping[int, int], nodes: Iterable[int]) -> dict[int, T]:
+        """Return some of the leaf tables with the given variables fixed."""
+        restrict = self.algebra.restrict
+        return {node: restrict(self.leaves[node], self.leaf_axes[node], self.dims, states) for node in nodes}
 
     def again(self, steps: tuple[Step, ...], leaves: Mapping[int, T]) -> Program[T]:
         """Return a program of other steps on other leaf tables, whose results stay where they are made."""
@@ -87,18 +90,23 @@ class Program(Generic[T]):
     ) -> Iterator[list[T]]:
         """Sweep once per slice and yield the outputs of each.
 
-        Steps that no slice changes run once; their tables are put into ``shared``, unless they are there already.
+        Steps that no slice changes run once; their tables are put into ``shared`` with the leaf tables that no slice
+        changes, unless they are there already.
         """
-        first, rest = self.steps[: self.variant_from], self.steps[self.variant_from :]
+        slices = iter(slices)
         shared = {} if shared is None else shared
-        if not shared:
-            read = {i for step in rest for i in step.inputs} | set(self.outputs)
-            live = sweep(first, self.leaves, self.algebra, keep=read, threads=threads, on_step=on_step)
-            shared |= {node: table for node, table in live.items() if node in read and node not in self.leaves}
-        for states in slices:
-            tables = {**shared, **self.restricted_leaves(states)}
-            live = sweep(rest, tables, self.algebra, keep=self.outputs, threads=threads, on_step=on_step)
-            yield [live[node] for node in self.outputs]
+        for one in slices:
+            varying = [node for node, axes in self.leaf_axes.items() if not one.keys().isdisjoint(axes)]
+            first, rest = self.steps[: self.variant_from], self.steps[self.variant_from :]
+            if not shared:
+                read = {i for step in rest for i in step.inputs} | set(self.outputs)
+                constant = self.leaves_at({}, self.leaves.keys() - varying)
+                live = sweep(first, constant, self.algebra, keep=read, threads=threads, on_step=on_step)
+                shared |= {node: table for node, table in live.items() if node in read}
+            for states in chain((one,), slices):
+                tables = {**shared, **self.leaves_at(states, varying)}
+                live = sweep(rest, tables, self.algebra, keep=self.outputs, threads=threads, on_step=on_step)
+                yield [live[node] for node in self.outputs]
 
 
 def _unpacked(kind: type[Program[T]], parts: bytes) -> Program[T]:

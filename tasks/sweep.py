@@ -127,7 +127,7 @@ def restrict(array: Array, axes: Sequence[int], sizes: Sequence[int], states: Ma
     if not any(v in states for v in wide):
         return array
     if type(array) is not np.ndarray:
-        from .gpu_slices import restrict as restrict_there
+        from .gpu_gather import restrict as restrict_there
 
         return restrict_there(array, axes, sizes, states)  # type: ignore[no-any-return]
     index = tuple(states.get(v, slice(None)) for v in wide)

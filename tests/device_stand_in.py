@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from bucketflow.cluster import gpu as cluster_gpu
-from bucketflow.tasks import dense, gpu, gpu_extremes, gpu_slices, gpu_sweep
+from bucketflow.tasks import dense, gpu, gpu_extremes, gpu_gather, gpu_sweep
 from bucketflow.tasks.lowering import Lowered
 from bucketflow.tasks.slices import Slice
 
@@ -28,14 +28,28 @@ class OutOfMemoryError(MemoryError):
     __module__ = "cupy.cuda.memory"
 
 
+class _Memory:
+    """A place in a table's memory."""
+
+    def __init__(self, table: np.ndarray, at: int = 0) -> None:
+        self.table, self.at = table, at
+        self.ptr = table.ctypes.data + at
+
+    def __add__(self, nbytes: int) -> _Memory:
+        return _Memory(self.table, self.at + nbytes)
+
+
 class DeviceArray(np.ndarray):
     """A device table."""
 
     __module__ = "cupy"
 
+    def __new__(cls, cells: int, dtype: str, memptr: _Memory) -> DeviceArray:
+        return super().__new__(cls, cells, dtype, memptr.table, memptr.at)
+
     @property
     def data(self) -> Any:
-        return types.SimpleNamespace(ptr=self.ctypes.data)
+        return _Memory(self)
 
     def get(self) -> np.ndarray:
         return np.array(self, subok=False)
@@ -131,8 +145,9 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
     patch.setattr(gpu, "empty", there.empty)
     patch.setattr(gpu, "free_pools", lambda: None)
     patch.setattr("bucketflow.pipeline.options.free_pools", lambda: None)
-    patch.setattr(gpu_slices, "empty", there.empty)
-    patch.setattr(gpu_slices, "_gather", _gather)
+    patch.setattr(gpu_gather, "empty", there.empty)
+    patch.setattr(gpu_sweep, "compile_waiting", lambda: None)
+    patch.setattr(gpu_gather, "_gather", _gather)
     patch.setattr(
         gpu_extremes, "_least_above", lambda values, limit: float(values.min(where=values > limit, initial=9e9))
     )

@@ -2,16 +2,21 @@
 
 constexpr int THREADS = 256;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    rows(const T* __restrict__ in, T* __restrict__ out, i64 length, i64 bound) {
+struct Step {
+    const T* in;
+    T* out;
+    i64 length, bound;
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant__ Step s) {
     __shared__ Acc shared[THREADS];
-    const T* row = in + blockIdx.x * length;
-    Acc acc = start(bound);
-    for (i64 i = threadIdx.x; i < length; i += THREADS) acc = plus(acc, (Product)row[i]);
+    const T* row = s.in + blockIdx.x * s.length;
+    Acc acc = start(s.bound);
+    for (i64 i = threadIdx.x; i < s.length; i += THREADS) acc = plus(acc, (Product)row[i]);
     shared[threadIdx.x] = acc;
     for (int half = THREADS / 2; half; half /= 2) {
         __syncthreads();
         if (threadIdx.x < half) shared[threadIdx.x] = merge(shared[threadIdx.x], shared[threadIdx.x + half]);
     }
-    if (threadIdx.x == 0) out[blockIdx.x] = finish(shared[0], bound);
+    if (threadIdx.x == 0) s.out[blockIdx.x] = finish(shared[0], s.bound);
 }

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bucketflow.tasks import gpu, gpu_extremes, gpu_joins, gpu_product
+from bucketflow.tasks import gpu, gpu_extremes, gpu_joins, gpu_kernels, gpu_product
 from bucketflow.tasks.gpu_lowering import device_step
 from bucketflow.tasks.lowering import Lowered, lower
 from bucketflow.tasks.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
@@ -46,7 +46,7 @@ def compile_source(nvrtc: ctypes.CDLL, source: str, architecture: str) -> None:
     """Compile to machine code; fail with the compiler's log."""
     program = ctypes.c_void_p()
     assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None) == 0
-    options = [*gpu.COMPILE_OPTIONS, f"--gpu-architecture={architecture}"]
+    options = [*gpu_kernels.COMPILE_OPTIONS, f"--gpu-architecture={architecture}"]
     status = nvrtc.nvrtcCompileProgram(
         program, len(options), (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     )
@@ -79,7 +79,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     found: set[str] = set()
 
     def record(name: str, law: str, dtype: str, entry: str = "", **constants: int) -> SimpleNamespace:
-        found.add(gpu.kernel_source(name, law, dtype, **constants))
+        found.add(gpu_kernels.kernel_source(name, law, dtype, **constants))
         return SimpleNamespace()
 
     for module in (gpu, gpu_joins, gpu_product, gpu_extremes):
@@ -101,16 +101,16 @@ def test_kernels_compile(nvrtc: ctypes.CDLL, sources: set[str], semiring: Semiri
 @pytest.mark.parametrize("law", ["sum_product", "min_plus"])
 def test_propagation_compiles(nvrtc: ctypes.CDLL, law: str) -> None:
     for architecture in (OLDEST, NEWEST):
-        compile_source(nvrtc, gpu.kernel_source("messages", law, "float64"), architecture)
-        compile_source(nvrtc, gpu.kernel_source("messages", law, "float64", GROUPED=1), architecture)
+        compile_source(nvrtc, gpu_kernels.kernel_source("messages", law, "float64"), architecture)
+        compile_source(nvrtc, gpu_kernels.kernel_source("messages", law, "float64", GROUPED=1), architecture)
 
 
 @pytest.mark.parametrize("constants", [{}, {"GROUPED": 1}])
 def test_kernels_of_one_type_compile(nvrtc: ctypes.CDLL, constants: dict[str, int]) -> None:
-    sources = [gpu.kernel_source("messages", "sum_product", "float64", **constants)]
+    sources = [gpu_kernels.kernel_source("messages", "sum_product", "float64", **constants)]
     if not constants:
-        sources.append(gpu.kernel_source("least", "min_plus", "float64"))
-        sources += [gpu.kernel_source("gather", "min_plus", dtype) for dtype in ("int16", "int32", "int64")]
+        sources.append(gpu_kernels.kernel_source("least", "min_plus", "float64"))
+        sources += [gpu_kernels.kernel_source("gather", "min_plus", dtype) for dtype in ("int16", "int32", "int64")]
     for source in sources:
         for architecture in (OLDEST, NEWEST):
             compile_source(nvrtc, source, architecture)

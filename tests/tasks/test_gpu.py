@@ -199,7 +199,7 @@ def test_restrict(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int16", "int32", "int64", "float64"])
 def test_slices_come_to_the_host_together(dtype: str) -> None:
-    from bucketflow.tasks.gpu_slices import fetched, near, packed
+    from bucketflow.tasks.gpu_gather import fetched, near, packed
     from bucketflow.tasks.slices import slice_of
 
     rng = np.random.default_rng(0)

@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .gpu import cupy, empty, kernel
+from .gpu import empty
+from .gpu_kernels import Kernel, cupy, kernel
 from .gpu_tiles import THREADS
 from .slices import Slice, slice_of
 
@@ -76,6 +77,11 @@ def near(tables: Mapping[int, Any]) -> dict[int, Any]:
     return {**tables, **dict(zip(small, copies, strict=True))}
 
 
+def gather_kernel(itemsize: int) -> Kernel:
+    """Return the kernel that copies slices of values of so many bytes."""
+    return kernel("gather", "min_plus", f"int{8 * itemsize}")
+
+
 def _pinned(shapes: Sequence[tuple[int, Any]]) -> list[Array]:
     """Allocate flat arrays of given cells and dtypes in one block of the host's memory that the device may write."""
     places, end = [], 0
@@ -102,8 +108,7 @@ def _gather(slices: Sequence[Slice], targets: Sequence[int]) -> None:
             record["size"][i, : len(axes)] = [n for n, _ in axes]
             record["stride"][i, : len(axes)] = [stride for _, stride in axes]
         blocks = min(_BLOCKS, -(-max(s.cells for s in some) // THREADS))
-        copying = kernel("gather", "min_plus", f"int{8 * some[0].table.dtype.itemsize}")
-        copying((blocks, len(some)), (THREADS,), (record,))
+        gather_kernel(some[0].table.dtype.itemsize)((blocks, len(some)), (THREADS,), (record,))
 
 
 def _fused(s: Slice) -> list[tuple[int, int]]:

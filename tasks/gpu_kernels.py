@@ -1,0 +1,110 @@
+"""CUDA kernels of ``cuda/*.cu``: compiled by NVRTC, in several threads at once, and kept on disk by CuPy."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import numpy as np
+
+COMPILE_OPTIONS: Final = ("-std=c++17",)
+_LAWS: Final = {"min_plus": 0, "sum_product": 1, "log_sum": 2, "mod_sum_product": 3}
+_C_TYPES: Final = {"int16": "short", "int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
+_ADDRESS: Final = ctypes.c_void_p * 1
+_WAITING: Final[set[Kernel]] = set()
+
+
+def cupy() -> Any:
+    """Return CuPy; importing it takes a second, so it waits until an array asks for it."""
+    import cupy
+
+    return cupy
+
+
+class Kernel:
+    """One kernel with its constants fixed; compiled when it is first launched, unless `compile_waiting` was sooner."""
+
+    def __init__(self, code: str, entry: str) -> None:
+        self._code, self._entry = code, entry
+        self._function: Any = None
+        self._shared_bytes = 0
+        self._lock = threading.Lock()
+        _WAITING.add(self)
+
+    @property
+    def max_dynamic_shared_size_bytes(self) -> int:
+        """Shared memory that a launch may ask for, beyond what every kernel may; 0 if that is enough."""
+        return self._shared_bytes
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, nbytes: int) -> None:
+        if nbytes != self._shared_bytes:
+            self._shared_bytes = nbytes
+            if self._function is not None:
+                self._function.max_dynamic_shared_size_bytes = nbytes
+
+    def load(self) -> Any:
+        """Compile (or take from CuPy's cache on disk) and return CuPy's function."""
+        with self._lock:
+            if self._function is None:
+                module = cupy().RawModule(code=self._code, options=COMPILE_OPTIONS)
+                function = module.get_function(self._entry)
+                if self._shared_bytes:
+                    function.max_dynamic_shared_size_bytes = self._shared_bytes
+                self._function = function
+                _WAITING.discard(self)
+        return self._function
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], shared_mem: int = 0
+    ) -> None:
+        """Launch on the current stream; a single record as argument goes to the driver at once, without CuPy's ado."""
+        function = self._function or self.load()
+        if len(arguments) > 1 or type(arguments[0]) is not np.ndarray:
+            function(grid, block, arguments, shared_mem=shared_mem)
+            return
+        argument = _ADDRESS(arguments[0].ctypes.data)
+        x, y, z = (*grid, 1, 1)[:3]
+        cuda = cupy().cuda
+        stream = cuda.get_current_stream().ptr
+        where = ctypes.addressof(argument)
+        cuda.driver.launchKernel(function.kernel.ptr, x, y, z, block[0], 1, 1, shared_mem, stream, where, 0)
+
+
+@cache
+def kernel(name: str, law: str, dtype: str, entry: str = "", **constants: int) -> Kernel:
+    """Return one kernel with its constants fixed."""
+    return Kernel(kernel_source(name, law, dtype, **constants), entry or name)
+
+
+def kernel_source(name: str, law: str, dtype: str, **constants: int) -> str:
+    """Return the CUDA C++ of one kernel with its constants fixed."""
+    define = {"LAW": _LAWS[law], "T": _C_TYPES[dtype], **constants}
+    source = [f"#define {key} {value}" for key, value in define.items()]
+    return "\n".join(source + [_text(file) for file in ("laws.cuh", f"{name}.cu")])
+
+
+@cache
+def _text(file: str) -> str:
+    return (files(__package__) / "cuda" / file).read_text()
+
+
+def compile_waiting() -> None:
+    """Compile all kernels that are there but were not launched yet, in as many threads as there are cores."""
+    waiting = list(_WAITING)
+    if len(waiting) < 2:
+        return
+    device = cupy().cuda.Device()
+
+    def load(each: Kernel) -> None:
+        with device:
+            each.load()
+
+    with ThreadPoolExecutor(min(len(waiting), len(os.sched_getaffinity(0)))) as pool:
+        list(pool.map(load, waiting))
