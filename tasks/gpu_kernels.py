@@ -100,10 +100,11 @@ def compile_waiting() -> None:
     waiting = list(_WAITING)
     if len(waiting) < 2:
         return
-    device = cupy().cuda.Device()
+    cuda = cupy().cuda
+    device = cuda.Device().id
 
     def load(each: Kernel) -> None:
-        with device:
+        with cuda.Device(device):
             each.load()
 
     with ThreadPoolExecutor(min(len(waiting), len(os.sched_getaffinity(0)))) as pool:

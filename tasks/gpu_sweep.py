@@ -17,7 +17,7 @@ from . import dense, gpu
 from .device_memory import portable_errors
 from .gpu_gather import gather_kernel
 from .gpu_kernels import compile_waiting, cupy
-from .lowering import Lowered
+from .lowering import SMALL_CELLS, Lowered
 from .program import OnStep, Program
 from .scaled import Scaled, SumProduct, as_logs, from_logs
 from .semiring import LOG_SUM
@@ -25,9 +25,9 @@ from .sweep import Algebra, Plain, Step
 
 T = TypeVar("T")
 
-LEAST_CELLS: Final = 1 << 15
-"""A step on host tables goes to the device from here, unless it was measured: below, a CPU is done before tables are
-copied and a kernel launched (some 20 microseconds each)."""
+LEAST_CELLS: Final = SMALL_CELLS
+"""A step on host tables goes to the device from here, unless it was measured: below, NumPy is done before tables are
+copied and a kernel launched; above, the CPU's kernels would have to be compiled for what are then few steps."""
 
 _ALIGNED: Final = 256
 
