@@ -127,11 +127,6 @@ def device_step(lowered: Lowered) -> DeviceStep:
     return DeviceStep(tuple(builder.passes), tuple(builder.temporaries))
 
 
-def gather_step(axes: Sequence[Axis], itemsize: int) -> DeviceStep:
-    """Lower a copy of the cells that ``axes`` reach in one table, into a C-ordered table."""
-    return DeviceStep((StreamPass((0,), -1, stream_tiles(fused(axes), 1, itemsize)),), ())
-
-
 class _Builder:
     """Collects passes and temporaries."""
 
