@@ -17,6 +17,7 @@ import numpy as np
 from .gpu_kernels import cupy as cupy
 from .gpu_kernels import kernel as kernel
 from .gpu_lowering import (
+    BrickPass,
     BucketPass,
     DeviceStep,
     JoinPass,
@@ -129,6 +130,10 @@ def _aligned(table: Any) -> Any:
 def _launch_of(each: Pass, semiring: Semiring) -> Any:
     if isinstance(each, StreamPass):
         return _StreamLaunch(each, semiring)
+    if isinstance(each, BrickPass):
+        from .gpu_brick_launch import BrickLaunch
+
+        return BrickLaunch(each, semiring)
     if isinstance(each, RowsPass):
         return _RowsLaunch(each, semiring)
     if isinstance(each, BucketPass | JoinPass):

@@ -1,8 +1,9 @@
 """Lowering of dense steps for a GPU: which cells a block of threads computes, and in which passes. Pure: no values.
 
 A step becomes a few *passes*, each one launch: a matrix-like step becomes one product; small inputs of an
-elimination are joined by the blocks that sum over their join, in partial sums where there are few outputs; other
-inputs beyond four are joined first (the thread mapping of Fioretto et al. 2018 §6; Bistaffa et al. 2016 §V).
+elimination are joined by the blocks that sum over their join, in partial sums where there are few outputs; a large
+join is cut into bricks; other inputs beyond four are joined first (the thread mapping of Fioretto et al. 2018 §6;
+Bistaffa et al. 2016 §V).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .bucket_tiles import ENTRIES, TABLES, Bucket, bucket_tiles
 from .gpu_axes import (
     FEW_INPUTS,
     JOIN_CELLS,
+    MAX_INPUTS,
     as_axes,
     fused,
     join_cells,
@@ -26,6 +28,9 @@ from .gpu_axes import (
     row_major,
     split_axes,
 )
+from .gpu_brick_joins import brick_groups, brick_order, worth_a_copy
+from .gpu_bricks import SHARED_BYTES, choose_shape
+from .gpu_slices import Brick, kind, lay_out, with_partial
 from .gpu_tiles import Axis, Stream, divisor, stream_tiles
 from .join_tiles import Join, Table, joint, one_launch
 from .lowering import Lowered
@@ -49,6 +54,12 @@ _TILE: Final = 64
 _BUSY_TILES: Final = 132 * 4
 _LEAST_PIECE: Final = 64
 
+_LEAST_BRICKS: Final = 1 << 27
+"""Cells of a join from which bricks pay; half of it where streaming would need joins before."""
+
+_LEAST_BRICK_OUTPUT: Final = 1 << 16
+"""Smaller outputs are left to launches that keep them in shared memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamPass:
@@ -57,6 +68,15 @@ class StreamPass:
     inputs: tuple[int, ...]
     output: int
     stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class BrickPass:
+    """One launch of bricks: inputs and output by number."""
+
+    inputs: tuple[int, ...]
+    output: int
+    brick: Brick
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +114,7 @@ class JoinPass:
     joins: tuple[Join, ...]
 
 
-Pass = StreamPass | RowsPass | ProductPass | JoinPass | BucketPass
+Pass = StreamPass | BrickPass | RowsPass | ProductPass | JoinPass | BucketPass
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +164,47 @@ class _Builder:
 
     def eliminate(self, axes: list[Axis], inputs: list[int]) -> None:
         """Add the passes of a step that is no product, or of what is left of one."""
-        if not self.bucket(axes, inputs):
+        if not self.bricks(axes, inputs) and not self.bucket(axes, inputs):
             axes, inputs = self.merged(axes, inputs)
             self.stream(axes, inputs)
+
+    def bricks(self, axes: Sequence[Axis], inputs: Sequence[int]) -> bool:
+        """Add a launch of bricks, and the joins before it; return whether that is worth it."""
+        axes = fused(axes)
+        cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
+        least = _LEAST_BRICKS >> (len(inputs) > FEW_INPUTS)
+        if len(inputs) < 2 or cells < least or out_cells < _LEAST_BRICK_OUTPUT:
+            return False
+        return any(self.bricks_in(axes, inputs, out_cells, share) for share in (0.75, 0.6, 0.45))
+
+    def bricks_in(self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, share: float) -> bool:
+        """Try it with a share of the shared memory for large inputs."""
+        shape = choose_shape(axes, self.itemsize, int(share * SHARED_BYTES / self.itemsize))
+        if shape is None:
+            return False
+        groups = brick_groups(axes, shape, MAX_INPUTS)
+        if groups is None:
+            return False
+        axes, copies = with_partial(axes, shape, out_cells)
+        passes, temporaries = len(self.passes), len(self.temporaries)
+        order = brick_order(axes, shape)
+        tables = self.joined(axes, [[(inputs[t], [a.strides[t] for a in axes]) for t in g] for g in groups], order)
+        for k, group in enumerate(groups):
+            if len(group) == 1 and worth_a_copy(axes, shape, group[0], self.itemsize):
+                tables[k] = self.streamed(axes, [tables[k]], order)
+        columns = zip(*(strides for _, strides in tables), strict=True)
+        axes = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
+        by_kind = sorted(range(len(tables)), key=lambda t: kind(axes, shape, t))
+        axes = [replace(axis, strides=tuple(axis.strides[t] for t in by_kind)) for axis in axes]
+        brick = lay_out(axes, shape, self.itemsize)
+        if brick is None:
+            del self.passes[passes:], self.temporaries[temporaries:]
+            return False
+        output = self.temporary(copies * out_cells) if copies > 1 else self.output
+        self.passes.append(BrickPass(tuple(tables[t][0] for t in by_kind), output, brick))
+        if copies > 1:
+            self.eliminate([Axis(copies, (out_cells,), 0), Axis(out_cells, (1,), 1)], [output])
+        return True
 
     def merged(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
         """Join inputs in groups until one pass takes them; return the axes with the strides of what is left."""
@@ -154,8 +212,10 @@ class _Builder:
             return axes, inputs
         return self.grouped(axes, inputs, join_groups(axes, len(inputs)))
 
-    def joined(self, axes: Sequence[Axis], groups: Sequence[list[Table]]) -> list[Table]:
-        """Join each group of tables into one; small joins share launches."""
+    def joined(
+        self, axes: Sequence[Axis], groups: Sequence[list[Table]], order: Sequence[int] | None = None
+    ) -> list[Table]:
+        """Join each group of tables into one, in an order of axes if given; small joins share launches."""
         found: list[Table] = []
         small: list[Join] = []
         for group in groups:
@@ -164,12 +224,12 @@ class _Builder:
                 continue
             if len(group) > TABLES:
                 group = self.joined(axes, [group[i : i + TABLES] for i in range(0, len(group), TABLES)])
-            ours, strides = joint(axes, group)
+            ours, strides = joint(axes, group, order)
             cells = math.prod(a.size for a in ours)
             bucket = bucket_tiles(ours, len(group), self.itemsize) if cells > _BY_CELL else None
             join = Join(tuple(number for number, _ in group), self.inputs + len(self.temporaries), ours)
             if bucket is None and (cells > JOIN_CELLS or not one_launch([join])):
-                found.append(self.streamed(axes, group))
+                found.append(self.streamed(axes, group, order))
                 continue
             found.append((self.temporary(cells), strides))
             if bucket is not None:
@@ -183,16 +243,17 @@ class _Builder:
             self.passes.append(JoinPass(tuple(small)))
         return found
 
-    def streamed(self, axes: Sequence[Axis], members: list[Table]) -> Table:
-        """Join large tables, a few at a time."""
-        while len(members) > 1:
+    def streamed(self, axes: Sequence[Axis], members: list[Table], order: Sequence[int] | None = None) -> Table:
+        """Join large tables, a few at a time; or copy one into an order of axes."""
+        while True:
             few = members[:FEW_INPUTS]
-            ours, strides = joint(axes, few)
+            ours, strides = joint(axes, few, order)
             table = self.temporary(math.prod(a.size for a in ours))
             stream = stream_tiles(ours, len(few), self.itemsize)
             self.passes.append(StreamPass(tuple(number for number, _ in few), table, stream))
             members = [(table, strides), *members[FEW_INPUTS:]]
-        return members[0]
+            if len(members) == 1:
+                return members[0]
 
     def bucket(self, axes: list[Axis], inputs: list[int]) -> bool:
         """Add one launch that joins and eliminates, if it is worth it; and one that adds up its partial sums."""

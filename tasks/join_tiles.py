@@ -28,10 +28,13 @@ class Join:
     axes: tuple[Axis, ...]
 
 
-def joint(axes: Sequence[Axis], members: Sequence[Table]) -> tuple[tuple[Axis, ...], list[int]]:
-    """Return the axes of a join, laid out like the first table where that has an axis; and its strides by axis."""
-    held = [i for i in range(len(axes)) if any(strides[i] for _, strides in members)]
-    held.sort(key=lambda i: -members[0][1][i])
+def joint(
+    axes: Sequence[Axis], members: Sequence[Table], order: Sequence[int] | None = None
+) -> tuple[tuple[Axis, ...], list[int]]:
+    """Return the axes of a join, in an order or laid out like the first table; and its strides by axis."""
+    held = [i for i in order or range(len(axes)) if any(strides[i] for _, strides in members)]
+    if order is None:
+        held.sort(key=lambda i: -members[0][1][i])
     places = dict(zip(held, row_major([axes[i] for i in held]), strict=True))
     ours = fused(Axis(axes[i].size, tuple([s[i] for _, s in members]), places[i]) for i in held)
     return tuple(ours), [places.get(i, 0) for i in range(len(axes))]

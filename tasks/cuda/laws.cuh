@@ -1,7 +1,7 @@
 // Semirings. LAW is 0 (min-plus), 1 (sum-product), 2 (log-sum) or 3 (residues); T is the value type.
 //
 // A Product is the type in which inputs are multiplied, an Acc what a thread sums in. `bound` is the saturating
-// infinity of integer costs, or the prime of residues.
+// infinity of integer costs, or the prime of residues. scaled() multiplies a sum by a value.
 
 #define MIN_PLUS 0
 #define SUM_PRODUCT 1
@@ -44,6 +44,7 @@ __device__ __forceinline__ Product times(Product a, Product b, i64 bound) {
 }
 __device__ __forceinline__ Acc plus(Acc a, Product b) { return least(a, b); }
 __device__ __forceinline__ Acc merge(Acc a, Acc b) { return least(a, b); }
+__device__ __forceinline__ Acc scaled(Acc a, Product b, i64 bound) { return times(a, b, bound); }
 __device__ __forceinline__ T finish(Acc a, i64 bound) { return (T)a; }
 
 #elif LAW == SUM_PRODUCT
@@ -55,6 +56,7 @@ __device__ __forceinline__ Acc start(i64) { return 0; }
 __device__ __forceinline__ Product times(Product a, Product b, i64) { return a * b; }
 __device__ __forceinline__ Acc plus(Acc a, Product b) { return a + b; }
 __device__ __forceinline__ Acc merge(Acc a, Acc b) { return a + b; }
+__device__ __forceinline__ Acc scaled(Acc a, Product b, i64) { return a * b; }
 __device__ __forceinline__ T finish(Acc a, i64) { return a; }
 
 #elif LAW == LOG_SUM
@@ -75,6 +77,9 @@ __device__ __forceinline__ Acc merge(Acc a, Acc b) {
     }
     if (b.sum != 0) a.sum += b.sum * exp(b.top - a.top);
     return a;
+}
+__device__ __forceinline__ Acc scaled(Acc a, Product b, i64 bound) {
+    return b == zero(0) ? start(bound) : Acc{a.top + b, a.sum};
 }
 __device__ __forceinline__ Acc plus(Acc a, Product b) {
     if (b == zero(0)) return a;
@@ -100,6 +105,9 @@ __device__ __forceinline__ Product times(Product a, Product b, i64 bound) {
 }
 __device__ __forceinline__ Acc plus(Acc a, Product b) { return a + (u64)b; }
 __device__ __forceinline__ Acc merge(Acc a, Acc b) { return a + b; }
+__device__ __forceinline__ Acc scaled(Acc a, Product b, i64 bound) {
+    return (u64)times((Product)(a % (u64)bound), b, bound);
+}
 __device__ __forceinline__ T finish(Acc a, i64 bound) { return (i64)(a % (u64)bound); }
 
 #endif

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bucketflow.tasks import gpu, gpu_extremes, gpu_joins, gpu_kernels, gpu_product
+from bucketflow.tasks import gpu, gpu_brick_launch, gpu_extremes, gpu_joins, gpu_kernels, gpu_product
 from bucketflow.tasks.gpu_lowering import device_step
 from bucketflow.tasks.lowering import Lowered, lower
 from bucketflow.tasks.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
@@ -66,6 +66,9 @@ def steps(semiring: Semiring) -> Iterator[Lowered]:
         for eliminated in (2, 4):
             output = tuple(v for v in sorted({v for s in scopes[:inputs] for v in s}) if v != eliminated)
             yield lower(scopes[:inputs], output, sizes, semiring.dtype, semiring)
+    fours = dict.fromkeys(range(14), 4)
+    scopes = [tuple(range(1, 14)), (0, 1, 12, 4), (0, 2, 13), (3, 5, 12), (1, 6), (0, 11), (12, 13)]
+    yield lower(scopes, tuple(range(12)), fours, semiring.dtype, semiring)
     yield lower([(0, 1)], (), {0: 1 << 10, 1: 1 << 10}, semiring.dtype, semiring)
     ring = [(v, (v + 1) % 22) for v in range(22)]
     yield lower(ring, tuple(range(22)), dict.fromkeys(range(22), 2), semiring.dtype, semiring)
@@ -82,7 +85,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         found.add(gpu_kernels.kernel_source(name, law, dtype, **constants))
         return SimpleNamespace()
 
-    for module in (gpu, gpu_joins, gpu_product, gpu_extremes):
+    for module in (gpu, gpu_brick_launch, gpu_joins, gpu_product, gpu_extremes):
         monkeypatch.setattr(module, "kernel", record)
     return found
 
@@ -91,7 +94,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def test_kernels_compile(nvrtc: ctypes.CDLL, sources: set[str], semiring: Semiring) -> None:
     for lowered in steps(semiring):
         gpu.DeviceRun(device_step(lowered), semiring, lowered.out_cells)
-    for name in ("stream", "rows", "join", "bucket"):
+    for name in ("stream", "rows", "join", "bucket", "brick"):
         assert any(f" {name}(const" in source for source in sources)
     for source in sources:
         for architecture in (OLDEST, NEWEST) if semiring.dtype == "int16" else (NEWEST,):

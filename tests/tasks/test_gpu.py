@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks import bucket_tiles
+from bucketflow.tasks import bucket_tiles, gpu, gpu_lowering
 from bucketflow.tasks.dense import run
 from bucketflow.tasks.gpu import prepare
 from bucketflow.tasks.gpu_lowering import device_step
@@ -137,6 +137,48 @@ def test_small_blocks_take_many_steps(
         check(small_tables(rng, semiring, 30))
     device_step.cache_clear()
     prepare.cache_clear()
+
+
+def check_bricks(step: Lowered) -> None:
+    """Compare the launches of bricks with the CPU, on a step that is too small for them to pay."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_lowering, "_LEAST_BRICKS", 1)
+        patch.setattr(gpu_lowering, "_LEAST_BRICK_OUTPUT", 1)
+        passes = gpu_lowering.device_step.__wrapped__(step)
+    assert any(isinstance(each, gpu_lowering.BrickPass) for each in passes.passes)
+    tables = tables_for(step)
+    on_device = [cupy.asarray(t) for t in tables]
+    run_passes = gpu.DeviceRun(passes, step.semiring, step.out_cells)
+    once = run_passes(on_device)
+    poisoned = cupy.full(step.out_cells, 77, step.semiring.dtype)
+    np.testing.assert_array_equal(once.get(), run_passes(on_device, poisoned).get())
+    expected = run(step, tables)
+    if step.semiring.dtype == "float64":
+        np.testing.assert_allclose(once.get(), expected, rtol=1e-12, atol=1e-12)
+    else:
+        np.testing.assert_array_equal(once.get(), expected)
+
+
+# Axes of a step by number: sizes, the output, the inputs. Values that differ by rows, by columns, by both and by
+# neither; with and without inner eliminated states; vectors of odd and even axes; partial sums; many small inputs.
+BRICKS = [
+    ((8, 4, 4, 4, 8, 4, 4), (0, 1, 2, 3, 4), [(0, 1, 2, 3, 4, 5, 6), (1, 3, 5), (0, 2, 6), (4, 5), (3, 4), (6,)]),
+    ((8, 4, 4, 4, 8, 4, 4), (4, 3, 0, 2, 1), [(6, 0, 1, 5, 2, 3), (4, 2, 1, 3, 6), (0, 4, 5), (2, 5), (5, 6)]),
+    ((3, 5, 3, 5, 3, 7, 2), (0, 1, 2, 3, 4), [(0, 1, 2, 3, 4, 5, 6), (2, 3, 5), (0, 1, 6), (4, 5)]),
+    ((2,) * 18, tuple(range(12)), [tuple(range(3, 18)), (0, 1, 2, 5, 12, 14), (0, 3, 9, 13), (1, 17), (2, 16)]),
+    ((2,) * 18, tuple(range(11, -1, -1)), [tuple(range(17, 1, -1)), (0, 1, 2, 5, 12, 14), (0, 3, 9, 13), (11, 17)]),
+    ((8, 4, 32, 16, 16), (0, 1, 2), [(0, 2, 4, 3), (1, 2, 3, 4), (0, 1, 3)]),
+    ((4,) * 9, (0, 1, 2, 3, 4, 5), [(0, 1, 2, 3, 4, 6, 7, 8), *[(i, j) for i in range(9) for j in range(i)]]),
+    ((16, 48, 6, 12), (0, 1, 2), [(0, 1), (1, 2), (0, 2), (3, 0), (3, 1), (3, 2), ()]),
+]
+
+
+@pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
+@pytest.mark.parametrize(("sizes", "output", "inputs"), BRICKS, ids=range(len(BRICKS)))
+def test_bricks(
+    semiring: Semiring, sizes: tuple[int, ...], output: tuple[int, ...], inputs: list[tuple[int, ...]]
+) -> None:
+    check_bricks(lower(inputs, output, dict(enumerate(sizes)), semiring.dtype, semiring))
 
 
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)

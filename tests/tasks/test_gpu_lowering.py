@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bucketflow.tasks import gpu_lowering
 from bucketflow.tasks.broadcast import run_blocks
 from bucketflow.tasks.bucket_tiles import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket
 from bucketflow.tasks.gpu_lowering import (
+    BrickPass,
     BucketPass,
     DeviceStep,
     JoinPass,
@@ -21,10 +23,11 @@ from bucketflow.tasks.gpu_lowering import (
     StreamPass,
     device_step,
 )
+from bucketflow.tasks.gpu_slices import Brick, Slice
 from bucketflow.tasks.gpu_tiles import DEEP_STATES, THREADS, Axis, Stream
 from bucketflow.tasks.join_tiles import one_launch
 from bucketflow.tasks.lowering import Lowered, lower
-from bucketflow.tasks.semiring import MIN_PLUS
+from bucketflow.tasks.semiring import MIN_PLUS, min_plus
 
 
 def offsets(axes: Sequence[Axis], table: int) -> np.ndarray:
@@ -118,6 +121,69 @@ def shared_values(
     return shared[at + vector]
 
 
+def mixed(sizes: Sequence[int], steps: Sequence[int]) -> np.ndarray:
+    """Where every item of some axes lies; the first axis varies fastest."""
+    at = np.zeros(1, np.int64)
+    for size, step in zip(sizes, steps, strict=True):
+        at = (np.arange(size)[:, None] * step + at).reshape(-1)
+    return at
+
+
+def fetched(piece: Slice, table: np.ndarray, base: int, threads: int) -> np.ndarray:
+    """Copy a brick's part of an input, as all threads together do."""
+    shared = np.full(piece.cells, np.nan)
+    assert math.prod(c.size for c in piece.near) <= threads
+    source, target = (
+        mixed([c.size for c in piece.near + piece.far], [getattr(c, side) for c in piece.near + piece.far])
+        for side in ("source", "target")
+    )
+    assert not ((source + base) % piece.unit).any()
+    assert not ((target + piece.start) % piece.unit).any()
+    cells = np.arange(piece.unit)
+    assert np.isnan(shared[target[:, None] + cells]).all()
+    shared[target[:, None] + cells] = table[base + source[:, None] + cells]
+    return shared
+
+
+def run_brick(brick: Brick, tables: Sequence[np.ndarray], out: np.ndarray) -> None:
+    """Run one launch: minimum of sums, a value with the same rows or columns read once for all of them."""
+    threads_end, inner_end = brick.ends
+    parts = (slice(threads_end), slice(threads_end, inner_end), slice(inner_end, None))
+    assert math.prod(brick.places[parts[0]]) == brick.threads
+    at_out = (
+        mixed(brick.places[parts[0]], brick.out_places)[:, None, None]
+        + np.array(brick.out_rows)[:, None]
+        + np.arange(brick.columns)
+    )
+    for number in range(math.prod(a.size for a in brick.bricks)):
+        best = np.full(at_out.shape, np.inf)
+        for stage in range(math.prod(a.size for a in brick.stages)):
+            first, second = np.zeros(()), np.zeros(())
+            for i, (piece, table) in enumerate(zip(brick.slices, tables, strict=True)):
+                base = offsets(brick.bricks, i)[number] + offsets(brick.stages, i)[stage]
+                low, inner, outer = (mixed(brick.places[p], piece.places[p]) for p in parts)
+                assert piece.inner or not inner.any()
+                rows = np.arange(brick.rows) * (piece.row if piece.columns else 1) * piece.rows
+                at = (
+                    outer[:, None, None, None, None]
+                    + inner[: len(inner) if piece.inner else 1, None, None, None]
+                    + low[:, None, None]
+                    + rows[:, None]
+                    + np.arange(brick.columns) * piece.columns
+                )
+                value = fetched(piece, table, base, brick.threads)[at]
+                if piece.inner:
+                    first = first + value
+                else:
+                    second = second + value
+            least = np.broadcast_to(first, (*brick.states[::-1], *at_out.shape)).min(axis=1)
+            best = np.minimum(best, (least + (second[:, 0] if second.ndim else 0)).min(axis=0))
+        at = at_out + offsets(brick.bricks, -1)[number]
+        assert np.isnan(out[at]).all(), "written twice"
+        assert not (at[..., 0] % brick.columns).any()
+        out[at] = best
+
+
 def emulate(step: DeviceStep, lowered: Lowered, tables: Sequence[np.ndarray]) -> np.ndarray:
     """Run all passes of a step."""
     arrays = [*tables, *(np.full(n, np.nan) for n in step.temporaries), np.full(lowered.out_cells, np.nan)]
@@ -132,6 +198,8 @@ def emulate(step: DeviceStep, lowered: Lowered, tables: Sequence[np.ndarray]) ->
         out = arrays[each.output]
         if isinstance(each, StreamPass):
             run_stream(each.stream, [arrays[i] for i in each.inputs], out)
+        elif isinstance(each, BrickPass):
+            run_brick(each.brick, [arrays[i] for i in each.inputs], out)
         elif isinstance(each, BucketPass):
             run_bucket(each.bucket, [arrays[i] for i in each.inputs], out)
         elif isinstance(each, RowsPass):
@@ -157,7 +225,7 @@ def check(lowered: Lowered) -> DeviceStep:
     tables = [rng.integers(0, 1000, n).astype(float) for n in lowered.input_cells]
     expected = np.empty(lowered.out_cells)
     run_blocks(lowered.blocks, MIN_PLUS, tables, expected)
-    step = device_step(lowered)
+    step = device_step.__wrapped__(lowered)
     np.testing.assert_array_equal(emulate(step, lowered, tables), expected)
     return step
 
@@ -176,6 +244,28 @@ def test_random_steps(data: st.DataObject) -> None:
     inputs[0] = tuple(data.draw(st.permutations(names)))
     output = tuple(data.draw(st.permutations(names))[: data.draw(st.integers(0, 10))])
     check(lower(inputs, output, sizes, "float64", MIN_PLUS))
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_random_bricks(data: st.DataObject) -> None:
+    names = list(range(11))
+    states = data.draw(st.sampled_from([(2,), (2, 4), (4,), (2, 3, 4), (3, 5), (2, 4, 16), (1, 2, 6)]))
+    sizes = {v: data.draw(st.sampled_from(states)) for v in names}
+    while np.prod(list(sizes.values())) > 60_000:
+        sizes[max(sizes, key=sizes.__getitem__)] = 1
+    scopes = st.permutations(names)
+    inputs = [tuple(data.draw(scopes)[: data.draw(st.integers(8, 11))])]
+    inputs += [tuple(data.draw(scopes)[: data.draw(st.integers(0, 11))]) for _ in range(data.draw(st.integers(0, 8)))]
+    inputs += [tuple(data.draw(scopes)[:2]) for _ in range(data.draw(st.integers(0, 12)))]
+    held = {v for scope in inputs for v in scope}
+    output = [v for v in data.draw(scopes) if v in held][: data.draw(st.integers(4, 11))]
+    semiring = data.draw(st.sampled_from([MIN_PLUS, min_plus("int32"), min_plus("int16")]))
+    lowered = lower(inputs, tuple(output), sizes, semiring.dtype, semiring)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_lowering, "_LEAST_BRICKS", 1 << 10)
+        patch.setattr(gpu_lowering, "_LEAST_BRICK_OUTPUT", 1 << 6)
+        check(lowered)
 
 
 @pytest.mark.parametrize(

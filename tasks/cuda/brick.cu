@@ -1,0 +1,394 @@
+// out[o] = sum over x of the product of in_i[o_i, x], for many inputs: a block computes bricks of the join from
+// slices of the inputs in shared memory (tasks/gpu_bricks.py chooses them, tasks/gpu_slices.py lays them out).
+//
+// A thread sums ROWS x COLUMNS cells of the output, so a value that differs by rows alone or by columns alone is
+// read once for all of them. By the distributive law, inputs without the inner eliminated states are multiplied
+// in after the sum over these. INPUTS and KINDS (of each input, in three bits: rows, columns, inner) are fixed
+// when compiling; NARROW says that values are pairs of 16 bits.
+
+constexpr int OUTER = 19;
+constexpr int PLACES = 12;
+constexpr int COPIES = 16;
+constexpr int STATES = 64;
+constexpr int FAR = 256;
+constexpr int THREADS = 256;
+constexpr int MOST_ROWS = 8;
+constexpr int BASES = 16;
+constexpr int PADDED = (INPUTS + 3) / 4 * 4;
+
+__device__ constexpr bool has_rows(int i) { return KINDS >> 3 * i & 1; }
+__device__ constexpr bool has_columns(int i) { return KINDS >> 3 * i & 2; }
+__device__ constexpr bool is_inner(int i) { return KINDS >> 3 * i & 4; }
+
+struct Step {
+    const T* in[INPUTS];
+    T* out;
+    i64 bound;
+    i64 outer_stride[INPUTS + 1][OUTER];  // of bricks, then of eliminated stages; the output's come last
+    i64 out_place[PLACES];
+    i64 out_row[MOST_ROWS];
+    i64 source[INPUTS][COPIES];
+    int target[INPUTS][COPIES];
+    int place[INPUTS][PLACES];  // bytes in shared memory, as all distances there but the target's
+    int start[INPUTS];
+    int row[INPUTS];
+    unsigned outer_size[OUTER];
+    unsigned place_size[PLACES];
+    unsigned short copy_size[INPUTS][COPIES];
+    unsigned short near[INPUTS], copies[INPUTS];  // axes of the copy: of all threads together, and all
+    unsigned short unit[INPUTS];
+    unsigned brick_axes, outer_axes;
+    unsigned thread_axes, inner_axes, place_axes;  // where the axes of threads, inner and outer states end
+    unsigned bricks, stages;
+};
+
+struct Far {
+    i64 source;
+    int target;
+};
+
+struct alignas(16) Places {
+    int v[PADDED];
+};
+
+struct alignas(COLUMNS* SIZE) Columns {
+    T v[COLUMNS];
+};
+
+constexpr int ROW_BYTES = ROWS % 2 || ROWS == 6 ? SIZE : ROWS * SIZE > 16 ? 16 : ROWS * SIZE;
+struct alignas(ROW_BYTES) Rows {
+    T v[ROWS];
+};
+
+extern __shared__ __align__(16) char room[];
+__shared__ i64 brick_at[BASES][INPUTS + 1];
+__shared__ i64 stage_at[BASES][INPUTS];
+__shared__ i64 held[INPUTS];
+__shared__ Places inner_at[STATES], outer_at[STATES];
+__shared__ Far far_at[FAR];
+
+// Where number `index` of the axes [first, end) lies in each table; the last axis varies fastest.
+template <int TABLES>
+__device__ __forceinline__ void locate(const Step& s, int first, int end, unsigned index, i64* at) {
+    for (int i = 0; i < TABLES; i++) at[i] = 0;
+#pragma unroll 1
+    for (int axis = end - 1; axis >= first; axis--) {
+        unsigned rest = index / s.outer_size[axis];
+        unsigned digit = index - rest * s.outer_size[axis];
+        for (int i = 0; i < TABLES; i++) at[i] += digit * s.outer_stride[i][axis];
+        index = rest;
+    }
+}
+
+// Where number `index` of the places [first, end) lies in each slice; the first axis varies fastest.
+__device__ __forceinline__ i64 place(const Step& s, int first, int end, unsigned index, int* at) {
+    i64 out = 0;
+    for (int i = 0; i < INPUTS; i++) at[i] = 0;
+#pragma unroll 1
+    for (int axis = first; axis < end; axis++) {
+        unsigned rest = index / s.place_size[axis];
+        unsigned digit = index - rest * s.place_size[axis];
+        for (int i = 0; i < INPUTS; i++) at[i] += digit * s.place[i][axis];
+        out += digit * s.out_place[axis];
+        index = rest;
+    }
+    return out;
+}
+
+__device__ __forceinline__ Far item(const Step& s, int i, int first, int end, unsigned index) {
+    Far at = {0, 0};
+#pragma unroll 1
+    for (int axis = first; axis < end; axis++) {
+        unsigned rest = index / s.copy_size[i][axis];
+        unsigned digit = index - rest * s.copy_size[i][axis];
+        at.source += digit * s.source[i][axis];
+        at.target += digit * s.target[i][axis];
+        index = rest;
+    }
+    return at;
+}
+
+__device__ __forceinline__ unsigned items(const Step& s, int i, int first, int end) {
+    unsigned n = 1;
+#pragma unroll 1
+    for (int axis = first; axis < end; axis++) n *= s.copy_size[i][axis];
+    return n;
+}
+
+template <int BYTES>
+struct alignas(BYTES) Bytes {
+    char v[BYTES];
+};
+
+template <int BYTES>
+__device__ __forceinline__ void fetch(char* to, const T* from) {
+#if __CUDA_ARCH__ >= 800
+    if (BYTES >= 4) {
+        unsigned at = (unsigned)__cvta_generic_to_shared(to);
+        if (BYTES == 16)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+        else
+            asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(BYTES) : "memory");
+        return;
+    }
+#endif
+    *reinterpret_cast<Bytes<BYTES>*>(to) = *reinterpret_cast<const Bytes<BYTES>*>(from);
+}
+
+// Copies this thread's items to `to` in shared memory; far_at[k, end) says how far each is from the first.
+template <int BYTES>
+__device__ __forceinline__ void copy(int to, const T* from, unsigned k, unsigned end) {
+    if (BYTES < 4)
+        for (; k + 8 <= end; k += 8) {  // not asynchronous: all loads are under way before the first is used
+            Bytes<BYTES> cells[8];
+#pragma unroll
+            for (int j = 0; j < 8; j++) cells[j] = *reinterpret_cast<const Bytes<BYTES>*>(from + far_at[k + j].source);
+#pragma unroll
+            for (int j = 0; j < 8; j++) *reinterpret_cast<Bytes<BYTES>*>(room + to + far_at[k + j].target) = cells[j];
+        }
+#pragma unroll 4
+    for (; k < end; k++) fetch<BYTES>(room + to + far_at[k].target, from + far_at[k].source);
+}
+
+// Not inlined: every input would have a copy of it.
+__device__ __noinline__ void copy_slice(int to, const T* from, unsigned k, unsigned end, int bytes) {
+    if (bytes == 16)
+        copy<16>(to, from, k, end);
+    else if (SIZE <= 8 && bytes == 8)
+        copy<8>(to, from, k, end);
+    else if (SIZE <= 4 && bytes == 4)
+        copy<4>(to, from, k, end);
+    else
+        copy<SIZE>(to, from, k, end);
+}
+
+__device__ __forceinline__ void arrived() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+#ifdef NARROW
+// Pairs of 16-bit costs: on Hopper one instruction adds two pairs and takes the minimum with a third, which is
+// also how a sum is clamped to the infinity.
+typedef unsigned Lane, LaneSum;
+constexpr int WIDE = COLUMNS / 2;
+__device__ __forceinline__ Lane all_lanes(T value) { return (unsigned)(unsigned short)value * 0x10001u; }
+__device__ __forceinline__ Lane lane(const Columns& c, int j) { return reinterpret_cast<const unsigned*>(&c)[j]; }
+__device__ __forceinline__ unsigned top(i64 bound) { return (unsigned)bound * 0x10001u; }
+__device__ __forceinline__ Lane joined(Lane a, Lane b, i64 bound) { return __viaddmin_s16x2(a, b, top(bound)); }
+__device__ __forceinline__ LaneSum nothing(i64 bound) { return top(bound); }
+__device__ __forceinline__ LaneSum summed(LaneSum sum, Lane a, i64) { return __viaddmin_s16x2(a, 0, sum); }
+__device__ __forceinline__ LaneSum summed(LaneSum sum, Lane a, Lane b, i64) { return __viaddmin_s16x2(a, b, sum); }
+__device__ __forceinline__ LaneSum merged(LaneSum sum, LaneSum part, Lane b, i64) {
+    return __viaddmin_s16x2(part, b, sum);
+}
+#else
+typedef Product Lane;
+typedef Acc LaneSum;
+constexpr int WIDE = COLUMNS;
+__device__ __forceinline__ Lane all_lanes(T value) { return value; }
+__device__ __forceinline__ Lane lane(const Columns& c, int j) { return c.v[j]; }
+__device__ __forceinline__ Lane joined(Lane a, Lane b, i64 bound) { return times(a, b, bound); }
+__device__ __forceinline__ LaneSum nothing(i64 bound) { return start(bound); }
+__device__ __forceinline__ LaneSum summed(LaneSum sum, Lane a, i64) { return plus(sum, a); }
+__device__ __forceinline__ LaneSum summed(LaneSum sum, Lane a, Lane b, i64 bound) {
+#if LAW == MIN_PLUS
+    return plus(sum, a + b);  // the sum begins at the infinity, which clamps
+#else
+    return plus(sum, times(a, b, bound));
+#endif
+}
+__device__ __forceinline__ LaneSum merged(LaneSum sum, LaneSum part, Lane b, i64 bound) {
+    return merge(sum, scaled(part, b, bound));
+}
+#endif
+
+// The product of the inputs of one kind of states, as factors that differ by rows, by columns and by both.
+template <bool INNER>
+struct Factors {
+    Lane row[ROWS], column[WIDE], both[ROWS][WIDE];
+    bool any_row = false, any_column = false, any_both = false;  // known when compiling
+
+    __device__ __forceinline__ void gather(const Step& s, const int* at) {
+#pragma unroll
+        for (int i = 0; i < INPUTS; i++) {
+            if (is_inner(i) != INNER) continue;
+            const char* from = room + at[i];
+            if (has_rows(i) && has_columns(i)) {
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    Columns cells = *reinterpret_cast<const Columns*>(from + r * s.row[i]);
+#pragma unroll
+                    for (int j = 0; j < WIDE; j++)
+                        both[r][j] = any_both ? joined(both[r][j], lane(cells, j), s.bound) : lane(cells, j);
+                }
+                any_both = true;
+            } else if (has_columns(i)) {
+                Columns cells = *reinterpret_cast<const Columns*>(from);
+#pragma unroll
+                for (int j = 0; j < WIDE; j++)
+                    column[j] = any_column ? joined(column[j], lane(cells, j), s.bound) : lane(cells, j);
+                any_column = true;
+            } else {
+                Rows cells;
+                if (has_rows(i)) cells = *reinterpret_cast<const Rows*>(from);
+                T value = *reinterpret_cast<const T*>(from);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    Lane own = all_lanes(has_rows(i) ? cells.v[r] : value);
+                    row[r] = any_row ? joined(row[r], own, s.bound) : own;
+                }
+                any_row = true;
+            }
+        }
+    }
+
+    // Calls use(r, j, a, b, two): a cell of the product is a, or a times b where there are two.
+    template <typename Use>
+    __device__ __forceinline__ void each(const Step& s, Use use) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+            for (int j = 0; j < WIDE; j++) {
+                if (any_both && any_row && any_column)
+                    use(r, j, joined(row[r], column[j], s.bound), both[r][j], true);
+                else if (any_both && any_row)
+                    use(r, j, row[r], both[r][j], true);
+                else if (any_both && any_column)
+                    use(r, j, column[j], both[r][j], true);
+                else if (any_both)
+                    use(r, j, both[r][j], both[r][j], false);
+                else if (any_row && any_column)
+                    use(r, j, row[r], column[j], true);
+                else if (any_row)
+                    use(r, j, row[r], row[r], false);
+                else
+                    use(r, j, column[j], column[j], false);
+            }
+        }
+    }
+};
+
+__device__ constexpr bool any_outer(int i = 0) { return i < INPUTS && (!is_inner(i) || any_outer(i + 1)); }
+
+__device__ __forceinline__ void inner_sum(const Step& s, const int* at, unsigned states, LaneSum sum[ROWS][WIDE]) {
+#pragma unroll 2
+    for (unsigned state = 0; state < states; state++) {
+        const Places& shift = inner_at[state];
+        int here[INPUTS];
+#pragma unroll
+        for (int i = 0; i < INPUTS; i++) here[i] = is_inner(i) ? at[i] + shift.v[i] : 0;
+        Factors<true> factors;
+        factors.gather(s, here);
+        factors.each(s, [&](int r, int j, Lane a, Lane b, bool two) {
+            sum[r][j] = two ? summed(sum[r][j], a, b, s.bound) : summed(sum[r][j], a, s.bound);
+        });
+    }
+}
+
+__device__ __forceinline__ void brick_sum(const Step& s, const int* low, unsigned inner, unsigned outer,
+                                          LaneSum sum[ROWS][WIDE]) {
+    for (unsigned state = 0; state < outer; state++) {
+        int at[INPUTS];
+#pragma unroll
+        for (int i = 0; i < INPUTS; i++) at[i] = low[i] + outer_at[state].v[i];
+        if (!any_outer()) {
+            inner_sum(s, at, inner, sum);
+            continue;
+        }
+        LaneSum part[ROWS][WIDE];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int j = 0; j < WIDE; j++) part[r][j] = nothing(s.bound);
+        inner_sum(s, at, inner, part);
+        Factors<false> factors;
+        factors.gather(s, at);
+        factors.each(s, [&](int r, int j, Lane a, Lane b, bool two) {
+            sum[r][j] = merged(sum[r][j], part[r][j], two ? joined(a, b, s.bound) : a, s.bound);
+        });
+    }
+}
+
+__device__ __forceinline__ void store(const Step& s, T* out, LaneSum sum[ROWS][WIDE]) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        Columns cells;
+#pragma unroll
+        for (int j = 0; j < WIDE; j++) {
+#ifdef NARROW
+            reinterpret_cast<unsigned*>(&cells)[j] = sum[r][j];
+#else
+            cells.v[j] = finish(sum[r][j], s.bound);
+#endif
+        }
+        *reinterpret_cast<Columns*>(out + s.out_row[r]) = cells;
+    }
+}
+
+__device__ __forceinline__ unsigned states_of(const Step& s, int first, int end) {
+    unsigned n = 1;
+#pragma unroll 1
+    for (int axis = first; axis < end; axis++) n *= s.place_size[axis];
+    return n;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) brick(const __grid_constant__ Step s) {
+    const unsigned me = threadIdx.x, threads = blockDim.x;
+    const unsigned inner = states_of(s, s.thread_axes, s.inner_axes);
+    const unsigned outer = states_of(s, s.inner_axes, s.place_axes);
+#pragma unroll 1
+    for (unsigned k = me; k < inner; k += threads) place(s, s.thread_axes, s.inner_axes, k, inner_at[k].v);
+#pragma unroll 1
+    for (unsigned k = me; k < outer; k += threads) place(s, s.inner_axes, s.place_axes, k, outer_at[k].v);
+    int low[INPUTS];
+    const i64 out_low = place(s, 0, s.thread_axes, me, low);
+    Far near[INPUTS];
+    unsigned first[INPUTS + 1];
+    bool takes[INPUTS];
+    first[0] = 0;
+#pragma unroll
+    for (int i = 0; i < INPUTS; i++) {
+        low[i] += s.start[i];
+        takes[i] = me < items(s, i, 0, s.near[i]);
+        near[i] = item(s, i, 0, s.near[i], me);
+        first[i + 1] = first[i] + items(s, i, s.near[i], s.copies[i]);
+#pragma unroll 1
+        for (unsigned k = first[i] + me; k < first[i + 1]; k += threads)
+            far_at[k] = item(s, i, s.near[i], s.copies[i], k - first[i]);
+        if (me == 0) held[i] = -1;
+    }
+    for (unsigned mine = 0; blockIdx.x + mine * gridDim.x < s.bricks; mine++) {
+        if (mine % BASES == 0) {
+            __syncthreads();
+            const unsigned number = blockIdx.x + (mine + me) * gridDim.x;
+            if (me < BASES && number < s.bricks) locate<INPUTS + 1>(s, 0, s.brick_axes, number, brick_at[me]);
+        }
+        LaneSum sum[ROWS][WIDE];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int j = 0; j < WIDE; j++) sum[r][j] = nothing(s.bound);
+        for (unsigned stage = 0; stage < s.stages; stage++) {
+            if (stage % BASES == 0 && (mine == 0 || s.stages > BASES)) {
+                __syncthreads();
+                if (me < BASES && stage + me < s.stages)
+                    locate<INPUTS>(s, s.brick_axes, s.outer_axes, stage + me, stage_at[me]);
+            }
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < INPUTS; i++) {
+                const i64 base = brick_at[mine % BASES][i] + stage_at[stage % BASES][i];
+                if (base == held[i] || !takes[i]) continue;
+                copy_slice(s.start[i] + near[i].target, s.in[i] + base + near[i].source, first[i], first[i + 1],
+                           s.unit[i] * SIZE);
+            }
+            arrived();
+            __syncthreads();
+            if (me < INPUTS) held[me] = brick_at[mine % BASES][me] + stage_at[stage % BASES][me];
+            brick_sum(s, low, inner, outer, sum);
+        }
+        store(s, s.out + brick_at[mine % BASES][INPUTS] + out_low, sum);
+    }
+}
