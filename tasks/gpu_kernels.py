@@ -39,12 +39,12 @@ class Kernel:
 
     @property
     def max_dynamic_shared_size_bytes(self) -> int:
-        """Shared memory that a launch may ask for, beyond what every kernel may; 0 if that is enough."""
+        """The most shared memory that any launch asks for, beyond what every kernel may; 0 if that is enough."""
         return self._shared_bytes
 
     @max_dynamic_shared_size_bytes.setter
     def max_dynamic_shared_size_bytes(self, nbytes: int) -> None:
-        if nbytes != self._shared_bytes:
+        if nbytes > self._shared_bytes:
             self._shared_bytes = nbytes
             if self._function is not None:
                 self._function.max_dynamic_shared_size_bytes = nbytes
