@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from .gpu_kernels import cupy as cupy
-from .gpu_kernels import kernel as kernel
+from .gpu_kernels import kernel
 from .gpu_lowering import (
     BrickPass,
     BucketPass,

@@ -32,6 +32,7 @@ class Kernel:
 
     def __init__(self, code: str, entry: str) -> None:
         self._code, self._entry = code, entry
+        self.characters = len(code)
         self._function: Any = None
         self._shared_bytes = 0
         self._lock = threading.Lock()
@@ -96,8 +97,11 @@ def _text(file: str) -> str:
 
 
 def compile_waiting() -> None:
-    """Compile all kernels that are there but were not launched yet, in as many threads as there are cores."""
-    waiting = list(_WAITING)
+    """Compile all kernels that are there but were not launched yet, in as many threads as there are cores.
+
+    The longest come first, so that none is left to compile alone at the end.
+    """
+    waiting = sorted(_WAITING, key=lambda each: -each.characters)
     if len(waiting) < 2:
         return
     cuda = cupy().cuda
