@@ -43,7 +43,16 @@ def started(log: Path, module: str, *options: str, **environment: str) -> Iterat
 def cluster(folder: Path, declared: bool) -> Iterator[Client]:
     """A scheduler, a worker with the device, and one without."""
     file = folder / "scheduler.json"
-    shared = ["--scheduler-file", str(file), "--no-dashboard", "--local-directory", str(folder), "--nthreads", "2"]
+    shared = [
+        "--scheduler-file",
+        str(file),
+        "--no-dashboard",
+        "--no-nanny",
+        "--local-directory",
+        str(folder),
+        "--nthreads",
+        "2",
+    ]
     resources = ["--resources", "GPU=1"] if declared else []
     with ExitStack() as running:
 
