@@ -36,30 +36,26 @@ def started(log: Path, module: str, *options: str, **environment: str) -> Iterat
         yield
     finally:
         process.terminate()
-        process.wait(SECONDS)
+        try:
+            process.wait(SECONDS / 4)
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
 @contextmanager
 def cluster(folder: Path, declared: bool) -> Iterator[Client]:
     """A scheduler, a worker with the device, and one without."""
     file = folder / "scheduler.json"
-    shared = [
-        "--scheduler-file",
-        str(file),
-        "--no-dashboard",
-        "--no-nanny",
-        "--local-directory",
-        str(folder),
-        "--nthreads",
-        "2",
-    ]
+    shared = ["--scheduler-file", str(file), "--local-directory", str(folder), "--nthreads", "2"]
+    shared += ["--no-dashboard", "--no-nanny", "--death-timeout", "30"]
     resources = ["--resources", "GPU=1"] if declared else []
     with ExitStack() as running:
 
         def start(name: str, *options: str, **environment: str) -> None:
             running.enter_context(started(folder / f"{name}.log", *options, **environment))
 
-        start("scheduler", "dask_scheduler", "--scheduler-file", str(file), "--port", "0", "--no-dashboard")
+        own = ["--port", "0", "--no-dashboard", "--idle-timeout", f"{SECONDS}s"]  # where the test is killed
+        start("scheduler", "dask_scheduler", "--scheduler-file", str(file), *own)
         start("gpu", "dask_worker", *shared, "--name", "gpu", *resources)
         start("cpu", "dask_worker", *shared, "--name", "cpu", CUDA_VISIBLE_DEVICES="")
         end = time.monotonic() + SECONDS
