@@ -16,16 +16,8 @@ import numpy as np
 
 from .gpu_kernels import cupy as cupy
 from .gpu_kernels import kernel
-from .gpu_lowering import (
-    BrickPass,
-    BucketPass,
-    DeviceStep,
-    JoinPass,
-    Pass,
-    RowsPass,
-    StreamPass,
-    device_step,
-)
+from .gpu_lowering import device_step
+from .gpu_passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, RowsPass, StreamPass
 from .gpu_tiles import THREADS, Axis
 from .lowering import Lowered
 from .semiring import Semiring

@@ -12,7 +12,7 @@ from .bucket_tiles import AXES, ENTRIES, GROUPS, TABLES, Bucket
 from .gpu import bound_of
 from .gpu_axes import row_major
 from .gpu_kernels import kernel
-from .gpu_lowering import BucketPass, JoinPass
+from .gpu_passes import BucketPass, JoinPass
 from .gpu_tiles import THREADS, Axis
 from .join_tiles import ALL_JOIN_AXES, JOINS
 from .semiring import Semiring

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from .bucket_tiles import ENTRIES, TABLES, Bucket, bucket_tiles
+from .bucket_tiles import ENTRIES, TABLES, bucket_tiles
 from .gpu_axes import (
     FEW_INPUTS,
     JOIN_CELLS,
@@ -30,8 +30,9 @@ from .gpu_axes import (
 )
 from .gpu_brick_joins import brick_groups, brick_order, worth_a_copy
 from .gpu_bricks import SHARED_BYTES, choose_shape
-from .gpu_slices import Brick, kind, lay_out, with_partial
-from .gpu_tiles import Axis, Stream, divisor, stream_tiles
+from .gpu_passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, ProductPass, RowsPass, StreamPass
+from .gpu_slices import kind, lay_out, with_partial
+from .gpu_tiles import Axis, divisor, stream_tiles
 from .join_tiles import Join, Table, joint, one_launch
 from .lowering import Lowered
 from .products import Product
@@ -59,75 +60,6 @@ _LEAST_BRICKS: Final = 1 << 27
 
 _LEAST_BRICK_OUTPUT: Final = 1 << 16
 """Smaller outputs are left to launches that keep them in shared memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPass:
-    """One streaming launch: inputs and output by number; temporaries are numbered after the step's inputs."""
-
-    inputs: tuple[int, ...]
-    output: int
-    stream: Stream
-
-
-@dataclass(frozen=True, slots=True)
-class BrickPass:
-    """One launch of bricks: inputs and output by number."""
-
-    inputs: tuple[int, ...]
-    output: int
-    brick: Brick
-
-
-@dataclass(frozen=True, slots=True)
-class RowsPass:
-    """Sum every row of a ``(rows, length)`` table."""
-
-    input: int
-    output: int
-    rows: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class BucketPass:
-    """One launch that joins small inputs in shared memory and eliminates, perhaps up to partial sums."""
-
-    inputs: tuple[int, ...]
-    output: int
-    bucket: Bucket
-
-
-@dataclass(frozen=True, slots=True)
-class ProductPass:
-    """One matrix product; axes by group (batch, rows, columns, depth), with strides of left, right and output."""
-
-    inputs: tuple[int, int]
-    output: int
-    groups: tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class JoinPass:
-    """Some joins in one launch."""
-
-    joins: tuple[Join, ...]
-
-
-Pass = StreamPass | BrickPass | RowsPass | ProductPass | JoinPass | BucketPass
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceStep:
-    """The passes of a step, and the cells of the temporaries between them."""
-
-    passes: tuple[Pass, ...]
-    temporaries: tuple[int, ...]
-
-    @property
-    def workspace_cells(self) -> int:
-        """Cells of all temporaries together."""
-        return sum(self.temporaries)
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ import numpy as np
 
 from .gpu import bound_of, fill_axes
 from .gpu_kernels import cupy, kernel
-from .gpu_lowering import ProductPass
+from .gpu_passes import ProductPass
 from .gpu_product_tiles import AXES, DEPTH, PAD, cells_of, factor_loads, product_tiles, whole_chunks
 from .gpu_tiles import Axis
 from .semiring import Semiring

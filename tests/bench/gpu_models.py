@@ -149,7 +149,8 @@ def profile(prepared: api.Prepared, top: int) -> None:
 
     from bucketflow.cluster.pool import SerialPool
     from bucketflow.pipeline.execute import slice_states
-    from bucketflow.tasks.gpu_lowering import StreamPass, device_step
+    from bucketflow.tasks.gpu_lowering import device_step
+    from bucketflow.tasks.gpu_passes import StreamPass
 
     plan = prepared.plan
     assert plan is not None

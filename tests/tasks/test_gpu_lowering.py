@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from bucketflow.tasks import gpu_lowering
 from bucketflow.tasks.broadcast import run_blocks
 from bucketflow.tasks.bucket_tiles import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket
-from bucketflow.tasks.gpu_lowering import (
+from bucketflow.tasks.gpu_lowering import device_step
+from bucketflow.tasks.gpu_passes import (
     BrickPass,
     BucketPass,
     DeviceStep,
@@ -21,7 +22,6 @@ from bucketflow.tasks.gpu_lowering import (
     ProductPass,
     RowsPass,
     StreamPass,
-    device_step,
 )
 from bucketflow.tasks.gpu_slices import Brick, Slice
 from bucketflow.tasks.gpu_tiles import DEEP_STATES, THREADS, Axis, Stream
