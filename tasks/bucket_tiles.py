@@ -80,9 +80,10 @@ class Bucket:
         return _cells(self.segments[1])
 
     @property
-    def local(self) -> Axes:
-        """The local axes."""
-        return tuple([axis for segment in self.segments[3:] for axis in segment])
+    def share(self) -> float:
+        """Values that a block reads, by the cells of its join."""
+        reads = sum([len(group) * cells for group, cells in zip(self.groups, self.cells, strict=True)])
+        return reads / math.prod(self.counts[3:])
 
 
 def bucket_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Bucket | None:

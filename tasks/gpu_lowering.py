@@ -44,8 +44,11 @@ BUCKET_CELLS: Final = 1 << 20
 """Larger outputs are streamed."""
 
 _LEAST_REUSE: Final = 8
-_LEAST_DEPTH: Final = 8
 """Of few inputs: how often each value is read at least, and eliminated states, for their join in shared memory."""
+
+_CROWDED: Final = 0.5
+_LEAST_CROWDED: Final = 1 << 22, 1 << 14
+"""Values that a block reads by cells of its join, and cells and outputs, from which streaming is faster."""
 
 _SPARE: Final = 0.8
 """Of the strides that a bucket launch has room for: cutting axes adds some."""
@@ -189,22 +192,30 @@ class _Builder:
 
     def bucket(self, axes: list[Axis], inputs: list[int]) -> bool:
         """Add one launch that joins and eliminates, if it is worth it; and one that adds up its partial sums."""
-        out_cells = math.prod(a.size for a in axes if a.out)
-        cells = math.prod(a.size for a in axes)
-        reused = sum(join_cells(axes, [t]) for t in range(len(inputs))) * _LEAST_REUSE <= cells
-        deep = cells >= _LEAST_DEPTH * out_cells
-        few = len(inputs) <= FEW_INPUTS and not (reused and deep) and not partial_axes(axes, len(inputs))[0]
-        if few or out_cells > BUCKET_CELLS:
+        cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
+        few = len(inputs) <= FEW_INPUTS
+        if out_cells > BUCKET_CELLS or (few and not self.reused(axes, inputs)):
             return False
+        passes, temporaries = len(self.passes), len(self.temporaries)
         axes, inputs = self.packed(axes, inputs)
         bucket = bucket_tiles(axes, len(inputs), self.itemsize)
-        if bucket is None:
+        crowded = bucket is None or bucket.share > (_CROWDED / 2 if few else _CROWDED)
+        if bucket is None or (crowded and cells >= _LEAST_CROWDED[0] and out_cells >= _LEAST_CROWDED[1]):
+            del self.passes[passes:], self.temporaries[temporaries:]
             return False
         table = self.output if bucket.parts == 1 else self.temporary(bucket.parts * out_cells)
         self.passes.append(BucketPass(tuple(inputs), table, bucket))
         if bucket.parts > 1:
             self.passes.append(RowsPass(table, self.output, out_cells, bucket.parts))
         return True
+
+    def reused(self, axes: Sequence[Axis], inputs: Sequence[int]) -> bool:
+        """Whether few inputs are worth shared memory: read many times over, or so small that launches count."""
+        cells, depth = math.prod(a.size for a in axes), math.prod(a.size for a in axes if not a.out)
+        tables = range(len(inputs))
+        if depth >= _LEAST_REUSE and sum(join_cells(axes, [t]) for t in tables) * _LEAST_REUSE <= cells:
+            return True
+        return cells < BUCKET_CELLS and bool(partial_axes(axes, len(inputs))[0])
 
     def packed(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
         """Join small inputs, those that enlarge the join least, until one launch takes what is left."""

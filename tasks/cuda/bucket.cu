@@ -27,7 +27,7 @@ struct alignas(SIZE* WIDTH) Cells {
 
 struct Axis {
     i64 place;              // stride of the output
-    unsigned inner[PAIRS];  // strides of the shared tables, in pairs of 16 bits
+    unsigned inner[PAIRS];  // strides of the shared tables in cells, in pairs of 16 bits
     unsigned size;
     unsigned inverse;  // of a local axis, see quotient(); of others, the cells below it in the grid or the steps
 };
@@ -60,7 +60,7 @@ struct Part {
 };
 
 struct Place {
-    unsigned at[PAIRS];
+    unsigned at[PAIRS];  // bytes, in pairs of 16 bits
     i64 out;
 };
 
@@ -87,7 +87,7 @@ __device__ __forceinline__ void locate(const Step& s, int segment, unsigned inde
         const unsigned above = quotient(index, axis.inverse);
         const unsigned digit = index - above * axis.size;
 #pragma unroll
-        for (int p = 0; p < PAIRS; p++) place.at[p] += digit * axis.inner[p];
+        for (int p = 0; p < PAIRS; p++) place.at[p] += digit * SIZE * axis.inner[p];
         place.out += digit * axis.place;
         index = above;
     }
@@ -165,16 +165,16 @@ __device__ __forceinline__ void copy(const Step& s, int group, const T* const* b
 
 // Multiplies COUNT vectors of a shared table into the products.
 template <int COUNT>
-__device__ __forceinline__ void multiply(const Step& s, const T* table, int group, const unsigned* at,
+__device__ __forceinline__ void multiply(const Step& s, const unsigned char* memory, int group, const unsigned* at,
                                          Product value[COUNT][WIDTH]) {
     Cells cells[COUNT];
     if (WIDTH == 1 || s.wide >> group & 1) {
 #pragma unroll
-        for (int c = 0; c < COUNT; c++) cells[c] = *reinterpret_cast<const Cells*>(table + at[c]);
+        for (int c = 0; c < COUNT; c++) cells[c] = *reinterpret_cast<const Cells*>(memory + at[c]);
     } else {
 #pragma unroll
         for (int c = 0; c < COUNT; c++) {
-            const T same = table[at[c]];
+            const T same = *reinterpret_cast<const T*>(memory + at[c]);
             for (int j = 0; j < WIDTH; j++) cells[c].v[j] = same;
         }
     }
@@ -184,24 +184,31 @@ __device__ __forceinline__ void multiply(const Step& s, const T* table, int grou
             value[c][j] = group ? times(value[c][j], cells[c].v[j], s.bound) : (Product)cells[c].v[j];
 }
 
+template <int COUNT> struct Offsets {
+    unsigned at[COUNT];
+};
+template <> struct alignas(16) Offsets<UNROLLED> {
+    unsigned at[UNROLLED];
+};
+
 // Adds the products of COUNT vectors of states.
 template <int COUNT>
-__device__ __forceinline__ void add(const Step& s, const T* table, const unsigned (*own)[THREADS],
+__device__ __forceinline__ void add(const Step& s, const unsigned char* memory, const unsigned (*own)[THREADS],
                                     const unsigned (*states)[STATES], const Place& turn, unsigned k, Acc* acc) {
     Product value[COUNT][WIDTH];
 #pragma unroll 1
     for (int group = 0; group < s.groups; group += 2) {
         const int pair = group / 2;
         const unsigned base = own[pair][threadIdx.x] + turn.at[pair];
+        const Offsets<COUNT> both = *reinterpret_cast<const Offsets<COUNT>*>(&states[pair][k]);
         unsigned low[COUNT], high[COUNT];
 #pragma unroll
         for (int c = 0; c < COUNT; c++) {
-            const unsigned both = base + states[pair][k + c];
-            low[c] = both & 0xffff;
-            high[c] = both >> 16;
+            low[c] = (base + both.at[c]) & 0xffff;
+            high[c] = (base + both.at[c]) >> 16;
         }
-        multiply<COUNT>(s, table, group, low, value);
-        if (group + 1 < s.groups) multiply<COUNT>(s, table, group + 1, high, value);
+        multiply<COUNT>(s, memory, group, low, value);
+        if (group + 1 < s.groups) multiply<COUNT>(s, memory, group + 1, high, value);
     }
 #pragma unroll
     for (int c = 0; c < COUNT; c++)
@@ -240,6 +247,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) bucket(const __grid_con
     const Step& mine = *reinterpret_cast<const Step*>(copied);
     __syncthreads();
     write_digits(mine, BLOCKS, STEPS, blockIdx.x, digit);
+#pragma unroll 1
     for (int e = thread; e < s.entry[inputs]; e += THREADS) {
         const int i = mine.axis[e];
         if (i < local) continue;
@@ -269,7 +277,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) bucket(const __grid_con
     locate(mine, OUTPUT_LANES, output, lane);
     locate(mine, DEEP_LANES, state, lane);
 #pragma unroll
-    for (int p = 0; p < PAIRS; p++) own[p][thread] = lane.at[p] + (s.first[2 * p] | s.first[2 * p + 1] << 16);
+    for (int p = 0; p < PAIRS; p++) own[p][thread] = lane.at[p] + SIZE * (s.first[2 * p] | s.first[2 * p + 1] << 16);
 
     Acc acc[WIDTH];
     clear(s, acc);
@@ -279,6 +287,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) bucket(const __grid_con
         if (thread < inputs) {
             i64 at = 0;
             const int end = mine.entry[thread] + mine.outer[thread];
+#pragma unroll 1
             for (int e = mine.entry[thread]; e < end; e++) at += (i64)digit[mine.axis[e]] * mine.stride[e];
             base[thread] = mine.in[thread] + at;
         }
@@ -301,10 +310,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) bucket(const __grid_con
             const Place& there = turns[turn];
             if (turn) clear(s, acc);
             unsigned k = 0;
-            for (; k + UNROLLED <= s.states; k += UNROLLED) add<UNROLLED>(s, table, own, states, there, k, acc);
-            for (; k < s.states; k++) add<1>(s, table, own, states, there, k, acc);
+            for (; k + UNROLLED <= s.states; k += UNROLLED) add<UNROLLED>(s, memory, own, states, there, k, acc);
+            for (; k < s.states; k++) add<1>(s, memory, own, states, there, k, acc);
             if (s.along == 1 && step + 1 == s.steps) {
                 i64 place = lane.out + there.out;
+#pragma unroll 1
                 for (int i = 0; i < s.segment[STEPS]; i++) place += digit[i] * s.axes[i].place;
                 s.out[place] = finish(total(acc), s.bound);
             }
@@ -326,6 +336,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) bucket(const __grid_con
         left = share;
     }
     if (idle || state) return;
+#pragma unroll 1
     for (int i = 0; i < s.segment[STEPS]; i++) lane.out += digit[i] * s.axes[i].place;
     s.out[lane.out] = finish(sums[place], s.bound);
 }
