@@ -18,8 +18,8 @@ Array = NDArray[Any]
 _AXES: Final = 40
 _SLICES: Final = 4
 _BLOCKS: Final = 132 * 16
-_NEAR_BYTES: Final = 1 << 16
-"""Tables up to here are copied whole: that takes some 3 microseconds each, slices some 30 for every step."""
+_NEAR_BYTES: Final = 1 << 20
+"""Tables up to here are copied whole, in 2 to some 30 microseconds; a slice of one takes a launch and a wait."""
 _ALL_BYTES: Final = 1 << 24
 """What such copies may take together."""
 _ALIGNED: Final = 16

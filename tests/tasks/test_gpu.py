@@ -257,7 +257,7 @@ def test_slices_come_to_the_host_together(dtype: str) -> None:
         np.testing.assert_array_equal(s.view(), expected.view())
     for s, expected in zip(there, here, strict=True):
         np.testing.assert_array_equal(packed(s).get(), expected.view().reshape(-1))
-    tables = {i: s.table for i, s in enumerate(there)} | {99: cupy.zeros(1 << 20, dtype), 100: here[0].table}
+    tables = {i: s.table for i, s in enumerate(there)} | {99: cupy.zeros(1 << 22, dtype), 100: here[0].table}
     moved = near(tables)
     assert type(moved[99]) is cupy.ndarray
     assert moved[100] is here[0].table
