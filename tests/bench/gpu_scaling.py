@@ -19,8 +19,8 @@ from bucketflow.cluster.gpu import gpu_client, visible_gpus
 from bucketflow.pipeline import api
 from bucketflow.pipeline.options import Options
 
-REPEATS = 3
-LONG_SECONDS = 10.0
+REPEATS = 2
+LONG_SECONDS = 6.0
 """A first run that takes so long is not repeated: what it did once does not matter."""
 
 
