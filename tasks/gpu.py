@@ -99,13 +99,7 @@ def free_pools() -> None:
 
 @cache
 def _large_pool(device: int) -> Any:
-    """Return the driver's pool, told to keep what is free: by default each wait for the device gives it back.
-
-    To map a table's pages anew takes longer than to fill it.
-    """
-    pool = cupy().cuda.MemoryAsyncPool()
-    pool.set_limit(fraction=1.0)
-    return pool
+    return cupy().cuda.MemoryAsyncPool()
 
 
 def is_device(table: Any) -> bool:

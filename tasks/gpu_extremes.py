@@ -16,16 +16,19 @@ _THREADS: Final = 256
 
 def lowest_positive(values: Any, none: float) -> float:
     """Return the least positive entry; ``none`` if there is none."""
-    return min(none, _least_above(values, 0.0))
+    return min(none, extremes_above(values, 0.0)[0])
 
 
 def lowest_finite(logs: Any, none: float) -> float:
     """Return the least entry above -inf; ``none`` if there is none."""
-    return min(none, _least_above(logs, -math.inf))
+    return min(none, extremes_above(logs, -math.inf)[0])
 
 
-def _least_above(values: Any, limit: float) -> float:
-    parts = empty(min(_BLOCKS, -(-values.size // _THREADS)), "float64")
-    function = kernel("least", "min_plus", "float64", entry="least_above")
-    function((parts.size,), (_THREADS,), (values.reshape(-1), parts, np.int64(values.size), np.float64(limit)))
-    return float(parts.get().min())
+def extremes_above(values: Any, limit: float) -> tuple[float, float]:
+    """Return the least and the greatest entry above a limit; infinity and minus infinity if there is none."""
+    blocks = min(_BLOCKS, -(-values.size // _THREADS))
+    parts = empty(2 * blocks, "float64")
+    function = kernel("least", "min_plus", "float64", entry="extremes_above")
+    function((blocks,), (_THREADS,), (values.reshape(-1), parts, np.int64(values.size), np.float64(limit)))
+    least, greatest = parts.get().reshape(2, blocks)
+    return float(least.min()), float(greatest.max())

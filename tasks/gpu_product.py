@@ -21,8 +21,7 @@ _LEAST_MATMUL: Final = 64
 
 _VECTOR_BYTES: Final = 16
 _THREADS: Final = 512
-_SMALL_SHARE: Final = 256
-"""Threads of a multiprocessor: each then has 128 registers, enough for so many bytes of a tile, or half the threads."""
+"""Threads of a multiprocessor: each then has 128 registers, enough for its share of a tile."""
 
 
 def product_launch(each: ProductPass, semiring: Semiring) -> Any:
@@ -40,7 +39,7 @@ class _ProductLaunch:
         self._inputs, self._output = each.inputs, each.output
         itemsize = semiring.itemsize
         tensor = semiring.name == "sum_product" and semiring.dtype == "float64"
-        tiling = product_tiles(each.groups, itemsize, tensor)
+        tiling = product_tiles(each.groups, itemsize)
         tile = tiling.tile
         self._grid, self._block = (tiling.blocks,), (tile.threads,)
         stage = DEPTH * (tile.rows + tile.columns + 2 * PAD) * max(itemsize, 4)
@@ -49,7 +48,7 @@ class _ProductLaunch:
             "COLUMNS": tile.columns,
             "TALL": tile.tall,
             "BROAD": tile.broad,
-            "RESIDENT": _THREADS // tile.threads // (1 + (tile.tall * tile.broad * max(itemsize, 4) > _SMALL_SHARE)),
+            "RESIDENT": _THREADS // tile.threads,
         }
         if tensor:
             constants |= {"TENSOR": 1, "WARP_ROWS": tile.warp_rows}

@@ -67,14 +67,13 @@ _TILES: Final = {
         Tile(32, 32, 4, 4, 0, 0.5),
     ),
     8: (
-        Tile(128, 128, 8, 8, 64, 1.2),
         Tile(64, 64, 4, 8, 32, 1.0),
         Tile(32, 128, 4, 8, 32, 0.95),
         Tile(16, 256, 4, 8, 16, 0.85),
         Tile(32, 32, 4, 4, 16, 0.5),
     ),
 }
-"""Tiles by bytes of a word. The largest of 8 bytes leaves room for one block: little depth does not fill its time."""
+"""Tiles by bytes of a word. Larger ones of 8 bytes, with one block in a multiprocessor, were no faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,21 +121,15 @@ def cells_of(group: Sequence[Axis]) -> int:
     return math.prod(a.size for a in group)
 
 
-def product_tiles(groups: Groups, itemsize: int, tensor: bool = False) -> Tiling:
-    """Choose the tiling with the least predicted time: padded work, smaller tiles at a lower rate, idle processors.
-
-    With ``tensor`` cores, deep products have a larger tile: they wait for its loads, not for its arithmetic.
-    """
+def product_tiles(groups: Groups, itemsize: int) -> Tiling:
+    """Choose the tiling with the least predicted time: padded work, smaller tiles at a lower rate, idle processors."""
     lanes = 2 if itemsize == 2 else 1
 
     def time(tiling: Tiling) -> float:
         tile = tiling.tile
         return max(1.0, tiling.tiles / _BUSY) * tile.rows * tile.columns / tile.rate
 
-    large, *others = _TILES[max(itemsize, 4)]
-    wanted = itemsize < 8 or (tensor and cells_of(groups[3]) >= _LONG)
-    tiles = [large, *others] if wanted else others
-    return min((_tiling(groups, tile, lanes, itemsize) for tile in tiles), key=time)
+    return min((_tiling(groups, tile, lanes, itemsize) for tile in _TILES[max(itemsize, 4)]), key=time)
 
 
 def _tiling(groups: Groups, tile: Tile, lanes: int, itemsize: int) -> Tiling:

@@ -26,6 +26,8 @@ LOWEST, HIGHEST = -690.0, 690.0
 _BLOCK = 1 << 13
 # An output whose bounds are further from 1 than this is measured and scaled at once.
 LOOSE = 230.0
+# As far from 1 as the maximum of a measured table may stay on a device.
+NEAR = LOOSE / 2
 # 2**-1074 times as many products as anyone sums is less than an ulp of this.
 _SAFE = 1e-280
 
@@ -58,13 +60,34 @@ class Scaled:
 
 
 def measured(values: Array, log_scale: float = 0.0) -> Scaled:
-    """Wrap natural values with exact bounds, scaled **in place** to maximum 1; all zeros stay zeros."""
+    """Wrap natural values with exact bounds, scaled **in place** to maximum 1; all zeros stay zeros.
+
+    On a device tables are read once, and near enough to 1 they stay as they are: more passes cost more than a step.
+    """
+    if type(values) is not np.ndarray:
+        return _measured_there(values, log_scale)
     high = float(values.max())
     if high == 0.0:
         return Scaled(values, log_scale, 0.0, 0.0)
     if high != 1.0:
         np.divide(values, high, out=values)
     return Scaled(values, log_scale + math.log(high), math.log(_lowest_positive(values, 1.0)), 0.0)
+
+
+def _measured_there(values: Array, log_scale: float) -> Scaled:
+    from .gpu_extremes import extremes_above
+
+    lowest, highest = extremes_above(values, 0.0)
+    if highest < lowest:
+        return Scaled(values, log_scale, 0.0, 0.0)
+    low, high = math.log(lowest), math.log(highest)
+    if abs(high) <= NEAR and low >= -LOOSE:
+        return Scaled(values, log_scale, low, high)
+    np.divide(values, highest, out=values)
+    low -= high
+    if low < LOWEST:  # some of the least entries may be zero now
+        low = math.log(_lowest_positive(values, 1.0))
+    return Scaled(values, log_scale + high, low, 0.0)
 
 
 def _bounded(table: Scaled) -> Scaled:

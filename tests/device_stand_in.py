@@ -149,7 +149,12 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
     patch.setattr(gpu_sweep, "compile_waiting", lambda: None)
     patch.setattr(gpu_gather, "_gather", _gather)
     patch.setattr(
-        gpu_extremes, "_least_above", lambda values, limit: float(values.min(where=values > limit, initial=9e9))
+        gpu_extremes,
+        "extremes_above",
+        lambda values, limit: (
+            float(values.min(where=values > limit, initial=np.inf)),
+            float(values.max(where=values > limit, initial=-np.inf)),
+        ),
     )
     patch.setattr(cluster_gpu, "visible_gpus", lambda: ["0"])
     patch.setattr(gpu_sweep.Places.__init__, "__defaults__", (least_cells,))
