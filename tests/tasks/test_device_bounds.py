@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bucketflow.tasks.scaled import LOOSE, NEAR, measured
-
 from tests.device_stand_in import DeviceArray, StandIn, device
 
 
