@@ -32,8 +32,9 @@ class BrickLaunch:
             "KINDS": sum((s.rows + 2 * s.columns + 4 * s.inner) << 3 * i for i, s in enumerate(brick.slices)),
         }
         narrow = semiring.dtype == _NARROW and brick.columns > 1
-        words = brick.rows * brick.columns * semiring.itemsize // 4 * (1 if all(s.inner for s in brick.slices) else 2)
-        constants["RESIDENT"] = 3 if 20 + words + 6 * len(brick.slices) <= 80 else 2
+        # Blocks at once on a multiprocessor: three where 80 registers hold the sums and what each input needs.
+        sums = brick.rows * brick.columns * semiring.itemsize // 4 * (1 if all(s.inner for s in brick.slices) else 2)
+        constants["RESIDENT"] = 3 if sums + 6 * len(brick.slices) <= 60 else 2
         flags = {
             "CLAMP": semiring.saturates and not narrow and len(brick.slices) > semiring.max_inputs,
             "NARROW": narrow,

@@ -58,8 +58,8 @@ _TILE: Final = 64
 _BUSY_TILES: Final = 132 * 4
 _LEAST_PIECE: Final = 64
 
-_LEAST_BRICKS: Final = 1 << 27
-"""Cells of a join from which bricks pay; half of it where streaming would need joins before."""
+_LEAST_BRICKS: Final = 1 << 25
+"""Cells of a join from which bricks pay where streaming would need joins before; elsewhere four times as many."""
 
 _LEAST_BRICK_OUTPUT: Final = 1 << 16
 """Smaller outputs are left to launches that keep them in shared memory."""
@@ -107,7 +107,7 @@ class _Builder:
         """Add a launch of bricks, and the joins before it; return whether that is worth it."""
         axes = fused(axes)
         cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
-        least = _LEAST_BRICKS >> (len(inputs) > FEW_INPUTS)
+        least = _LEAST_BRICKS if len(inputs) > FEW_INPUTS else 4 * _LEAST_BRICKS
         if len(inputs) < 2 or cells < least or out_cells < _LEAST_BRICK_OUTPUT:
             return False
         return any(self.bricks_in(axes, inputs, out_cells, share) for share in (0.75, 0.6, 0.45))
