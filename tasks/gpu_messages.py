@@ -162,6 +162,9 @@ class _Cases:
         self._answer = kernel("messages", program.law, "float64", "answer")
         if records.shared_bytes + _STATIC_BYTES > _USUAL_SHARED_BYTES:
             self._propagate.max_dynamic_shared_size_bytes = records.shared_bytes
+        # while a stream is captured, nothing may be loaded
+        for each in (self._propagate, self._begin, self._answer):
+            each.load()
         self._processors = cp.cuda.Device().attributes["MultiProcessorCount"]
 
     def launch(self, cases: int, findings: Array | None = None, answer: Array | None = None) -> None:
