@@ -112,7 +112,7 @@ def prepare(
         rate = partial(measured_disk_rate, options.folder)
         if wanted.sliced is not None:
             again = plan_as_before(problem, wanted, Rates())
-            prices = Prices(again, again)
+            prices = Prices(again)
         elif options.gpu_count and stored is None:
             device = device_rates(options, semiring)
             around = around_device(options, device.link_bytes_per_second)

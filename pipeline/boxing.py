@@ -154,7 +154,7 @@ class Boxing:
         if head >= 0:
             chunk = self.bytes_of(head, sliced_dims(self.tree.dims, chunked))
             moving = max(moving, self.bytes_of(head, sizes) + 2 * chunk)
-        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads)
+        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads, self.options.device)
         computing = self.all_leaves + self.leaves_bytes(steps, sizes) + read + sweep_peak(steps, sizing, ())
         peak = computing + moving
         if self.options.decode:
@@ -170,7 +170,7 @@ class Boxing:
         sizes = sliced_dims(dims, fixed)
         leaves = self.all_leaves + self.leaves_bytes(steps, dims) + self.leaves_bytes(steps, sizes)
         read = sum(self.bytes_of(i, sizes) for i in inputs) + self.transit(inputs, sliced_dims(dims, boxed))
-        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads)
+        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads, self.options.device)
         return leaves + read + sweep_peak(steps, sizing, [s.node for s in steps])
 
     @cached_property

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import heappop, heappush
 from typing import Final
 
-from ..tasks.gpu_lowering import device_step
 from .costs import GPU_RATES, Rates, step_seconds, tree_cost
-from .errors import BudgetError
-from .fit import Fit, Prices, check_disk, fitted
+from .fit import Fit, Prices, cheapest, check_disk
 from .memory import step_bytes, table_bytes
 from .plan import Plan, PlanOptions, Problem, sliced_dims
-from .planner import conditioned_plan, split_for, whole_plan, with_rates
+from .planner import conditioned_plan, split_for, whole_plans, with_rates
 from .spill import DISK_RATE, plan_spill
 
 SLOTS: Final = 3
@@ -22,12 +21,9 @@ SLOTS: Final = 3
 LINK_BYTES_PER_SECOND: Final = 50e9
 """Between page-locked host memory and a device, in each direction."""
 
-_TRIES = 4
 # Several devices: shorter plans run on one, and more slices for each hardly make rounds more even.
 _SPREAD_SECONDS = 0.5
 _SLICES_A_DEVICE = 16
-# Partial sums and small joins: the part of a device's memory that no plan may use is larger.
-_MUCH_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -82,30 +78,10 @@ def fitted_for_device(
     BudgetError
         If no allowed way fits.
     """
-    options = replace(options, join_inputs=False)
-    whole = with_rates(whole_plan(problem, options, GPU_RATES), rates)
-    options = replace(options, children=whole.tree.children)
-    prices = Prices(whole, whole)
-    refusals: list[BudgetError] = []
-    if fit != "spill":
-        try:
-            prices = _in_memory(problem, options, fit, rates)
-        except BudgetError as error:
-            refusals.append(error)
-        if fit in ("slice", "refuse") or (not refusals and prices.chosen.slices == 1):
-            if refusals:
-                raise refusals[0]
-            return spread(problem, options, prices, rates, devices)
-    slices = refusals[0] if refusals else prices.slices
-    spill: Plan | BudgetError
-    try:
-        spill = _spilled(problem, options, rates, whole, around)
-    except BudgetError as error:
-        spill = error
-    possible = [plan for plan in (slices, spill) if isinstance(plan, Plan)]
-    if not possible:
-        raise next(error for error in (slices, spill) if isinstance(error, BudgetError))
-    found = Prices(min(possible, key=lambda plan: plan.seconds), whole, slices, spill)
+    options = replace(options, device=True)
+    plans = (with_rates(plan, rates) for plan in whole_plans(problem, options, GPU_RATES))
+    spilled = partial(_spilled, problem, options, rates, around=around)
+    found = cheapest(plans, problem, options, rates, fit, spilled)
     return found if found.chosen.spill else spread(problem, options, found, rates, devices)
 
 
@@ -121,7 +97,7 @@ def spread(problem: Problem, options: PlanOptions, prices: Prices, rates: Rates,
     plan = best
     while plan.slices < _SLICES_A_DEVICE * devices and (variable := _cheapest_cut(plan, rates)) is not None:
         plan = conditioned_plan(problem, options, rates, plan, frozenset({*plan.sliced, variable}))
-        fits = plan.peak_bytes + temporary_bytes(plan) <= options.memory_bytes
+        fits = plan.peak_bytes <= options.memory_bytes
         faster = _spread_seconds(plan, options, rates, devices) < _spread_seconds(best, options, rates, devices)
         if fits and faster:
             best = plan
@@ -164,26 +140,6 @@ def _spread_seconds(plan: Plan, options: PlanOptions, rates: Rates, devices: int
     return max(done.values())
 
 
-def _in_memory(problem: Problem, options: PlanOptions, fit: Fit, rates: Rates) -> Prices:
-    """Plan for tables and the temporaries between passes, sliced if need be."""
-    wanted = options
-    for _ in range(_TRIES):
-        prices = fitted(problem, wanted, rates, "slice" if fit == "auto" else fit, None, lambda: 0.0)
-        excess = prices.chosen.peak_bytes + temporary_bytes(prices.chosen) - options.memory_bytes
-        if excess <= 0:
-            break
-        children = prices.memory.tree.children
-        wanted = replace(wanted, memory_bytes=max(wanted.memory_bytes - excess, 0), children=children)
-    return prices
-
-
-def temporary_bytes(plan: Plan) -> int:
-    """Return the most that the temporaries of one step (of a box, if there are boxes) take, if that is much."""
-    steps = plan.steps if plan.spill is None else [s for stage in plan.spill.stages for s in stage.steps]
-    most = max((device_step(s.lowered).workspace_cells for s in steps), default=0) * plan.itemsize
-    return most if most >= _MUCH_BYTES // SLOTS else 0
-
-
 def _spilled(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, around: Around) -> Plan:
     """Cut a plan into boxes whose tables stay in host memory or, if those are too large for it, on disk.
 
@@ -211,14 +167,8 @@ def _all_slots(plan: Plan, resident: bool) -> Plan:
 
 def _boxed(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, rate: float, nominal: float) -> Plan:
     """Cut a plan into boxes of which several fit the device together."""
-    box_bytes = wanted = options.memory_bytes // SLOTS
-    for _ in range(_TRIES):
-        plan = plan_spill(problem, replace(options, memory_bytes=wanted, threads=1), rates, whole, rate, nominal)
-        excess = plan.peak_bytes + temporary_bytes(plan) - box_bytes
-        if excess <= 0:
-            break
-        wanted -= excess
-    return plan
+    options = replace(options, memory_bytes=options.memory_bytes // SLOTS, threads=1)
+    return plan_spill(problem, options, rates, whole, rate, nominal)
 
 
 def _output_bytes(plan: Plan, head: int, boxed: tuple[int, ...]) -> int:

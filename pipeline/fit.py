@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from .costs import Rates
 from .errors import BudgetError
 from .plan import Plan, PlanOptions, Problem, format_bytes
-from .planner import sliced_plan, whole_plan
+from .planner import CLOSE, sliced_plan, whole_plans
 from .spill import plan_spill
 
 Fit = Literal["auto", "slice", "spill", "refuse"]
@@ -22,14 +22,11 @@ class Prices:
     Parameters
     ----------
     chosen : Plan
-    memory : Plan
-        Without slices, in memory.
     slices, spill : Plan, BudgetError or None
-        None where it was not asked for because the plan fits memory anyway.
+        None where it was not asked for, because a plan fits memory anyway.
     """
 
     chosen: Plan
-    memory: Plan
     slices: Plan | BudgetError | None = None
     spill: Plan | BudgetError | None = None
 
@@ -58,24 +55,53 @@ def fitted(
     BudgetError
         If no allowed way fits.
     """
-    whole = whole_plan(problem, options, rates)
-    fits = whole.peak_bytes <= options.memory_bytes
-    if fits and fit != "spill":
-        return Prices(whole, whole)
+
+    def spilled(whole: Plan) -> Plan:
+        plan = plan_spill(problem, options, rates, whole, disk_rate())
+        assert plan.spill is not None
+        check_disk(plan.spill.disk_bytes, disk_bytes)
+        return plan
+
+    spills = fit == "spill" or disk_bytes != 0
+    return cheapest(whole_plans(problem, options, rates), problem, options, rates, fit, spilled if spills else None)
+
+
+def cheapest(
+    plans: Iterator[Plan],
+    problem: Problem,
+    options: PlanOptions,
+    rates: Rates,
+    fit: Fit,
+    spilled: Callable[[Plan], Plan] | None,
+) -> Prices:
+    """Choose among plans in memory, the cheapest first, and what slicing and spilling make of them.
+
+    Raises
+    ------
+    BudgetError
+        If no allowed way fits.
+    """
+    whole = next(plans)
+    if fit != "spill" and whole.peak_bytes <= options.memory_bytes:
+        return Prices(whole)
+    others = list(plans) if fit != "spill" else []
+    smaller = next((plan for plan in others if plan.peak_bytes <= options.memory_bytes), None)
+    if smaller and (fit == "refuse" or smaller.seconds <= CLOSE * whole.seconds):
+        return Prices(smaller)
     if fit == "refuse":
         raise BudgetError(
             f"the plan needs {format_bytes(whole.peak_bytes)} of memory, allowed "
             f"{format_bytes(options.memory_bytes)}; --fit slice or --fit spill would find other ways"
         )
     slices = spill = None
-    if fit in ("auto", "slice"):
-        slices = _attempt(lambda: sliced_plan(problem, options, rates, whole))
-    if fit == "spill" or (fit == "auto" and disk_bytes != 0):
-        spill = _attempt(lambda: _spilled(problem, options, rates, whole, disk_bytes, disk_rate()))
-    possible = [plan for plan in (slices, spill) if isinstance(plan, Plan)]
+    if fit != "spill":
+        slices = _attempt(lambda: sliced_plan(problem, options, rates, [whole, *others]))
+    if fit != "slice" and spilled:
+        spill = _attempt(lambda: spilled(whole))
+    possible = [plan for plan in (smaller, slices, spill) if isinstance(plan, Plan)]
     if not possible:
         raise next(error for error in (slices, spill) if isinstance(error, BudgetError))
-    return Prices(min(possible, key=lambda plan: plan.seconds), whole, slices, spill)
+    return Prices(min(possible, key=lambda plan: plan.seconds), slices, spill)
 
 
 def _attempt(make: Callable[[], Plan]) -> Plan | BudgetError:
@@ -83,15 +109,6 @@ def _attempt(make: Callable[[], Plan]) -> Plan | BudgetError:
         return make()
     except BudgetError as error:
         return error
-
-
-def _spilled(
-    problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, disk_bytes: int | None, disk_rate: float
-) -> Plan:
-    plan = plan_spill(problem, options, rates, whole, disk_rate)
-    assert plan.spill is not None
-    check_disk(plan.spill.disk_bytes, disk_bytes)
-    return plan
 
 
 def check_disk(needed_bytes: int, disk_bytes: int | None) -> None:

@@ -6,13 +6,18 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from ..tasks.gpu_lowering import device_step
+from ..tasks.quick import make_step
 from ..tasks.sweep import Step, useful_threads
 from .trees import Tree
+
+# What steps with less cannot need on a device: the part of its memory that no plan may use is larger.
+_MUCH_BYTES = 1 << 26
 
 
 def table_bytes(sizes: Sequence[int], axes: Collection[int], itemsize: int) -> int:
     """Bytes of a dense table over ``axes``."""
-    return prod(sizes[v] for v in axes) * itemsize
+    return prod([sizes[v] for v in axes]) * itemsize
 
 
 def step_bytes(step: Step, sizes: Sequence[int], itemsize: int) -> int:
@@ -27,11 +32,30 @@ def leaf_bytes(tree: Tree, sizes: Sequence[int], itemsize: int) -> int:
 
 @dataclass(frozen=True)
 class Sizing:
-    """What the byte formulas need besides steps: domain sizes, bytes of a value, threads of a large step."""
+    """What the byte formulas need besides steps: domain sizes, bytes of a value, and where steps run.
+
+    Parameters
+    ----------
+    threads : int
+        Threads that share a large step.
+    device : bool
+        Whether steps run on a GPU.
+    """
 
     sizes: tuple[int, ...]
     itemsize: int
     threads: int = 1
+    device: bool = False
+
+    def workspace_bytes(self, step: Step) -> int:
+        """Bytes that a step needs besides its tables; of a large step on a device: its temporaries."""
+        cells = prod(self.sizes[v] for v in frozenset().union(*step.input_axes)) if self.device else 0
+        if (len(step.inputs) + 2) * cells * self.itemsize >= _MUCH_BYTES:
+            if cells != step.lowered.cells:
+                step = make_step(step.node, step.inputs, step.input_axes, step.axes, self.sizes, step.lowered.semiring)
+            return device_step(step.lowered).workspace_cells * self.itemsize
+        threads = useful_threads(step, self.threads)
+        return step.lowered.workspace_bytes + (threads - 1) * step.lowered.thread_bytes
 
 
 def sweep_peak(steps: Sequence[Step], sizing: Sizing, kept: Collection[int]) -> int:
@@ -45,9 +69,7 @@ def sweep_peak(steps: Sequence[Step], sizing: Sizing, kept: Collection[int]) -> 
     live = peak = 0
     for step in steps:
         live += made[step.node]
-        threads = useful_threads(step, sizing.threads)
-        workspace = step.lowered.workspace_bytes + (threads - 1) * step.lowered.thread_bytes
-        peak = max(peak, live + workspace)
+        peak = max(peak, live + sizing.workspace_bytes(step))
         live -= sum(made[i] for i in step.inputs if i in made and i not in keep)
     return peak
 

@@ -6,10 +6,12 @@ The effort is counted in units of work, not by the clock, so that a seed always 
 from __future__ import annotations
 
 import time
+from bisect import insort
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from operator import itemgetter
 from random import Random
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +34,7 @@ from .trees import Tree, bucket_tree, elimination_order, junction_tree
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["OrderName", "TreeName", "elimination_order", "refine_tree", "search_tree"]
+__all__ = ["OrderName", "TreeName", "elimination_order", "refine_tree", "search_tree", "search_trees"]
 
 TreeName = Literal["refined", "bucket", "junction"]
 OrderName = Literal["auto", "min-fill", "weighted-min-fill", "min-degree", "min-size", "mixed"]
@@ -51,9 +53,16 @@ _FIRST_EFFORT = 0.05
 _ORDER_SHARE, _START_SHARE, _STARTS = 0.35, 0.1, 3
 #: A search that takes this many times its nominal time is stopped by the clock.
 _EMERGENCY = 4.0
+#: The cheapest tree may need too much memory, so a few others are remembered.
+_KEPT = 8
 
 
-def search_tree(
+def search_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], **options: Any) -> Tree:
+    """Find a cheap contraction tree; see :func:`search_trees`."""
+    return search_trees(dims, scopes, **options)[0]
+
+
+def search_trees(
     dims: Sequence[int],
     scopes: Sequence[Sequence[int]],
     *,
@@ -63,8 +72,8 @@ def search_tree(
     seed: int = 0,
     rates: Rates | None = None,
     itemsize: int = 8,
-) -> Tree:
-    """Find a cheap contraction tree.
+) -> list[Tree]:
+    """Find a few cheap contraction trees, the cheapest first.
 
     Parameters
     ----------
@@ -101,7 +110,7 @@ def search_tree(
         search.run(order, budget, automatic=seconds is None)
     elif not small and tree == "refined":
         search.refine_tree(search.best, budget, automatic=seconds is None)
-    return search.best
+    return [each for *_, each in search.found]
 
 
 def refine_tree(
@@ -140,15 +149,23 @@ class _Search:
     seed: int
     rates: Rates
     itemsize: int
-    best_seconds: float = float("inf")
-    best_cells: int = 0
     spent: float = 0.0
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.sizer = Sizer(self.dims)
         self.units = group_units(len(self.dims), self.scopes)
-        self.best: Tree
+        self.found: list[tuple[float, int, Tree]] = []
+
+    @property
+    def best(self) -> Tree:
+        """The cheapest tree so far."""
+        return self.found[0][2]
+
+    @property
+    def best_seconds(self) -> float:
+        """What it is predicted to take."""
+        return self.found[0][0]
 
     def consider(self, order: Sequence[int]) -> None:
         """Price the trees that an order gives at once."""
@@ -213,10 +230,11 @@ class _Search:
         self._keep(merge_steps(tree, self.sizer, self.rates, self.itemsize))
 
     def _keep(self, tree: Tree) -> None:
-        """Remember a tree if it is the best so far; cells decide where seconds are beyond counting."""
+        """Remember a tree if it is one of the best; cells decide where seconds are beyond counting."""
         cost = tree_cost(tree, self.rates, self.itemsize)
-        if not hasattr(self, "best") or (cost.seconds, cost.cells) < (self.best_seconds, self.best_cells):
-            self.best, self.best_seconds, self.best_cells = tree, cost.seconds, cost.cells
+        if all((cost.seconds, cost.cells) != (seconds, cells) for seconds, cells, _ in self.found):
+            insort(self.found, (cost.seconds, cost.cells, tree), key=itemgetter(0, 1))
+            del self.found[_KEPT:]
 
 
 class _Orders:

@@ -37,10 +37,8 @@ class PlanOptions:
         Whether an assignment has to be found after the sweep, which keeps messages alive.
     threads : int
         Threads that share a large step, each with a workspace of its own.
-    join_inputs : bool
-        Whether many small inputs of a large step are joined before it; kernels of GPUs do that by themselves.
     device : bool
-        Whether all tables of a propagation are on a device at once.
+        Whether steps run on a GPU, whose kernels join small inputs by themselves and keep temporaries meanwhile.
     children : tuple of tuple of int, optional
         The tree of an earlier plan, to be used again instead of a search.
     stages : tuple, optional
@@ -56,7 +54,6 @@ class PlanOptions:
     memory_bytes: int = 1 << 62
     decode: bool = False
     threads: int = 1
-    join_inputs: bool = True
     device: bool = False
     children: tuple[tuple[int, ...], ...] | None = None
     stages: tuple[tuple[int, tuple[int, ...], frozenset[int]], ...] | None = None
@@ -116,6 +113,8 @@ class Plan:
         The steps before this one do not depend on the slice.
     spill : Spill or None
         How the steps run with their large tables on disk; None for a plan in memory.
+    device : bool
+        Whether steps run on a GPU.
     """
 
     tree: Tree
@@ -132,6 +131,7 @@ class Plan:
     unsliced_cells: int
     variant_from: int = 0
     spill: Spill | None = None
+    device: bool = False
 
     @property
     def slices(self) -> int:
@@ -205,8 +205,10 @@ class Plan:
 
 def sliced_dims(dims: Sequence[int], sliced: Iterable[int]) -> tuple[int, ...]:
     """Return domain sizes with one state for every sliced variable."""
-    fixed = set(sliced)
-    return tuple(1 if v in fixed else d for v, d in enumerate(dims))
+    sizes = list(dims)
+    for v in sliced:
+        sizes[v] = 1
+    return tuple(sizes)
 
 
 def format_cells(count: int) -> str:

@@ -5,7 +5,7 @@ Pure: it sees sizes, never a table. What it makes is a :class:`~bucketflow.pipel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -15,30 +15,39 @@ from .costs import Rates, step_seconds, tree_cost
 from .errors import BudgetError
 from .layouts import choose_layouts
 from .memory import Sizing, leaf_bytes, partition, parts_below, step_bytes, sweep_peak, table_bytes
-from .ordering import elimination_order, search_tree
+from .ordering import elimination_order, refine_tree, search_trees
 from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
 from .prejoin import with_joined_inputs
 from .refine import Sizer
-from .slicing import slice_and_refine, slice_count, slice_tree
+from .slicing import slice_count, slice_tree
 from .trees import Tree
 
 # Beyond this many slices, or this much repeated work, conditioning is no answer to a small budget.
 MAX_SLICES = 1 << 20
 MAX_SLICE_OVERHEAD = 64.0
 
+# A plan within this factor of the cheapest is not worth looking for a better one.
+CLOSE = 1.1
+
 # Planning time for rearranging a tree for its slices, at most.
 REARRANGING_SECONDS = 4.0
+REARRANGINGS = 2
+
+# Nominal time of planning a step, and how often a tree is planned until it fits.
+PLANNING_SECONDS = 3e-4
+_TRIES_A_TREE = 8
 
 # A message between workers; a larger one costs more to send than it saves.
 MAX_SENT_BYTES = 1 << 28
 
 
-def whole_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
-    """Plan without slices, whatever it needs."""
+def whole_plans(problem: Problem, options: PlanOptions, rates: Rates) -> Iterator[Plan]:
+    """Plan without slices, whatever that needs, from each of the trees that a search finds, the cheapest first."""
     if options.children is not None:
         tree = Tree(problem.dims, problem.scopes, options.children)
-        return _plan(problem, options, rates, tree, frozenset())
-    tree = search_tree(
+        yield _plan(problem, options, rates, tree, frozenset())
+        return
+    for tree in search_trees(
         problem.dims,
         problem.scopes,
         tree=options.tree,
@@ -47,8 +56,8 @@ def whole_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
         seed=options.seed,
         rates=rates,
         itemsize=problem.itemsize,
-    )
-    return _plan(problem, options, rates, _joined(tree, problem, options, rates), frozenset())
+    ):
+        yield _plan(problem, options, rates, _joined(tree, problem, options, rates), frozenset())
 
 
 def plan_as_before(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
@@ -60,17 +69,51 @@ def plan_as_before(problem: Problem, options: PlanOptions, rates: Rates) -> Plan
     return replace(plan, unsliced_cells=tree_cost(tree, rates, problem.itemsize).cells)
 
 
-def sliced_plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan) -> Plan:
-    """Condition on as few variables as bring the plan into its budget, then rearrange the tree for the slices.
+def sliced_plan(problem: Problem, options: PlanOptions, rates: Rates, wholes: Sequence[Plan]) -> Plan:
+    """Condition on as few variables as bring a plan into its budget, then rearrange its tree for the slices.
+
+    Parameters
+    ----------
+    wholes : sequence of Plan
+        Without slices, the cheapest first; the others are tried while they may make cheaper slices.
 
     Raises
     ------
     BudgetError
         If that takes too many slices or too much repeated work.
     """
+    found: list[Plan] = []
+    refusals: list[BudgetError] = []
+
+    def best() -> Plan:
+        return min(found, key=lambda plan: plan.seconds)
+
+    for i, whole in enumerate(wholes):
+        if found and (best().seconds <= CLOSE * whole.seconds or _tries(best()) < i * _TRIES_A_TREE):
+            break
+        try:
+            found.append(_conditioned(problem, options, rates, whole))
+        except BudgetError as error:
+            refusals.append(error)
+    if not found:
+        raise refusals[0]
+    plan = best()
+    # a tree that was given is not searched on unless slicing costs much
+    given = not isinstance(options.order, str) or (
+        options.children is not None and plan.seconds <= CLOSE * wholes[0].seconds
+    )
+    if options.tree == "refined" and not given:
+        plan = _rearranged(problem, options, rates, plan)
+    plan = replace(plan, unsliced_cells=wholes[0].cells)
+    if plan.slice_overhead > MAX_SLICE_OVERHEAD:
+        raise _refusal(wholes[0], frozenset(plan.sliced), options.memory_bytes, plan)
+    return plan
+
+
+def _conditioned(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan) -> Plan:
+    """Condition on variables of the largest tables, and of ever smaller ones, until the plan fits."""
     tree = whole.tree
-    available = options.memory_bytes - problem.model_bytes
-    limit = max(available // problem.itemsize, 1)
+    limit = max((options.memory_bytes - problem.model_bytes) // problem.itemsize, 1)
     while True:
         sliced = slice_tree(tree, limit, rates, itemsize=problem.itemsize, seed=options.seed)
         if slice_count(tree, sliced) > MAX_SLICES:
@@ -81,25 +124,45 @@ def sliced_plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Pla
         if limit == 1:
             raise _refusal(whole, sliced, options.memory_bytes)
         limit //= 2
-    if options.tree == "refined" and isinstance(options.order, str):
-        seconds = min(REARRANGING_SECONDS, plan.seconds / 4)
-        again, sliced = slice_and_refine(
-            tree, limit, rates, itemsize=problem.itemsize, seed=options.seed, seconds=seconds
-        )
-        better = _plan(problem, options, rates, _joined(again, problem, options, rates, sliced), sliced)
-        if better.peak_bytes <= options.memory_bytes and better.seconds < plan.seconds:
-            plan = better
-    plan = replace(plan, unsliced_cells=whole.cells)
-    if plan.slice_overhead > MAX_SLICE_OVERHEAD:
-        raise _refusal(whole, frozenset(plan.sliced), options.memory_bytes, plan)
+    # not all tables are there at the same time
+    for v in sorted(sliced, key=lambda v: -problem.dims[v])[: _tries(plan)]:
+        if plan.seconds <= CLOSE * whole.seconds:
+            break
+        fewer = _plan(problem, options, rates, tree, frozenset(plan.sliced) - {v})
+        if fewer.peak_bytes <= options.memory_bytes and fewer.seconds < plan.seconds:
+            plan = fewer
     return plan
+
+
+def _rearranged(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan) -> Plan:
+    """Rearrange a tree for its slices and condition again, a few times; return the cheapest plan on the way."""
+    seconds = min(REARRANGING_SECONDS, plan.seconds / 2) / REARRANGINGS
+    best = plan
+    for turn in range(REARRANGINGS):
+        sliced = frozenset(plan.sliced)
+        tree = replace(plan.tree, dims=problem.dims)
+        tree = refine_tree(
+            tree, sliced=sliced, seconds=seconds, seed=options.seed + turn, rates=rates, itemsize=problem.itemsize
+        )
+        tree = _joined(tree, problem, options, rates, sliced)
+        try:
+            plan = _conditioned(problem, options, rates, _plan(problem, options, rates, tree, frozenset()))
+        except BudgetError:
+            break
+        best = min(best, plan, key=lambda plan: plan.seconds)
+    return best
+
+
+def _tries(plan: Plan) -> int:
+    """Return how many plans of that many steps may be made for a better one: a quarter of the time that it takes."""
+    return int(plan.seconds / 4 / (PLANNING_SECONDS * max(len(plan.steps), 1)))
 
 
 def _joined(
     tree: Tree, problem: Problem, options: PlanOptions, rates: Rates, sliced: frozenset[int] = frozenset()
 ) -> Tree:
     """Join the small inputs of large steps first, where that was not declined."""
-    if options.tree != "refined" or not options.join_inputs:
+    if options.tree != "refined" or options.device:
         return tree
     return with_joined_inputs(tree, Sizer(sliced_dims(tree.dims, sliced)), rates, problem.itemsize)
 
@@ -120,7 +183,7 @@ def _plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sli
     fixed = leaf_bytes(tree, whole.dims, itemsize) + (leaf_bytes(tree, tree.dims, itemsize) if sliced else 0)
     variant_from = sum(node not in varies for node in order) if sliced else 0
     frontier = {i for s in steps[variant_from:] for i in s.inputs if i not in varies} if sliced else ()
-    sizing = Sizing(tree.dims, itemsize, options.threads)
+    sizing = Sizing(tree.dims, itemsize, options.threads, options.device)
     peak = sweep_peak(steps, sizing, frontier)
     cuts: frozenset[int] = frozenset()
     if options.decode:
@@ -141,6 +204,7 @@ def _plan(problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sli
         cost=cost,
         unsliced_cells=cost.cells,
         variant_from=variant_from,
+        device=options.device,
     )
 
 
@@ -198,10 +262,13 @@ def _cuts(tree: Tree, steps: Sequence[Step], sizing: Sizing, available: int) -> 
     order = [s.node for s in steps]
     made = {s.node: table_bytes(sizing.sizes, s.axes, sizing.itemsize) for s in steps}
     limit = everything / 2
+    tried: set[frozenset[int]] = set()
     while best[1] > available and limit > everything / 4096:
         cuts = partition(tree, order, made.__getitem__, limit)
-        peak = recomputing_peak(tree, steps, sizing, cuts)
-        best = min(best, (cuts, peak), key=lambda choice: choice[1])
+        if cuts not in tried:
+            tried.add(cuts)
+            peak = recomputing_peak(tree, steps, sizing, cuts)
+            best = min(best, (cuts, peak), key=lambda choice: choice[1])
         limit /= 2
     return best
 
@@ -212,7 +279,7 @@ def recomputing_peak(tree: Tree, steps: Sequence[Step], sizing: Sizing, cuts: fr
     peak = 0
     for head, part in parts_below(tree, steps, cuts).items():
         inner = replace(sizing, sizes=sliced_dims(sizing.sizes, tree.scopes[head] if head >= 0 else ()))
-        copies = sum(table_bytes(inner.sizes, a, inner.itemsize) for s in part for a in s.input_axes)
+        copies = sum([table_bytes(inner.sizes, a, inner.itemsize) for s in part for a in s.input_axes])
         again = copies + sweep_peak(part, inner, [s.node for s in part])
         peak = max(peak, held + again, held + sweep_peak(part, sizing, ()))
     return peak
@@ -233,7 +300,7 @@ def split_for(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes
     enough = max(seconds, plan.seconds / (4 * width))
     cuts = partition(plan.tree, [s.node for s in plan.steps], work.__getitem__, enough, small.__contains__) | plan.cuts
     fixed = plan.model_bytes + plan.leaf_bytes
-    peak = fixed + recomputing_peak(plan.tree, plan.steps, Sizing(sizes, plan.itemsize), cuts)
+    peak = fixed + recomputing_peak(plan.tree, plan.steps, Sizing(sizes, plan.itemsize, device=plan.device), cuts)
     return replace(plan, cuts=cuts, peak_bytes=peak) if cuts and peak <= memory_bytes else plan
 
 

@@ -6,7 +6,7 @@ gone from every table. Steps without x are repeated, so the extra work is what x
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from math import log2, prod
 
@@ -110,43 +110,21 @@ class _Incidence:
         return frozenset(sliced)
 
 
-def next_slice(
-    tree: Tree,
-    sliced: Set[int],
-    *,
-    max_cells: int | None = None,
-    rates: Rates | None = None,
-    itemsize: int = 8,
-) -> int:
-    """Choose the next variable to condition on: the least extra work for what it takes off the large tables.
+def next_slice(tree: Tree, sliced: Set[int], *, rates: Rates | None = None, itemsize: int = 8) -> int:
+    """Choose the next variable to condition on: the least extra work for what it takes off the largest tables.
 
     Parameters
     ----------
     sliced : set of int
         Variables conditioned on already.
-    max_cells : int, optional
-        The largest table wanted; without it only the largest tables of now count.
 
     Raises
     ------
     ValueError
-        If no table has a variable left, or none is larger than wanted.
+        If no table has a variable left.
     """
-    limit = None if max_cells is None else log2(max(max_cells, 1))
-    incidence = _Incidence(tree, rates or Rates(), itemsize, limit, sliced)
+    incidence = _Incidence(tree, rates or Rates(), itemsize, None, sliced)
     return int(incidence.variables[incidence.choose(frozenset())])
-
-
-def slice_order(
-    tree: Tree, *, max_cells: int | None = None, rates: Rates | None = None, itemsize: int = 8
-) -> Iterator[int]:
-    """Yield variables to condition on, until no table exceeds ``max_cells`` (by default one cell)."""
-    limit = None if max_cells is None else log2(max(max_cells, 1))
-    incidence = _Incidence(tree, rates or Rates(), itemsize, limit)
-    sliced: set[int] = set()
-    while not incidence.fits(sliced):
-        sliced.add(v := incidence.choose(sliced))
-        yield int(incidence.variables[v])
 
 
 def slice_tree(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bucketflow.pipeline.costs import Rates, tree_cost
 from bucketflow.pipeline.errors import ModelError
 from bucketflow.pipeline.greedy import min_fill_order, primal_graph
-from bucketflow.pipeline.ordering import refine_tree, search_tree
+from bucketflow.pipeline.ordering import refine_tree, search_tree, search_trees
 from bucketflow.pipeline.refine import Rearranger, Sizer, group_units, pairwise_forest
 from bucketflow.pipeline.trees import bucket_tree, elimination_order
 
@@ -157,6 +157,16 @@ def test_a_seed_gives_one_tree(tree, seconds):
     dims, scopes = (2, 3) * 32, grid(8)
     first, again = (search_tree(dims, scopes, tree=tree, seconds=seconds, seed=5) for _ in range(2))
     assert first.children == again.children
+
+
+def test_a_search_remembers_other_cheap_trees():
+    dims, scopes = (2, 3) * 32, grid(8)
+    first, again = (search_trees(dims, scopes, seconds=0.2, seed=5) for _ in range(2))
+    assert [tree.children for tree in first] == [tree.children for tree in again]
+    assert first[0].children == search_tree(dims, scopes, seconds=0.2, seed=5).children
+    prices = [(tree_cost(tree).seconds, tree_cost(tree).cells) for tree in first]
+    assert len(set(prices)) == len(first) > 1
+    assert prices == sorted(prices)
 
 
 def test_given_order():

@@ -1,0 +1,139 @@
+"""Choosing among trees and slices: what fits is found, and nothing is conditioned on in vain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from math import prod
+
+import pytest
+
+from bucketflow.pipeline import fit, planner
+from bucketflow.pipeline.costs import Rates
+from bucketflow.pipeline.errors import BudgetError
+from bucketflow.pipeline.fit import fitted
+from bucketflow.pipeline.memory import Sizing, sweep_peak
+from bucketflow.pipeline.plan import Plan, PlanOptions, Problem
+from bucketflow.pipeline.planner import CLOSE, conditioned_plan, sliced_plan, whole_plans
+from bucketflow.tasks.gpu_lowering import device_step
+from bucketflow.tasks.quick import make_step
+from bucketflow.tasks.semiring import min_plus
+
+RATES = Rates()
+OPTIONS = PlanOptions(order_seconds=0.3)
+
+
+@pytest.fixture
+def tables_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing but tables take memory: in small models, buffers are most of it."""
+    monkeypatch.setattr(Sizing, "workspace_bytes", lambda *_: 0)
+
+
+def grid(side: int, states: int = 2) -> Problem:
+    n = side * side
+    scopes = [(i, i + 1) for i in range(n) if (i + 1) % side] + [(i, i + side) for i in range(n - side)]
+    return problem((states,) * n, scopes)
+
+
+def problem(dims: tuple[int, ...], scopes: list[tuple[int, ...]]) -> Problem:
+    semiring = min_plus("int32")
+    return Problem(dims, tuple(scopes), semiring, semiring.itemsize)
+
+
+def copies(part: Problem, count: int) -> Problem:
+    """Independent parts that share one variable."""
+    n = len(part.dims) - 1
+    scopes = [tuple(v + n * c if v else 0 for v in scope) for c in range(count) for scope in part.scopes]
+    return problem(part.dims[:1] + part.dims[1:] * count, scopes)
+
+
+def in_memory(wanted: Problem, options: PlanOptions, way: fit.Fit = "slice") -> Plan:
+    return fitted(wanted, options, RATES, way, 0, lambda: 1e9).chosen
+
+
+@pytest.mark.usefixtures("tables_only")
+@pytest.mark.parametrize("way", ["auto", "slice", "refuse"])
+def test_a_dearer_tree_that_fits_is_taken(way: fit.Fit) -> None:
+    wanted, options = grid(9), replace(OPTIONS, decode=True)
+    first, *others = whole_plans(wanted, options, RATES)
+    memory = min(plan.peak_bytes for plan in others if plan.seconds <= CLOSE * first.seconds)
+    assert memory < first.peak_bytes
+    options = replace(options, memory_bytes=memory)
+    chosen = in_memory(wanted, options, way)
+    assert chosen.slices == 1
+    assert chosen.peak_bytes <= memory
+    assert first.seconds < chosen.seconds <= sliced_plan(wanted, options, RATES, [first]).seconds
+    with pytest.raises(BudgetError, match="allowed"):
+        in_memory(wanted, replace(options, memory_bytes=memory // 4), "refuse")
+
+
+def test_others_are_planned_only_where_the_cheapest_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    original = planner._plan
+    monkeypatch.setattr(planner, "_plan", lambda *args: made.append(1) or original(*args))
+    in_memory(grid(9), OPTIONS)
+    assert made == [1]
+
+
+@pytest.mark.usefixtures("tables_only")
+@pytest.mark.parametrize("share", [2, 4, 8])
+@pytest.mark.parametrize(("side", "count"), [(8, 1), (7, 3)])
+def test_no_variable_is_conditioned_on_in_vain(
+    side: int, count: int, share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, options = copies(grid(side, 3), count), replace(OPTIONS, decode=True)
+    whole = next(whole_plans(wanted, options, RATES))
+    options = replace(options, memory_bytes=whole.peak_bytes // share)
+    plans = []
+    for tries in (0, 100):
+        monkeypatch.setattr(planner, "_tries", lambda _, tries=tries: tries)
+        try:
+            plans.append(planner._conditioned(wanted, options, RATES, whole))
+        except BudgetError:
+            assert (count, share) == (3, 8)
+            return
+    hasty, plan = plans
+    assert 1 < plan.slices <= hasty.slices
+    assert plan.peak_bytes <= options.memory_bytes
+    assert plan.seconds > CLOSE * whole.seconds
+    for v in plan.sliced:
+        fewer = conditioned_plan(wanted, options, RATES, plan, frozenset(plan.sliced) - {v})
+        assert fewer.peak_bytes > options.memory_bytes
+
+
+@pytest.mark.usefixtures("tables_only")
+def test_a_given_tree_is_not_searched_on_where_slices_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted, options = grid(8, 3), replace(OPTIONS, decode=True)
+    wholes = list(whole_plans(wanted, options, RATES))
+    options = replace(options, memory_bytes=min(plan.peak_bytes for plan in wholes) // 2)
+    turns = []
+    original = planner.refine_tree
+    monkeypatch.setattr(planner, "refine_tree", lambda *args, **rest: turns.append(1) or original(*args, **rest))
+    searched = in_memory(wanted, options)
+    assert len(turns) == planner.REARRANGINGS
+    assert searched.peak_bytes <= options.memory_bytes
+    given = replace(options, children=wholes[0].tree.children)
+    in_memory(wanted, given)
+    assert len(turns) == 2 * planner.REARRANGINGS
+    monkeypatch.setattr(planner, "CLOSE", 1e6)
+    assert in_memory(wanted, given).tree.children == wholes[0].tree.children
+    assert len(turns) == 2 * planner.REARRANGINGS
+
+
+def test_temporaries_of_a_device_count_with_the_step_that_has_them() -> None:
+    """Twenty pairs over few variables, joined in groups on a device, then a small step."""
+    sizes = (16,) * 6
+    pairs = tuple(combinations(range(6), 2))
+    semiring = min_plus("int32")
+    large = make_step(20, tuple(range(len(pairs))), pairs, (0, 1, 2), sizes, semiring)
+    small = make_step(21, (20,), ((0, 1, 2),), (), sizes, semiring)
+    temporaries = device_step(large.lowered).workspace_cells * 4
+    assert temporaries > 1 << 20
+    sizing = Sizing(sizes, 4, device=True)
+    assert sweep_peak([large, small], sizing, ()) == 4 * 16**3 + temporaries
+    inner = replace(sizing, sizes=(1, *sizes[1:]))
+    fixed = make_step(20, large.inputs, pairs, (0, 1, 2), inner.sizes, semiring)
+    assert inner.workspace_bytes(large) == device_step(fixed.lowered).workspace_cells * 4
+    assert prod(sizes) * 4 * 17 > 1 << 26
+    tiny = Sizing((2,) * 6, 4, device=True)
+    assert tiny.workspace_bytes(large) == replace(tiny, device=False).workspace_bytes(large)
