@@ -48,14 +48,15 @@ class Sizing:
     device: bool = False
 
     def workspace_bytes(self, step: Step) -> int:
-        """Bytes that a step needs besides its tables; of a large step on a device: its temporaries."""
-        cells = prod(self.sizes[v] for v in frozenset().union(*step.input_axes)) if self.device else 0
-        if (len(step.inputs) + 2) * cells * self.itemsize >= _MUCH_BYTES:
-            if cells != step.lowered.cells:
-                step = make_step(step.node, step.inputs, step.input_axes, step.axes, self.sizes, step.lowered.semiring)
-            return device_step(step.lowered).workspace_cells * self.itemsize
+        """Bytes that a step needs besides its tables: on the host, and as temporaries between passes on a device."""
         threads = useful_threads(step, self.threads)
-        return step.lowered.workspace_bytes + (threads - 1) * step.lowered.thread_bytes
+        workspace = step.lowered.workspace_bytes + (threads - 1) * step.lowered.thread_bytes
+        cells = prod(self.sizes[v] for v in frozenset().union(*step.input_axes)) if self.device else 0
+        if (len(step.inputs) + 2) * cells * self.itemsize < _MUCH_BYTES:
+            return workspace
+        if cells != step.lowered.cells:
+            step = make_step(step.node, step.inputs, step.input_axes, step.axes, self.sizes, step.lowered.semiring)
+        return max(workspace, device_step(step.lowered).workspace_cells * self.itemsize)
 
 
 def sweep_peak(steps: Sequence[Step], sizing: Sizing, kept: Collection[int]) -> int:

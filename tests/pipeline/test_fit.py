@@ -130,8 +130,6 @@ def test_temporaries_of_a_device_count_with_the_step_that_has_them() -> None:
     assert sweep_peak([large, small], sizing, ()) == 4 * 256**2 + temporaries
     inner = replace(sizing, sizes=(2, 256, 256, 256))
     fixed = make_step(2, (0, 1), scopes, (1, 3), inner.sizes, semiring)
-    assert (
-        inner.workspace_bytes(large) == inner.workspace_bytes(fixed) == device_step(fixed.lowered).workspace_cells * 4
-    )
-    assert inner.workspace_bytes(large) != temporaries
+    assert large.lowered.workspace_bytes < inner.workspace_bytes(large) < temporaries
+    assert inner.workspace_bytes(large) == device_step(fixed.lowered).workspace_cells * 4
     assert sizing.workspace_bytes(small) == replace(sizing, device=False).workspace_bytes(small)
