@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .costs import Rates, is_matmul, step_seconds
-from .ordering import refine_tree
 from .refine import Sizer
 from .trees import Tree
 
@@ -160,46 +159,6 @@ def slice_tree(
         if work < best_work - _EPSILON:
             best, best_work = trial, work
     return frozenset(int(incidence.variables[v]) for v in best)
-
-
-def slice_and_refine(
-    tree: Tree,
-    max_table_cells: int,
-    rates: Rates | None = None,
-    *,
-    itemsize: int = 8,
-    seed: int = 0,
-    seconds: float = 2.0,
-    rounds: int = 4,
-) -> tuple[Tree, frozenset[int]]:
-    """Slice a tree, rearrange it for the sliced problem, and slice again, keeping the best pair.
-
-    Parameters
-    ----------
-    seconds : float
-        Planning time of all rearrangements together.
-    """
-    sliced = slice_tree(tree, max_table_cells, rates=rates, itemsize=itemsize, seed=seed)
-    best, best_work = (tree, sliced), sliced_work(tree, sliced, rates, itemsize)
-    for turn in range(rounds if sliced else 0):
-        tree = refine_tree(
-            tree, sliced=sliced, seconds=seconds / rounds, seed=seed + turn, rates=rates, itemsize=itemsize
-        )
-        sliced = slice_tree(tree, max_table_cells, rates=rates, itemsize=itemsize, seed=seed + turn)
-        work = sliced_work(tree, sliced, rates, itemsize)
-        if work < best_work:
-            best, best_work = (tree, sliced), work
-    return best
-
-
-def sliced_work(tree: Tree, sliced: Set[int], rates: Rates | None = None, itemsize: int = 8) -> float:
-    """Return log2 of the predicted seconds of all slices together, without the overhead of steps."""
-    dims = [1 if v in sliced else d for v, d in enumerate(tree.dims)]
-    sizer = Sizer(dims)
-    sizes = [sizer.log(mask) for mask in tree.scope_masks]
-    log_steps = _log_seconds(tree, sizer, sizes, rates or Rates(), itemsize)
-    top = max(log_steps, default=0.0)
-    return top + log2(sum(2.0 ** (x - top) for x in log_steps) or 1.0) + log2(slice_count(tree, sliced))
 
 
 def slice_count(tree: Tree, sliced: Iterable[int]) -> int:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from bucketflow.pipeline.costs import Rates, tree_cost
 from bucketflow.pipeline.formats import load, load_evidence
-from bucketflow.pipeline.ordering import search_tree
-from bucketflow.pipeline.slicing import slice_and_refine, slice_count
+from bucketflow.pipeline.ordering import refine_tree, search_tree
+from bucketflow.pipeline.slicing import slice_count, slice_tree
 from bucketflow.pipeline.trees import Tree
 
 #: Counts cells only: nothing but arithmetic takes time.
@@ -59,6 +59,17 @@ def verdict(ours: float, theirs: float) -> str:
     return "better" if ours < theirs - TOLERANCE else "equal"
 
 
+def sliced_work(tree: Tree, max_cells: int, rates: Rates, seconds: float) -> tuple[float, int]:
+    """Return log2 cells and the number of slices, the better of before and after rearranging the tree for them."""
+    sliced = slice_tree(tree, max_cells, rates)
+    found = []
+    for each in (tree, refine_tree(tree, sliced=sliced, seconds=seconds, rates=rates) if sliced else tree):
+        sliced = slice_tree(each, max_cells, rates)
+        count = slice_count(each, sliced)
+        found.append((log2(tree_cost(each, rates, sliced=sliced).cells * count), count))
+    return min(found)
+
+
 def sliced_line(tree: Tree, columns: list[str], rates: Rates, seconds: float) -> str:
     """Compare slices at 2^28 and 2^33 cells."""
     cells = log2(tree_cost(tree, rates).cells)
@@ -67,9 +78,7 @@ def sliced_line(tree: Tree, columns: list[str], rates: Rates, seconds: float) ->
         if not slices:
             continue
         start = time.process_time()
-        sliced_tree, sliced = slice_and_refine(tree, 2**limit, rates=rates, seconds=seconds)
-        count = slice_count(tree, sliced)
-        work = log2(tree_cost(sliced_tree, rates, sliced=sliced).cells * count)
+        work, count = sliced_work(tree, 2**limit, rates, seconds)
         parts.append(
             f"2^{limit}: 2^{log2(count):.1f} slices x{2.0 ** min(work - cells, 999.0):.3g} "
             f"(2^{log2(int(slices)):.1f} x{float(overhead):.3g}) {time.process_time() - start:.1f} s"

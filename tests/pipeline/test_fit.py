@@ -110,6 +110,7 @@ def test_a_given_tree_is_not_searched_on_where_slices_cost_little(monkeypatch: p
     searched = in_memory(wanted, options)
     assert len(turns) == planner.REARRANGINGS
     assert searched.peak_bytes <= options.memory_bytes
+    assert searched.seconds <= planner._conditioned(wanted, options, RATES, wholes[0]).seconds
     given = replace(options, children=wholes[0].tree.children)
     in_memory(wanted, given)
     assert len(turns) == 2 * planner.REARRANGINGS
