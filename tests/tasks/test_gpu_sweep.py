@@ -63,7 +63,7 @@ def test_slices_and_parts_fit_a_small_budget() -> None:
     expected = bucketflow.solve(model)
     plan = bucketflow.plan(model, gpus=1)
     assert plan is not None
-    small = bucketflow.solve(model, gpus=1, memory=plan.peak_bytes // 3)
+    small = bucketflow.solve(model, gpus=1, memory=plan.peak_bytes // 8)
     assert small.plan is not None
     assert small.plan.slices > 1 or small.plan.cuts
     assert small.value == expected.value
