@@ -9,8 +9,8 @@ from itertools import combinations
 from typing import Final
 
 from .gpu_axes import JOIN_CELLS
-from .gpu_bricks import SECTOR_BYTES, Parts, Shape, count
-from .gpu_slices import taken_cells
+from .gpu_brick_layout import taken_cells
+from .gpu_brick_shapes import SECTOR_BYTES, Parts, Shape, count
 from .gpu_tiles import Axis
 
 _JOIN_AXES: Final = 24

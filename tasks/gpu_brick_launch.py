@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 
 from .gpu import bound_of
-from .gpu_bricks import MAX_ROWS, SHARED_BYTES
+from .gpu_brick_layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
+from .gpu_brick_shapes import MAX_ROWS, SHARED_BYTES
 from .gpu_kernels import kernel
 from .gpu_passes import BrickPass
-from .gpu_slices import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
 from .semiring import Semiring
 
 _NARROW: Final = "int16"

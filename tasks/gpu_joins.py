@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from .bucket_tiles import AXES, ENTRIES, GROUPS, TABLES, Bucket
 from .gpu import bound_of
 from .gpu_axes import row_major
+from .gpu_bucket_tiles import AXES, ENTRIES, GROUPS, TABLES, Bucket
+from .gpu_join_tiles import ALL_JOIN_AXES, JOINS
 from .gpu_kernels import kernel
 from .gpu_passes import BucketPass, JoinPass
 from .gpu_tiles import THREADS, Axis
-from .join_tiles import ALL_JOIN_AXES, JOINS
 from .semiring import Semiring
 
 _AXIS: Final = np.dtype(

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from .bucket_tiles import ENTRIES, TABLES, bucket_tiles
 from .gpu_axes import (
     FEW_INPUTS,
     JOIN_CELLS,
@@ -29,11 +28,12 @@ from .gpu_axes import (
     split_axes,
 )
 from .gpu_brick_joins import brick_groups, brick_order, worth_a_copy
-from .gpu_bricks import SHARED_BYTES, choose_shape
+from .gpu_brick_layout import kind, lay_out, with_partial
+from .gpu_brick_shapes import SHARED_BYTES, choose_shape
+from .gpu_bucket_tiles import ENTRIES, TABLES, bucket_tiles
+from .gpu_join_tiles import Join, Table, joint, one_launch
 from .gpu_passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, ProductPass, RowsPass, StreamPass
-from .gpu_slices import kind, lay_out, with_partial
 from .gpu_tiles import Axis, divisor, stream_tiles
-from .join_tiles import Join, Table, joint, one_launch
 from .lowering import Lowered
 from .products import Product
 

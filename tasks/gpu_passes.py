@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .bucket_tiles import Bucket
-from .gpu_slices import Brick
+from .gpu_brick_layout import Brick
+from .gpu_bucket_tiles import Bucket
+from .gpu_join_tiles import Join
 from .gpu_tiles import Axis, Stream
-from .join_tiles import Join
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks import bucket_tiles, gpu, gpu_lowering
+from bucketflow.tasks import gpu, gpu_bucket_tiles, gpu_lowering
 from bucketflow.tasks.dense import run
 from bucketflow.tasks.gpu import prepare
 from bucketflow.tasks.gpu_lowering import device_step
@@ -129,7 +129,7 @@ def test_small_blocks_take_many_steps(
 ) -> None:
     """As in eliminations too deep for a test: a block walks through its states, blocks share those of an output."""
     for name, value in {"_MOST_CELLS": cells, "_LEAST_CELLS": 64, "_WHOLE_CELLS": 16, "_BLOCKS": blocks}.items():
-        monkeypatch.setattr(bucket_tiles, name, value)
+        monkeypatch.setattr(gpu_bucket_tiles, name, value)
     device_step.cache_clear()
     prepare.cache_clear()
     rng = np.random.default_rng(cells + blocks)

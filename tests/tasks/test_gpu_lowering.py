@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from bucketflow.tasks import gpu_lowering
 from bucketflow.tasks.broadcast import run_blocks
-from bucketflow.tasks.bucket_tiles import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket
+from bucketflow.tasks.gpu_brick_layout import Brick, Slice
+from bucketflow.tasks.gpu_bucket_tiles import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket
+from bucketflow.tasks.gpu_join_tiles import one_launch
 from bucketflow.tasks.gpu_lowering import device_step
 from bucketflow.tasks.gpu_passes import (
     BrickPass,
@@ -23,9 +25,7 @@ from bucketflow.tasks.gpu_passes import (
     RowsPass,
     StreamPass,
 )
-from bucketflow.tasks.gpu_slices import Brick, Slice
 from bucketflow.tasks.gpu_tiles import DEEP_STATES, THREADS, Axis, Stream
-from bucketflow.tasks.join_tiles import one_launch
 from bucketflow.tasks.lowering import Lowered, lower
 from bucketflow.tasks.semiring import MIN_PLUS, min_plus
 

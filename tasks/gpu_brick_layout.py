@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from .gpu_bricks import MAX_STATES, SHARED_BYTES, Part, Parts, Shape, count
+from .gpu_brick_shapes import MAX_STATES, SHARED_BYTES, Part, Parts, Shape, count
 from .gpu_tiles import VECTOR_BYTES, Axis, divisor
 
 MAX_OUTER: Final = 19

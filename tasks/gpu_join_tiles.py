@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .bucket_tiles import ENTRIES, TABLES
 from .gpu_axes import fused, row_major
+from .gpu_bucket_tiles import ENTRIES, TABLES
 from .gpu_tiles import Axis
 
 JOINS: Final = 8
