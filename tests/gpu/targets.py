@@ -10,9 +10,9 @@ from functools import partial
 
 from rich.table import Table
 
-Judgement = tuple[str, bool]
+Judgement = tuple[str, bool | None]
 Judge = Callable[[str], Judgement | None]
-"""Reads the output of a part: what was measured and whether that is enough, or None if it is not there."""
+"""Reads the output of a part: what was measured and whether that is enough (None: it cannot be said here), or None."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def scaling(text: str) -> Judgement | None:
     rows = re.findall(r"^(.*?\S) +(\d+) GPUs +[\d.]+ s, efficiency +(\d+)%", text, re.MULTILINE)
     several = [(" ".join(title.split()), count, int(share)) for title, count, share in rows if count != "1"]
     if not several:
-        return ("skipped: one GPU", True) if rows else None
+        return ("one GPU only", None) if rows else None
     words = "; ".join(f"{title} on {count}: {share} %" for title, count, share in several)
     return words, min(share for *_, share in several) >= 85 and not re.search("WRONG|DIFFERS", text)
 
@@ -159,5 +159,6 @@ def table_of(outputs: Mapping[str, str]) -> Table:
             continue
         judged = target.judge(outputs[target.part])
         measured, met = judged or ("not measured", False)
-        table.add_row(target.title, target.wanted, measured, "met" if met else "NOT met", style=None if met else "bold")
+        verdict = "–" if met is None else "met" if met else "NOT met"
+        table.add_row(target.title, target.wanted, measured, verdict, style="bold" if met is False else None)
     return table
