@@ -83,8 +83,15 @@ def memory_of_tasks(monkeypatch: pytest.MonkeyPatch, planned: Callable[[int], in
     return ratios
 
 
-@pytest.mark.parametrize("runs", [(), spill._RUNS])
-@pytest.mark.parametrize(("query", "kind"), [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov")])
+@pytest.mark.parametrize(
+    ("query", "kind", "runs"),
+    [
+        ("optimum", "cost", ()),
+        ("optimum", "cost", spill._RUNS),
+        ("optimum", "markov", spill._RUNS),
+        ("partition", "markov", spill._RUNS),
+    ],
+)
 def test_every_task_is_within_its_plan(
     query: str, kind: str, runs: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
