@@ -12,9 +12,9 @@ from functools import cached_property
 from math import prod
 
 from ..tasks.sweep import Step
-from .costs import Rates, step_seconds
+from .costs import Rates, lowered_seconds
 from .errors import BudgetError
-from .memory import Sizing, leaf_bytes, step_bytes, sweep_peak, table_bytes
+from .memory import Sizing, leaf_bytes, sweep_peak, table_bytes
 from .plan import PlanOptions, Problem, format_bytes, sliced_dims
 from .planner import lowered_step
 from .stages import Stage
@@ -85,10 +85,7 @@ class Boxing:
     def seconds(self, steps: Sequence[Step], sizes: Sequence[int]) -> float:
         """Predict the computation of one box."""
         itemsize = self.problem.itemsize
-        return sum(
-            step_seconds(s.lowered.cells, step_bytes(s, sizes, 1), s.lowered.regime == "matrix", self.rates, itemsize)
-            for s in steps
-        )
+        return sum(lowered_seconds(s, sizes, self.rates, itemsize) for s in steps)
 
     def stage(self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], preferred: Sequence[int]) -> Stage:
         """Fix variables one by one until a box fits.

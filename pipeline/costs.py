@@ -6,6 +6,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
+from ..tasks.sweep import Step
+from .memory import step_bytes
 from .trees import Tree
 
 #: A product over a semiring reuses its inputs once each of M, N and K is at least this.
@@ -59,6 +61,12 @@ def step_seconds(cells: int | float, moved_cells: int | float, matmul: bool, rat
     """Predict one step: the slower of arithmetic and memory, after a fixed overhead (roofline)."""
     rate = rates.matmul_cells_per_second if matmul else rates.cells_per_second
     return rates.step_seconds + max(_ratio(cells, rate), _ratio(moved_cells, rates.bytes_per_second / itemsize))
+
+
+def lowered_seconds(step: Step, sizes: Sequence[int], rates: Rates, itemsize: int) -> float:
+    """Predict a step whose loops are fixed."""
+    lowered = step.lowered
+    return step_seconds(lowered.cells, step_bytes(step, sizes, 1), lowered.regime == "matrix", rates, itemsize)
 
 
 def is_matmul(cells: int | float, inputs: Sequence[int | float], output: int | float) -> bool:

@@ -8,9 +8,9 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Final
 
-from .costs import GPU_RATES, Rates, step_seconds, tree_cost
+from .costs import GPU_RATES, Rates, lowered_seconds, tree_cost
 from .fit import Fit, Prices, cheapest, check_disk
-from .memory import step_bytes, table_bytes
+from .memory import table_bytes
 from .plan import Plan, PlanOptions, Problem, sliced_dims
 from .planner import conditioned_plan, split_for, whole_plans, with_rates
 from .spill import DISK_RATE, plan_spill
@@ -126,16 +126,7 @@ def _spread_seconds(plan: Plan, options: PlanOptions, rates: Rates, devices: int
             for head, steps in waiting.items()
             if not any(i in waiting for s in steps for i in s.inputs)
         )
-        done[head] = begin + sum(
-            step_seconds(
-                s.lowered.cells,
-                step_bytes(s, plan.tree.dims, 1),
-                s.lowered.regime == "matrix",
-                rates,
-                plan.itemsize,
-            )
-            for s in waiting.pop(head)
-        )
+        done[head] = begin + sum(lowered_seconds(s, plan.tree.dims, rates, plan.itemsize) for s in waiting.pop(head))
         heappush(free, done[head])
     return max(done.values())
 

@@ -11,10 +11,10 @@ from math import prod
 
 from ..tasks.quick import make_step
 from ..tasks.sweep import Step
-from .costs import Rates, step_seconds, tree_cost
+from .costs import Rates, lowered_seconds, tree_cost
 from .errors import BudgetError
 from .layouts import choose_layouts
-from .memory import Sizing, leaf_bytes, partition, parts_below, step_bytes, sweep_peak, table_bytes
+from .memory import Sizing, leaf_bytes, partition, parts_below, sweep_peak, table_bytes
 from .ordering import elimination_order, refine_tree, search_trees
 from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
 from .prejoin import with_joined_inputs
@@ -290,12 +290,7 @@ def split_for(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes
     sizes = plan.tree.dims
     if plan.spill or plan.slices > 1 or plan.seconds < 2 * seconds:
         return plan
-    work = {
-        s.node: step_seconds(
-            s.lowered.cells, step_bytes(s, sizes, 1), s.lowered.regime == "matrix", rates, plan.itemsize
-        )
-        for s in plan.steps
-    }
+    work = {s.node: lowered_seconds(s, sizes, rates, plan.itemsize) for s in plan.steps}
     small = {s.node for s in plan.steps if table_bytes(sizes, s.axes, plan.itemsize) <= MAX_SENT_BYTES}
     enough = max(seconds, plan.seconds / (4 * width))
     cuts = partition(plan.tree, [s.node for s in plan.steps], work.__getitem__, enough, small.__contains__) | plan.cuts
