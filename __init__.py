@@ -6,10 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .pipeline.api import load, plan, save, solve
-    from .pipeline.cases import CaseMarginals
-    from .pipeline.compiled import Compiled
-    from .pipeline.compiled import compile_model as compile
+    from .pipeline.api.marginals import marginals
+    from .pipeline.api.resume import resume
+    from .pipeline.api.solve import load, plan, save, solve
+    from .pipeline.compiled.compiled import Compiled
+    from .pipeline.compiled.compiled import compile_model as compile
     from .pipeline.errors import (
         BucketflowError,
         BudgetError,
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
         ModelError,
         StoppedError,
     )
-    from .pipeline.marginals import marginals
-    from .pipeline.model import Function, Model
-    from .pipeline.posteriors import Marginals
-    from .pipeline.result import Result
-    from .pipeline.resume import resume
+    from .pipeline.evidence.cases import CaseMarginals
+    from .pipeline.models.model import Function, Model
+    from .pipeline.results.posteriors import Marginals
+    from .pipeline.results.result import Result
 
 __version__ = "0.1.0"
 
@@ -52,9 +52,9 @@ __all__ = [
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
-    "api": ("load", "plan", "save", "solve"),
-    "cases": ("CaseMarginals",),
-    "compiled": ("Compiled", "compile_model"),
+    "api.solve": ("load", "plan", "save", "solve"),
+    "evidence.cases": ("CaseMarginals",),
+    "compiled.compiled": ("Compiled", "compile_model"),
     "errors": (
         "BucketflowError",
         "BudgetError",
@@ -64,11 +64,11 @@ _HOME = {
         "ModelError",
         "StoppedError",
     ),
-    "marginals": ("marginals",),
-    "model": ("Function", "Model"),
-    "posteriors": ("Marginals",),
-    "result": ("Result",),
-    "resume": ("resume",),
+    "api.marginals": ("marginals",),
+    "models.model": ("Function", "Model"),
+    "results.posteriors": ("Marginals",),
+    "results.result": ("Result",),
+    "api.resume": ("resume",),
 }
 # `compile` is a builtin, so the function has another name where it is written.
 _RENAMED = {"compile": "compile_model"}

@@ -1,5 +1,5 @@
 """Run the command line as ``python -m bucketflow``."""
 
-from .pipeline.cli import main
+from .pipeline.cli.main import main
 
 main()

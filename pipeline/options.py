@@ -15,12 +15,12 @@ from ..cluster.budget import default_memory_bytes
 from ..cluster.connect import ClusterError, remote_client
 from ..cluster.gpu import count_gpus, free_gpu_bytes
 from ..cluster.gpu_workers import GpuWorker, gpu_workers
-from ..tasks.gpu import free_pools
-from ..tasks.semiring import Semiring
-from .calibrate_device import DeviceRates, known_device_rates
+from ..tasks.gpu.run import free_pools
+from ..tasks.steps.semiring import Semiring
+from .budget.fit import Fit
 from .errors import BucketflowError, ModelError
-from .fit import Fit
-from .plan import TreeKind
+from .plans.plan import TreeKind
+from .rates.device import DeviceRates, known_device_rates
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .broadcast import run_blocks
-from .lowering import Lowered, lower
-from .semiring import Semiring
+from .cpu.broadcast import run_blocks
+from .steps.lowering import Lowered, lower
+from .steps.semiring import Semiring
 
 
 def run(
@@ -51,7 +51,7 @@ def run(
     """
     _check(lowered, tables)
     if not all(isinstance(table, np.ndarray) for table in tables):
-        from . import gpu
+        from .gpu import run as gpu
 
         return gpu.run(lowered, tables, out)  # type: ignore[no-any-return]
     if out is None:
@@ -62,11 +62,11 @@ def run(
     if lowered.regime != "small" and compiled and not _have_compiler():
         compiled = False
     if lowered.product is not None and compiled:
-        from .tropical import run_product
+        from .cpu.product import run_product
 
         run_product(lowered.axes, lowered.product, lowered.semiring, tables, result, threads)
     elif lowered.loops is not None and compiled:
-        from .streaming import run_loops
+        from .cpu.streaming import run_loops
 
         run_loops(lowered.loops, lowered.semiring, tables, result, threads)
     else:

@@ -17,9 +17,13 @@ import numpy as np
 import pytest
 
 from bucketflow.cluster import gpu as cluster_gpu
-from bucketflow.tasks import dense, gpu, gpu_extremes, gpu_gather, gpu_sweep
-from bucketflow.tasks.lowering import Lowered
-from bucketflow.tasks.slices import Slice
+from bucketflow.tasks import dense
+from bucketflow.tasks.gpu import extremes as gpu_extremes
+from bucketflow.tasks.gpu import gather as gpu_gather
+from bucketflow.tasks.gpu import run as gpu
+from bucketflow.tasks.steps.lowering import Lowered
+from bucketflow.tasks.steps.views import Slice
+from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
 
 
 class OutOfMemoryError(MemoryError):

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bucketflow import Model
-from bucketflow.pipeline.model import Function, dense_function, row_function
+from bucketflow.pipeline.models.model import Function, dense_function, row_function
 
 DIMS = st.lists(st.integers(1, 3), min_size=1, max_size=7)
 

@@ -1,53 +1,127 @@
-"""The rooms import only what they may, and planning never touches tables, disks or clusters."""
+"""Rooms and their folders import only downwards, and planning never touches tables, disks or clusters."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MAY_IMPORT = {
+ROOMS = {
     "storage": set(),
     "tasks": {"storage"},
     "cluster": set(),
     "pipeline": {"storage", "tasks", "cluster"},
 }
+# From the ground up: a folder imports only from itself and from those before it.
+FLOORS = {
+    "tasks": ["steps", "cpu", "gpu/tiling", "gpu", "gpu/messages", "", "sweeps", "incremental", "boxes"],
+    "pipeline": [
+        *("errors.py", "models", "formats", "examples", "evidence", "trees", "search", "plans", "budget", "queries"),
+        *("options.py", "results", "rates", "runs", "api", "compiled", "cli"),
+    ],
+}
+PURE = ["pipeline/trees", "pipeline/search", "pipeline/plans", "pipeline/budget", "tasks/steps", "tasks/gpu/tiling"]
+# Folders and modules that a newcomer reads at a glance.
+MOST_FILES = 12
 
 
-def imported_rooms(path: Path, room: str) -> set[str]:
-    """Rooms that a module imports by relative imports."""
-    depth = len(path.relative_to(ROOT).parts) - 1
-    found = set()
+def modules(folder: str = "") -> Iterator[Path]:
+    """All modules of the package below a folder."""
+    for room in [folder] if folder else ROOMS:
+        yield from sorted((ROOT / room).rglob("*.py"))
+
+
+def imported(path: Path) -> Iterator[Path]:
+    """Files of the package that a module imports, inside functions and for type checking too."""
+    package = path.relative_to(ROOT).parent
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level == depth + 1 and node.module:
-            found.add(node.module.split(".")[0])
-    return found & set(MAY_IMPORT) - {room}
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = ROOT.joinpath(*package.parts[: len(package.parts) - node.level + 1])
+            target = base.joinpath(*node.module.split(".")) if node.module else base
+            if target.with_suffix(".py").exists():
+                yield target.with_suffix(".py")
+                continue
+            for alias in node.names:
+                module = (target / alias.name).with_suffix(".py")
+                yield module if module.exists() else target / "__init__.py"
 
 
-@pytest.mark.parametrize("room", MAY_IMPORT)
+def room_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def floor_of(path: Path) -> int:
+    """Where a module stands in its room: the floor of its folder, or its own."""
+    room, *inside = path.relative_to(ROOT).parts
+    floors = FLOORS[room]
+    for depth in range(len(inside), -1, -1):
+        if (name := "/".join(inside[:depth])) in floors:
+            return floors.index(name)
+    raise AssertionError(f"{path} stands on no floor")
+
+
+@pytest.mark.parametrize("room", ROOMS)
 def test_rooms_import_one_way(room: str) -> None:
-    for path in (ROOT / room).rglob("*.py"):
-        assert imported_rooms(path, room) <= MAY_IMPORT[room], path
+    for path in modules(room):
+        assert {room_of(p) for p in imported(path)} <= {room, "", *ROOMS[room]}, path
 
 
-PURE = (
-    *("boxing", "costs", "fit", "greedy", "layouts", "memory", "ordering"),
-    *("plan", "planner", "refine", "slicing", "spill", "stages", "trees"),
-)
+def test_the_root_is_imported_for_the_version_only() -> None:
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            depth = len(path.relative_to(ROOT).parts) - 1
+            if isinstance(node, ast.ImportFrom) and node.level == depth + 1 and node.module is None:
+                assert [a.name for a in node.names if a.name not in ROOMS] in ([], ["__version__"]), path
 
 
-@pytest.mark.parametrize("module", PURE)
-def test_planning_is_pure(module: str) -> None:
-    path = ROOT / "pipeline" / f"{module}.py"
-    assert imported_rooms(path, "pipeline") <= {"tasks"}
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
-        assert not {name.split(".")[0] for name in names} & {"zarr", "dask", "distributed", "cupy"}
+@pytest.mark.parametrize("room", FLOORS)
+def test_folders_import_downwards(room: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} -> {target.relative_to(ROOT)}"
+        for path in modules(room)
+        for target in imported(path)
+        if path.name != "__init__.py" and room_of(target) == room and floor_of(target) > floor_of(path)
+    ]
+    assert wrong == []
+
+
+def test_no_import_circles() -> None:
+    """Also none that only type checkers would follow."""
+    edges = {path: {t for t in imported(path) if t.name != "__init__.py"} - {path} for path in modules()}
+    done: set[Path] = set()
+
+    def visit(path: Path, trail: tuple[Path, ...]) -> None:
+        assert path not in trail, " -> ".join(str(p.relative_to(ROOT)) for p in (*trail, path))
+        if path not in done:
+            for target in edges.get(path, ()):
+                visit(target, (*trail, path))
+            done.add(path)
+
+    for path in edges:
+        visit(path, ())
+
+
+def test_folders_are_small() -> None:
+    for folder in {path.parent for path in modules()}:
+        files = [p for p in folder.glob("*.py") if p.name != "__init__.py"]
+        assert len(files) <= MOST_FILES, f"{folder} has {len(files)} files"
+
+
+@pytest.mark.parametrize("folder", PURE)
+def test_planning_is_pure(folder: str) -> None:
+    heavy = {"zarr", "dask", "distributed", "cupy", "numba"} - ({"numba"} if folder == "pipeline/search" else set())
+    for path in modules(folder):
+        assert not {room_of(p) for p in imported(path)} & {"storage", "cluster"}, path
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+            assert not {name.split(".")[0] for name in names} & heavy, path
 
 
 def run_python(code: str) -> str:
@@ -57,7 +131,7 @@ def run_python(code: str) -> str:
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from bucketflow.pipeline.cli import main\n"
+        "import sys; from bucketflow.pipeline.cli.main import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
         "print([m for m in ('numpy', 'numba', 'dask', 'distributed', 'zarr', 'rich') if m in sys.modules])"
     )

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..model import Model
+from ..models.model import Model
 from .bif import read_bif
 from .cfn import read_cfn
 from .detect import detect_format

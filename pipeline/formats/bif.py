@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model import Function, Model
+from ..models.model import Function, Model
 from .source import Source
 from .tables import full_table
 from .tokens import Tokens

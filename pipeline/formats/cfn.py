@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ..model import FORBIDDEN, Function, Model
+from ..models.model import FORBIDDEN, Function, Model
 from .cfn_costs import MAX_DECIMALS, CostTable, decimal_places, scaled
 from .cfn_grammar import TOKEN, Reader, Table
 from .source import Source

@@ -10,7 +10,7 @@ from decimal import Context, Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model import FORBIDDEN
+from ..models.model import FORBIDDEN
 from .tokens import Tokens
 
 Number = int | Decimal

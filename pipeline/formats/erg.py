@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from ..model import Model
+from ..models.model import Model
 from .source import Source
 from .tables import cell_count
 from .tokens import Tokens, blank_comments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Model
+from ..models.model import Model
 from .source import Source
 from .tokens import Tokens, blank_comments
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError
-from ..model import Function, Model
+from ..models.model import Function, Model
 from .source import Source
 from .tables import cell_count, full_table
 from .tokens import Tokens

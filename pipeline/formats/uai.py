@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Function, Kind, Model
+from ..models.model import Function, Kind, Model
 from .source import Source
 from .tables import cell_count, full_table
 from .tokens import MAX_DOMAIN, Tokens, blank_comments

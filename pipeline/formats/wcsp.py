@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError
-from ..model import FORBIDDEN, Function, Model
+from ..models.model import FORBIDDEN, Function, Model
 from .source import Source, shorten
 from .tables import first_bad_state, tuple_table
 from .tokens import MAX_DOMAIN, Tokens

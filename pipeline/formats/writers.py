@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from ..model import FORBIDDEN, Function, Model
+from ..models.model import FORBIDDEN, Function, Model
 from .source import strip_compression
 
 _UNBOUNDED_TOP = FORBIDDEN

@@ -29,7 +29,10 @@ from bucketflow.storage import ledger
 
 WIDTH, STATES, SHARE = 9, 4, 8
 #: Makes a short plan worth a cluster.
-_DRIVER = "import bucketflow.pipeline.api as a; a.TASK_SECONDS = 1e-4; from bucketflow.pipeline.cli import main; main()"
+_DRIVER = (
+    "import bucketflow.pipeline.api.solve as a; a.TASK_SECONDS = 1e-4; "
+    "from bucketflow.pipeline.cli.main import main; main()"
+)
 _PATIENCE = 180.0
 _TMPFS_BYTES = 32 << 20
 

@@ -14,9 +14,9 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from bucketflow.tasks import gpu
-from bucketflow.tasks.lowering import Lowered, lower
-from bucketflow.tasks.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, min_plus
+from bucketflow.tasks.gpu import run as gpu
+from bucketflow.tasks.steps.lowering import Lowered, lower
+from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, min_plus
 
 SEMIRINGS = {
     "min-plus int16": min_plus("int16", 4),

@@ -32,8 +32,8 @@ from rich.table import Table
 
 import bucketflow
 from bucketflow.cluster.gpu import gpu_client, visible_gpus
-from bucketflow.pipeline.compiled import Compiled
-from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.compiled.compiled import Compiled
+from bucketflow.pipeline.models.model import Function
 
 NETWORKS = ("water", "barley", "diabetes", "munin3", "link")
 BATCHES = {"alarm": (10_000, 10_000), "hailfinder": (10_000, 10_000), "water": (10_000, 1000), "munin3": (1000, 50)}

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bucketflow.pipeline import api
-from bucketflow.pipeline.device import Around, fitted_for_device
-from bucketflow.pipeline.execute import Run
-from bucketflow.pipeline.memory import step_bytes
-from bucketflow.pipeline.model import Model
+from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.budget.device_fit import Around, fitted_for_device
+from bucketflow.pipeline.models.model import Model
+from bucketflow.pipeline.models.preprocess import reduce_model
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plan import Plan, PlanOptions, Problem
-from bucketflow.pipeline.queries import arithmetic_for
-from bucketflow.pipeline.reduce import reduce_model
+from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
+from bucketflow.pipeline.queries.arithmetic import arithmetic_for
+from bucketflow.pipeline.runs.forward import Run
+from bucketflow.pipeline.trees.memory import step_bytes
 
 FOLDER = Path(os.environ.get("BUCKETFLOW_GPUDATA", Path(__file__).resolve().parents[2] / ".gpudata"))
 BANDWIDTH = 4.25e12
@@ -148,9 +148,9 @@ def profile(prepared: api.Prepared, top: int) -> None:
     import cupy as cp
 
     from bucketflow.cluster.pool import SerialPool
-    from bucketflow.pipeline.execute import slice_states
-    from bucketflow.tasks.gpu_lowering import device_step
-    from bucketflow.tasks.gpu_passes import StreamPass
+    from bucketflow.pipeline.runs.forward import slice_states
+    from bucketflow.tasks.gpu.tiling.lowering import device_step
+    from bucketflow.tasks.gpu.tiling.passes import StreamPass
 
     plan = prepared.plan
     assert plan is not None

@@ -16,7 +16,7 @@ from typing import Any
 from gpu_models import BUDGET, CASES, planned, stored_trees
 
 from bucketflow.cluster.gpu import gpu_client, visible_gpus
-from bucketflow.pipeline import api
+from bucketflow.pipeline.api import solve as api
 from bucketflow.pipeline.options import Options
 
 REPEATS = 2

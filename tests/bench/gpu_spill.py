@@ -21,16 +21,18 @@ import cupy as cp
 import numpy as np
 from instances import clique_model
 
-from bucketflow.pipeline import api, device_spill, spill
-from bucketflow.pipeline.device import SLOTS
-from bucketflow.pipeline.memory import table_bytes
+from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.budget import spill
+from bucketflow.pipeline.budget.device_fit import SLOTS
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plan import Plan, sliced_dims
-from bucketflow.pipeline.stages import Stage
+from bucketflow.pipeline.plans.plan import Plan, sliced_dims
+from bucketflow.pipeline.plans.stages import Stage
+from bucketflow.pipeline.runs import device_boxes as device_spill
+from bucketflow.pipeline.trees.memory import table_bytes
 from bucketflow.storage.chunks import write_chunk
 from bucketflow.storage.spec import TableSpec
-from bucketflow.tasks import device_stores
-from bucketflow.tasks.device_memory import Pinned
+from bucketflow.tasks.boxes import device_stores
+from bucketflow.tasks.gpu.memory import Pinned
 
 GIB = 1 << 30
 

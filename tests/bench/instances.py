@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from bucketflow.pipeline.model import Function, Model
+from bucketflow.pipeline.models.model import Function, Model
 
 Query = Literal["optimum", "partition"]
 Relation = Literal["=", "<=", ">="]

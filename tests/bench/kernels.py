@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 
 from bucketflow.tasks.dense import run
-from bucketflow.tasks.lowering import Lowered, lower
-from bucketflow.tasks.semiring import MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
+from bucketflow.tasks.steps.lowering import Lowered, lower
+from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 
 SEMIRINGS = {
     "min-plus int16": min_plus("int16"),

@@ -37,7 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline import api
+from bucketflow.pipeline.api import solve as api
 
 #: What bucketflow declines to read on purpose, by the words of its messages.
 BY_DESIGN = ("which is not read", "a compact one")

@@ -13,8 +13,7 @@ from instances import Question
 from ladder_gpu import Used, difference, send_steps, used
 
 import bucketflow
-from bucketflow.pipeline.answer import objective
-from bucketflow.pipeline.result import Result
+from bucketflow.pipeline.results.result import Result
 
 
 @dataclass(frozen=True)
@@ -65,12 +64,12 @@ def assignment_defect(model: bucketflow.Model, question: Question, result: Resul
     if result.assignment is None or list(result.assignment) != list(model.names):
         return "the assignment does not name every variable"
     states = [model.state_index(v, result.assignment[name]) for v, name in enumerate(model.names)]
-    for v, state in bucketflow.pipeline.api.observed(model, question.evidence).items():
+    for v, state in bucketflow.pipeline.api.solve.observed(model, question.evidence).items():
         if states[v] != state:
             return f"the assignment contradicts the evidence on {model.names[v]}"
     if model.kind == "cost":
         cost = model.cost(states)
-        again: Any = None if cost is None else objective(model, cost)
+        again: Any = None if cost is None else model.objective(cost)
         return "" if again == result.value else f"the assignment is worth {again}"
     again = model.log10_value(states)
     agrees = result.log10 is not None and abs(again - result.log10) <= 1e-9 * max(1.0, abs(again))

@@ -14,8 +14,9 @@ from measure import run_child
 
 import bucketflow
 from bucketflow.cluster.gpu import free_gpu_bytes
-from bucketflow.pipeline.result import Result
-from bucketflow.tasks import gpu, gpu_sweep
+from bucketflow.pipeline.results.result import Result
+from bucketflow.tasks.gpu import run as gpu
+from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
 
 #: Left to the context and the kernels of each further process on a device.
 CONTEXT_BYTES = 700_000_000

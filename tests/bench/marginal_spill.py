@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline import marginal_runs
-from bucketflow.pipeline.plan import format_bytes
+from bucketflow.pipeline.api import propagate as marginal_runs
+from bucketflow.pipeline.plans.plan import format_bytes
 
 NETWORKS = (
     "bn/link.bif.gz",

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.propagation import forget_plans
+from bucketflow.pipeline.plans.two_way_planner import forget_plans
 
 NETWORKS = ("alarm", "hailfinder", "insurance", "water", "barley", "diabetes", "pigs", "munin3", "andes", "link")
 SCENARIOS = ("prior", "30% leaves", "one changed")
@@ -129,7 +129,7 @@ def ours_compiled(path: Path, scenario: str, threads: int) -> Prepared:
 
 def _compiled(path: Path, scenario: str, threads: int) -> tuple[bucketflow.Compiled, Evidence, Evidence]:
     """A compiled model with the compiler loaded, which models that are asked for long do by themselves."""
-    import bucketflow.tasks.packed
+    import bucketflow.tasks.incremental.packed
 
     model = bucketflow.load(path)
     return bucketflow.compile(model, threads=threads), *questions(model, scenario)

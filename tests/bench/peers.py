@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from bucketflow.pipeline.plan import Plan
+    from bucketflow.pipeline.plans.plan import Plan
 
 #: Two answers agree within this, relative to their size: the tolerance of float64 sums in any order.
 AGREEMENT = Decimal("1e-6")
@@ -150,7 +150,7 @@ GROUPS = (
 def bucketflow_session(question: Question, memory_bytes: int) -> Session:
     """Solve through the public function, with the clock read where planning ends."""
     import bucketflow
-    from bucketflow.pipeline import api
+    from bucketflow.pipeline.api import solve as api
 
     model = bucketflow.load(question.path)
     planned: list[float] = []
@@ -176,8 +176,8 @@ def bucketflow_session(question: Question, memory_bytes: int) -> Session:
 def cotengra_session(question: Question, memory_bytes: int) -> Session:
     """Build our leaf tables and contract them along our tree with NumPy, in one piece where our plan is sliced."""
     import bucketflow
-    from bucketflow.pipeline.answer import fixed_value
-    from bucketflow.pipeline.api import prepare
+    from bucketflow.pipeline.api.answers import fixed_value
+    from bucketflow.pipeline.api.solve import prepare
     from bucketflow.pipeline.options import Options
 
     prepared = prepare(bucketflow.load(question.path), question.query, question.evidence, Options(memory=memory_bytes))

@@ -13,11 +13,11 @@ from collections import Counter
 from math import log2
 from pathlib import Path
 
-from bucketflow.pipeline.costs import Rates, tree_cost
 from bucketflow.pipeline.formats import load, load_evidence
-from bucketflow.pipeline.ordering import refine_tree, search_tree
-from bucketflow.pipeline.slicing import slice_count, slice_tree
-from bucketflow.pipeline.trees import Tree
+from bucketflow.pipeline.search.orders import refine_tree, search_tree
+from bucketflow.pipeline.trees.costs import Rates, tree_cost
+from bucketflow.pipeline.trees.slicing import slice_count, slice_tree
+from bucketflow.pipeline.trees.tree import Tree
 
 #: Counts cells only: nothing but arithmetic takes time.
 CELLS_ONLY = Rates(1e9, 1e9, 1e30, 0.0)

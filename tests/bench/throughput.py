@@ -20,11 +20,12 @@ from measure import peak_bytes, reset_peak, run_child
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline import outofcore, spill
-from bucketflow.pipeline.plan import Plan, format_bytes
+from bucketflow.pipeline.budget import spill
+from bucketflow.pipeline.plans.plan import Plan, format_bytes
+from bucketflow.pipeline.runs import boxes as outofcore
 from bucketflow.storage import ledger
 from bucketflow.storage.spec import Receipt
-from bucketflow.tasks import boxes
+from bucketflow.tasks.boxes import boxes
 
 _PIECE = 1 << 24
 _GIB = 1 << 30

@@ -16,7 +16,7 @@ import bucketflow
 from bucketflow.cluster.connect import ClusterError, local_client, remote_client, verify_shared
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline import api
+from bucketflow.pipeline.api import solve as api
 from tests.pipeline.test_budget import grid
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -11,10 +11,13 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.cluster.connect import ClusterError
 from bucketflow.cluster.gpu import count_gpus, gpu_client
-from bucketflow.pipeline import api, device_cases, marginal_runs, marginal_slices
+from bucketflow.pipeline.api import propagate as marginal_runs
+from bucketflow.pipeline.api import solve as api
 from bucketflow.pipeline.cli import main
+from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.examples import example_path
-from bucketflow.pipeline.model import Function, Model
+from bucketflow.pipeline.models.model import Function, Model
+from bucketflow.pipeline.runs import slices as marginal_slices
 from tests.pipeline.test_budget import grid
 
 

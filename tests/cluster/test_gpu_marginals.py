@@ -13,7 +13,13 @@ from distributed import get_worker
 
 import bucketflow
 from bucketflow.cluster import gpu_workers as module
-from bucketflow.pipeline import device_cases, device_sweeps, gpu_marginals, marginal_runs, marginal_slices, options
+from bucketflow.pipeline import options
+from bucketflow.pipeline.api import propagate as marginal_runs
+from bucketflow.pipeline.compiled import device_batches as device_cases
+from bucketflow.pipeline.compiled import device_propagation as gpu_marginals
+from bucketflow.pipeline.evidence.cases import Cases
+from bucketflow.pipeline.runs import device_sweeps
+from bucketflow.pipeline.runs import slices as marginal_slices
 from tests.cluster.test_gpu_workers import cluster, pretended_device
 from tests.device_stand_in import OutOfMemoryError
 from tests.interpreted_device import InterpretedMessages
@@ -148,6 +154,6 @@ def test_programs_travel_without_their_device() -> None:
     assert compiled.device is not None
     assert compiled.device._other is not None
     program = compiled.device._other[1]
-    list(program.answers(bucketflow.pipeline.cases.Cases(1, {}), np.ones(program.program.records.finding_cells)))
+    list(program.answers(Cases(1, {}), np.ones(program.program.records.finding_cells)))
     assert program._device is not None
     assert pickle.loads(pickle.dumps(program))._device is None

@@ -17,9 +17,9 @@ from bucketflow.cluster import gpu_workers as module
 from bucketflow.cluster.connect import ClusterError
 from bucketflow.cluster.gpu_workers import GpuPool, GpuWorker, gpu_workers
 from bucketflow.cluster.pool import Node
-from bucketflow.pipeline import api
-from bucketflow.tasks import gpu
-from bucketflow.tasks.device_memory import DeviceMemoryError
+from bucketflow.pipeline.api import solve as api
+from bucketflow.tasks.gpu import run as gpu
+from bucketflow.tasks.gpu.memory import DeviceMemoryError
 from tests.device_stand_in import StandIn, device
 from tests.pipeline.test_budget import grid
 from tests.pipeline.test_device_spill import small

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline import batch_run, batches
-from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.compiled import batch_program as batches
+from bucketflow.pipeline.compiled import batch_run
+from bucketflow.pipeline.models.model import Function
 from tests.models import bayes_models, markov_models, named_model
 
 PROBABILITIES = st.one_of(markov_models(), bayes_models())

@@ -11,10 +11,10 @@ import pytest
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.api import prepare
-from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.api.solve import prepare
+from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plan import Plan
+from bucketflow.pipeline.plans.plan import Plan
 from tests.models import named_model
 
 # Python objects that are not tables: the plan, lists, small temporaries of NumPy.

@@ -11,15 +11,24 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.cluster.gpu_workers import GpuWorker
-from bucketflow.pipeline import calibrate_device, calibration, rate_files, workdir
-from bucketflow.pipeline.calibrate import cached_rates, measure_again
-from bucketflow.pipeline.calibrate_device import DeviceRates, cached_device_rates, least_device_cells
+from bucketflow.pipeline.api import workdir
 from bucketflow.pipeline.cli import main
-from bucketflow.pipeline.costs import Rates
 from bucketflow.pipeline.options import Options
-from bucketflow.tasks.gpu_sweep import LEAST_CELLS, Places, on_device
-from bucketflow.tasks.semiring import Semiring, min_plus
-from bucketflow.tasks.sweep import Plain
+from bucketflow.pipeline.rates import (
+    calibrate as calibration,
+)
+from bucketflow.pipeline.rates import (
+    device as calibrate_device,
+)
+from bucketflow.pipeline.rates import (
+    store as rate_files,
+)
+from bucketflow.pipeline.rates.cpu import cached_rates, measure_again
+from bucketflow.pipeline.rates.device import DeviceRates, cached_device_rates, least_device_cells
+from bucketflow.pipeline.trees.costs import Rates
+from bucketflow.tasks.steps.semiring import Semiring, min_plus
+from bucketflow.tasks.sweeps.device_sweep import LEAST_CELLS, Places, on_device
+from bucketflow.tasks.sweeps.sweep import Plain
 from tests.pipeline.test_budget import grid
 
 INT32 = min_plus("int32", 4)

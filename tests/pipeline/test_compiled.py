@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Compiled, Marginals, Model
-from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.models.model import Function
 from tests.models import bayes_models, markov_models, named_model
 
 PROBABILITIES = st.one_of(markov_models(), bayes_models())

@@ -12,13 +12,14 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster import gpu as cluster_gpu
-from bucketflow.pipeline import api, device
-from bucketflow.pipeline.calibrate_device import DeviceRates
-from bucketflow.pipeline.costs import Rates
-from bucketflow.pipeline.device import SLOTS, boxes_at_a_time
-from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.budget import device_fit as device
+from bucketflow.pipeline.budget.device_fit import SLOTS, boxes_at_a_time
+from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plan import Plan, PlanOptions
+from bucketflow.pipeline.plans.plan import Plan, PlanOptions
+from bucketflow.pipeline.rates.device import DeviceRates
+from bucketflow.pipeline.trees.costs import Rates
 from tests.device_stand_in import StandIn
 from tests.device_stand_in import device as stand_in
 from tests.models import named_model

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline import api, device_spill, spill
-from bucketflow.pipeline.device import SLOTS, Around
-from bucketflow.pipeline.model import Function
-from bucketflow.pipeline.plan import Plan
+from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.budget import spill
+from bucketflow.pipeline.budget.device_fit import SLOTS, Around
+from bucketflow.pipeline.models.model import Function
+from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.runs import device_boxes as device_spill
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import named_model
 from tests.pipeline.test_budget import entries, grid

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api import prepare
-from bucketflow.pipeline.costs import Rates
-from bucketflow.pipeline.execute import Run, _slices_per_task, run_slices, slice_states
-from bucketflow.pipeline.memory import partition, table_bytes
+from bucketflow.pipeline.api.solve import prepare
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.planner import split_for
-from bucketflow.tasks import program as module
-from bucketflow.tasks.program import Program
+from bucketflow.pipeline.plans.planner import split_for
+from bucketflow.pipeline.runs.forward import Run, _slices_per_task, run_slices, slice_states
+from bucketflow.pipeline.trees.costs import Rates
+from bucketflow.pipeline.trees.memory import partition, table_bytes
+from bucketflow.tasks.sweeps import program as module
+from bucketflow.tasks.sweeps.program import Program
 from tests.pipeline.test_budget import grid
 
 
@@ -83,7 +83,7 @@ def test_parts_end_at_small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = run_of().plan
     sizes = [table_bytes(plan.tree.dims, s.axes, plan.itemsize) for s in plan.steps]
     limit = sorted(sizes)[len(sizes) // 4]
-    monkeypatch.setattr("bucketflow.pipeline.planner.MAX_SENT_BYTES", limit)
+    monkeypatch.setattr("bucketflow.pipeline.plans.planner.MAX_SENT_BYTES", limit)
     parts = split_for(plan, 4, 0.0, Rates(), 1 << 40)
     assert len(parts.cuts) > 1
     assert all(size <= limit for s, size in zip(plan.steps, sizes, strict=True) if s.node in parts.cuts)

@@ -6,16 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from bucketflow.pipeline import fit, planner
-from bucketflow.pipeline.costs import Rates
+from bucketflow.pipeline.budget import fit
+from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.errors import BudgetError
-from bucketflow.pipeline.fit import fitted
-from bucketflow.pipeline.memory import Sizing, sweep_peak
-from bucketflow.pipeline.plan import Plan, PlanOptions, Problem
-from bucketflow.pipeline.planner import CLOSE, conditioned_plan, sliced_plan, whole_plans
-from bucketflow.tasks.gpu_lowering import device_step
-from bucketflow.tasks.quick import make_step
-from bucketflow.tasks.semiring import min_plus
+from bucketflow.pipeline.plans import planner
+from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
+from bucketflow.pipeline.plans.planner import CLOSE, conditioned_plan, sliced_plan, whole_plans
+from bucketflow.pipeline.trees.costs import Rates
+from bucketflow.pipeline.trees.memory import Sizing, sweep_peak
+from bucketflow.tasks.gpu.tiling.lowering import device_step
+from bucketflow.tasks.steps.semiring import min_plus
+from bucketflow.tasks.steps.step import make_step
 
 RATES = Rates()
 OPTIONS = PlanOptions(order_seconds=0.3)

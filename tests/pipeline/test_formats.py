@@ -14,7 +14,7 @@ import pytest
 
 from bucketflow.pipeline.errors import FormatError, ModelError
 from bucketflow.pipeline.formats import load, load_evidence, save, source
-from bucketflow.pipeline.model import FORBIDDEN, Model
+from bucketflow.pipeline.models.model import FORBIDDEN, Model
 
 Read = Callable[[str, str], Model]
 

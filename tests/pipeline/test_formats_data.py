@@ -17,7 +17,7 @@ import pytest
 
 from bucketflow.pipeline.errors import FormatError
 from bucketflow.pipeline.formats import load, load_evidence
-from bucketflow.pipeline.model import Model
+from bucketflow.pipeline.models.model import Model
 
 DATA = Path(os.environ.get("BUCKETFLOW_DATA") or Path(__file__).resolve().parents[2] / ".." / "shared" / "data")
 KINDS = ("wcsp", "cfn", "uai", "bif", "hugin-net")

@@ -16,15 +16,18 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline import device_cases, device_sweeps, gpu_marginals, marginal_slices
-from bucketflow.pipeline.boxing import MARGIN
+from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.cli import main
-from bucketflow.pipeline.device_messages import message_program, probability_leaves
-from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.compiled import device_batches as device_cases
+from bucketflow.pipeline.compiled import device_propagation as gpu_marginals
+from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options, parse_size
-from bucketflow.tasks.gpu_messages import MessageProgram
-from bucketflow.tasks.messages import TwoSweeps
-from bucketflow.tasks.scaled import measured
+from bucketflow.pipeline.plans.message_program import message_program, probability_leaves
+from bucketflow.pipeline.runs import device_sweeps
+from bucketflow.pipeline.runs import slices as marginal_slices
+from bucketflow.tasks.gpu.messages.run import MessageProgram
+from bucketflow.tasks.sweeps.messages import TwoSweeps
+from bucketflow.tasks.sweeps.scaled import measured
 from tests.interpreted_device import InterpretedMessages
 from tests.models import bayes_models, cost_models, markov_models
 from tests.pipeline.test_batches import batch, check

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from bucketflow.pipeline.layouts import RUN_CELLS, choose_layouts
-from bucketflow.pipeline.trees import Tree, bucket_tree, elimination_order
-from bucketflow.tasks.lowering import lower
-from bucketflow.tasks.semiring import min_plus
+from bucketflow.pipeline.trees.layouts import RUN_CELLS, choose_layouts
+from bucketflow.pipeline.trees.tree import Tree, bucket_tree, elimination_order
+from bucketflow.tasks.steps.lowering import lower
+from bucketflow.tasks.steps.semiring import min_plus
 
 
 def grid_tree(width: int, length: int) -> Tree:

@@ -23,11 +23,13 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.connect import local_client
-from bucketflow.pipeline import marginal_outofcore, marginal_runs, spill
-from bucketflow.pipeline.boxing import MARGIN
-from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.api import propagate as marginal_runs
+from bucketflow.pipeline.budget import spill
+from bucketflow.pipeline.budget.boxes import MARGIN
+from bucketflow.pipeline.models.model import Function
+from bucketflow.pipeline.runs import both_ways as marginal_outofcore
 from bucketflow.storage import ledger
-from bucketflow.tasks.scaled import Scaled, joined_scales
+from bucketflow.tasks.sweeps.scaled import Scaled, joined_scales
 from tests.killing import killing_one
 from tests.models import cost_models, named_model
 from tests.pipeline.test_budget import SLACK_BYTES, grid

@@ -15,7 +15,8 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster.connect import local_client
-from bucketflow.pipeline import marginal_runs, marginal_slices
+from bucketflow.pipeline.api import propagate as marginal_runs
+from bucketflow.pipeline.runs import slices as marginal_slices
 from bucketflow.storage import ledger
 from bucketflow.storage.errors import DiskFullError
 from tests.killing import killing_one

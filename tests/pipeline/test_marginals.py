@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.model import Function
-from bucketflow.pipeline.queries import Partition
-from bucketflow.pipeline.reduce import reduce_model
-from bucketflow.pipeline.values import restricted
+from bucketflow.pipeline.models.leaf_tables import restricted
+from bucketflow.pipeline.models.model import Function
+from bucketflow.pipeline.models.preprocess import reduce_model
+from bucketflow.pipeline.queries.arithmetic import Partition
 from tests.models import assignments, bayes_models, cost_models, markov_models, named_model
 
 PROBABILITIES = st.one_of(markov_models(), bayes_models())

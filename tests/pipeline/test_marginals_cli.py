@@ -14,11 +14,12 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.cluster.connect import local_client
-from bucketflow.pipeline import batches, marginal_runs
-from bucketflow.pipeline.case_files import case_writer, read_cases
+from bucketflow.pipeline.api import propagate as marginal_runs
 from bucketflow.pipeline.cli import main
+from bucketflow.pipeline.compiled import batch_program as batches
+from bucketflow.pipeline.evidence.case_files import case_writer, read_cases
 from bucketflow.pipeline.examples import example_path
-from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.models.model import Function
 from tests.models import named_model
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.models.model import Function
 from tests.models import named_model
 
 

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.costs import Rates, tree_cost
 from bucketflow.pipeline.errors import ModelError
-from bucketflow.pipeline.greedy import min_fill_order, primal_graph
-from bucketflow.pipeline.ordering import refine_tree, search_tree, search_trees
-from bucketflow.pipeline.refine import Rearranger, Sizer, group_units, pairwise_forest
-from bucketflow.pipeline.trees import bucket_tree, elimination_order
+from bucketflow.pipeline.search.forests import Rearranger, group_units, pairwise_forest
+from bucketflow.pipeline.search.min_fill import min_fill_order, primal_graph
+from bucketflow.pipeline.search.orders import refine_tree, search_tree, search_trees
+from bucketflow.pipeline.trees.costs import Rates, tree_cost
+from bucketflow.pipeline.trees.sizes import Sizer
+from bucketflow.pipeline.trees.tree import bucket_tree, elimination_order
 
 CELLS_ONLY = Rates(1.0, 1.0, 1e30, 0.0)
 
@@ -61,7 +62,7 @@ def test_min_fill_takes_the_least_fill_at_every_step(network, seed):
 @settings(max_examples=50, deadline=None)
 @given(networks(), st.booleans(), st.data())
 def test_incremental_fill_equals_counting_again(network, even, data):
-    from bucketflow.pipeline import minfill
+    from bucketflow.pipeline.search import greedy_orders as minfill
 
     dims, scopes = network
     n = len(dims)
@@ -85,7 +86,7 @@ def test_incremental_fill_equals_counting_again(network, even, data):
 
 @pytest.mark.parametrize("rule", range(5))
 def test_compiled_orders_are_permutations_and_price_their_buckets(rule):
-    from bucketflow.pipeline import minfill
+    from bucketflow.pipeline.search import greedy_orders as minfill
 
     scopes, n = grid(9), 81
     adjacency = np.array([[a & (2**64 - 1), a >> 64] for a in primal_graph(n, scopes)], dtype=np.uint64)
@@ -224,7 +225,7 @@ def test_more_time_is_not_worse():
 
 def test_small_models_load_no_compiler():
     code = (
-        "import sys; from bucketflow.pipeline.ordering import search_tree;"
+        "import sys; from bucketflow.pipeline.search.orders import search_tree;"
         "n = 50; search_tree((2,) * n, [(i, i + 1) for i in range(n - 1)]);"
         "sys.exit(any(m in sys.modules for m in ('numba', 'cotengra', 'dask', 'zarr', 'cupy')))"
     )

@@ -20,7 +20,9 @@ import bucketflow
 from bucketflow.cluster import pool
 from bucketflow.cluster.connect import local_client
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline import api, spill, workdir
+from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.api import workdir
+from bucketflow.pipeline.budget import spill
 from bucketflow.storage import ledger
 from tests.killing import killing_one
 from tests.pipeline.test_budget import SLACK_BYTES, grid, measured_peak
@@ -159,8 +161,8 @@ def damaged(run: Path, how: str) -> int:
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that has to be waited for, which makes compression pay."""
-    monkeypatch.setattr("bucketflow.pipeline.outofcore.default_memory_bytes", lambda: 0)
-    monkeypatch.setattr("bucketflow.pipeline.api.measured_disk_rate", lambda _: 1e6)
+    monkeypatch.setattr("bucketflow.pipeline.runs.boxes.default_memory_bytes", lambda: 0)
+    monkeypatch.setattr("bucketflow.pipeline.api.solve.measured_disk_rate", lambda _: 1e6)
 
 
 def compressed_tables(run: Path) -> list[str]:
@@ -215,7 +217,7 @@ def test_lost_chunks_are_computed_again(tmp_path: Path, how: str, monkeypatch: p
         lines = [line for line in path.read_text().splitlines() if json.loads(line)["table"] != "result"]
         path.write_text("".join(line + "\n" for line in lines))
     done: list[Any] = []
-    from bucketflow.pipeline import outofcore
+    from bucketflow.pipeline.runs import boxes as outofcore
 
     original = outofcore.run_box
 

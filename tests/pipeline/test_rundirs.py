@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import bucketflow
-from bucketflow.pipeline import answer, execute
-from bucketflow.pipeline.inspect import run_facts
+from bucketflow.pipeline.api import answers as answer
+from bucketflow.pipeline.cli.inspect import run_facts
+from bucketflow.pipeline.runs import forward as execute
 from bucketflow.storage import ledger, rundir
 from tests.pipeline.test_budget import grid
 

@@ -120,7 +120,7 @@ def test_underflow_is_impossible() -> None:
     """A chain whose every product is below the smallest float still has a partition function."""
     import numpy as np
 
-    from bucketflow.pipeline.model import Function
+    from bucketflow.pipeline.models.model import Function
     from tests.models import named_model
 
     tiny = np.array([[1e-300, 1e-290], [0.0, 1e-280]])

@@ -11,15 +11,16 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline import marginal_runs, spread
-from bucketflow.pipeline.compiled import compile_model
-from bucketflow.pipeline.costs import Rates
-from bucketflow.pipeline.model import Function
-from bucketflow.pipeline.propagation import build_sweeps
-from bucketflow.pipeline.queries import Partition
-from bucketflow.pipeline.spread import cut_for, run_parts
-from bucketflow.pipeline.twoway import TwoWay
-from bucketflow.tasks.messages import TwoSweeps
+from bucketflow.pipeline.api import propagate as marginal_runs
+from bucketflow.pipeline.compiled.compiled import compile_model
+from bucketflow.pipeline.models.model import Function
+from bucketflow.pipeline.plans.two_way import TwoWay
+from bucketflow.pipeline.plans.two_way_planner import build_sweeps
+from bucketflow.pipeline.queries.arithmetic import Partition
+from bucketflow.pipeline.runs import parts as spread
+from bucketflow.pipeline.runs.parts import cut_for, run_parts
+from bucketflow.pipeline.trees.costs import Rates
+from bucketflow.tasks.sweeps.messages import TwoSweeps
 from tests.models import bayes_models, markov_models, named_model
 
 

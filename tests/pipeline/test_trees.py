@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.costs import Rates, tree_cost
-from bucketflow.pipeline.ordering import search_tree
-from bucketflow.pipeline.trees import Tree, bucket_tree, elimination_order, junction_tree
+from bucketflow.pipeline.search.orders import search_tree
+from bucketflow.pipeline.trees.costs import Rates, tree_cost
+from bucketflow.pipeline.trees.tree import Tree, bucket_tree, elimination_order, junction_tree
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 

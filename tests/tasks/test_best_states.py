@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks import best_states
-from bucketflow.tasks.semiring import MIN_PLUS, Semiring, min_plus
-from bucketflow.tasks.slices import Slice, slice_of
-from bucketflow.tasks.sweep import restrict
+from bucketflow.tasks.steps.semiring import MIN_PLUS, Semiring, min_plus
+from bucketflow.tasks.steps.views import Slice, slice_of
+from bucketflow.tasks.sweeps import best_states
+from bucketflow.tasks.sweeps.sweep import restrict
 from tests.device_stand_in import device
 
 SEMIRINGS = (min_plus("int16", 4), min_plus("int32", 2), min_plus("int64", 2), MIN_PLUS)

@@ -14,8 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.tasks.dense import contract, run
-from bucketflow.tasks.lowering import lower
-from bucketflow.tasks.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
+from bucketflow.tasks.steps.lowering import lower
+from bucketflow.tasks.steps.semiring import (
+    LOG_SUM,
+    MIN_PLUS,
+    SUM_PRODUCT,
+    Semiring,
+    min_plus,
+    mod_sum_product,
+)
 
 SEMIRINGS = [
     min_plus("int16", 8),

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.tasks.dense import run
-from bucketflow.tasks.lowering import Lowered, lower
-from bucketflow.tasks.semiring import SUM_PRODUCT, Semiring, min_plus, mod_sum_product
+from bucketflow.tasks.steps.lowering import Lowered, lower
+from bucketflow.tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 
 INT32 = min_plus("int32", 3)
 SEMIRINGS = [INT32, min_plus("int16", 2), SUM_PRODUCT, mod_sum_product(2**31 - 1)]
@@ -95,7 +95,7 @@ def test_small_steps_do_not_import_a_compiler() -> None:
     code = (
         "import sys, numpy as np\n"
         "from bucketflow.tasks.dense import contract\n"
-        "from bucketflow.tasks.semiring import SUM_PRODUCT\n"
+        "from bucketflow.tasks.steps.semiring import SUM_PRODUCT\n"
         "contract([np.ones(4), np.ones(2)], [(0, 1), (1,)], (0,), {0: 2, 1: 2}, SUM_PRODUCT)\n"
         "assert 'numba' not in sys.modules"
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from bucketflow.tasks.scaled import LOOSE, NEAR, measured
+from bucketflow.tasks.sweeps.scaled import LOOSE, NEAR, measured
 from tests.device_stand_in import DeviceArray, StandIn, device
 
 

@@ -9,12 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks import gpu, gpu_bucket_tiles, gpu_lowering
 from bucketflow.tasks.dense import run
-from bucketflow.tasks.gpu import prepare
-from bucketflow.tasks.gpu_lowering import device_step
-from bucketflow.tasks.lowering import Lowered, lower
-from bucketflow.tasks.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
+from bucketflow.tasks.gpu import run as gpu
+from bucketflow.tasks.gpu.run import prepare
+from bucketflow.tasks.gpu.tiling import buckets as gpu_bucket_tiles
+from bucketflow.tasks.gpu.tiling import lowering as gpu_lowering
+from bucketflow.tasks.gpu.tiling.lowering import device_step
+from bucketflow.tasks.steps.lowering import Lowered, lower
+from bucketflow.tasks.steps.semiring import (
+    LOG_SUM,
+    MIN_PLUS,
+    SUM_PRODUCT,
+    Semiring,
+    min_plus,
+    mod_sum_product,
+)
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -230,7 +239,7 @@ def test_unaligned_and_host_tables_are_taken() -> None:
 
 @pytest.mark.parametrize("dtype", ["int16", "int32", "int64", "float64"])
 def test_restrict(dtype: str) -> None:
-    from bucketflow.tasks.sweep import restrict
+    from bucketflow.tasks.sweeps.sweep import restrict
 
     sizes, axes = (3, 4, 1, 5, 2, 16), (4, 0, 1, 2, 5, 3)
     table = np.random.default_rng(0).integers(-9, 9, int(np.prod(sizes))).astype(dtype)
@@ -241,8 +250,8 @@ def test_restrict(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int16", "int32", "int64", "float64"])
 def test_slices_come_to_the_host_together(dtype: str) -> None:
-    from bucketflow.tasks.gpu_gather import fetched, near, packed
-    from bucketflow.tasks.slices import slice_of
+    from bucketflow.tasks.gpu.gather import fetched, near, packed
+    from bucketflow.tasks.steps.views import slice_of
 
     rng = np.random.default_rng(0)
     sizes = (3, 4, 1, 5, 2, 16)

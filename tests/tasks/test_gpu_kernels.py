@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bucketflow.tasks import gpu, gpu_kernels
-from bucketflow.tasks.gpu_lowering import device_step
-from bucketflow.tasks.lowering import lower
-from bucketflow.tasks.semiring import min_plus
+from bucketflow.tasks.gpu import kernels as gpu_kernels
+from bucketflow.tasks.gpu import run as gpu
+from bucketflow.tasks.gpu.tiling.lowering import device_step
+from bucketflow.tasks.steps.lowering import lower
+from bucketflow.tasks.steps.semiring import min_plus
 from tests.device_stand_in import DeviceArray
 
 SEMIRING = min_plus("int32", 4)

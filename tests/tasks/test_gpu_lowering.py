@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks import gpu_lowering
-from bucketflow.tasks.broadcast import run_blocks
-from bucketflow.tasks.gpu_brick_layout import Brick, Slice
-from bucketflow.tasks.gpu_bucket_tiles import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket
-from bucketflow.tasks.gpu_join_tiles import one_launch
-from bucketflow.tasks.gpu_lowering import device_step
-from bucketflow.tasks.gpu_passes import (
+from bucketflow.tasks.cpu.broadcast import run_blocks
+from bucketflow.tasks.gpu.tiling import lowering as gpu_lowering
+from bucketflow.tasks.gpu.tiling.brick_layout import Brick, Slice
+from bucketflow.tasks.gpu.tiling.buckets import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket
+from bucketflow.tasks.gpu.tiling.joins import one_launch
+from bucketflow.tasks.gpu.tiling.lowering import device_step
+from bucketflow.tasks.gpu.tiling.passes import (
     BrickPass,
     BucketPass,
     DeviceStep,
@@ -25,9 +25,9 @@ from bucketflow.tasks.gpu_passes import (
     RowsPass,
     StreamPass,
 )
-from bucketflow.tasks.gpu_tiles import DEEP_STATES, THREADS, Axis, Stream
-from bucketflow.tasks.lowering import Lowered, lower
-from bucketflow.tasks.semiring import MIN_PLUS, min_plus
+from bucketflow.tasks.gpu.tiling.streams import DEEP_STATES, THREADS, Axis, Stream
+from bucketflow.tasks.steps.lowering import Lowered, lower
+from bucketflow.tasks.steps.semiring import MIN_PLUS, min_plus
 
 
 def offsets(axes: Sequence[Axis], table: int) -> np.ndarray:

@@ -9,13 +9,13 @@ import pytest
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.model import Function
+from bucketflow.pipeline.models.model import Function
 from bucketflow.tasks.dense import contract
-from bucketflow.tasks.gpu_messages import DeviceMessages, MessageProgram
-from bucketflow.tasks.lowering import lower
-from bucketflow.tasks.message_layout import Operation
-from bucketflow.tasks.message_records import Constant, least_exponent, records_of
-from bucketflow.tasks.semiring import MIN_PLUS, SUM_PRODUCT
+from bucketflow.tasks.gpu.messages.layout import Operation
+from bucketflow.tasks.gpu.messages.records import Constant, least_exponent, records_of
+from bucketflow.tasks.gpu.messages.run import DeviceMessages, MessageProgram
+from bucketflow.tasks.steps.lowering import lower
+from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from tests.pipeline.test_budget import grid as mixed_grid
 from tests.tasks.test_message_records import AWKWARD, Scopes, random_costs, random_step, random_tables
 

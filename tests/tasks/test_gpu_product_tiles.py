@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.gpu_product_tiles import (
+from bucketflow.tasks.gpu.tiling.products import (
     AXES,
     SPAN,
     Groups,
@@ -19,7 +19,7 @@ from bucketflow.tasks.gpu_product_tiles import (
     product_tiles,
     whole_chunks,
 )
-from bucketflow.tasks.gpu_tiles import Axis
+from bucketflow.tasks.gpu.tiling.streams import Axis
 
 
 def offsets(axes: tuple[Axis, ...], table: int) -> np.ndarray:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.model import Function, Model
-from bucketflow.tasks import gpu_sweep
-from bucketflow.tasks.scaled import Scaled, from_logs, measured
+from bucketflow.pipeline.models.model import Function, Model
+from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
+from bucketflow.tasks.sweeps.scaled import Scaled, from_logs, measured
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")

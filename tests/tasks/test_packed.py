@@ -13,16 +13,17 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline import compiled as compiled_module
-from bucketflow.pipeline.compiled import kept_tables
-from bucketflow.pipeline.model import Function
-from bucketflow.tasks.incremental import Incremental
-from bucketflow.tasks.lowering import Quick
-from bucketflow.tasks.nests import is_small, nests
-from bucketflow.tasks.packed import Packed
-from bucketflow.tasks.quick import QuickSumProduct, einsum_step, make_step
-from bucketflow.tasks.scaled import Scaled, measured
-from bucketflow.tasks.semiring import SUM_PRODUCT
+from bucketflow.pipeline.compiled import compiled as compiled_module
+from bucketflow.pipeline.compiled.compiled import kept_tables
+from bucketflow.pipeline.models.model import Function
+from bucketflow.tasks.incremental.incremental import Incremental
+from bucketflow.tasks.incremental.nests import is_small, nests
+from bucketflow.tasks.incremental.packed import Packed
+from bucketflow.tasks.steps.lowering import Quick
+from bucketflow.tasks.steps.semiring import SUM_PRODUCT
+from bucketflow.tasks.steps.step import make_step
+from bucketflow.tasks.sweeps.einsum import QuickSumProduct, einsum_step
+from bucketflow.tasks.sweeps.scaled import Scaled, measured
 from tests.models import bayes_models, markov_models, named_model
 
 SIZES = (2, 3, 1, 4, 2, 5)

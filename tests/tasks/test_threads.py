@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bucketflow.tasks.threads import share, split
+from bucketflow.tasks.cpu.threads import share, split
 
 
 def test_every_range_once() -> None:

@@ -1,0 +1,1 @@
+"""What users call: load, plan, solve, marginals, resume, and how a question becomes a run."""

@@ -1,0 +1,257 @@
+"""From a run to an answer: sweep, decode, check."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from ...tasks.steps.semiring import mod_sum_product
+from ..errors import InternalError
+from ..models.leaf_tables import COST_LIMIT, CostScale, cost_leaf
+from ..models.model import Model
+from ..models.preprocess import Network
+from ..plans.planner import relowered
+from ..queries.arithmetic import CostOptimum, log_sum
+from ..queries.counting import (
+    CountEstimate,
+    CountResidue,
+    Spectrum,
+    combine,
+    enough_primes,
+    prefix_sum,
+    root_of_unity,
+    spectrum,
+)
+from ..results.result import Status, finite_or_none
+from ..runs.boxes import OutOfCore
+from ..runs.forward import (
+    Run,
+    decode_parts,
+    sent_program,
+    slice_roots,
+    slice_states,
+    sweep_and_decode,
+    sweep_parts,
+)
+
+# How far the probability of a decoded assignment may be from the swept optimum, in log10, relative to their
+# size: each of thousands of additions rounds by 1e-16.
+_LOG_TOLERANCE = 1e-10
+# A count up to here follows from its logarithm, whose rounding is far below half a unit.
+_LOG_EXACT = 1 << 30
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a query found, before it is dressed as a result."""
+
+    status: Status
+    value: int | Decimal | None = None
+    log10: float | None = None
+    assignment: dict[str, str | int] | None = None
+    decode_seconds: float = 0.0
+
+
+def optimum(run: Run[Any]) -> Answer:
+    """Find the least cost or the most probable explanation, decode it and evaluate it on the model."""
+    network = run.network
+    fixed = fixed_value(network)
+    if fixed is None:
+        return Answer("infeasible")
+    total: Any = 0
+    states: dict[int, int] = {}
+    decode_seconds = 0.0
+    if run.planned is not None:
+        found = _spilled_optimum(run) if run.plan.spill else _swept_optimum(run)
+        if found is None:
+            return Answer("infeasible")
+        total, states, decode_seconds = found
+    return replace(_checked(run, states, fixed, total), decode_seconds=decode_seconds)
+
+
+def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
+    """Return optimum, states and seconds of decoding of a plan in memory; None if it is infeasible."""
+    at_once = not run.serial and not run.plan.cuts
+    program = sent_program(run) if at_once or run.plan.slices > 1 else None
+    if run.plan.slices > 1:
+        best = _least(run, slice_roots(run, "tables", program))
+        if best is None:
+            return None
+        run = replace(run, states=slice_states(run.plan, best[1]), progress=None)
+    if at_once:
+        decoded = sweep_and_decode(run, program, run.states)
+        total = run.arithmetic.total(decoded.roots)
+        return None if total is None else (total, decoded.states, decoded.seconds)
+    swept = sweep_parts(run, keep=True)
+    total = run.arithmetic.total(swept.roots)
+    if total is None:
+        return None
+    start = time.perf_counter()
+    states = decode_parts(run, swept)
+    return total, states, time.perf_counter() - start
+
+
+def _spilled_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
+    """The same for a plan with tables on disk."""
+    with _out_of_core(run, "tables", keep=True) as sweep:
+        best = _least(run, sweep.sweep())
+        if best is None:
+            return None
+        start = time.perf_counter()
+        states = sweep.decoded(best[1], lambda states: _is_optimal(run, states, best[0]))
+    return best[0], states, time.perf_counter() - start
+
+
+def _is_optimal(run: Run[Any], states: dict[int, int], total: float | int) -> bool:
+    """Whether decoded states are worth what the sweep found."""
+    fixed = fixed_value(run.network)
+    assert fixed is not None
+    try:
+        _checked(run, states, fixed, total)
+    except InternalError:
+        return False
+    return True
+
+
+def _out_of_core(run: Run[Any], name: str, *, keep: bool) -> AbstractContextManager[OutOfCore[Any]]:
+    if run.device:
+        from ..runs.device_boxes import spilled_sweep
+
+        return spilled_sweep(run, name, keep)
+    assert run.folder is not None
+    return nullcontext(OutOfCore(run, run.folder / name, keep))
+
+
+def _least(run: Run[Any], slices: Iterable[list[Any]]) -> tuple[Any, int] | None:
+    """Return the least total and the first slice or box that has it; None if all are infeasible."""
+    totals = (run.arithmetic.total(roots) for roots in slices)
+    return min(((total, i) for i, total in enumerate(totals) if total is not None), default=None)
+
+
+def fixed_value(network: Network) -> float | int | None:
+    """Combine the functions whose variables are all fixed; None if that is impossible already.
+
+    A cost above the sum of the functions' least costs, or a natural logarithm.
+    """
+    if not network.feasible:
+        return None
+    model = network.model
+    values = [
+        model.functions[f].at([int(network.domains[v][0]) for v in model.functions[f].scope]) for f in network.constants
+    ]
+    if model.kind == "cost":
+        above = [int(v) - model.lowest[f] for f, v in zip(network.constants, values, strict=True)]
+        forbidden = any(v >= model.limits[f] for f, v in zip(network.constants, values, strict=True))
+        return None if forbidden or _reaches_top(model, sum(above)) else sum(above)
+    return None if 0.0 in values else math.fsum(math.log(v) for v in values)
+
+
+def _reaches_top(model: Model, above: int) -> bool:
+    """Whether a cost above the least costs of all functions brings the total to ``top``."""
+    return model.top is not None and sum(model.lowest) + above >= model.top
+
+
+def _checked(run: Run[Any], states: dict[int, int], fixed: float | int, total: float | int) -> Answer:
+    """Evaluate the decoded assignment on the original model and compare."""
+    network = run.network
+    model = network.model
+    full = [int(domain[0]) for domain in network.domains]
+    for v, state in states.items():
+        variable = network.variables[v]
+        full[variable] = int(network.domains[variable][state])
+    named = {name: model.label(v, full[v]) for v, name in enumerate(model.names)}
+    if isinstance(run.arithmetic, CostOptimum):
+        expected = int(total) + int(fixed) + run.arithmetic.scale.offset
+        if model.top is not None and expected >= model.top:
+            return Answer("infeasible")
+        cost = model.cost(full)
+        if cost != expected:
+            raise InternalError(f"the decoded assignment costs {cost}, the sweep found {expected}")
+        return Answer("optimal", value=model.objective(cost), assignment=named)
+    found = model.log10_value(full)
+    expected_log10 = (float(fixed) - total) / math.log(10)
+    if not abs(found - expected_log10) <= _LOG_TOLERANCE * max(1.0, abs(found)):
+        raise InternalError(f"the decoded assignment has log10 {found}, the sweep found {expected_log10}")
+    return Answer("optimal", log10=found, assignment=named)
+
+
+def partition(run: Run[Any]) -> Answer:
+    """Sum the product of all functions over all assignments."""
+    fixed = fixed_value(run.network)
+    if fixed is None:
+        return Answer("infeasible")
+    total = fixed + math.log(run.network.free_states)
+    if run.planned is not None:
+        total += log_sum(_totals(run, "tables"))
+    log10 = finite_or_none(total / math.log(10))
+    return Answer("infeasible" if log10 is None else "ok", log10=log10)
+
+
+def _totals(run: Run[Any], name: str) -> list[Any]:
+    """Return the value of every slice, or of every box of the last stage of a plan that spills to ``name``."""
+    if run.plan.spill:
+        with _out_of_core(run, name, keep=False) as sweep:
+            slices: Iterable[list[Any]] = sweep.sweep()
+    else:
+        sliced = run.plan.slices > 1
+        slices = slice_roots(run, name, sent_program(run)) if sliced else [sweep_parts(run, keep=False).roots]
+    return [run.arithmetic.total(roots) for roots in slices]
+
+
+def count(run: Run[Any]) -> Answer:
+    """Count the assignments that are possible, exactly."""
+    network = run.network
+    fixed = fixed_value(network)
+    if fixed is None:
+        return Answer("ok", value=0)
+    scale = run.arithmetic.scale if isinstance(run.arithmetic, CountEstimate) else None
+    spread = _spectrum(network, scale, int(fixed)) if scale else None
+    if run.planned is None:
+        return Answer("ok", value=network.free_states)
+    bound = log_sum(_totals(run, "tables"))
+    if bound == -math.inf:
+        return Answer("ok", value=0)
+    if spread is None and math.prod(network.dims) <= _LOG_EXACT:
+        return Answer("ok", value=round(math.exp(bound)) * network.free_states)
+    points = spread.points if spread else 1
+    residues = [(_residue(run, prime, scale, spread), prime) for prime in enough_primes(bound, points)]
+    value = combine(residues)
+    if value and math.log(value) > bound + 1e-6:
+        raise InternalError("the residues of the count contradict each other")
+    return Answer("ok", value=value * network.free_states)
+
+
+def _spectrum(network: Network, scale: CostScale, fixed: int) -> Spectrum | None:
+    """Find out whether sums of finite costs can reach ``top``, from the leaf tables."""
+    bound, unit = 0, 0
+    for leaf in network.leaves:
+        costs = cost_leaf(network, leaf, leaf.scope)
+        finite = costs[costs < COST_LIMIT]
+        bound += int(finite.max(initial=0))
+        unit = math.gcd(unit, int(np.gcd.reduce(finite, axis=None, initial=0)))
+    return spectrum(network, scale, bound, max(unit, 1), fixed)
+
+
+def _residue(run: Run[Any], prime: int, scale: CostScale | None, spread: Spectrum | None) -> int:
+    """Return the count modulo a prime."""
+    points = spread.points if spread else 1
+    root = root_of_unity(prime, points)
+    unit = spread.unit if spread else 1
+    values = [_evaluated(run, prime, scale, unit, pow(root, j, prime)) for j in range(points)]
+    return prefix_sum(values, spread.limit, root, prime) if spread else values[0]
+
+
+def _evaluated(run: Run[Any], prime: int, scale: CostScale | None, unit: int, point: int) -> int:
+    """Evaluate the generating polynomial at one point modulo a prime: one sweep."""
+    semiring = mod_sum_product(prime)
+    arithmetic = CountResidue(run.network, semiring, scale, unit, point)
+    problem = replace(run.problem, semiring=semiring)
+    again = replace(run, planned=relowered(run.plan, problem), problem=problem, arithmetic=arithmetic, progress=None)
+    return int(sum(_totals(again, f"tables_{prime}_{point}"))) % prime

@@ -1,0 +1,84 @@
+"""Where a prepared query runs: its pool, the folder of its tables, and with how much of a device's memory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ...cluster.pool import Pool, SerialPool
+from ...cluster.threads import ThreadPool
+from ...tasks.gpu.memory import is_short
+from ..budget.device_fit import Around, boxes_at_a_time
+from ..options import Options
+from ..plans.planner import with_rates
+from ..rates.disk import measured_disk_rate
+from ..runs.pools import DaskPools
+from ..trees.costs import Rates
+from .workdir import check_space, free_bytes
+
+if TYPE_CHECKING:
+    from .solve import Prepared
+
+# A file system in memory, for tables that several processes of this machine share.
+_SHARED_MEMORY: Final = Path("/dev/shm")
+
+
+def pool_for(options: Options, prepared: Prepared, task_seconds: float) -> AbstractContextManager[Pool]:
+    """A pool for the plan: serial unless a cluster was asked for and there is enough for some of its tasks."""
+    plan = prepared.plan
+    if plan is None:
+        return nullcontext(SerialPool())
+    at_a_time = boxes_at_a_time(plan, options.memory_bytes) if options.gpu_count and plan.spill else 1
+    seconds = plan.seconds
+    if options.gpu_workers:  # otherwise it runs on this machine's CPU
+        seconds = inf if plan.spill else with_rates(plan, Rates()).seconds
+    if options.distributed and (plan.slices > 1 or seconds >= 2 * task_seconds):
+        return DaskPools(options, at_a_time)
+    return nullcontext(ThreadPool(at_a_time) if at_a_time > 1 else SerialPool())
+
+
+def around_device(options: Options, link_rate: float) -> Around:
+    """What is there for tables that leave a device; they are files where others have to see them."""
+    files = options.folder is not None or options.remote
+    rate = partial(measured_disk_rate, options.folder)
+    return Around(options.host_bytes, files, options.disk_bytes, rate, link_rate)
+
+
+@contextmanager
+def temporary_folder(prepared: Prepared, options: Options) -> Iterator[Path | None]:
+    """A folder for the tables of a plan that spills; None where they stay in this process's memory.
+
+    Processes that share one machine's memory do so through its file system in memory.
+    """
+    plan = prepared.plan
+    if plan is None or plan.spill is None or (plan.spill.resident and options.gpu_count == 1):
+        yield None
+        return
+    shared = plan.spill.resident and _has_room(_SHARED_MEMORY, plan.spill.disk_bytes)
+    with tempfile.TemporaryDirectory(prefix="bucketflow-", dir=_SHARED_MEMORY if shared else None) as folder:
+        check_space(Path(folder), plan, 0)
+        yield Path(folder)
+
+
+def _has_room(folder: Path, nbytes: int) -> bool:
+    return os.access(folder, os.W_OK) and free_bytes(folder) >= nbytes
+
+
+def with_less_device_memory(options: Options, prepared: Prepared, error: MemoryError) -> Options:
+    """Return options with half the device memory that a plan took when a device ran out of it.
+
+    Raises
+    ------
+    MemoryError
+        The error itself, if it was not a device's.
+    """
+    if not options.gpu_count or prepared.plan is None or not is_short(error):
+        raise error
+    return replace(options, gpu_memory=min(prepared.memory_bytes, prepared.plan.peak_bytes) // 2)

@@ -1,0 +1,344 @@
+"""The public functions: load, save, plan, solve."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ...cluster.budget import peak_rss_bytes
+from ...cluster.dask_pool import DaskPool
+from ...cluster.pool import Pool, SerialPool
+from ...tasks.cpu.compiler import compiler_pays
+from ..budget.device_fit import fitted_for_device
+from ..budget.fit import Prices, fitted
+from ..errors import ModelError
+from ..formats import load as load_file
+from ..formats import load_evidence
+from ..formats import save as save
+from ..models.model import Model
+from ..models.preprocess import QUERIES, Network, Query, reduce_model
+from ..options import Options
+from ..plans.plan import Plan, PlanOptions, Problem
+from ..plans.planner import plan_as_before, split_for, with_rates
+from ..queries.arithmetic import Arithmetic, arithmetic_for
+from ..rates.calibrate import device_rates, least_cells
+from ..rates.cpu import cached_rates, machine_rates
+from ..rates.disk import measured_disk_rate
+from ..results.result import Result, answered_before
+from ..runs.forward import TASK_SECONDS, Run
+from ..trees.costs import Rates
+from .answers import Answer, count, optimum, partition
+from .placement import around_device, pool_for, temporary_folder, with_less_device_memory
+from .workdir import check_identity, check_space, identity, opened, plan_record, planned_before, resumable, used_bytes
+
+Evidence = str | PathLike[str] | Mapping[str, str | int] | None
+
+# Below this, one thread is done before others have started.
+_THREADED_SECONDS = 0.05
+
+Progress = Callable[[int, int], None]
+
+
+def load(path: str | PathLike[str]) -> Model:
+    """Read a model file; the format follows from its content and name.
+
+    Parameters
+    ----------
+    path : str or path
+        A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif`` or Hugin ``.net`` file, plain, ``.gz`` or ``.xz``.
+
+    Raises
+    ------
+    FormatError
+        If the file is missing or malformed.
+    """
+    return replace(load_file(path), source=os.path.abspath(path))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A query that is planned and ready to run; ``prices`` is None where nothing is left to eliminate."""
+
+    network: Network
+    arithmetic: Arithmetic[Any]
+    problem: Problem
+    prices: Prices | None
+    seconds: float
+    memory_bytes: int
+    evidence: dict[int, int]
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that runs."""
+        return self.prices.chosen if self.prices else None
+
+
+def prepare(
+    model: Model, query: str, evidence: Evidence, options: Options, stored: Mapping[str, Any] | None = None
+) -> Prepared:
+    """Preprocess and plan a query; ``stored`` is the plan of an earlier run to be made again."""
+    start = time.perf_counter()
+    if query not in QUERIES:
+        raise ModelError(f"unknown query {query!r}; one of {', '.join(QUERIES)}")
+    if query == "partition" and model.kind == "cost":
+        raise ModelError("a cost network has no partition function; ask for its optimum or count")
+    findings = observed(model, evidence)
+    network = reduce_model(model, query, findings)
+    arithmetic = arithmetic_for(network)
+    semiring = arithmetic.semiring
+    problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes)
+    wanted = plan_options(network, options)
+    fit = options.fit
+    if stored is not None:
+        wanted = planned_before(wanted, stored)
+        fit = "spill"
+    prices = None
+    if network.leaves:
+        rate = partial(measured_disk_rate, options.folder)
+        if wanted.sliced is not None:
+            again = plan_as_before(problem, wanted, Rates())
+            prices = Prices(again)
+        elif options.gpu_count and stored is None:
+            device = device_rates(options, semiring)
+            around = around_device(options, device.link_bytes_per_second)
+            prices = fitted_for_device(problem, wanted, fit, around, device.rates, options.gpu_count)
+        else:
+            prices = fitted(problem, wanted, Rates(), fit, options.disk_bytes, rate)
+    seconds = time.perf_counter() - start
+    return Prepared(network, arithmetic, problem, prices, seconds, wanted.memory_bytes, findings)
+
+
+def observed(model: Model, evidence: Evidence) -> dict[int, int]:
+    """Read evidence from a mapping or a file into variable index → state index."""
+    if evidence is None:
+        return dict(model.evidence)
+    if isinstance(evidence, Mapping):
+        return model.observe(evidence)
+    found = load_evidence(evidence, model)
+    return model.observe({model.names[v]: s for v, s in found.items()})
+
+
+def plan_options(network: Network, options: Options) -> PlanOptions:
+    """Turn what the caller asks into what the planner is asked."""
+    order: Any = options.order
+    if not isinstance(order, str):
+        order = _local_order(network, order)
+    return PlanOptions(
+        tree=options.tree,
+        order=order,
+        order_seconds=options.order_time,
+        seed=options.seed,
+        memory_bytes=options.memory_bytes,
+        decode=network.query == "optimum",
+        threads=1 if options.distributed else options.thread_count,
+    )
+
+
+def _local_order(network: Network, names: Sequence[str]) -> list[int]:
+    """Turn an order given by names into local variables; it must name all that are left to eliminate."""
+    model = network.model
+    unknown = [name for name in names if name not in model.index]
+    if unknown:
+        raise ModelError(f"the order names {unknown[0]!r}, which is not a variable of the model")
+    if len(set(names)) < len(names):
+        raise ModelError("the order names a variable twice")
+    listed = [network.local[model.index[n]] for n in names if model.index[n] in network.local]
+    missing = set(range(len(network.dims))) - set(listed)
+    if missing:
+        name = model.names[network.variables[min(missing)]]
+        raise ModelError(f"the order lacks {len(missing)} variables, {name!r} among them")
+    return listed
+
+
+def prepared_plan(model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Any) -> Prepared:
+    """Plan a query, with seconds predicted for this machine; see :func:`plan`."""
+    found = prepare(model, query, evidence, Options(**options))
+    if found.prices is None:
+        return found
+    semiring = found.problem.semiring
+    rates = device_rates(Options(**options), semiring).rates if options.get("gpus") else machine_rates(semiring)
+    return replace(found, prices=replace(found.prices, chosen=with_rates(found.prices.chosen, rates)))
+
+
+def plan(model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Any) -> Plan | None:
+    """Plan a query without computing anything.
+
+    Takes the same arguments as :func:`solve`. Returns None if preprocessing leaves nothing to eliminate.
+
+    Raises
+    ------
+    BudgetError
+        If no acceptable plan fits ``memory``.
+    """
+    return prepared_plan(model, query, evidence=evidence, **options).plan
+
+
+def solve(
+    model: Model,
+    query: str = "optimum",
+    *,
+    evidence: Evidence = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Result:
+    """Answer a query exactly.
+
+    Parameters
+    ----------
+    model : Model
+    query : {"optimum", "partition", "count"}
+        Minimum cost or most probable explanation with an assignment; log10 of the partition function or of
+        the probability of the evidence; the exact number of possible assignments.
+    evidence : mapping, path or None
+        Variable name → state label or index, or an evidence file.
+    progress : callable, optional
+        Called with (bytes done, bytes planned).
+    memory : int or str, optional
+        Budget in bytes, or as ``"4GB"``; most of the free memory by default.
+    order : str or sequence of str, optional
+        A heuristic (``"auto"``, ``"min-fill"``, ``"min-size"``, ``"min-degree"``, …) or variable names.
+    order_time : float, optional
+        CPU seconds for the search of orders and trees; by default what the predicted run time justifies.
+    tree : {"refined", "bucket", "junction"}, optional
+    seed : int, optional
+        Plans are a deterministic function of it.
+    threads : int, optional
+        Threads of the compiled kernels when no cluster is used; all cores by default.
+    workers : int, optional
+        Start a local Dask cluster with so many processes.
+    scheduler : str, optional
+        Address of a running Dask scheduler.
+    client : distributed.Client, optional
+        A connected client.
+    fit : {"auto", "slice", "spill", "refuse"}, optional
+        What to do with a plan that does not fit ``memory``: condition on variables, keep large tables on
+        disk, neither, or the cheaper of the two.
+    disk : int or str, optional
+        Budget for tables on disk.
+    workdir : path, optional
+        Run directory, shared with all workers; an interrupted run there is continued.
+    gpus : int or "all", optional
+        Run large steps on so many GPUs, one process each: of this machine, or of the workers of ``scheduler`` or
+        ``client``. The plan then fits the memory of a device.
+    gpu_memory : int or str, optional
+        Budget for a device's memory; by default most of what is free there, but not more than ``memory``.
+
+    Raises
+    ------
+    ModelError
+        If the query, evidence or order does not fit the model.
+    BudgetError
+        If no acceptable plan fits ``memory`` and ``disk``.
+    IncompatibleRunError
+        If ``workdir`` belongs to another run or is in use.
+    StoppedError
+        If a run in ``workdir`` was interrupted; it can be resumed.
+    """
+    chosen = Options(**options)
+    if chosen.folder is not None:
+        return _solve_in_directory(model, query, evidence, chosen, progress, chosen.folder)
+    notes: list[str] = []
+    while True:
+        prepared = prepare(model, query, evidence, chosen)
+        try:
+            with temporary_folder(prepared, chosen) as folder:
+                return replace(_answered(prepared, chosen, progress, folder, notes), notes=tuple(notes))
+        except MemoryError as error:
+            chosen = with_less_device_memory(chosen, prepared, error)
+            notes.append(f"the device ran out of memory ({error}); planned again within {chosen.gpu_memory}")
+
+
+def _solve_in_directory(
+    model: Model, query: str, evidence: Evidence, options: Options, progress: Progress | None, folder: Path
+) -> Result:
+    """Run in a run directory, or continue the run that it holds; a finished one answers at once."""
+    with opened(folder) as rundir:
+        stored = rundir.read_plan()
+        wanted = identity(model, query, observed(model, evidence))
+        if stored is not None:
+            check_identity(folder, stored, wanted)
+        prepared = prepare(model, query, evidence, options, stored and stored.get("plan"))
+        plan = prepared.plan
+        if stored is None:
+            record = plan_record(plan, prepared.memory_bytes) if plan else None
+            rundir.write_plan({"identity": wanted, "source": model.source, "plan": record})
+        elif (plan is None or plan.spill is None) and (known := rundir.read_result()) is not None:
+            return answered_before(known, model, plan, prepared.seconds)
+        if plan is not None and plan.spill is not None:
+            check_space(folder, plan, used_bytes(folder))
+        notes: list[str] = []
+        result = replace(_answered(prepared, options, progress, folder, notes), notes=tuple(notes))
+        rundir.write_result(result.to_dict())
+        return result
+
+
+def _answered(
+    prepared: Prepared, options: Options, progress: Progress | None, folder: Path | None, notes: list[str]
+) -> Result:
+    """Run a prepared query; what the caller should know besides the answer is added to ``notes``."""
+    start = time.perf_counter()
+    with resumable(options.folder), pool_for(options, prepared, TASK_SECONDS) as pool:
+        run = replace(_run(prepared, options, pool, progress), folder=folder, note=notes.append)
+        answer = _ANSWERS[prepared.network.query](run)
+    seconds = {"plan": prepared.seconds, "run": time.perf_counter() - start - answer.decode_seconds}
+    return Result(
+        query=prepared.network.query,
+        status=answer.status,
+        value=answer.value,
+        log10=answer.log10,
+        assignment=answer.assignment,
+        plan=prepared.plan,
+        seconds={**seconds, "decode": answer.decode_seconds},
+        peak_rss_bytes=peak_rss_bytes(),
+    )
+
+
+_ANSWERS: dict[Query, Callable[[Run[Any]], Answer]] = {
+    "optimum": optimum,
+    "partition": partition,
+    "count": count,
+}
+
+
+def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | None) -> Run[Any]:
+    semiring = prepared.problem.semiring
+    device = device_rates(options, semiring) if options.gpu_count else None
+    rates = device.rates if device else cached_rates(semiring) or Rates()
+    plan = prepared.plan and with_rates(prepared.plan, rates)
+    report = None
+    compiled, threads = False, 1
+    if plan is not None:
+        if isinstance(pool, DaskPool):
+            plan = split_for(plan, pool.width, TASK_SECONDS, rates, prepared.memory_bytes)
+        elif plan.seconds > _THREADED_SECONDS:
+            threads = options.thread_count
+        compiled = compiler_pays(plan.cells)
+        if progress is not None:
+            report = accumulated(progress, plan.read_bytes + plan.written_bytes)
+    run = Run(prepared.network, plan, prepared.problem, prepared.arithmetic, pool, threads, compiled, report)
+    if device is None or (options.remote and isinstance(pool, SerialPool)):
+        return run
+    return replace(run, device=True, least_cells=least_cells(options, semiring))
+
+
+def accumulated(progress: Progress, planned: int) -> Callable[[int], None]:
+    """Return what adds up bytes done and reports them."""
+    done = 0
+
+    def report(count: int) -> None:
+        nonlocal done
+        done = min(done + count, planned)
+        progress(done, planned)
+
+    return report
+
+
+def timed(result: Result, read_seconds: float) -> Result:
+    """Return the result with the time that reading took put first."""
+    return replace(result, seconds={"read": read_seconds, **result.seconds})

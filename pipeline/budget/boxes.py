@@ -1,0 +1,193 @@
+"""Cutting one stage of a plan out of core into boxes that fit the budget (DESIGN §8).
+
+A box fixes some variables of the stage's output; inside, the stage is an ordinary sweep. What the fixed variables
+do not occur in is read or computed again in every box, so those that occur in most of the stage are fixed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+from ...tasks.steps.step import Step
+from ..errors import BudgetError
+from ..plans.plan import PlanOptions, Problem, format_bytes, sliced_dims
+from ..plans.planner import lowered_step
+from ..plans.stages import Stage
+from ..trees.costs import Rates, lowered_seconds
+from ..trees.memory import Sizing, leaf_bytes, sweep_peak, table_bytes
+from ..trees.tree import Tree, elimination_order
+
+# More boxes than this cost more to keep account of than they save.
+MAX_BOXES = 1 << 16
+# What receipts, buffers of strided chunks and the interpreter's own temporaries need besides tables.
+MARGIN = 1 << 20
+# Work and reading that this share of a stage repeats do not decide about the order of its variables.
+_REPEATED_SHARE = 0.02
+# A chunk goes through memory whole when it is compressed, so it is a small part of the budget, and a file of its
+# own, so it is not a very small one.
+_CHUNK_SHARE = 32
+_CHUNK_BYTES = (1 << 20, 1 << 26)
+
+
+@dataclass(frozen=True)
+class Boxing:
+    """Makes stages of a tree.
+
+    Parameters
+    ----------
+    layouts : sequence of tuple of int
+        Axis order of every node's table.
+    disk_rate : float
+        Bytes per second, to weigh reading against computing.
+    """
+
+    problem: Problem
+    options: PlanOptions
+    rates: Rates
+    tree: Tree
+    layouts: Sequence[tuple[int, ...]]
+    disk_rate: float
+    _lowered: dict[tuple[int, int], Step] = field(default_factory=dict)
+
+    @property
+    def available(self) -> int:
+        """Bytes for the tables of one task."""
+        return self.options.memory_bytes - self.problem.model_bytes - MARGIN
+
+    @property
+    def chunk_limit(self) -> int:
+        """Bytes that a chunk should not exceed."""
+        low, high = _CHUNK_BYTES
+        return min(max(self.available // _CHUNK_SHARE, low), high)
+
+    @cached_property
+    def rank(self) -> dict[int, int]:
+        """Root-most variables first: they stay the longest."""
+        return {v: i for i, v in enumerate(reversed(elimination_order(self.tree)))}
+
+    def bytes_of(self, node: int, sizes: Sequence[int]) -> int:
+        """Bytes of a node's table."""
+        return table_bytes(sizes, self.tree.scopes[node], self.problem.itemsize)
+
+    def step(self, node: int, boxed: Iterable[int] = ()) -> Step:
+        """Lower a node's step for the sizes inside a box."""
+        mask = self.tree.joined_masks[node - self.tree.n_leaves] & sum(1 << v for v in boxed)
+        if (node, mask) not in self._lowered:
+            sizes = sliced_dims(self.tree.dims, boxed)
+            inputs = self.tree.children[node - self.tree.n_leaves]
+            axes = tuple(self.layouts[i] for i in inputs)
+            self._lowered[node, mask] = lowered_step(node, inputs, axes, self.layouts[node], sizes, self.problem)
+        return self._lowered[node, mask]
+
+    def seconds(self, steps: Sequence[Step], sizes: Sequence[int]) -> float:
+        """Predict the computation of one box."""
+        itemsize = self.problem.itemsize
+        return sum(lowered_seconds(s, sizes, self.rates, itemsize) for s in steps)
+
+    def stage(self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], preferred: Sequence[int]) -> Stage:
+        """Fix variables one by one until a box fits.
+
+        Parameters
+        ----------
+        preferred : sequence of int
+            Variables that the boxes of the reader fix.
+
+        Raises
+        ------
+        BudgetError
+            If the smallest box does not fit.
+        """
+        candidates = self.candidates(head, nodes, inputs, preferred)
+        boxed: list[int] = []
+        while True:
+            stage = self.boxed_stage(head, nodes, inputs, tuple(boxed), self.chunked(head, boxed, preferred))
+            if stage.peak_bytes <= self.available:
+                return stage
+            if not candidates or prod(self.tree.dims[v] for v in boxed) > MAX_BOXES:
+                raise self.refusal(stage)
+            boxed.append(candidates.pop(0))
+
+    def candidates(
+        self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], preferred: Sequence[int]
+    ) -> list[int]:
+        """Variables that boxes may fix: those that occur in all large tables of the stage first."""
+        tree, dims = self.tree, self.tree.dims
+        work = {n: self.seconds([self.step(n)], dims) for n in nodes}
+        reading = {i: self.bytes_of(i, dims) / self.disk_rate for i in inputs}
+        joined = {n: tree.joined[n - tree.n_leaves] for n in nodes}
+        own = tree.scopes[head] if head >= 0 else frozenset().union(*joined.values())
+        limit = _REPEATED_SHARE * (sum(work.values()) + sum(reading.values()))
+
+        def order(v: int) -> tuple[float, bool, int]:
+            repeated = sum(work[n] for n in nodes if v not in joined[n])
+            repeated += sum(reading[i] for i in inputs if v not in tree.scopes[i])
+            return repeated if repeated > limit else 0.0, v not in preferred, self.rank[v]
+
+        return sorted((v for v in own if dims[v] > 1), key=order)
+
+    def chunked(self, head: int, boxed: Sequence[int], preferred: Sequence[int]) -> frozenset[int]:
+        """Variables along which the output is cut: the writer's, the reader's, and more while chunks are large."""
+        if head < 0:
+            return frozenset()
+        scope = self.tree.scopes[head]
+        cut = {*boxed, *(v for v in preferred if v in scope)}
+        for v in self.layouts[head]:
+            if self.bytes_of(head, sliced_dims(self.tree.dims, cut)) <= self.chunk_limit:
+                break
+            cut.add(v)
+        return frozenset(v for v in cut if self.tree.dims[v] > 1)
+
+    def boxed_stage(
+        self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], boxed: tuple[int, ...], chunked: frozenset[int]
+    ) -> Stage:
+        """Make the stage with the given boxes."""
+        steps = tuple(self.step(n, boxed) for n in nodes)
+        sizes = sliced_dims(self.tree.dims, boxed)
+        read = sum(self.bytes_of(i, sizes) for i in inputs)
+        moving = read + self.transit(inputs, sizes)
+        if head >= 0:
+            chunk = self.bytes_of(head, sliced_dims(self.tree.dims, chunked))
+            moving = max(moving, self.bytes_of(head, sizes) + 2 * chunk)
+        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads, self.options.device)
+        computing = self.all_leaves + self.leaves_bytes(steps, sizes) + read + sweep_peak(steps, sizing, ())
+        peak = computing + moving
+        if self.options.decode:
+            fixed = tuple(self.tree.scopes[head]) if head >= 0 else boxed
+            peak = max(peak, self.decoding_peak([self.step(n, fixed) for n in nodes], inputs, boxed, fixed))
+        return Stage(head, steps, boxed, inputs, chunked, computing, moving, peak)
+
+    def decoding_peak(
+        self, steps: Sequence[Step], inputs: tuple[int, ...], boxed: Sequence[int], fixed: Sequence[int]
+    ) -> int:
+        """Bytes of sweeping a stage again with the variables above it fixed, all messages kept."""
+        dims = self.tree.dims
+        sizes = sliced_dims(dims, fixed)
+        leaves = self.all_leaves + self.leaves_bytes(steps, dims) + self.leaves_bytes(steps, sizes)
+        read = sum(self.bytes_of(i, sizes) for i in inputs) + self.transit(inputs, sliced_dims(dims, boxed))
+        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads, self.options.device)
+        return leaves + read + sweep_peak(steps, sizing, [s.node for s in steps])
+
+    @cached_property
+    def all_leaves(self) -> int:
+        """Bytes of the leaves of all stages with all states, which stay as long as the run."""
+        return leaf_bytes(self.tree, self.tree.dims, self.problem.itemsize)
+
+    def transit(self, inputs: tuple[int, ...], sizes: Sequence[int]) -> int:
+        """Bytes of a chunk on its way in: as it is stored, and unpacked; a chunk is at most a box of its reader."""
+        return 2 * max((self.bytes_of(i, sizes) for i in inputs), default=0)
+
+    def leaves_bytes(self, steps: Sequence[Step], sizes: Sequence[int]) -> int:
+        """Bytes of the leaves that the steps read."""
+        leaves = {i for s in steps for i in s.inputs if i < self.tree.n_leaves}
+        return sum(self.bytes_of(i, sizes) for i in leaves)
+
+    def refusal(self, stage: Stage) -> BudgetError:
+        """Name the largest step of a stage that does not fit."""
+        largest = max(stage.steps, key=lambda s: s.lowered.cells)
+        return BudgetError(
+            f"the step of {largest.lowered.cells:.3g} cells needs {format_bytes(stage.peak_bytes)} for its smallest "
+            f"box, allowed {format_bytes(max(self.available, 0))}; try a larger --memory or a longer --order-time"
+        )

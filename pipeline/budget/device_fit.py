@@ -1,0 +1,175 @@
+"""Plans for GPUs: what the passes of a step need on the device besides its tables, and tables larger than it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from heapq import heappop, heappush
+from typing import Final
+
+from ..plans.plan import Plan, PlanOptions, Problem, sliced_dims
+from ..plans.planner import conditioned_plan, split_for, whole_plans, with_rates
+from ..trees.costs import GPU_RATES, Rates, lowered_seconds, tree_cost
+from ..trees.memory import table_bytes
+from .fit import Fit, Prices, cheapest, check_disk
+from .spill import DISK_RATE, plan_spill
+
+SLOTS: Final = 3
+"""Boxes at a time: one whose inputs are on their way, one that computes, one whose output is on its way."""
+
+LINK_BYTES_PER_SECOND: Final = 50e9
+"""Between page-locked host memory and a device, in each direction."""
+
+# Several devices: shorter plans run on one, and more slices for each hardly make rounds more even.
+_SPREAD_SECONDS = 0.5
+_SLICES_A_DEVICE = 16
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is there for tables that leave the device.
+
+    Parameters
+    ----------
+    host_bytes : int
+        Budget for the host's memory.
+    files : bool
+        Whether the tables have to be files, for others to see.
+    disk_bytes : int or None
+        Budget for tables on disk, if there is one.
+    disk_rate : callable
+        Measures the disk, in bytes per second; only called if files are considered.
+    link_rate : float
+        Bytes per second between host and device.
+    """
+
+    host_bytes: int
+    files: bool
+    disk_bytes: int | None
+    disk_rate: Callable[[], float]
+    link_rate: float = LINK_BYTES_PER_SECOND
+
+    def holds(self, plan: Plan) -> bool:
+        """Whether all tables of a plan that spills, and those on their way, stay in the host's memory."""
+        spill = plan.spill
+        assert spill is not None
+        on_their_way = SLOTS * max((_output_bytes(plan, s.head, s.boxed) for s in spill.stages), default=0)
+        return (
+            not self.files and spill.disk_bytes + on_their_way + plan.model_bytes + plan.leaf_bytes <= self.host_bytes
+        )
+
+
+def fitted_for_device(
+    problem: Problem,
+    options: PlanOptions,
+    fit: Fit,
+    around: Around,
+    rates: Rates = GPU_RATES,
+    devices: int = 1,
+) -> Prices:
+    """Plan a query for the memory of one device: whole, in slices, or in boxes; see :func:`fit.fitted`.
+
+    The tree is searched for with nominal rates and is a function of the seed; ``rates``, which may have been measured,
+    choose between the ways.
+
+    Raises
+    ------
+    BudgetError
+        If no allowed way fits.
+    """
+    options = replace(options, device=True)
+    plans = (with_rates(plan, rates) for plan in whole_plans(problem, options, GPU_RATES))
+    spilled = partial(_spilled, problem, options, rates, around=around)
+    found = cheapest(plans, problem, options, rates, fit, spilled)
+    return found if found.chosen.spill else spread(problem, options, found, rates, devices)
+
+
+def spread(problem: Problem, options: PlanOptions, prices: Prices, rates: Rates, devices: int) -> Prices:
+    """Cut a plan that fits into slices, or into more of them, where that keeps several devices busier.
+
+    A slice fixes variables of the large steps, so it is a box of each of them; what does not depend on the fixed
+    variables is swept once by each task.
+    """
+    best = prices.chosen
+    if devices == 1 or best.seconds < _SPREAD_SECONDS:
+        return prices
+    plan = best
+    while plan.slices < _SLICES_A_DEVICE * devices and (variable := _cheapest_cut(plan, rates)) is not None:
+        plan = conditioned_plan(problem, options, rates, plan, frozenset({*plan.sliced, variable}))
+        fits = plan.peak_bytes <= options.memory_bytes
+        faster = _spread_seconds(plan, options, rates, devices) < _spread_seconds(best, options, rates, devices)
+        if fits and faster:
+            best = plan
+    return replace(prices, chosen=best)
+
+
+def _cheapest_cut(plan: Plan, rates: Rates) -> int | None:
+    """Choose a variable of the largest step such that conditioning on it repeats the least work."""
+    tree = plan.tree
+    largest = max(plan.steps, key=lambda s: s.lowered.cells)
+    choices = [v for v in tree.joined[largest.node - tree.n_leaves] if tree.dims[v] > 1]
+    return min(choices, key=lambda v: tree_cost(tree, rates, plan.itemsize, {v}).seconds * tree.dims[v], default=None)
+
+
+def _spread_seconds(plan: Plan, options: PlanOptions, rates: Rates, devices: int) -> float:
+    """Predict a plan on several devices: rounds of slices and, for an assignment, one more, or its parts."""
+    if plan.slices > 1:
+        return plan.cost.seconds * (-(-plan.slices // devices) + options.decode)
+    waiting = split_for(plan, devices, 0.0, rates, options.memory_bytes).parts
+    done: dict[int, float] = {}
+    free = [0.0] * devices
+    while waiting:
+        first = heappop(free)
+        begin, head = min(
+            (max([first, *(done[i] for s in steps for i in s.inputs if i in done)]), head)
+            for head, steps in waiting.items()
+            if not any(i in waiting for s in steps for i in s.inputs)
+        )
+        done[head] = begin + sum(lowered_seconds(s, plan.tree.dims, rates, plan.itemsize) for s in waiting.pop(head))
+        heappush(free, done[head])
+    return max(done.values())
+
+
+def _spilled(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, around: Around) -> Plan:
+    """Cut a plan into boxes whose tables stay in host memory or, if those are too large for it, on disk.
+
+    What passes through host memory on its way to files is no more than the boxes have on the device.
+    """
+    if not around.files:
+        plan = _boxed(problem, options, rates, whole, around.link_rate, LINK_BYTES_PER_SECOND)
+        if around.holds(plan):
+            return _all_slots(plan, resident=True)
+    memory_bytes = min(options.memory_bytes, around.host_bytes)
+    rate = min(around.disk_rate(), around.link_rate)
+    plan = _boxed(problem, replace(options, memory_bytes=memory_bytes), rates, whole, rate, DISK_RATE)
+    assert plan.spill is not None
+    resident = around.holds(plan)
+    if not resident:
+        check_disk(plan.spill.disk_bytes, around.disk_bytes)
+    return _all_slots(plan, resident)
+
+
+def _all_slots(plan: Plan, resident: bool) -> Plan:
+    """Note where the tables are, and the peak of all boxes that are on the device together."""
+    assert plan.spill is not None
+    return replace(plan, peak_bytes=SLOTS * plan.peak_bytes, spill=replace(plan.spill, resident=resident))
+
+
+def _boxed(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, rate: float, nominal: float) -> Plan:
+    """Cut a plan into boxes of which several fit the device together."""
+    options = replace(options, memory_bytes=options.memory_bytes // SLOTS, threads=1)
+    return plan_spill(problem, options, rates, whole, rate, nominal)
+
+
+def _output_bytes(plan: Plan, head: int, boxed: tuple[int, ...]) -> int:
+    assert plan.spill is not None
+    if head < 0:
+        return plan.itemsize
+    return table_bytes(sliced_dims(plan.spill.dims, boxed), plan.tree.scopes[head], plan.itemsize)
+
+
+def boxes_at_a_time(plan: Plan, device_bytes: int) -> int:
+    """Return how many boxes of a plan, perhaps one that was made for other memory, fit a device together."""
+    assert plan.spill is not None
+    return max(1, min(SLOTS, device_bytes // max(plan.spill.peak_bytes, 1)))

@@ -1,0 +1,277 @@
+"""The command line: ``bucketflow solve|plan|info|convert|calibrate|examples``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ... import __version__
+from ..errors import BucketflowError
+
+if TYPE_CHECKING:
+    from ..models.model import Model
+
+_STOPPED = 130
+
+
+def _guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """End expected failures as one sentence and their exit code, and Ctrl-C without a traceback."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except BucketflowError as error:
+            click.echo(f"bucketflow: {error}", err=True)
+            sys.exit(error.exit_code)
+        except MemoryError:
+            click.echo(
+                "bucketflow: out of memory; give a smaller --memory or --gpu-memory, so that the plan fits", err=True
+            )
+            sys.exit(3)
+        except KeyboardInterrupt:
+            click.echo("bucketflow: stopped", err=True)
+            sys.exit(_STOPPED)
+
+    return run
+
+
+def _planning(command: Callable[..., None]) -> Callable[..., None]:
+    """Options that `solve` and `plan` share."""
+    query = click.option(
+        "--query",
+        type=click.Choice(["optimum", "partition", "count"]),
+        default="optimum",
+        show_default=True,
+        help="Best assignment, log10 of the partition function, or the number of possible assignments.",
+    )
+    device = click.option(
+        "--gpu-memory",
+        metavar="SIZE",
+        help="Budget for a GPU's memory.  [default: most of what is free, up to --memory]",
+    )
+    return _placing(query(_gpus(device(command))))
+
+
+def _gpus(command: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--gpus", metavar="all|N", help="Run large steps on GPUs: of this machine, or of the workers of --scheduler."
+    )(command)
+
+
+def _placing(command: Callable[..., None]) -> Callable[..., None]:
+    """Options of every command that plans: the model, its evidence, how to plan and where to run."""
+    options = [
+        click.option("--evidence", metavar="FILE|x=v,…", help="Observed variables: a file, or x=v pairs."),
+        click.option("--memory", metavar="SIZE", help="Memory budget, e.g. 4GB.  [default: most of what is free]"),
+        click.option(
+            "--order",
+            default="auto",
+            show_default=True,
+            metavar="NAME|x,y,…",
+            help="auto, min-fill, weighted-min-fill, min-size, min-degree, mixed, or variable names.",
+        ),
+        click.option("--order-time", type=click.FloatRange(min=0), metavar="S", help="CPU seconds for the search."),
+        click.option(
+            "--tree", type=click.Choice(["refined", "bucket", "junction"]), default="refined", show_default=True
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, help="Of the search for orders."),
+        click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes."),
+        click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786."),
+        click.option(
+            "--fit",
+            type=click.Choice(["auto", "slice", "spill", "refuse"]),
+            default="auto",
+            show_default=True,
+            help="What to do with a plan that does not fit memory: condition, use the disk, neither.",
+        ),
+        click.option("--disk", metavar="SIZE", help="Budget for tables on disk.  [default: what is free]"),
+        click.option("--workdir", metavar="DIR", help="Run directory; an interrupted run there is continued."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return click.argument("file")(command)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="bucketflow")
+def main() -> None:
+    """Exact inference on discrete graphical models, by bucket elimination."""
+
+
+@main.command()
+@_planning
+@_guarded
+def solve(file: str, as_json: bool, **options: Any) -> None:
+    """Answer a query on the model in FILE."""
+    from ..api import solve as api
+    from .progress import progress_bar
+
+    model, read_seconds = _load(file)
+    query, evidence, settings = _settings(model, options)
+    with progress_bar(hidden=as_json) as progress:
+        result = api.solve(model, query, evidence=evidence, progress=progress, **settings)
+    result = api.timed(result, read_seconds)
+    click.echo(result.to_json() if as_json else repr(result))
+
+
+@main.command()
+@_planning
+@_guarded
+def plan(file: str, as_json: bool, **options: Any) -> None:
+    """Show what a query would cost, computing nothing."""
+    from ..api import solve as api
+    from .report import plan_json, print_plan
+
+    model, _ = _load(file)
+    query, evidence, settings = _settings(model, options)
+    prepared = api.prepared_plan(model, query, evidence=evidence, **settings)
+    if as_json:
+        click.echo(plan_json(prepared))
+    else:
+        print_plan(prepared)
+
+
+@main.command()
+@click.argument("file")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_guarded
+def info(file: str, as_json: bool) -> None:
+    """Describe the model in FILE."""
+    import json
+
+    from .report import model_facts, print_facts
+
+    model, _ = _load(file)
+    facts = model_facts(model)
+    if as_json:
+        click.echo(json.dumps(facts))
+    else:
+        print_facts(facts)
+
+
+@main.command("resume")
+@click.argument("directory")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes.")
+@click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786.")
+@_gpus
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_guarded
+def resume_command(directory: str, as_json: bool, **options: Any) -> None:
+    """Continue the run in DIRECTORY."""
+    from ..api.resume import resume
+    from .progress import progress_bar
+
+    with progress_bar(hidden=as_json) as progress:
+        result = resume(directory, progress=progress, **options)
+    click.echo(result.to_json() if as_json else repr(result))
+
+
+@main.command()
+@click.argument("directory")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_guarded
+def inspect(directory: str, as_json: bool) -> None:
+    """Show how far the run in DIRECTORY is."""
+    import json
+    from pathlib import Path
+
+    from .inspect import run_facts
+    from .report import print_run
+
+    facts = run_facts(Path(directory))
+    if as_json:
+        click.echo(json.dumps(facts))
+    else:
+        print_run(facts)
+
+
+@main.command()
+@click.argument("source")
+@click.argument("target")
+@_guarded
+def convert(source: str, target: str) -> None:
+    """Write the model in SOURCE to TARGET, a .uai or .wcsp file (.gz and .xz too)."""
+    from ..api import solve as api
+
+    api.save(_load(source)[0], target)
+
+
+@main.command()
+@_guarded
+def examples() -> None:
+    """List the models that ship with bucketflow; their names work in place of files."""
+    from .report import print_examples
+
+    print_examples()
+
+
+def _load(file: str) -> tuple[Model, float]:
+    """Read a model file, or an example by its name; return the seconds it took too."""
+    import time
+    from pathlib import Path
+
+    from ..api.solve import load
+    from ..examples import example_path, examples
+
+    start = time.perf_counter()
+    if not Path(file).exists():
+        names = {name for e in examples() for name in (e.name, e.file)}
+        if file in names:
+            file = str(example_path(file))
+    return load(file), time.perf_counter() - start
+
+
+def _settings(model: Model, options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:
+    """Split the command's options into query, evidence and the keywords of the Python functions."""
+    query = options.pop("query", "")
+    evidence = _evidence(options.pop("evidence"))
+    order = options["order"]
+    if order not in _order_names():
+        options["order"] = [name.strip() for name in order.split(",")]
+    return query, evidence, options
+
+
+def _order_names() -> tuple[str, ...]:
+    from typing import get_args
+
+    from ..search.orders import OrderName
+
+    return get_args(OrderName)
+
+
+def _evidence(text: str | None) -> Any:
+    """Take ``--evidence`` as a file if one is there, otherwise as ``x=v`` pairs."""
+    from pathlib import Path
+
+    from ..errors import ModelError
+
+    if text is None or Path(text).exists():
+        return text
+    if "=" not in text:
+        raise ModelError(f"--evidence {text!r} is neither a file nor a list like x=1,y=0")
+    pairs: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, sign, state = item.rpartition("=")
+        if not sign or not name or not state:
+            raise ModelError(f"--evidence has {item!r} where x=v is expected")
+        if pairs.setdefault(name, state) != state:
+            raise ModelError(f"--evidence gives {name!r} two different states")
+    return pairs
+
+
+def _register() -> None:
+    """Add the commands that have files of their own."""
+    from .calibrate import calibrate_command
+    from .marginals import marginals_command
+
+    main.add_command(calibrate_command(_guarded))
+    main.add_command(marginals_command(_placing, _guarded, _load, _settings))
+
+
+_register()

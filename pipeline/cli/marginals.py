@@ -1,0 +1,131 @@
+"""``bucketflow marginals``: posteriors of one case of evidence, or of a file of cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..models.model import Model
+    from ..results.posteriors import Marginals
+
+Command = Callable[..., None]
+Decorator = Callable[[Command], Command]
+
+
+def marginals_command(
+    placing: Decorator,
+    guarded: Decorator,
+    load: Callable[[str], tuple[Model, float]],
+    settings: Callable[[Model, dict[str, Any]], tuple[str, Any, dict[str, Any]]],
+) -> click.Command:
+    """Build the command from what all commands share."""
+
+    @click.command("marginals")
+    @placing
+    @click.option("--query-vars", default="all", show_default=True, metavar="a,b", help="Variables that are asked for.")
+    @click.option("--joint", multiple=True, metavar="a,b,c", help="A joint distribution, too; may be repeated.")
+    @click.option("--max", "maximum", is_flag=True, help="Max-marginals: the best that is possible with each state.")
+    @click.option("--uai-out", metavar="PREFIX", help="Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
+    @click.option("--cases", metavar="CSV", help="Many cases of evidence: a header of names, one case a row.")
+    @click.option("--gpus", metavar="all|N", help="Compute on GPUs: of this machine, or of the workers of --scheduler.")
+    @click.option("--gpu-memory", metavar="SIZE", help="Budget for a GPU's memory.  [default: most of what is free]")
+    @click.option("--out", metavar="FILE", help="Where the posteriors of the cases go: .csv, .jsonl or .parquet.")
+    @guarded
+    def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **options: Any) -> None:
+        """Compute the posterior of every variable of the model in FILE."""
+        if (cases is None) != (out is None):
+            raise click.UsageError("--cases and --out belong together")
+        model, read_seconds = load(file)
+        _, evidence, rest = settings(model, options)
+        asked = {key: rest.pop(key) for key in ("query_vars", "joint", "maximum", "uai_out")}
+        if cases is not None and out is not None:
+            if asked["joint"] or asked["maximum"] or asked["uai_out"]:
+                raise click.UsageError("--cases goes with --query-vars only, not with --joint, --max or --uai-out")
+            _answer_cases(model, evidence, asked["query_vars"], cases, out, as_json, rest)
+        else:
+            _answer_one(model, evidence, asked, read_seconds, as_json, rest)
+
+    return marginals
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _answer_one(
+    model: Model, evidence: Any, asked: dict[str, Any], read_seconds: float, as_json: bool, options: dict[str, Any]
+) -> None:
+    from dataclasses import replace
+
+    from ..api.marginals import marginals
+    from .progress import progress_bar
+
+    wanted = "all" if asked["query_vars"] == "all" or asked["uai_out"] else _names(asked["query_vars"])
+    joint = [_names(group) for group in asked["joint"]]
+    with progress_bar(hidden=as_json) as progress:
+        found = marginals(
+            model,
+            evidence=evidence,
+            query_vars=wanted,
+            joint=joint,
+            maximum=asked["maximum"],
+            progress=progress,
+            **options,
+        )
+    found = replace(found, seconds={"read": read_seconds, **found.seconds})
+    if asked["uai_out"]:
+        _write_uai(asked["uai_out"], found, evidence, options)
+    click.echo(found.to_json() if as_json else repr(found))
+
+
+def _write_uai(prefix: str, found: Marginals, evidence: Any, options: dict[str, Any]) -> None:
+    from pathlib import Path
+
+    from ..api.solve import solve
+    from ..errors import ModelError
+    from ..results.uai_files import write_uai
+
+    if found.maximum:
+        raise ModelError("--uai-out writes sums, not max-marginals")
+    if options["workdir"] is not None:
+        options = {**options, "workdir": Path(options["workdir"]) / "optimum"}
+    write_uai(prefix, found, solve(found.model, evidence=evidence, **options).assignment)
+
+
+def _answer_cases(
+    model: Model, evidence: Any, query_vars: str, cases: str, out: str, as_json: bool, options: dict[str, Any]
+) -> None:
+    import json
+    import time
+
+    from ...cluster.budget import peak_rss_bytes
+    from ..api.solve import observed
+    from ..compiled.compiled import compile_model
+    from ..evidence.case_files import case_writer, read_cases
+    from ..results.posteriors import plan_figures
+
+    start = time.perf_counter()
+    compiled = compile_model(model, **options)
+    compiled.set_evidence({model.names[v]: state for v, state in observed(model, evidence).items()})
+    wanted = query_vars if query_vars == "all" else _names(query_vars)
+    count = impossible = 0
+    with case_writer(out, model) as write:
+        for chunk in read_cases(cases, model):
+            for block in compiled.batches(chunk, wanted):
+                write(block)
+                count += len(block.log10_evidence)
+                impossible += int((~block.possible).sum())
+    seconds = time.perf_counter() - start
+    facts = {
+        "status": "ok",
+        "cases": count,
+        "impossible": impossible,
+        "out": out,
+        "plan": plan_figures(compiled.plan),
+        "seconds": {"run": round(seconds, 6)},
+        "peak_rss_bytes": peak_rss_bytes(),
+    }
+    click.echo(json.dumps(facts) if as_json else f"{count} cases, {impossible} of them impossible, in {out}")

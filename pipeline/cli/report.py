@@ -1,0 +1,193 @@
+"""What ``plan``, ``info`` and ``examples`` print."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import BudgetError
+from ..examples import examples
+from ..models.model import Model
+from ..models.preprocess import absorb, components
+from ..plans.plan import Plan, format_bytes, format_cells
+from ..results.result import plan_dict
+from ..trees.memory import step_bytes, table_bytes
+
+if TYPE_CHECKING:
+    from ..api.solve import Prepared
+
+_LARGEST_STEPS = 6
+
+
+def plan_json(prepared: Prepared) -> str:
+    """Return the plan as one line of JSON; ``seconds`` is the prediction for one core."""
+    plan = prepared.plan
+    extra: dict[str, Any] = {}
+    if plan is not None:
+        extra = {
+            "steps": len(plan.steps),
+            "read_bytes": plan.read_bytes,
+            "written_bytes": plan.written_bytes,
+            "slice_overhead": round(plan.slice_overhead, 6),
+            "sliced": [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced],
+            "seconds": plan.seconds,
+        }
+    figures = {**(plan_dict(plan) or {}), **extra}
+    return json.dumps({"query": prepared.network.query, "plan": figures or None, "planning_seconds": prepared.seconds})
+
+
+def print_plan(prepared: Prepared) -> None:
+    """Print the plan's figures and its largest steps."""
+    plan = prepared.plan
+    console = Console(soft_wrap=True)
+    if plan is None:
+        console.print("Nothing is left to eliminate: preprocessing gives the answer.")
+        return
+    facts = _facts_table()
+    for label, text in _plan_rows(prepared, plan):
+        facts.add_row(label, text)
+    console.print(facts)
+    console.print(_steps_table(prepared, plan))
+
+
+def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
+    names = [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced]
+    rows = [*plan.rows(), ("planning", f"{prepared.seconds:.2f} s")]
+    prices = prepared.prices
+    ways = (("slicing", prices.slices), ("spilling", prices.spill)) if prices else ()
+    for label, way in ways:
+        if isinstance(way, BudgetError):
+            rows.append((label, str(way)))
+        elif way is not None:
+            rows.append((label, f"{way.tasks:,} tasks, peak {format_bytes(way.peak_bytes)}, {way.seconds:.3g} s"))
+    if names:
+        rows.append(("conditioned on", ", ".join(names[:6]) + (" …" if len(names) > 6 else "")))
+    return rows
+
+
+def _steps_table(prepared: Prepared, plan: Plan) -> Table:
+    """The most expensive steps, by cells."""
+    table = Table(title="largest steps", box=box.SIMPLE, title_justify="left")
+    for column in ("eliminates", "inputs", "cells", "output", "bytes", "kernel"):
+        text = column in ("eliminates", "kernel")
+        table.add_column(column, justify="left" if text else "right", no_wrap=True)
+    sizes = plan.tree.dims
+    model, variables = prepared.network.model, prepared.network.variables
+    for step in sorted(plan.steps, key=lambda s: -s.lowered.cells)[:_LARGEST_STEPS]:
+        gone = {v for axes in step.input_axes for v in axes} - set(step.axes) - set(plan.sliced)
+        names = [model.names[variables[v]] for v in sorted(gone)]
+        table.add_row(
+            ", ".join(names[:2]) + (f" +{len(names) - 2}" if len(names) > 2 else ""),
+            str(len(step.inputs)),
+            format_cells(step.lowered.cells),
+            format_cells(table_bytes(sizes, step.axes, 1)),
+            format_bytes(step_bytes(step, sizes, plan.itemsize)),
+            step.lowered.regime,
+        )
+    return table
+
+
+def model_facts(model: Model) -> dict[str, Any]:
+    """Describe a model: sizes, domains, arities, connectivity, how much of it is forbidden."""
+    functions = model.functions
+    scopes = {i: tuple(sorted(f.scope)) for i, f in enumerate(functions) if f.scope}
+    used = {v for scope in scopes.values() for v in scope}
+    return {
+        "kind": model.kind,
+        "name": model.name,
+        "variables": len(model.dims),
+        "max_domain": max(model.dims, default=0),
+        "log10_assignments": round(sum(math.log10(d) for d in model.dims), 3),
+        "functions": len(functions),
+        "max_arity": max((len(f.scope) for f in functions), default=0),
+        "row_functions": sum(f.rows is not None for f in functions),
+        "stored_values": sum(int(f.values.size) for f in functions),
+        "scopes_after_absorbing": len(absorb(scopes)),
+        "components": components(len(model.dims), list(scopes.values())),
+        "unused_variables": len(model.dims) - len(used),
+        "top": model.top,
+        "evidence": len(model.evidence),
+    }
+
+
+def print_facts(facts: dict[str, Any]) -> None:
+    """Print labelled facts, leaving out what does not apply."""
+    table = _facts_table()
+    for label, value in facts.items():
+        if value is not None and value != "":
+            table.add_row(label.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
+    Console(soft_wrap=True).print(table)
+
+
+def print_run(facts: dict[str, Any]) -> None:
+    """Print how far a run directory is: its stages, and the slowest tasks."""
+    console = Console(soft_wrap=True)
+    head = _facts_table()
+    for label in ("model", "query", "status"):
+        head.add_row(label, str(facts[label]))
+    if facts["answer"]:
+        head.add_row("answer", ", ".join(f"{k} {v}" for k, v in facts["answer"].items() if v is not None))
+    disk = f"{format_bytes(facts['disk_bytes'])} of {format_bytes(facts['disk_bytes_planned'])} planned"
+    head.add_row("on disk", disk)
+    console.print(head)
+    stages = Table(title="stages", box=box.SIMPLE, title_justify="left")
+    for column in ("table", "boxes", "chunks done", "bytes", "planned peak", "seconds"):
+        stages.add_column(column, justify="left" if column == "table" else "right", no_wrap=True)
+    for s in facts["stages"]:
+        figures = (format_bytes(s["bytes"]), format_bytes(s["peak_bytes_planned"]), f"{s['seconds']:.2f}")
+        stages.add_row(s["table"], f"{s['boxes']:,}", f"{s['chunks_done']:,}", *figures)
+    console.print(stages)
+    for task in facts["slowest"]:
+        console.print(f"slow: {task['table']} {task['chunk']} {task['seconds']} s", highlight=False)
+
+
+def print_examples() -> None:
+    """List the example models."""
+    console = Console(soft_wrap=True)
+    for example in examples():
+        console.print(f"[bold]{example.name}[/bold]  {example.title}")
+        console.print(f"    {example.description}")
+        console.print(f"    {example.query}")
+        console.print(f"    bucketflow solve {example.name}", highlight=False)
+
+
+def print_calibration(found: dict[str, Any]) -> None:
+    """Print what a machine and its GPU do in a second."""
+    console = Console(soft_wrap=True)
+    head = _facts_table()
+    head.add_row("disk", f"{format_bytes(round(found['disk_bytes_per_second']))}/s")
+    gpu = found["gpu"]
+    if gpu is None:
+        head.add_row("GPU", Text(found["gpu_missing"]))
+    else:
+        head.add_row("GPU", gpu["name"])
+        head.add_row("link", f"{format_bytes(round(gpu['link_bytes_per_second']))}/s")
+        head.add_row("upload", f"{gpu['upload_seconds'] * 1e6:.0f} us at least")
+    head.add_row("kept in", found["cache"])
+    console.print(head)
+    table = Table(title="rates a second", box=box.SIMPLE, title_justify="left")
+    for column in ("", "kernels", "cells", "of products", "bytes", "us/step", "from"):
+        table.add_column(column, justify="left" if column in ("", "kernels") else "right", no_wrap=True)
+    for place, kernels in (("CPU", found["cpu"]), ("GPU", gpu["kernels"] if gpu else {})):
+        for name, rates in kernels.items():
+            least = f"2^{math.log2(gpu['least_cells'][name]):.0f}" if place == "GPU" else ""
+            figures = (_rate(rates[f]) for f in ("cells_per_second", "matmul_cells_per_second", "bytes_per_second"))
+            table.add_row(place, name, *figures, f"{rates['step_seconds'] * 1e6:.1f}", least)
+    console.print(table)
+
+
+def _rate(value: float) -> str:
+    return f"{value / 1e12:.3g} T" if value >= 1e12 else f"{value / 1e9:.3g} G"
+
+
+def _facts_table() -> Table:
+    table = Table(show_header=False, box=None)
+    table.add_column(style="dim")
+    table.add_column()
+    return table

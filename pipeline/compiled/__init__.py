@@ -1,0 +1,1 @@
+"""Models that keep their tree, plan and messages for many questions, one by one or in batches."""

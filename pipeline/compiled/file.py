@@ -1,0 +1,147 @@
+"""Compiled models in files: one ``.npz`` of plain arrays and a line of JSON, nothing that runs when it is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.sweeps.scaled import Scaled
+from ..api.answers import fixed_value
+from ..errors import FormatError
+from ..models.model import Function, Model
+from ..models.preprocess import reduce_model
+from ..options import Options
+from ..plans.two_way import plan_two_way
+from ..plans.two_way_planner import with_joints
+from ..queries.arithmetic import Partition
+from ..queries.expansion import Asked, local_targets
+from ..trees.costs import Rates
+from ..trees.tree import Tree
+from .compiled import Compiled
+from .structure import Skeleton
+
+Array = NDArray[Any]
+
+_FORMAT = "bucketflow compiled model 1"
+_OPTIONS = ("memory", "seed", "threads")
+
+
+def save_compiled(compiled: Compiled, path: str | PathLike[str]) -> None:
+    """Write the model, the tree, the findings and all tables that are up to date."""
+    skeleton = compiled.skeleton
+    tables = compiled.current_tables()
+    header = {
+        "format": _FORMAT,
+        "model": _model_facts(skeleton.model),
+        "joints": skeleton.asked.joints,
+        "families": bool(skeleton.asked.families),
+        "children": skeleton.plan.tree.children if skeleton.plan else (),
+        "findings": sorted(compiled.findings),
+        "options": {key: getattr(compiled.options, key) for key in _OPTIONS},
+        "tables": [[n, t.values.size, t.log_scale, t.low, t.high, t.logs] for n, t in tables.items()],
+    }
+    functions = skeleton.model.functions
+    with Path(path).open("wb") as file:
+        np.savez(
+            file,
+            header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
+            functions=_flat([f.values for f in functions]),
+            rows=_flat([f.rows for f in functions if f.rows is not None]).astype(np.int64),
+            findings=_flat([compiled.findings[v] for v in sorted(compiled.findings)]),
+            tables=_flat([t.values for t in tables.values()]),
+        )
+
+
+def load_compiled(path: str | PathLike[str]) -> Compiled:
+    """Read what :func:`save_compiled` wrote.
+
+    Raises
+    ------
+    FormatError
+        If the file is missing, damaged or something else.
+    """
+    try:
+        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in ("header", "functions", "rows", "findings", "tables")}
+        header = json.loads(arrays["header"].tobytes())
+        if header["format"] != _FORMAT:
+            raise ValueError(header["format"])
+        return _rebuilt(header, arrays)
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, BadZipFile) as error:
+        raise FormatError(str(path), None, "a compiled model", f"{type(error).__name__}: {error}") from None
+
+
+def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Compiled:
+    model = _model_from(header["model"], arrays["functions"], arrays["rows"])
+    functions = tuple(range(len(model.functions))) if header["families"] else ()
+    asked = Asked(tuple(range(len(model.dims))), tuple(tuple(j) for j in header["joints"]), functions)
+    network = reduce_model(model, "partition", {}, asked.involved)
+    targets = local_targets(network, asked)
+    plan = None
+    if network.feasible and network.leaves:
+        network = with_joints(network, targets)
+        tree = Tree(network.dims, network.scopes, tuple(tuple(kids) for kids in header["children"]))
+        semiring = Partition(network).semiring
+        plan = plan_two_way(tree, targets, semiring, rates=Rates(), model_bytes=model.nbytes)
+    compiled = Compiled(Skeleton(model, network, plan, asked, fixed_value(network)), Options(**header["options"]))
+    findings = _cut(arrays["findings"], [model.dims[v] for v in header["findings"]])
+    vectors = dict(zip(header["findings"], findings, strict=True))
+    parts = _cut(arrays["tables"], [entry[1] for entry in header["tables"]])
+    tables = {
+        node: Scaled(values, log_scale, low, high, logs)
+        for (node, _, log_scale, low, high, logs), values in zip(header["tables"], parts, strict=True)
+    }
+    compiled.restore(vectors, tables)
+    return compiled
+
+
+def _model_facts(model: Model) -> dict[str, Any]:
+    return {
+        "kind": model.kind,
+        "names": model.names,
+        "dims": model.dims,
+        "states": model.states,
+        "name": model.name,
+        "evidence": sorted(model.evidence.items()),
+        "functions": [
+            [f.scope, f.values.shape, None if f.rows is None else f.rows.shape, float(f.default), f.child]
+            for f in model.functions
+        ],
+    }
+
+
+def _model_from(facts: Mapping[str, Any], values: Array, rows: Array) -> Model:
+    functions = []
+    for scope, shape, row_shape, default, child in facts["functions"]:
+        own, values = np.split(values, [int(np.prod(shape, dtype=np.int64))])
+        listed = None
+        if row_shape is not None:
+            listed, rows = np.split(rows, [int(np.prod(row_shape, dtype=np.int64))])
+            listed = listed.reshape(row_shape)
+        functions.append(Function(tuple(scope), own.reshape(shape), listed, default, child))
+    return Model(
+        facts["kind"],
+        tuple(facts["names"]),
+        tuple(facts["dims"]),
+        tuple(None if labels is None else tuple(labels) for labels in facts["states"]),
+        tuple(functions),
+        name=facts["name"],
+        evidence={int(v): int(s) for v, s in facts["evidence"]},
+    )
+
+
+def _flat(arrays: list[Array]) -> Array:
+    return np.concatenate([np.zeros(0), *(a.reshape(-1) for a in arrays)])
+
+
+def _cut(array: Array, sizes: list[int]) -> list[Array]:
+    if sum(sizes) != array.size:
+        raise ValueError(f"{array.size} numbers where {sum(sizes)} are expected")
+    return np.split(array, np.cumsum(sizes)[:-1]) if sizes else []

@@ -1,0 +1,89 @@
+"""What of a compiled model no evidence changes: the network, the plan, where findings go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..api.answers import fixed_value
+from ..api.marginals import Names, asked_of
+from ..api.propagate import plan_for
+from ..errors import BudgetError, ModelError
+from ..models.model import Model
+from ..models.preprocess import Network, reduce_model
+from ..options import Options
+from ..plans.plan import format_bytes
+from ..plans.two_way import TwoWay
+from ..plans.two_way_planner import with_joints
+from ..queries.arithmetic import Partition
+from ..queries.expansion import Asked, local_targets
+from ..trees.tree import Target
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """What of a compiled model no evidence changes.
+
+    Parameters
+    ----------
+    model : Model
+    network : Network
+        Without any evidence.
+    plan : TwoWay or None
+    asked : Asked
+        Every variable, and the joints that were compiled in.
+    fixed : float or None
+        ln of the functions without variables; None if the model allows nothing.
+    """
+
+    model: Model
+    network: Network
+    plan: TwoWay | None
+    asked: Asked
+    fixed: float | None
+
+    @cached_property
+    def targets(self) -> list[Target]:
+        """What is read from the tables for everything that was compiled in."""
+        return local_targets(self.network, self.asked)
+
+    @cached_property
+    def hosts(self) -> dict[int, int]:
+        """For each local variable the smallest leaf that has it: the one that takes its evidence."""
+        network = self.network
+        cells = [math.prod(network.dims[v] for v in scope) for scope in network.scopes]
+        hosts: dict[int, int] = {}
+        for leaf in sorted(range(len(cells)), key=lambda i: -cells[i]):
+            hosts.update(dict.fromkeys(network.scopes[leaf], leaf))
+        return hosts
+
+
+def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: Options) -> Skeleton:
+    """Reduce and plan a model without evidence."""
+    if model.kind == "cost":
+        raise ModelError("a cost network has no marginal probabilities; only other models can be compiled")
+    asked = asked_of(model, "all", joint, families)
+    network = reduce_model(model, "partition", {}, asked.involved)
+    targets = local_targets(network, asked)
+    network = with_joints(network, targets) if network.feasible else network
+    plan = None
+    if network.leaves:
+        plan = plan_for(network, Partition(network), targets, replace(options, memory=1 << 62, fit="auto"))
+        check_memory(plan, options.memory_bytes)
+    return Skeleton(model, network, plan, asked, fixed_value(network))
+
+
+def check_memory(plan: TwoWay, memory_bytes: int) -> None:
+    """Refuse to keep all messages where they do not fit.
+
+    Raises
+    ------
+    BudgetError
+    """
+    if plan.kept_bytes > memory_bytes:
+        raise BudgetError(
+            f"keeping all messages needs {format_bytes(plan.kept_bytes)}, allowed {format_bytes(memory_bytes)}; "
+            "ask for marginals without compiling, or a larger --memory"
+        )

@@ -1,0 +1,1 @@
+"""What was observed: findings, soft evidence, cases and their files."""

@@ -1,0 +1,206 @@
+"""The numbers behind a network: function values as the entries of its leaf tables, per query.
+
+Costs become non-negative integers above an exact offset, in the narrowest dtype that cannot overflow
+(DESIGN §5); probabilities stay float64, as natural values for sums and as ``-ln p`` for the optimum; a
+count sees 0 and 1, or powers of a root of unity where costs may add up to ``top``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.sweeps.scaled import LOOSE, Scaled, measured
+from ..errors import ModelError
+from .preprocess import Leaf, Network, allowed
+
+# Costs above this are refused, so that a sum of two of them still fits int64.
+COST_LIMIT = 1 << 61
+_FORBIDDEN = np.int64(COST_LIMIT)
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class CostScale:
+    """How the costs of a network are stored.
+
+    Parameters
+    ----------
+    offset : int
+        Sum of the least costs of all functions, which are subtracted from them.
+    bound : int
+        No allowed total above the offset exceeds this.
+    cap : int or None
+        Stored costs of at least this are forbidden.
+    """
+
+    offset: int
+    bound: int
+    cap: int | None
+
+
+def cost_scale(network: Network) -> CostScale:
+    """Find the offset and the largest possible total of a cost network.
+
+    Raises
+    ------
+    ModelError
+        If totals could exceed 2**61, where int64 sums would no longer be safe.
+    """
+    model = network.model
+    bound = 0
+    for f in [*network.constants, *(f for leaf in network.leaves for f in leaf.functions)]:
+        function = model.functions[f]
+        values = function.values[allowed(model, f, function.values)]
+        highest = int(values.max(initial=model.lowest[f]))
+        if function.rows is not None and function.default < model.limits[f]:
+            highest = max(highest, int(function.default))
+        bound += highest - model.lowest[f]
+    offset = sum(model.lowest)
+    cap = None
+    if model.top is not None:
+        cap = max(model.top - offset, 0)
+        bound = min(bound, max(cap - 1, 0))
+    if bound >= COST_LIMIT:
+        raise ModelError(f"costs may add up to {bound:.3g}, more than 2**61; divide them by a common factor")
+    return CostScale(offset, bound, cap)
+
+
+def integer_dtype(bound: int, max_inputs: int) -> np.dtype[Any]:
+    """Return the narrowest signed dtype in which sums of ``max_inputs`` entries, each at most the
+    saturating infinity above ``bound``, cannot overflow.
+    """
+    for dtype in (np.int16, np.int32, np.int64):
+        if np.iinfo(dtype).max // max_inputs > bound:
+            return np.dtype(dtype)
+    raise ModelError(f"costs may add up to {bound:.3g}, too large for steps of {max_inputs} inputs")
+
+
+def cost_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Array:
+    """Build one leaf table of costs, axes in the given order, int64; forbidden entries are ``COST_LIMIT``."""
+    model = network.model
+
+    def convert(f: int, values: Array) -> Array:
+        return np.where(allowed(model, f, values), values - model.lowest[f], _FORBIDDEN)
+
+    def add(total: Array, values: Array) -> None:
+        np.add(total, values, out=total)
+        np.minimum(total, _FORBIDDEN, out=total)
+
+    return _combine(network, leaf, axes, np.zeros((), dtype=np.int64), convert, add)
+
+
+def energy_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Array:
+    """Build one leaf table of ``-ln p``, float64; +inf where the probability is 0."""
+    return _combine(network, leaf, axes, np.zeros(()), lambda _, v: energies(v), _add_into)
+
+
+def energies(probabilities: Array) -> Array:
+    """Return ``-ln p`` elementwise; +inf for 0."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(0.0 - np.log(np.asarray(probabilities, dtype=np.float64)))
+
+
+def probability_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Scaled:
+    """Build one leaf table of probabilities, flat float64 with no value above 1, with bounds.
+
+    Products that might underflow are taken as logarithms first.
+    """
+    functions = network.model.functions
+    low = sum([math.log(functions[f].positive[0]) for f in leaf.functions])
+    high = sum([math.log(functions[f].positive[1]) for f in leaf.functions])
+    if low < -LOOSE or high > LOOSE:
+        logs = _combine(network, leaf, axes, np.zeros(()), lambda _, v: -energies(v), _add_into)
+        top = float(logs.max())
+        if top == -math.inf:
+            return Scaled(np.zeros(logs.size), 0.0, 0.0, 0.0)
+        return measured(np.exp(logs - top).reshape(-1), top)
+    values = _combine(network, leaf, axes, np.ones(()), lambda _, v: v, _multiply_into)
+    return Scaled(values.reshape(-1), 0.0, low, high) if high <= 0.0 else measured(values.reshape(-1))
+
+
+def indicator_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Array:
+    """Build one leaf table of 0 (impossible) and 1 (possible), float64."""
+
+    def convert(f: int, values: Array) -> Array:
+        return allowed(network.model, f, values).astype(np.float64)
+
+    return _combine(network, leaf, axes, np.ones(()), convert, _multiply_into)
+
+
+def _add_into(total: Array, values: Array) -> None:
+    np.add(total, values, out=total)
+
+
+def _multiply_into(total: Array, values: Array) -> None:
+    np.multiply(total, values, out=total)
+
+
+def _combine(
+    network: Network,
+    leaf: Leaf,
+    axes: Sequence[int],
+    one: Array,
+    convert: Callable[[int, Array], Array],
+    combine: Callable[[Array, Array], None],
+) -> Array:
+    """Combine the functions of a leaf on the states that are left, into a C-contiguous table."""
+    shape = [network.dims[v] for v in axes]
+    if len(leaf.functions) == 1:
+        values = convert(leaf.functions[0], _aligned(network, leaf.functions[0], axes))
+        if values.shape == tuple(shape):
+            return np.array(values, dtype=one.dtype, order="C")
+    total = np.full(shape, one)
+    for f in leaf.functions:
+        combine(total, convert(f, _aligned(network, f, axes)))
+    return total
+
+
+def _aligned(network: Network, f: int, axes: Sequence[int]) -> Array:
+    """Return a function's values on the states that are left, with the axes given; one cell along those it lacks."""
+    scope, values = restricted(network, f)
+    if scope != axes:
+        values = values.transpose([scope.index(v) for v in axes if v in scope])
+    return values if len(scope) == len(axes) else values.reshape([network.dims[v] if v in scope else 1 for v in axes])
+
+
+def restricted(network: Network, f: int) -> tuple[tuple[int, ...], Array]:
+    """Return a function's dense values on the states that are left, and its scope in local variables."""
+    function = network.model.functions[f]
+    if function.rows is None and network.whole.issuperset(function.scope):
+        return tuple([network.local[v] for v in function.scope]), function.values
+    domains = [network.domains[v] for v in function.scope]
+    scope = tuple(network.local[v] for v, d in zip(function.scope, domains, strict=True) if len(d) > 1)
+    shape = [len(d) for d in domains if len(d) > 1]
+    if function.rows is not None:
+        return scope, _dense(network, f, shape)
+    values = function.values
+    for axis, domain in enumerate(domains):
+        if len(domain) < values.shape[axis]:
+            values = values.take(domain, axis=axis)
+    return scope, values.reshape(shape)
+
+
+def _dense(network: Network, f: int, shape: Sequence[int]) -> Array:
+    """Return the values of a function that is stored by rows, on the states that are left."""
+    function = network.model.functions[f]
+    assert function.rows is not None
+    values = function.values
+    code: Any = 0
+    inside: Any = None
+    for v, states in zip(function.scope, function.rows.T, strict=True):
+        place = network.places[v][states]
+        if len(network.domains[v]) < network.model.dims[v]:
+            inside = place >= 0 if inside is None else inside & (place >= 0)
+        code = code * len(network.domains[v]) + place
+    if inside is not None:
+        code, values = code[inside], values[inside]
+    dense = np.full(math.prod(shape), function.default, dtype=function.values.dtype)
+    dense[code] = values
+    return dense.reshape(shape)

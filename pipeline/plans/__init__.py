@@ -1,0 +1,1 @@
+"""Plans as values, and how they are made from sizes alone. Pure."""

@@ -1,0 +1,226 @@
+"""The plan as a value: what was asked, what will run, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import log2, prod
+from typing import Literal
+
+from ...tasks.steps.semiring import Semiring
+from ...tasks.steps.step import Step
+from ..search.orders import OrderName
+from ..trees.costs import TreeCost
+from ..trees.memory import parts_below
+from ..trees.tree import Tree
+from .stages import Spill
+
+TreeKind = Literal["refined", "bucket", "junction"]
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What the caller asks of a plan.
+
+    Parameters
+    ----------
+    tree : {"refined", "bucket", "junction"}
+    order : str or sequence of int
+        A heuristic's name, or the local variables in elimination order.
+    order_seconds : float or None
+        CPU time for the search of orders and trees; None spends what the predicted run time justifies.
+    seed : int
+    memory_bytes : int
+        Peak bytes that the plan may need.
+    decode : bool
+        Whether an assignment has to be found after the sweep, which keeps messages alive.
+    threads : int
+        Threads that share a large step, each with a workspace of its own.
+    device : bool
+        Whether steps run on a GPU, whose kernels join small inputs by themselves and keep temporaries meanwhile.
+    children : tuple of tuple of int, optional
+        The tree of an earlier plan, to be used again instead of a search.
+    stages : tuple, optional
+        Of an earlier plan that spills, to be used again: head, boxed and chunked variables of each.
+    sliced : tuple of int, optional
+        Variables that an earlier plan in memory conditioned on, to be used again.
+    """
+
+    tree: TreeKind = "refined"
+    order: OrderName | Sequence[int] = "auto"
+    order_seconds: float | None = None
+    seed: int = 0
+    memory_bytes: int = 1 << 62
+    decode: bool = False
+    threads: int = 1
+    device: bool = False
+    children: tuple[tuple[int, ...], ...] | None = None
+    stages: tuple[tuple[int, tuple[int, ...], frozenset[int]], ...] | None = None
+    sliced: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the planner is given: sizes, never values.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Domain sizes.
+    scopes : tuple of tuple of int
+        Scopes of the leaf tables.
+    semiring : Semiring
+    itemsize : int
+        Bytes of one value in every table.
+    model_bytes : int
+        What the model itself occupies while the plan runs.
+    """
+
+    dims: tuple[int, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    semiring: Semiring
+    itemsize: int
+    model_bytes: int = 0
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """A frozen description of everything that will run, and what it costs.
+
+    Parameters
+    ----------
+    tree : Tree
+        With domain sizes as inside one slice (one state for a sliced variable).
+    dims : tuple of int
+        Domain sizes without slicing.
+    layouts : tuple of tuple of int
+        Axis order of every node's table.
+    steps : tuple of Step
+        In execution order.
+    cuts : frozenset of int
+        Nodes whose table is kept while the parts below them are dropped and, for the assignment, swept again
+        with the variables above them fixed. Empty: one part, whose messages are all kept for the decoding.
+    sliced : tuple of int
+        Variables that are conditioned on; the steps run once for each of their joint states.
+    leaf_bytes, model_bytes, peak_bytes : int
+        Leaf tables, the model itself, and everything together at the worst moment.
+    cost : TreeCost
+        Of one slice.
+    unsliced_cells : int
+        Cells of the best plan without slicing.
+    variant_from : int
+        The steps before this one do not depend on the slice.
+    spill : Spill or None
+        How the steps run with their large tables on disk; None for a plan in memory.
+    device : bool
+        Whether steps run on a GPU.
+    """
+
+    tree: Tree
+    dims: tuple[int, ...]
+    layouts: tuple[tuple[int, ...], ...]
+    steps: tuple[Step, ...]
+    cuts: frozenset[int]
+    sliced: tuple[int, ...]
+    itemsize: int
+    leaf_bytes: int
+    model_bytes: int
+    peak_bytes: int
+    cost: TreeCost
+    unsliced_cells: int
+    variant_from: int = 0
+    spill: Spill | None = None
+    device: bool = False
+
+    @property
+    def slices(self) -> int:
+        """Number of independent sub-problems."""
+        return prod(self.dims[v] for v in self.sliced)
+
+    @property
+    def cells(self) -> int:
+        """Cells swept over all slices."""
+        return self.cost.cells * self.slices
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes read by the steps of all slices."""
+        return self.cost.read_cells * self.itemsize * self.slices
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes written by the steps of all slices."""
+        return self.cost.written_cells * self.itemsize * self.slices
+
+    @property
+    def seconds(self) -> float:
+        """Predicted run time on one core."""
+        return self.spill.seconds if self.spill else self.cost.seconds * self.slices
+
+    @property
+    def tasks(self) -> int:
+        """Number of pieces of work that may run independently."""
+        if self.spill:
+            return self.spill.tasks
+        return (len(self.cuts) + 1) * self.slices
+
+    @property
+    def slice_overhead(self) -> float:
+        """Work of all slices over the work without slicing."""
+        return self.cells / max(self.unsliced_cells, 1)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the figures as labelled lines for a person."""
+        rows = [
+            ("variables", f"{len(self.dims)} to eliminate in {len(self.steps)} steps"),
+            ("width", str(self.cost.width)),
+            ("largest table", f"{format_cells(self.cost.largest_table_cells)} cells of {self.itemsize} bytes"),
+            ("cells", format_cells(self.cells)),
+            ("read / written", f"{format_bytes(self.read_bytes)} / {format_bytes(self.written_bytes)}"),
+            ("peak memory", format_bytes(self.peak_bytes)),
+        ]
+        if self.sliced:
+            rows.append(("slices", f"{self.slices:,}, {self.slice_overhead:.2f} times the work"))
+        if self.spill:
+            moved = f"{format_bytes(self.spill.written_bytes)} written, {format_bytes(self.spill.read_bytes)} read"
+            place = "host memory" if self.spill.resident else "disk"
+            rows.append((place, f"{format_bytes(self.spill.disk_bytes)} at a time, {moved}"))
+        if self.cuts:
+            rows.append(("decoding", f"{len(self.cuts) + 1} parts, swept twice to save memory"))
+        return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{self.seconds:.3g} s on one core")]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{label:<14}  {text}" for label, text in self.rows())
+
+    def _repr_html_(self) -> str:
+        body = "".join(f"<tr><th>{label}</th><td>{text}</td></tr>" for label, text in self.rows())
+        return f"<table>{body}</table>"
+
+    @cached_property
+    def parts(self) -> dict[int, list[Step]]:
+        """The steps below each cut, in execution order; those that end at the roots under -1, last."""
+        return parts_below(self.tree, self.steps, self.cuts)
+
+
+def sliced_dims(dims: Sequence[int], sliced: Iterable[int]) -> tuple[int, ...]:
+    """Return domain sizes with one state for every sliced variable."""
+    sizes = list(dims)
+    for v in sliced:
+        sizes[v] = 1
+    return tuple(sizes)
+
+
+def format_cells(count: int) -> str:
+    """Write a number of cells, with its size as a power of two where it is large."""
+    return f"{count:,}" if count < 10_000 else f"{float(count):.3g} (2^{log2(count):.1f})"
+
+
+def format_bytes(count: int) -> str:
+    """Write a number of bytes with a decimal unit, as ``--memory`` reads it."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if value < 1000 or unit == "PB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
+        value /= 1000
+    raise AssertionError

@@ -1,0 +1,351 @@
+"""Plans of two-way propagation: every message of a tree in both directions, and where beliefs are read. Pure.
+
+The backward sweep is the adjoint of the forward one (Darwiche 2003, §4): what comes from above a node is
+combined with the node's other children and reduced to the scope of each child,
+
+    down[c] = Σ_{joined \\ scope(c)}  down[parent] ⊗ ∏_{siblings s} up[s]
+
+so that ``up[c] ⊗ down[c]`` is the belief of a table's scope (Shafer and Shenoy 1990). No clique is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Literal
+
+from ...tasks.incremental.nests import scratch_cells
+from ...tasks.steps.semiring import Semiring
+from ...tasks.steps.step import Step, make_step
+from ...tasks.sweeps.messages import freed_tables
+from ...tasks.sweeps.sweep import useful_threads
+from ..trees.costs import Rates, TreeCost
+from ..trees.layouts import choose_layouts
+from ..trees.memory import table_bytes
+from ..trees.tree import Tree, bits_of, elimination_order
+from .plan import sliced_dims
+from .two_way_costs import sweeps_cost
+
+if TYPE_CHECKING:
+    from ..budget.two_way_spill import TwoWaySpill
+    from .message_program import DeviceNeeds
+
+# Up to here a belief is stored and each of its variables summed from it; a larger one is swept for each.
+STORED_CELLS = 8192
+# Two variables of a smaller belief are sooner read from its parts.
+_WORTH_STORING = 256
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Targets that are read from the belief of a node's table, or from the join of a node's inputs."""
+
+    node: int
+    join: bool
+    targets: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class TwoWay:
+    """The steps of both sweeps over one tree.
+
+    Tables are numbered: first the nodes of the tree, then what comes from above each of them, then stored
+    beliefs and results.
+
+    Parameters
+    ----------
+    tree : Tree
+        With domain sizes as inside one slice.
+    dims : tuple of int
+        Domain sizes without slicing.
+    layouts : tuple of tuple of int
+        Axis order of every node's table.
+    up, back : tuple of Step
+        The forward sweep, children first; the backward one with the readings, parents first.
+    results : mapping of tuple of int to int
+        The table that answers each set of variables.
+    axes : mapping of int to tuple of int
+        Axis order of every table.
+    sliced : tuple of int
+        Variables that are conditioned on.
+    threads : int
+        Threads that share a large step, each with a workspace of its own.
+    spill : TwoWaySpill or None
+        How both sweeps run with large tables on disk; None for a plan in memory.
+    device : DeviceNeeds or None
+        What a slice needs on a GPU, where all of its tables are at once; None for a plan on CPUs.
+    """
+
+    tree: Tree
+    dims: tuple[int, ...]
+    layouts: tuple[tuple[int, ...], ...]
+    up: tuple[Step, ...]
+    back: tuple[Step, ...]
+    results: Mapping[tuple[int, ...], int]
+    axes: Mapping[int, tuple[int, ...]]
+    sliced: tuple[int, ...]
+    itemsize: int
+    cost: TreeCost
+    model_bytes: int
+    threads: int = 1
+    spill: TwoWaySpill | None = None
+    device: DeviceNeeds | None = None
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """Both sweeps, in execution order."""
+        return (*self.up, *self.back)
+
+    @cached_property
+    def freed(self) -> tuple[tuple[int, ...], ...]:
+        """For each step the tables that nobody needs after it."""
+        return freed_tables(self.steps, self.kept)
+
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """Tables that outlive the sweeps: the roots and the results."""
+        return frozenset((*self.tree.roots, *self.results.values()))
+
+    @property
+    def slices(self) -> int:
+        """Number of independent sub-problems."""
+        return prod(self.dims[v] for v in self.sliced)
+
+    @property
+    def way(self) -> Literal["memory", "slices", "disk"]:
+        """Where the messages are: in memory, as a whole or slice by slice, or on disk."""
+        if self.spill:
+            return "disk"
+        return "slices" if self.sliced else "memory"
+
+    @property
+    def cells(self) -> int:
+        """Cells swept over all slices."""
+        return self.cost.cells * self.slices
+
+    @property
+    def seconds(self) -> float:
+        """Predicted run time on one core."""
+        return self.spill.seconds if self.spill else self.cost.seconds * self.slices
+
+    @cached_property
+    def leaf_bytes(self) -> int:
+        """Bytes of the leaf tables, with those of a slice where there are slices."""
+        sizes = (self.dims, self.tree.dims) if self.sliced else (self.dims,)
+        return sum(table_bytes(s, scope, self.itemsize) for s in sizes for scope in self.tree.leaves)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Model, leaves and every other table together, with workspace: what a compiled model keeps."""
+        tables = sum(step.lowered.out_cells for step in self.steps) * self.itemsize
+        workspace = max((workspace_bytes(step, self.threads) for step in self.steps), default=0)
+        scratch = scratch_cells(self.steps) * self.itemsize
+        return self.model_bytes + 2 * self.leaf_bytes + tables + workspace + scratch
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """Model, leaves, live messages and workspace at the worst moment; of one slice, or of one box.
+
+        On a GPU, all tables of a slice with what describes them.
+        """
+        if self.spill:
+            return self.spill.peak_bytes
+        if self.device:
+            return self.device.nbytes
+        peak = live_peak(self.steps, self.freed, self.itemsize, self.threads)
+        return self.model_bytes + self.leaf_bytes + peak
+
+
+def workspace_bytes(step: Step, threads: int) -> int:
+    """Bytes of a step's temporaries, with as many threads as it would use."""
+    return step.lowered.workspace_bytes + (useful_threads(step, threads) - 1) * step.lowered.thread_bytes
+
+
+def live_peak(steps: Sequence[Step], freed: Sequence[tuple[int, ...]], itemsize: int, threads: int = 1) -> int:
+    """Peak bytes of what the steps make and of their workspace, as :func:`~.tasks.messages.two_sweeps` frees it."""
+    made: dict[int, int] = {}
+    live = peak = 0
+    for step, gone in zip(steps, freed, strict=True):
+        lowered = step.lowered
+        made[step.node] = lowered.out_cells * itemsize
+        live += made[step.node]
+        workspace = lowered.workspace_bytes
+        if threads > 1:
+            workspace = workspace_bytes(step, threads)
+        if live + workspace > peak:
+            peak = live + workspace
+        for i in gone:
+            live -= made.get(i, 0)
+    return peak
+
+
+def plan_two_way(
+    tree: Tree,
+    targets: Sequence[tuple[int, ...]],
+    semiring: Semiring,
+    *,
+    sliced: Collection[int] = (),
+    rates: Rates,
+    model_bytes: int = 0,
+    threads: int = 1,
+) -> TwoWay:
+    """Lay out and lower both sweeps.
+
+    Parameters
+    ----------
+    tree : Tree
+    targets : sequence of tuple of int
+        Sets of variables whose joint beliefs are wanted, each within the scope of some leaf, ascending.
+    sliced : collection of int
+        Variables that are conditioned on.
+    """
+    fixed = set(sliced)
+    inside = replace(tree, dims=sliced_dims(tree.dims, fixed)) if fixed else tree
+    layouts = table_layouts(inside)
+    builder = StepBuilder(inside, layouts, semiring)
+    readings = choose_readings(inside, targets)
+    up = tuple([builder.forward(node) for node in inside.schedule])
+    back = tuple(builder.backward(readings))
+    return TwoWay(
+        tree=inside,
+        dims=tree.dims,
+        layouts=layouts,
+        up=up,
+        back=back,
+        results=builder.results,
+        axes=builder.axes,
+        sliced=tuple(sorted(fixed)),
+        itemsize=semiring.itemsize,
+        cost=sweeps_cost((*up, *back), inside, semiring.itemsize, rates),
+        model_bytes=model_bytes,
+        threads=threads,
+    )
+
+
+def table_layouts(tree: Tree) -> tuple[tuple[int, ...], ...]:
+    """Choose the axis order of every table; where all are small, reverse elimination order is as good as any."""
+    if max(tree.cells, default=1) > STORED_CELLS:
+        return choose_layouts(tree, elimination_order(tree))
+    rank, latest = [0] * len(tree.dims), 0
+    for joined, scope in zip(tree.joined_masks, tree.scope_masks[tree.n_leaves :], strict=True):
+        for v in bits_of(joined & ~scope):
+            latest -= 1
+            rank[v] = latest
+    return tuple([tuple(sorted(scope, key=rank.__getitem__)) for scope in tree.scopes])
+
+
+def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[Reading, ...]:
+    """Choose the cheapest place for each target.
+
+    A place is a message with what comes from above it; for what only leaves have it is the join above such a
+    leaf, which saves the message to it.
+    """
+    first, parent = tree.n_leaves, tree.parent
+    price, place = list(tree.cells), [(node, False) for node in range(len(parent))]
+    for leaf in range(first):
+        if parent[leaf] >= 0:
+            price[leaf], place[leaf] = tree.joined_cells[parent[leaf] - first], (parent[leaf], True)
+    holders: list[list[int]] = [[] for _ in tree.dims]
+    for node, scope in enumerate(tree.scopes):
+        for v in scope:
+            holders[v].append(node)
+    found: dict[tuple[int, bool], list[tuple[int, ...]]] = {}
+    for target in targets:
+        nodes = holders[target[0]]
+        if len(target) > 1:
+            nodes = [node for node in nodes if tree.scopes[node].issuperset(target)]
+        found.setdefault(place[min(nodes, key=price.__getitem__)], []).append(target)
+    return tuple([Reading(node, join, tuple(wanted)) for (node, join), wanted in found.items()])
+
+
+class StepBuilder:
+    """Lowers steps, keeping the axes of every table."""
+
+    def __init__(self, tree: Tree, layouts: Sequence[tuple[int, ...]], semiring: Semiring) -> None:
+        self.tree = tree
+        self.semiring = semiring
+        self.sizes = tree.dims
+        self.axes: dict[int, tuple[int, ...]] = dict(enumerate(layouts))
+        self.results: dict[tuple[int, ...], int] = {}
+        self._layouts = layouts
+        self._next = 2 * len(layouts)
+        # what comes from above each node; nothing comes from above a root
+        self.above: dict[int, tuple[int, ...]] = dict.fromkeys(tree.roots, ())
+
+    def step(self, node: int, inputs: tuple[int, ...], axes: tuple[int, ...]) -> Step:
+        """Lower one step."""
+        self.axes[node] = axes
+        return make_step(node, inputs, tuple([self.axes[i] for i in inputs]), axes, self.sizes, self.semiring)
+
+    def forward(self, node: int) -> Step:
+        """The step of an internal node."""
+        return self.step(node, self.tree.children[node - self.tree.n_leaves], self._layouts[node])
+
+    def backward(
+        self, readings: Sequence[Reading], tops: Sequence[int] | None = None, ends: Collection[int] = ()
+    ) -> Iterator[Step]:
+        """Messages from above, depth first, each subtree with its readings; only what a reading or an end needs.
+
+        Parameters
+        ----------
+        tops : sequence of int, optional
+            Nodes to begin at, whose ``above`` is known; the roots by default.
+        ends : collection of int
+            Nodes to which messages are made too.
+        """
+        tree, first = self.tree, self.tree.n_leaves
+        at: dict[int, list[Reading]] = {}
+        for reading in readings:
+            at.setdefault(reading.node, []).append(reading)
+        load = [0] * len(tree.scopes)
+        for node in (*at, *ends):
+            load[node] = 1
+        for j, kids in enumerate(tree.children):
+            load[first + j] += sum([load[c] for c in kids])
+        stack = [r for r in (tree.roots if tops is None else tops) if load[r]]
+        while stack:
+            node = stack.pop()
+            if node not in self.above:
+                yield from self._down(node)
+            for reading in at.get(node, ()):
+                yield from self._read(reading)
+            if node >= first:
+                below = [c for c in tree.children[node - first] if load[c]]
+                # the last to be pushed runs first: small subtrees, so that what they hold is gone soon
+                stack += sorted(below, key=lambda c: -load[c])
+
+    def _down(self, node: int) -> Iterator[Step]:
+        """Make what comes from above a node; an only child sees what its parent sees."""
+        parent = self.tree.parent[node]
+        siblings = tuple([c for c in self.tree.children[parent - self.tree.n_leaves] if c != node])
+        inputs = (*self.above[parent], *siblings)
+        self.above[node] = self.above[parent]
+        if siblings:
+            number = len(self.tree.scopes) + node
+            self.above[node] = (number,)
+            axes = self._layouts[node]
+            if node < self.tree.n_leaves:
+                # a variable that only this leaf has is not in what comes from above
+                held = {v for i in inputs for v in self.axes[i]}
+                axes = tuple([v for v in axes if v in held])
+            yield self.step(number, inputs, axes)
+
+    def _read(self, reading: Reading) -> Iterator[Step]:
+        tables = self.tree.children[reading.node - self.tree.n_leaves] if reading.join else (reading.node,)
+        inputs = (*self.above[reading.node], *tables)
+        if len(reading.targets) > 1 < len(inputs):
+            union = tuple(dict.fromkeys([v for i in inputs for v in self.axes[i]]))
+            cells = prod([self.sizes[v] for v in union])
+            if cells <= STORED_CELLS and (len(reading.targets) > 2 or cells > _WORTH_STORING):
+                stored = self._number()
+                yield self.step(stored, inputs, union)
+                inputs = (stored,)
+        for target in reading.targets:
+            self.results[target] = self._number()
+            yield self.step(self.results[target], inputs, target)
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next - 1

@@ -1,0 +1,1 @@
+"""Questions as values: their arithmetic, how assignments are decoded and beliefs added up."""

@@ -1,0 +1,151 @@
+"""The three questions as values: how each turns a network into tables, and root tables into an answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
+from ...tasks.sweeps.einsum import QuickSumProduct
+from ...tasks.sweeps.scaled import Scaled, SumProduct
+from ...tasks.sweeps.sweep import Algebra, Plain
+from ..models.leaf_tables import (
+    CostScale,
+    cost_leaf,
+    cost_scale,
+    energy_leaf,
+    integer_dtype,
+    probability_leaf,
+)
+from ..models.preprocess import Leaf, Network
+from .counting import CountEstimate
+
+Array = NDArray[Any]
+T = TypeVar("T")
+
+# Inputs that may be added before a kernel clamps to the saturating infinity: more would need wider integers.
+MAX_INPUTS = 4
+
+SEMIRINGS = (*(min_plus(dtype, MAX_INPUTS) for dtype in ("int16", "int32", "int64")), min_plus("float64"), SUM_PRODUCT)
+"""What queries compute in."""
+
+
+class Arithmetic(Protocol[T]):
+    """What a query computes with.
+
+    ``semiring`` is what the plan is lowered for, ``algebra`` what runs its steps.
+    """
+
+    @property
+    def semiring(self) -> Semiring:
+        """The semiring of the kernels."""
+        ...
+
+    def algebra(self, sizes: Sequence[int], compiled: bool) -> Algebra[T]:
+        """Return the algebra for a plan with the given domain sizes."""
+        ...
+
+    def leaf(self, leaf: Leaf, axes: Sequence[int]) -> T:
+        """Build a leaf table."""
+        ...
+
+    def total(self, roots: Sequence[T]) -> Any:
+        """Return the value of one slice from its root tables."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class CostOptimum:
+    """Minimum cost, in integers."""
+
+    network: Network
+    scale: CostScale
+    semiring: Semiring
+
+    def algebra(self, sizes: Sequence[int], compiled: bool) -> Plain:
+        """Return min-plus on saturating integers."""
+        return Plain(self.semiring, compiled)
+
+    def leaf(self, leaf: Leaf, axes: Sequence[int]) -> Array:
+        """Build a leaf table with forbidden entries at the saturating infinity."""
+        table = cost_leaf(self.network, leaf, axes)
+        return np.minimum(table, self.semiring.zero).astype(self.semiring.dtype).reshape(-1)
+
+    def total(self, roots: Sequence[Array]) -> int | None:
+        """Return the cost of one slice from its root tables, None if it is infeasible."""
+        values = [int(root.item()) for root in roots]
+        if any(v >= self.semiring.zero for v in values):
+            return None
+        total = sum(values)
+        return None if self.scale.cap is not None and total >= self.scale.cap else total
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyOptimum:
+    """Most probable explanation, as the minimum of ``-ln p`` in float64."""
+
+    network: Network
+    semiring: Semiring = min_plus("float64")  # noqa: RUF009 - a frozen value
+
+    def algebra(self, sizes: Sequence[int], compiled: bool) -> Plain:
+        """Return min-plus on floats."""
+        return Plain(self.semiring, compiled)
+
+    def leaf(self, leaf: Leaf, axes: Sequence[int]) -> Array:
+        """Build a leaf table of ``-ln p``."""
+        return energy_leaf(self.network, leaf, axes).reshape(-1)
+
+    def total(self, roots: Sequence[Array]) -> float | None:
+        """Return the energy of one slice from its root tables, None if it has probability 0."""
+        total = math.fsum(float(root.item()) for root in roots)
+        return None if total == math.inf else total
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Sum of products, with scales."""
+
+    network: Network
+    semiring: Semiring = SUM_PRODUCT
+
+    def algebra(self, sizes: Sequence[int], compiled: bool) -> SumProduct:
+        """Return the algebra of scaled tables."""
+        return QuickSumProduct(tuple(sizes), compiled)
+
+    def leaf(self, leaf: Leaf, axes: Sequence[int]) -> Scaled:
+        """Build a leaf table with bounds."""
+        return probability_leaf(self.network, leaf, axes)
+
+    def total(self, roots: Sequence[Scaled]) -> float:
+        """Return ln of the sum of one slice from its root tables; -inf for 0."""
+        return math.fsum(root.log_value() for root in roots)
+
+
+def optimum_arithmetic(network: Network) -> CostOptimum | EnergyOptimum:
+    """Choose integers for costs, energies for probabilities."""
+    if network.model.kind != "cost":
+        return EnergyOptimum(network)
+    scale = cost_scale(network)
+    return CostOptimum(network, scale, min_plus(integer_dtype(scale.bound, MAX_INPUTS), MAX_INPUTS))
+
+
+def arithmetic_for(network: Network) -> Arithmetic[Any]:
+    """Return what the network's query computes with; a count begins with its estimate."""
+    if network.query == "optimum":
+        return optimum_arithmetic(network)
+    if network.query == "partition":
+        return Partition(network)
+    return CountEstimate(network, cost_scale(network) if network.model.kind == "cost" else None)
+
+
+def log_sum(values: Sequence[float]) -> float:
+    """Return ln of the sum of ``exp(values)``, summed exactly; -inf for an empty or all-zero sum."""
+    top = max(values, default=-math.inf)
+    if top == -math.inf:
+        return top
+    return top + math.log(math.fsum(math.exp(v - top) for v in values))

@@ -1,0 +1,154 @@
+"""Beliefs, and how those of parts of all assignments (slices, boxes) add up to those of all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.sweeps.beliefs import above_least, normalised
+from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
+from ..trees.tree import Target
+from .arithmetic import Arithmetic, Partition
+
+Array = NDArray[Any]
+Where = tuple[slice, ...]
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """What a propagation found.
+
+    Parameters
+    ----------
+    total : float or int or None
+        ln of the sum over all assignments, or the least energy or cost; None if nothing is possible.
+    tables : dict of tuple of int to ndarray
+        For each target its belief over the remaining states, shaped: probabilities that sum to 1, or
+        energies above the least.
+    """
+
+    total: Any
+    tables: dict[Target, Array]
+
+
+class Combiner(Protocol):
+    """How the beliefs of one part are read and added to those of others."""
+
+    def read(self, tables: Mapping[Target, Any], dims: Sequence[int]) -> dict[Target, Array]:
+        """Return tables as the numbers that :meth:`add` takes, shaped."""
+        ...
+
+    def add(self, total: Any, tables: Mapping[Target, tuple[Array, Where]]) -> None:
+        """Add one part: its total and, for each target, a table as read and where it belongs."""
+        ...
+
+    def beliefs(self) -> Beliefs:
+        """Return what all parts give together."""
+        ...
+
+
+class SumCombiner:
+    """Probabilities, each part weighing as much as its sum."""
+
+    def __init__(self, shapes: Mapping[Target, tuple[int, ...]]) -> None:
+        self._tables = {target: np.zeros(shape) for target, shape in shapes.items()}
+        self._totals: list[float] = []
+        self._top = -math.inf
+
+    def read(self, tables: Mapping[Target, Scaled], dims: Sequence[int]) -> dict[Target, Array]:
+        """Return probabilities."""
+        return posteriors(tables, dims)
+
+    def add(self, total: float | None, tables: Mapping[Target, tuple[Array, Where]]) -> None:
+        """Add one part with ln of its sum."""
+        if total is None or total == -math.inf:
+            return
+        self._totals.append(total)
+        if total > self._top:
+            for table in self._tables.values():
+                table *= math.exp(self._top - total)
+            self._top = total
+        weight = math.exp(total - self._top)
+        for target, (belief, where) in tables.items():
+            part = self._tables[target][where]
+            part += (weight * belief).reshape(part.shape)
+
+    def beliefs(self) -> Beliefs:
+        """Return the mixture of all parts."""
+        if not self._totals:
+            return Beliefs(None, {})
+        total = self._top + math.log(math.fsum(math.exp(t - self._top) for t in self._totals))
+        return Beliefs(total, {target: table / table.sum() for target, table in self._tables.items()})
+
+
+class LeastCombiner:
+    """Least energies or costs."""
+
+    def __init__(self, shapes: Mapping[Target, tuple[int, ...]], infinity: float) -> None:
+        self._tables = {target: np.full(shape, math.inf) for target, shape in shapes.items()}
+        self._infinity = infinity
+        self._best: Any = math.inf
+
+    def read(self, tables: Mapping[Target, Array], dims: Sequence[int]) -> dict[Target, Array]:
+        """Return what is above the least."""
+        return {
+            target: above_least(table, self._infinity)[1].reshape([dims[v] for v in target])
+            for target, table in tables.items()
+        }
+
+    def add(self, total: Any, tables: Mapping[Target, tuple[Array, Where]]) -> None:
+        """Add one part with its least value, None if it allows nothing."""
+        if total is None:
+            return
+        self._best = min(self._best, total)
+        for target, (above, where) in tables.items():
+            part = self._tables[target][where]
+            np.minimum(part, (above + total).reshape(part.shape), out=part)
+
+    def beliefs(self) -> Beliefs:
+        """Return what is least over all parts, above the least of all."""
+        if self._best == math.inf:
+            return Beliefs(None, {})
+        return Beliefs(self._best, {target: table - self._best for target, table in self._tables.items()})
+
+
+def combiner_for(shapes: Mapping[Target, tuple[int, ...]], arithmetic: Arithmetic[Any]) -> Combiner:
+    """Choose how the parts of a query add up."""
+    if isinstance(arithmetic, Partition):
+        return SumCombiner(shapes)
+    return LeastCombiner(shapes, float(arithmetic.semiring.zero))
+
+
+def posteriors(beliefs: Mapping[Target, Scaled], dims: Sequence[int]) -> dict[Target, Array]:
+    """Normalise and shape beliefs; those whose sum is surely in range all at once."""
+    near = {t: b for t, b in beliefs.items() if not b.logs and b.low >= LOWEST and b.high <= LOOSE}
+    found = {t: normalised(b).reshape([dims[v] for v in t]) for t, b in beliefs.items() if t not in near}
+    if near:
+        sizes = [b.values.size for b in near.values()]
+        ends = list(accumulate(sizes))
+        starts = [0, *ends[:-1]]
+        flat = np.concatenate([b.values for b in near.values()])
+        totals = np.add.reduceat(flat, starts)
+        totals[totals == 0.0] = 1.0
+        flat /= np.repeat(totals, sizes)
+        for target, start, end in zip(near, starts, ends, strict=True):
+            table = flat[start:end]
+            found[target] = table if len(target) == 1 else table.reshape([dims[v] for v in target])
+    return found
+
+
+def merge(combiner: Combiner, beliefs: Beliefs) -> None:
+    """Add beliefs over all states."""
+    everywhere = {target: (table, (slice(None),) * table.ndim) for target, table in beliefs.tables.items()}
+    combiner.add(beliefs.total, everywhere)
+
+
+def place(target: Target, states: Mapping[int, int]) -> Where:
+    """Where a part that fixes some states belongs in the table of a target."""
+    return tuple(slice(states[v], states[v] + 1) if v in states else slice(None) for v in target)

@@ -1,0 +1,61 @@
+"""Decoding: from the kept tables of a sweep to an assignment, one slice per step (DESIGN §10).
+
+The backward sweep of elimination (value assignment, Dechter 1999 §3): from the roots down, the variables
+that a step eliminated take the states that attain its output at the states already chosen above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.steps.semiring import Semiring
+from ...tasks.steps.step import Step
+from ...tasks.steps.views import slice_of
+from ...tasks.sweeps.best_states import best_states
+
+Array = NDArray[Any]
+
+
+def decode(
+    steps: Sequence[Step],
+    tables: Mapping[int, Array],
+    sizes: Sequence[int],
+    semiring: Semiring,
+    assignment: dict[int, int],
+    compiled: bool = True,
+) -> None:
+    """Extend ``assignment`` (variable → state), in place, to every variable that ``steps`` eliminated.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        In execution order.
+    tables : mapping
+        The table of every input of every step.
+    sizes : sequence of int
+        Domain sizes; a variable that was fixed before the sweep has one state and must be in ``assignment``.
+    semiring : Semiring
+        Min-plus, of the tables' dtype.
+    compiled : bool
+        Whether large slices may use compiled kernels.
+    """
+    tables = _near(tables)
+    for step in reversed(steps):
+        slices = [
+            slice_of(tables[node], axes, sizes, assignment)
+            for node, axes in zip(step.inputs, step.input_axes, strict=True)
+        ]
+        assignment.update(best_states(slices, sizes, semiring, compiled))
+
+
+def _near(tables: Mapping[int, Array]) -> Mapping[int, Array]:
+    """Bring small tables of a device to the host, all at once."""
+    if all(type(table) is np.ndarray for table in tables.values()):
+        return tables
+    from ...tasks.gpu.gather import near
+
+    return near(tables)

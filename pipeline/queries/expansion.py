@@ -1,0 +1,170 @@
+"""From beliefs over what was left of a model to answers over all of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..models.model import Model
+from ..models.preprocess import Network
+from ..results.posteriors import Marginals
+from ..trees.tree import Target
+from .arithmetic import Arithmetic, CostOptimum, Partition
+from .beliefs import Beliefs
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is wanted, as indices of the model's variables and functions."""
+
+    variables: tuple[int, ...]
+    joints: tuple[tuple[int, ...], ...]
+    families: tuple[int, ...]
+
+    @property
+    def involved(self) -> frozenset[int]:
+        """All variables that some answer names."""
+        return frozenset((*self.variables, *(v for joint in self.joints for v in joint)))
+
+
+def dressed(
+    model: Model,
+    network: Network,
+    arithmetic: Arithmetic[Any],
+    asked: Asked,
+    beliefs: Beliefs,
+    findings: Mapping[int, Array] | None = None,
+) -> Marginals:
+    """Turn beliefs over what was left of the model into answers over all of it.
+
+    ``findings`` are likelihoods that were not known when the model was reduced.
+    """
+    findings = findings or {}
+    maximum = not isinstance(arithmetic, Partition)
+    loose = 0.0 if maximum else loose_log(network, findings)
+    if beliefs.total is None or loose == -math.inf:
+        return Marginals(model, "infeasible", maximum, log10_evidence=None if model.kind == "cost" else -math.inf)
+    least, log10 = None, None
+    if isinstance(arithmetic, CostOptimum):
+        least = int(beliefs.total) + arithmetic.scale.offset
+        if model.top is not None and least >= model.top:
+            return Marginals(model, "infeasible", maximum)
+    else:
+        ln = -beliefs.total if maximum else beliefs.total + loose
+        log10 = ln / math.log(10)
+
+    def answer(variables: tuple[int, ...]) -> Array:
+        table = expanded(network, variables, beliefs.tables, findings, maximum=maximum)
+        if not maximum:
+            return table
+        return np.exp(-table) if least is None else costs_above(model, table, least)
+
+    return Marginals(
+        model,
+        "ok",
+        maximum,
+        tables=_single_tables(network, asked.variables, beliefs.tables, answer),
+        joint={tuple(model.names[v] for v in group): answer(group) for group in asked.joints},
+        families={f: answer(model.functions[f].scope) for f in asked.families if model.functions[f].scope},
+        log10_evidence=log10,
+        value=None if least is None else model.objective(least),
+    )
+
+
+def _single_tables(
+    network: Network,
+    variables: Iterable[int],
+    tables: Mapping[Target, Array],
+    answer: Callable[[tuple[int, ...]], Array],
+) -> dict[str, Array]:
+    """Answer for each variable; those of probabilities with all states left are as they are."""
+    names, local, whole = network.model.names, network.local, network.whole
+    if network.query != "partition":
+        return {names[v]: answer((v,)) for v in variables}
+    return {names[v]: tables[(local[v],)] if v in whole else answer((v,)) for v in variables}
+
+
+def costs_above(model: Model, above: Array, least: int) -> Array:
+    """Turn costs above the least one into objective values; those that reach ``top`` are forbidden."""
+    total = above + least
+    if model.top is not None:
+        total = np.where(total >= model.top, math.inf, total)
+    scaled = total / 10.0**model.decimals
+    return -scaled if model.maximize else scaled
+
+
+def loose_log(network: Network, findings: Mapping[int, Array]) -> float:
+    """Return ln of what the variables outside the network sum to: those without functions or with one state."""
+    total = math.log(network.free_states)
+    for v in findings:
+        if v not in network.local:
+            weight = findings[v][network.domains[v]].sum()
+            total += math.log(weight / len(network.domains[v])) if weight > 0.0 else -math.inf
+    return total
+
+
+def expanded(
+    network: Network,
+    variables: tuple[int, ...],
+    tables: Mapping[Target, Array],
+    findings: Mapping[int, Array],
+    *,
+    maximum: bool,
+) -> Array:
+    """Spread a belief over all states of some of the model's variables.
+
+    A pruned or unobserved state gets probability 0 (infinite energy); a variable without functions is uniform,
+    or as found.
+    """
+    if len(variables) == 1 and not maximum and variables[0] not in network.local and variables[0] not in findings:
+        return network.uniform[variables[0]].copy()
+    outside = math.inf if maximum else 0.0
+    target = local_part(network, variables)
+    if len(variables) == len(target) == 1:
+        (v,), table = variables, tables[target]
+        if len(table) == network.model.dims[v]:
+            return table
+        spread = np.full(network.model.dims[v], outside)
+        spread[network.domains[v]] = table
+        return spread
+    if len(variables) == 1 and not maximum:
+        states = network.domains[variables[0]]
+        weights = findings[variables[0]][states]
+        spread = np.zeros(network.model.dims[variables[0]])
+        spread[states] = weights / (weights.sum() or 1.0)
+        return spread
+    table = tables[target] if target else np.full((), 0.0 if maximum else 1.0)
+    order = [target.index(network.local[v]) for v in variables if v in network.local]
+    sizes = [len(network.domains[v]) for v in variables]
+    shape = [n if v in network.local else 1 for v, n in zip(variables, sizes, strict=True)]
+    inside = np.broadcast_to(table.transpose(order).reshape(shape), sizes)
+    if not maximum:
+        for axis, v in enumerate(variables):
+            if v not in network.local:
+                weights = findings[v][network.domains[v]] if v in findings else np.ones(sizes[axis])
+                inside = inside * (weights / (weights.sum() or 1.0)).reshape([-1] + [1] * (len(sizes) - axis - 1))
+    if sizes == [network.model.dims[v] for v in variables]:
+        return np.array(inside)
+    full = np.full([network.model.dims[v] for v in variables], outside)
+    full[np.ix_(*(network.domains[v] for v in variables))] = inside
+    return full
+
+
+def local_part(network: Network, variables: Iterable[int]) -> Target:
+    """Local indices, ascending, of those variables that are still in the network."""
+    local = network.local
+    return tuple(sorted([local[v] for v in variables if v in local]))
+
+
+def local_targets(network: Network, asked: Asked) -> list[Target]:
+    """What has to be read from the tree: the parts of the asked sets that are left in the network."""
+    sets = [(v,) for v in asked.variables] + list(asked.joints)
+    targets = (local_part(network, variables) for variables in sets)
+    return list(dict.fromkeys(t for t in targets if t))

@@ -1,0 +1,103 @@
+"""What this machine does in a second: measured once with the real kernels, and cached.
+
+Only predictions use it. The search for trees runs on nominal rates, so that a plan depends on its seed and
+not on how busy the machine was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+
+from ...tasks.dense import run
+from ...tasks.steps.lowering import lower
+from ...tasks.steps.semiring import Semiring
+from ..trees.costs import Rates
+from . import store as rate_files
+
+_REPEATS = 3
+
+
+def cached_rates(semiring: Semiring) -> Rates | None:
+    """Return the rates that were measured for a semiring on this machine with this version, if any."""
+    return rates_of(rate_files.read(rate_files.machine()).get(_key(semiring)))
+
+
+def rates_of(stored: Any) -> Rates | None:
+    """Take rates from what a cache holds, or None if that is not what it should be."""
+    try:
+        rates = {f.name: float(stored[f.name]) for f in fields(Rates)}
+    except (ValueError, KeyError, TypeError):
+        return None
+    return Rates(**rates) if all(r > 0 for r in rates.values()) else None
+
+
+def machine_rates(semiring: Semiring) -> Rates:
+    """Return this machine's rates for a semiring, measuring them (about a second) if they are not cached."""
+    rates = cached_rates(semiring)
+    return measure_again(semiring) if rates is None else rates
+
+
+def measure_again(semiring: Semiring) -> Rates:
+    """Measure this machine's rates for a semiring and cache them."""
+    rates = measure(semiring)
+    rate_files.write(rate_files.machine(), {_key(semiring): asdict(rates)})
+    return rates
+
+
+def measure(semiring: Semiring) -> Rates:
+    """Measure one core: cached streaming steps, a matrix product, memory traffic, the smallest step."""
+
+    def rate(inputs: list[tuple[int, ...]], output: tuple[int, ...], *sizes: int) -> float:
+        return _step_rate(semiring, inputs, output, dict(enumerate(sizes)))
+
+    return Rates(
+        cells_per_second=rate([(0, 1, 2), (1, 2)], (0, 2), 64, 4, 256),
+        matmul_cells_per_second=rate([(0, 1), (1, 2)], (0, 2), 256, 256, 256),
+        bytes_per_second=_copy_rate(),
+        step_seconds=4.0 / rate([(0, 1), (1,)], (0,), 2, 2),
+    )
+
+
+def _step_rate(
+    semiring: Semiring, inputs: list[tuple[int, ...]], output: tuple[int, ...], sizes: dict[int, int]
+) -> float:
+    """Return cells per second of one step."""
+    lowered = lower(inputs, output, sizes, semiring.dtype, semiring)
+    tables = [np.ones(int(np.prod([sizes[v] for v in axes])), dtype=semiring.dtype) for axes in inputs]
+    return lowered.cells / _best(lambda: run(lowered, tables))
+
+
+def _copy_rate() -> float:
+    """Return bytes read plus written per second by a copy that does not fit the caches."""
+    source = np.zeros(1 << 23)
+    target = np.empty_like(source)
+    return 2 * source.nbytes / _best(lambda: np.copyto(target, source))
+
+
+def _best(action: Callable[[], object]) -> float:
+    """Seconds of the fastest repetition, each long enough for the clock."""
+    action()
+    count = 1
+    while True:
+        start = time.perf_counter()
+        for _ in range(count):
+            action()
+        if time.perf_counter() - start > 5e-3:
+            break
+        count *= 4
+    times = []
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        for _ in range(count):
+            action()
+        times.append((time.perf_counter() - start) / count)
+    return min(times)
+
+
+def _key(semiring: Semiring) -> str:
+    return f"{semiring.name} {semiring.dtype}"

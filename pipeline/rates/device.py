@@ -1,0 +1,170 @@
+"""What a GPU does in a second, and from where it beats the CPU: measured with the real kernels, and cached.
+
+As on the CPU, the search for trees runs on nominal rates; what is measured decides how a plan fits, where its steps
+run, and what is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+
+from ...tasks.gpu import run as gpu
+from ...tasks.gpu.memory import Pinned, own_stream, to_device, to_host
+from ...tasks.steps.lowering import Lowered, lower
+from ...tasks.steps.semiring import Semiring
+from ...tasks.sweeps.device_sweep import LEAST_CELLS, upload
+from ..budget.device_fit import LINK_BYTES_PER_SECOND
+from ..queries.arithmetic import SEMIRINGS
+from ..trees.costs import GPU_RATES, Rates
+from . import store as rate_files
+from .cpu import _best, _key, cached_rates, rates_of
+
+_REPEATS: Final = 5
+_LINK_SAMPLE: Final = 1 << 28
+_UPLOADED: Final = 1 << 12
+
+
+@dataclass(frozen=True)
+class DeviceRates:
+    """A device's calibration.
+
+    Parameters
+    ----------
+    rates : Rates
+        Of steps whose tables are there; ``step_seconds`` is what a launch costs the thread that makes it.
+    link_bytes_per_second : float
+        Between page-locked host memory and the device, in the slower direction.
+    upload_seconds : float
+        Of the smallest copy to the device.
+    """
+
+    rates: Rates = GPU_RATES
+    link_bytes_per_second: float = LINK_BYTES_PER_SECOND
+    upload_seconds: float = 20e-6
+
+
+def device_name() -> str:
+    """Return the name of the current device and of what drives it."""
+    cupy = gpu.cupy()
+    runtime = cupy.cuda.runtime
+    name = runtime.getDeviceProperties(cupy.cuda.Device().id)["name"]
+    return f"{rate_files.machine()}-{name.decode()}-cupy{cupy.__version__}-cuda{runtime.runtimeGetVersion()}"
+
+
+def cached_device_rates(semiring: Semiring) -> DeviceRates | None:
+    """Return what was measured for a semiring on this device with these libraries, if anything."""
+    stored: Any = rate_files.read(device_name()).get(_key(semiring))
+    try:
+        rates = rates_of(stored["rates"])
+        link, latency = float(stored["link_bytes_per_second"]), float(stored["upload_seconds"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return DeviceRates(rates, link, latency) if rates and link > 0 and latency > 0 else None
+
+
+def known_device_rates() -> dict[Semiring, tuple[DeviceRates, int]]:
+    """Return what was measured on the device of this process, and from how many cells on it beats the CPU beside it."""
+    known = {semiring: cached_device_rates(semiring) for semiring in SEMIRINGS}
+    return {s: (rates, least_device_cells(s, rates)) for s, rates in known.items() if rates is not None}
+
+
+def measure_device(semiring: Semiring, link: float, latency: float) -> DeviceRates:
+    """Measure a semiring's steps on the current device and cache them with the link's figures."""
+    bytes_per_second = _rate(semiring, [(0, 1, 2), (1, 2)], (1 << 17, 2, 256), _bytes_of)
+    cells = _rate(semiring, [(0, 1), (1, 2)], (4096, 4, 16384), _cells_of)
+    products = _rate(semiring, [(0, 1), (1, 2)], (4096, 1024, 4096), _cells_of)
+    small = lower([(0, 1), (1,)], (0,), {0: 64, 1: 2}, semiring.dtype, semiring)
+    run, tables = gpu.prepare(small), _tables(small)
+    found = DeviceRates(Rates(cells, products, bytes_per_second, _best(lambda: run(tables))), link, latency)
+    gpu.free_pools()
+    rate_files.write(device_name(), {_key(semiring): asdict(found)})
+    return found
+
+
+def measure_link() -> tuple[float, float]:
+    """Return bytes per second to the device or from it, whichever is less, and the seconds of a small upload."""
+    memory = Pinned()
+    here = memory.take(_LINK_SAMPLE)
+    here.fill(1)
+    there = gpu.empty(_LINK_SAMPLE, "uint8")
+    seconds = []
+    with own_stream() as stream:
+        for copy in (lambda: to_device(here, there), lambda: to_host(there, here)):
+            seconds.append(_on_device(copy, stream))
+    small = np.zeros(_UPLOADED, np.uint8)
+
+    def send() -> None:
+        upload([small])
+        gpu.cupy().cuda.get_current_stream().synchronize()
+
+    return _LINK_SAMPLE / max(seconds), _best(send)
+
+
+def least_device_cells(semiring: Semiring, device: DeviceRates) -> int:
+    """Return from how many cells on a step on host tables is done sooner on the device: a power of two.
+
+    There it takes an upload, a launch and the way of as many values over the link; here it takes the CPU's rate. The
+    nominal threshold where the CPU was not measured.
+    """
+    here = cached_rates(semiring)
+    if here is None:
+        return LEAST_CELLS
+    cells = 1
+    while cells < 1 << 40:
+        there = device.upload_seconds + device.rates.step_seconds + cells / device.rates.cells_per_second
+        there += cells * semiring.itemsize / device.link_bytes_per_second
+        if here.step_seconds + cells / here.cells_per_second > there:
+            break
+        cells *= 2
+    return cells
+
+
+def _bytes_of(step: Lowered) -> int:
+    return (sum(step.input_cells) + step.out_cells) * step.semiring.itemsize
+
+
+def _cells_of(step: Lowered) -> int:
+    return step.cells
+
+
+def _rate(
+    semiring: Semiring,
+    scopes: Sequence[tuple[int, ...]],
+    sizes: tuple[int, ...],
+    counted: Callable[[Lowered], int],
+) -> float:
+    """Return what a step that eliminates variable 1 does per second, in cells or bytes."""
+    step = lower(list(scopes), (0, 2), dict(enumerate(sizes)), semiring.dtype, semiring)
+    run, tables = gpu.prepare(step), _tables(step)
+    out = gpu.empty(step.out_cells, semiring.dtype)
+    return counted(step) / _on_device(lambda: run(tables, out), gpu.cupy().cuda.get_current_stream())
+
+
+def _tables(step: Lowered) -> list[Any]:
+    """Draw small values for every input, on the device."""
+    pattern = np.random.default_rng(0).integers(1, 100, 1 << 16).astype(step.semiring.dtype)
+    return [gpu.cupy().asarray(np.resize(pattern, cells)) for cells in step.input_cells]
+
+
+def _on_device(work: Callable[[], object], stream: Any) -> float:
+    """Median seconds of some work on a stream, by the device's clock."""
+    cuda = gpu.cupy().cuda
+    work()
+    times = []
+    for _ in range(_REPEATS):
+        begin, end = cuda.Event(), cuda.Event()
+        begin.record(stream)
+        work()
+        end.record(stream)
+        end.synchronize()
+        times.append(cuda.get_elapsed_time(begin, end) / 1e3)
+    return float(np.median(times))
+
+
+def summary(rates: Rates) -> dict[str, float]:
+    """Return rates as plain figures."""
+    return {f.name: getattr(rates, f.name) for f in fields(Rates)}

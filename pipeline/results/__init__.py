@@ -1,0 +1,1 @@
+"""Answers as values, and the files they are written to."""

@@ -1,0 +1,189 @@
+"""The answer of a propagation: a mapping from names to distributions, that shows itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from html import escape
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..models.model import Model
+from ..plans.two_way import TwoWay
+
+Array = NDArray[Any]
+
+_BAR = 24
+_SHOWN = 40
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Marginals(Mapping[str, Array]):
+    """Marginals by variable name.
+
+    Parameters
+    ----------
+    model : Model
+    status : {"ok", "infeasible"}
+        ``infeasible`` if the evidence is impossible: then there are no marginals.
+    maximum : bool
+        Whether these are max-marginals: for each state the best that any assignment with it reaches. For
+        probabilities relative to the best of all, which is 1; for a cost network the least cost, infinite
+        where every assignment is forbidden.
+    tables : dict of str to ndarray
+        For each variable that was asked for, one number a state.
+    joint : dict of tuple of str to ndarray
+        For each set of variables that was asked for, one axis a variable.
+    families : dict of int to ndarray
+        The joint of each function's scope, by the index of the function.
+    log10_evidence : float
+        log10 of the probability of the evidence or of the partition function; -inf if it is impossible. With
+        ``maximum``, log10 of the best probability.
+    value : int, Decimal or None
+        The least cost, for max-marginals of a cost network.
+    notes : tuple of str
+        What else the caller should know.
+    """
+
+    model: Model
+    status: Literal["ok", "infeasible"]
+    maximum: bool = False
+    tables: dict[str, Array] = field(default_factory=dict)
+    joint: dict[tuple[str, ...], Array] = field(default_factory=dict)
+    families: dict[int, Array] = field(default_factory=dict)
+    log10_evidence: float | None = None
+    value: int | Decimal | None = None
+    plan: TwoWay | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    peak_rss_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> Array:
+        return self.tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables)
+
+    def __len__(self) -> int:
+        return len(self.tables)
+
+    def labels(self, name: str) -> list[str]:
+        """Return the labels of a variable's states, or their indices."""
+        variable = self.model.index[name]
+        return [str(self.model.label(variable, s)) for s in range(self.model.dims[variable])]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``--json`` prints: plain types only, None for what is infinite."""
+        found: dict[str, Any] = {
+            "status": self.status,
+            "log10_evidence": _finite(self.log10_evidence),
+            "marginals": {name: _plain(table) for name, table in self.tables.items()},
+        }
+        if self.value is not None:
+            found["value"] = float(self.value) if isinstance(self.value, Decimal) else self.value
+        if self.joint:
+            found["joint"] = [{"variables": list(names), "table": _plain(t)} for names, t in self.joint.items()]
+        if self.families:
+            found["families"] = {str(f): _plain(table) for f, table in self.families.items()}
+        if self.notes:
+            found["notes"] = list(self.notes)
+        found["plan"] = plan_figures(self.plan)
+        found["seconds"] = {k: round(v, 6) for k, v in self.seconds.items()}
+        found["peak_rss_bytes"] = self.peak_rss_bytes
+        return found
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as one line of JSON."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with one row for each state of each variable.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; ``bucketflow[frames]`` brings it.
+        """
+        import pandas  # type: ignore[import-untyped,unused-ignore]
+
+        rows = [
+            (name, label, float(p))
+            for name, table in self.tables.items()
+            for label, p in zip(self.labels(name), table, strict=True)
+        ]
+        return pandas.DataFrame(rows, columns=["variable", "state", "value" if self.maximum else "probability"])
+
+    def __repr__(self) -> str:
+        if self.status == "infeasible":
+            return "impossible evidence: there are no marginals"
+        lines = [f"log10 {self.log10_evidence:.12g}"] if self.log10_evidence is not None else [f"cost {self.value}"]
+        width = max((len(x) for name in self.tables for x in self.labels(name)), default=0)
+        for name in list(self.tables)[:_SHOWN]:
+            table = self.tables[name]
+            lines.append(name)
+            lines += [
+                f"  {label:<{min(width, 24)}.24}  {p:<10.4g} {_bar(share)}"
+                for label, p, share in zip(self.labels(name), table, _shares(table), strict=True)
+            ]
+        if len(self.tables) > _SHOWN:
+            lines.append(f"… and {len(self.tables) - _SHOWN} more variables")
+        lines += [f"note: {text}" for text in self.notes]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for name in list(self.tables)[:_SHOWN]:
+            table = self.tables[name]
+            for k, (label, p, share) in enumerate(zip(self.labels(name), table, _shares(table), strict=True)):
+                head = f"<th rowspan='{len(table)}'>{escape(name)}</th>" if k == 0 else ""
+                bar = f"<div style='background:#4c78a8;height:0.8em;width:{100 * share:.1f}px'></div>"
+                rows.append(f"<tr>{head}<td>{escape(label)}</td><td>{p:.4g}</td><td>{bar}</td></tr>")
+        return f"<table>{''.join(rows)}</table>" if rows else escape(repr(self))
+
+
+def plan_figures(plan: TwoWay | None) -> dict[str, int | str] | None:
+    """Return the plan's figures that ``--json`` prints."""
+    if plan is None:
+        return None
+    spill = plan.spill
+    return {
+        "width": plan.cost.width,
+        "largest_table_cells": plan.cost.largest_table_cells,
+        "cells": plan.cells,
+        "peak_bytes": plan.peak_bytes,
+        "steps": plan.cost.steps,
+        "slices": plan.slices,
+        "way": plan.way,
+        "tasks": spill.tasks if spill else plan.slices,
+        "disk_bytes": spill.disk_bytes if spill else 0,
+        "disk_read_bytes": spill.read_bytes if spill else 0,
+        "disk_written_bytes": spill.written_bytes if spill else 0,
+    }
+
+
+def _shares(table: Array) -> Array:
+    """Lengths of the bars between 0 and 1; the least cost is the longest."""
+    finite = np.isfinite(table)
+    if finite.all() and table.min() >= 0 and table.max() <= 1:
+        return table
+    low, high = table[finite].min(), table[finite].max()
+    return np.where(finite, 1.0 - (table - low) / max(high - low, 1e-300), 0.0)
+
+
+def _bar(share: float) -> str:
+    return "█" * round(_BAR * share)
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not np.isfinite(value) else float(value)
+
+
+def _plain(table: Array) -> Any:
+    """Nested lists, with None for infinite costs."""
+    plain = table.astype(object)
+    plain[~np.isfinite(table)] = None
+    return plain.tolist()

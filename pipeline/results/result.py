@@ -1,0 +1,160 @@
+"""The answer to a query, with what it cost."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from html import escape
+from typing import Any, Literal
+
+from ..models.model import Model
+from ..models.preprocess import Query
+from ..plans.plan import Plan, format_bytes
+
+Status = Literal["optimal", "infeasible", "ok"]
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """The answer to one query.
+
+    Parameters
+    ----------
+    query : {"optimum", "partition", "count"}
+    status : {"optimal", "infeasible", "ok"}
+        ``optimal`` for an optimum, ``ok`` for a sum or a count, ``infeasible`` when no assignment is possible
+        (the evidence has probability 0, or every assignment is forbidden).
+    value : int, Decimal or None
+        The cost of the optimum (a Decimal where the file has decimals), or the count.
+    log10 : float or None
+        log10 of the best probability, or of the partition function.
+    assignment : dict of str to str or int, or None
+        A best assignment: variable name → state label, or index where states have no labels.
+    plan : Plan or None
+        What was run; None when preprocessing already gave the answer.
+    seconds : dict of str to float
+        CPU and worker time is not counted here: wall seconds of ``read``, ``plan``, ``run``, ``decode``.
+    peak_rss_bytes : int
+        Largest resident size of this process.
+    notes : tuple of str
+        What happened on the way that the answer does not show, for example that a device ran out of memory.
+    """
+
+    query: Query
+    status: Status
+    value: int | Decimal | None = None
+    log10: float | None = None
+    assignment: dict[str, str | int] | None = None
+    plan: Plan | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    peak_rss_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``--json`` prints: plain types only."""
+        return {
+            "query": self.query,
+            "status": self.status,
+            "value": _plain_value(self.query, self.value),
+            "log10": self.log10,
+            "assignment": self.assignment,
+            "plan": plan_dict(self.plan),
+            "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
+            "peak_rss_bytes": self.peak_rss_bytes,
+            **({"notes": list(self.notes)} if self.notes else {}),
+        }
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as one line of JSON."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the answer as labelled lines for a person."""
+        rows: list[tuple[str, str]] = [("query", self.query), ("status", self.status)]
+        if self.value is not None:
+            rows.append(("value", _grouped(self.value)))
+        if self.log10 is not None:
+            rows.append(("log10", f"{self.log10:.12g}"))
+        if self.assignment is not None:
+            shown = [f"{k}={v}" for k, v in list(self.assignment.items())[:8]]
+            more = len(self.assignment) - len(shown)
+            rows.append(("assignment", ", ".join(shown) + (f", … and {more} more" if more > 0 else "")))
+        if self.plan is not None:
+            plan = self.plan
+            rows.append(
+                (
+                    "plan",
+                    f"width {plan.cost.width}, {plan.cells:.3g} cells in {plan.slices} slice"
+                    f"{'s' if plan.slices != 1 else ''}, peak {format_bytes(plan.peak_bytes)}",
+                )
+            )
+        if self.seconds:
+            rows.append(("seconds", ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())))
+        rows += [("note", text) for text in dict.fromkeys(self.notes)]
+        return rows
+
+    def __repr__(self) -> str:
+        width = max(len(label) for label, _ in self.rows())
+        return "\n".join(f"{label:<{width}}  {text}" for label, text in self.rows())
+
+    def _repr_html_(self) -> str:
+        body = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in self.rows())
+        return f"<table>{body}</table>"
+
+
+def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, plan_seconds: float) -> Result:
+    """Rebuild an answer from what :meth:`Result.to_dict` returned."""
+    value = stored["value"]
+    if value is not None and stored["query"] == "count":
+        value = int(value)
+    elif value is not None and model.decimals:
+        value = Decimal(str(value))
+    return Result(
+        query=stored["query"],
+        status=stored["status"],
+        value=value,
+        log10=stored["log10"],
+        assignment=stored["assignment"],
+        plan=plan,
+        seconds={**stored["seconds"], "plan": plan_seconds},
+        peak_rss_bytes=stored["peak_rss_bytes"],
+        notes=tuple(stored.get("notes", ())),
+    )
+
+
+def plan_dict(plan: Plan | None) -> dict[str, int] | None:
+    """Return the plan's figures that ``--json`` prints."""
+    if plan is None:
+        return None
+    return {
+        "width": plan.cost.width,
+        "largest_table_cells": plan.cost.largest_table_cells,
+        "cells": plan.cells,
+        "peak_bytes": plan.peak_bytes,
+        "tasks": plan.tasks,
+        "slices": plan.slices,
+    }
+
+
+def _plain_value(query: Query, value: int | Decimal | None) -> Any:
+    """A count as a decimal string, costs as JSON numbers; a decimal that a float cannot hold as a string."""
+    if value is None:
+        return None
+    if query == "count":
+        return str(value)
+    if isinstance(value, Decimal):
+        return float(value) if Decimal(repr(float(value))) == value else str(value)
+    return value
+
+
+def _grouped(value: int | Decimal) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:12]}…{text[-6:]} ({len(text)} digits)"
+
+
+def finite_or_none(value: float) -> float | None:
+    """Return None for an infinite logarithm: JSON has no infinity."""
+    return None if math.isinf(value) else value

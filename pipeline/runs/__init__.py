@@ -1,0 +1,1 @@
+"""Running a plan: slices, parts and boxes as tasks of a pool, with receipts."""

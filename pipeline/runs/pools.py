@@ -1,0 +1,71 @@
+"""Opening the pool that the options name."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from ...cluster.connect import ClusterError, local_client, remote_client
+from ...cluster.dask_pool import DaskPool
+from ...cluster.gpu import gpu_client
+from ...cluster.gpu_workers import GpuPool
+from ...cluster.pool import Pool
+from ...storage import ledger
+from ...storage.errors import disk_full
+from ...storage.rundir import sweep_partial_files
+from ..errors import BucketflowError
+from ..options import Options
+from .forward import table_of
+
+
+class DaskPools(AbstractContextManager[Pool]):
+    """Opens the client that the options name and closes it if it was opened here.
+
+    With GPUs, ``at_a_time`` is how many tasks one device has room for.
+    """
+
+    def __init__(self, options: Options, at_a_time: int = 1):
+        self._options = options
+        self._at_a_time = at_a_time
+        self._opened: AbstractContextManager[Any] = nullcontext(options.client)
+        if options.client is None and options.scheduler is not None:
+            self._opened = remote_client(options.scheduler)
+        elif options.client is None and options.gpu_count:
+            self._opened = gpu_client(options.gpu_count)
+        elif options.client is None:
+            self._opened = local_client(options.workers or 1)
+
+    def __enter__(self) -> Pool:
+        try:
+            client, key = self._opened.__enter__(), uuid.uuid4().hex[:8]
+            if not self._options.gpu_count:
+                return DaskPool(client, key)
+            addresses = [worker.address for worker in self._options.gpu_workers]
+            return GpuPool(client, key, addresses, self._at_a_time, light=(table_of,))
+        except ClusterError as error:
+            raise BucketflowError(str(error)) from None
+
+    def __exit__(self, *details: Any) -> bool | None:
+        return self._opened.__exit__(*details)
+
+
+def open_tables(pool: Pool, folder: Path) -> None:
+    """Make room for tables and receipts in a folder that all workers of a pool share.
+
+    Raises
+    ------
+    BucketflowError
+        If a worker does not share the folder.
+    DiskFullError
+        If no space is left.
+    """
+    (folder / ledger.FOLDER).mkdir(parents=True, exist_ok=True)
+    try:
+        pool.share(folder.absolute())
+    except ClusterError as error:
+        raise BucketflowError(str(error)) from None
+    except OSError as error:
+        raise disk_full(error, f"no space left in {folder}") from None
+    sweep_partial_files(folder)

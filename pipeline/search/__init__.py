@@ -1,0 +1,1 @@
+"""The search for elimination orders and contraction trees. Pure."""

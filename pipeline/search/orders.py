@@ -1,0 +1,298 @@
+"""Search for a contraction tree: randomised greedy orders, then local refinement of the best.
+
+The effort is counted in units of work, not by the clock, so that a seed always gives the same tree.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import insort
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from operator import itemgetter
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from ..trees.costs import Rates, tree_cost
+from ..trees.sizes import Sizer
+from ..trees.tree import Tree, bucket_tree, elimination_order, junction_tree
+from .forests import Forest, Rearranger, forest_tree, group_units, merge_steps, pairwise_forest, split_steps
+from .min_fill import min_fill_order, primal_graph
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["OrderName", "TreeName", "elimination_order", "refine_tree", "search_tree", "search_trees"]
+
+TreeName = Literal["refined", "bucket", "junction"]
+OrderName = Literal["auto", "min-fill", "weighted-min-fill", "min-degree", "min-size", "mixed"]
+
+#: Automatic planning spends this share of the predicted run time, up to a number of seconds.
+_PLANNING_SHARE = 0.25
+_LONGEST_PLANNING = 8.0
+#: Plans cheaper than this are made without compiled code, whose loading alone takes as long.
+_SMALL_SECONDS = 0.1
+#: Nominal speed of the searches; only the ratio to real time depends on the machine.
+_SECONDS_PER_WORK = 4e-9
+_SECONDS_PER_FOREST_VARIABLE = 25e-6
+#: The first round of a search takes this many seconds, each further one twice as long.
+_FIRST_EFFORT = 0.05
+#: Shares of a round for trying orders, and for the refinement of each of a few of them.
+_ORDER_SHARE, _START_SHARE, _STARTS = 0.35, 0.1, 3
+#: A search that takes this many times its nominal time is stopped by the clock.
+_EMERGENCY = 4.0
+#: The cheapest tree may need too much memory, so a few others are remembered.
+_KEPT = 8
+
+
+def search_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], **options: Any) -> Tree:
+    """Find a cheap contraction tree; see :func:`search_trees`."""
+    return search_trees(dims, scopes, **options)[0]
+
+
+def search_trees(
+    dims: Sequence[int],
+    scopes: Sequence[Sequence[int]],
+    *,
+    tree: TreeName = "refined",
+    order: OrderName | Sequence[int] = "auto",
+    seconds: float | None = None,
+    seed: int = 0,
+    rates: Rates | None = None,
+    itemsize: int = 8,
+) -> list[Tree]:
+    """Find a few cheap contraction trees, the cheapest first.
+
+    Parameters
+    ----------
+    dims : sequence of int
+        Domain sizes by variable.
+    scopes : sequence of sequences of int
+        Scopes of the functions, each of distinct variables.
+    tree : {"refined", "bucket", "junction"}
+        What to build from an order. A refined tree is never dearer than the buckets of the same order.
+    order : str or sequence of int
+        A rule for the randomised greedy orders, or the order itself, naming every variable once.
+    seconds : float, optional
+        Planning time; by default a share of what the best plan so far is predicted to take.
+    seed : int
+        The same seed gives the same tree.
+
+    Raises
+    ------
+    ModelError
+        If ``order`` is neither a rule nor a permutation of the variables.
+    """
+    search = _Search(tuple(dims), tuple(tuple(s) for s in scopes), tree, seed, rates or Rates(), itemsize)
+    if not isinstance(order, str):
+        search.consider(_checked(order, len(dims)))
+        budget = _LONGEST_PLANNING if seconds is None else seconds
+    elif order not in get_args(OrderName):
+        raise ModelError(f"unknown order {order!r}; known are {', '.join(get_args(OrderName))}")
+    else:
+        search.consider(min_fill_order(dims, scopes, seed))
+        budget = _LONGEST_PLANNING if seconds is None else seconds
+    plain = not isinstance(order, str) or order in ("auto", "min-fill")
+    small = not search.best.children or (search.best_seconds <= _SMALL_SECONDS and seconds is None and plain)
+    if not small and isinstance(order, str):
+        search.run(order, budget, automatic=seconds is None)
+    elif not small and tree == "refined":
+        search.refine_tree(search.best, budget, automatic=seconds is None)
+    return [each for *_, each in search.found]
+
+
+def refine_tree(
+    tree: Tree,
+    *,
+    sliced: Set[int] = frozenset(),
+    seconds: float = 1.0,
+    seed: int = 0,
+    rates: Rates | None = None,
+    itemsize: int = 8,
+) -> Tree:
+    """Improve a tree by local search, for a run in which some variables are conditioned on.
+
+    The result is never dearer than the tree given, as predicted for one slice.
+    """
+    dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
+    search = _Search(dims, tree.leaves, "refined", seed, rates or Rates(), itemsize)
+    search.refine_tree(Tree(dims, tree.leaves, tree.children), seconds, automatic=False)
+    return Tree(tree.dims, tree.leaves, search.best.children)
+
+
+def _checked(order: Sequence[int], n_variables: int) -> tuple[int, ...]:
+    """Return the order if it is a permutation of the variables."""
+    if sorted(order) != list(range(n_variables)):
+        raise ModelError(f"an order must name each of the {n_variables} variables once")
+    return tuple(order)
+
+
+@dataclass
+class _Search:
+    """State of one search: the best tree so far and the work spent."""
+
+    dims: tuple[int, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    kind: TreeName
+    seed: int
+    rates: Rates
+    itemsize: int
+    spent: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.sizer = Sizer(self.dims)
+        self.units = group_units(len(self.dims), self.scopes)
+        self.found: list[tuple[float, int, Tree]] = []
+
+    @property
+    def best(self) -> Tree:
+        """The cheapest tree so far."""
+        return self.found[0][2]
+
+    @property
+    def best_seconds(self) -> float:
+        """What it is predicted to take."""
+        return self.found[0][0]
+
+    def consider(self, order: Sequence[int]) -> None:
+        """Price the trees that an order gives at once."""
+        if self.kind == "junction":
+            self._keep(junction_tree(self.dims, self.scopes, order))
+            return
+        self._keep(bucket_tree(self.dims, self.scopes, order))
+        if self.kind == "refined":
+            self._keep(junction_tree(self.dims, self.scopes, order))
+            self._keep_forest(self.pairwise(order))
+
+    def pairwise(self, order: Sequence[int]) -> Forest:
+        """Return the pairwise forest of an order."""
+        return pairwise_forest(self.units, self.sizer, len(self.dims), order)
+
+    def run(self, order: OrderName, budget: float, automatic: bool) -> None:
+        """Alternate between trying orders and refining the best of them, with growing effort."""
+        orders = _Orders(self.dims, self.scopes, order, self.seed)
+        starts: list[Rearranger] = []
+        effort = _FIRST_EFFORT
+        while (left := self._budget(budget, automatic) - self.spent) > 0 and not self._late(budget):
+            effort = left if left < 3 * effort else 2 * effort
+            share = _ORDER_SHARE if self.kind == "refined" else 1.0
+            self.spent += orders.more(share * effort / _SECONDS_PER_WORK) * _SECONDS_PER_WORK
+            found = list(orders.take(_STARTS))
+            if self.kind != "refined":
+                for each in found:
+                    self.consider(each)
+                continue
+            fresh = [self._rearranger(self.pairwise(each)) for each in found]
+            for rearranger in fresh:
+                self._work(rearranger, _START_SHARE * effort)
+            starts = sorted([*starts, *fresh], key=lambda r: r.seconds)[:_STARTS]
+            self._work(starts[0], (1 - share - _START_SHARE * len(fresh)) * effort)
+            for rearranger in starts[:2]:
+                self._keep_forest(rearranger.forest())
+
+    def refine_tree(self, tree: Tree, budget: float, automatic: bool) -> None:
+        """Refine a given tree."""
+        self._keep(tree)
+        rearranger = self._rearranger(split_steps(tree, self.units, self.sizer))
+        self._work(rearranger, self._budget(budget, automatic) - self.spent)
+        self._keep_forest(rearranger.forest())
+
+    def _rearranger(self, forest: Forest) -> Rearranger:
+        self.spent += _SECONDS_PER_FOREST_VARIABLE * len(self.dims)
+        self.seed += 1000
+        return Rearranger(forest, self.dims, self.rates, self.itemsize, self.seed)
+
+    def _work(self, rearranger: Rearranger, seconds: float) -> None:
+        if seconds > 0:
+            self.spent += rearranger.run(int(seconds / _SECONDS_PER_WORK)) * _SECONDS_PER_WORK
+
+    def _budget(self, budget: float, automatic: bool) -> float:
+        return min(budget, _PLANNING_SHARE * self.best_seconds) if automatic else budget
+
+    def _late(self, budget: float) -> bool:
+        return time.monotonic() - self.started > _EMERGENCY * budget + 10.0
+
+    def _keep_forest(self, forest: Forest) -> None:
+        tree = forest_tree(forest, self.units, self.dims, self.scopes)
+        self._keep(merge_steps(tree, self.sizer, self.rates, self.itemsize))
+
+    def _keep(self, tree: Tree) -> None:
+        """Remember a tree if it is one of the best; cells decide where seconds are beyond counting."""
+        cost = tree_cost(tree, self.rates, self.itemsize)
+        if all((cost.seconds, cost.cells) != (seconds, cells) for seconds, cells, _ in self.found):
+            insort(self.found, (cost.seconds, cost.cells, tree), key=itemgetter(0, 1))
+            del self.found[_KEPT:]
+
+
+class _Orders:
+    """A pool of the best orders found by randomised greedy elimination (Kask, Gelfand, Otten, Dechter 2011)."""
+
+    KEEP = 16
+
+    def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]], rule: OrderName, seed: int) -> None:
+        from . import greedy_orders as minfill
+
+        self._kernel: ModuleType = minfill
+        n = len(dims)
+        words = n // 64 + 1
+        rows = b"".join(a.to_bytes(8 * words, "little") for a in primal_graph(n, scopes))
+        self._adjacency = np.frombuffer(rows, dtype=np.uint64).reshape(n, words).copy()
+        self._logs = np.log2(np.asarray(dims, dtype=np.float64))
+        self._even = len(set(dims)) == 1
+        self._rule = rule
+        self._fills: dict[bool, NDArray[np.float64]] = {}
+        self._rng = Random(seed)
+        self.pool: list[tuple[float, tuple[int, ...]]] = []
+
+    def more(self, max_work: float) -> int:
+        """Try orders until the work is spent; return the work done."""
+        work = 0
+        order = np.empty(len(self._logs), dtype=np.int64)
+        while work < max_work:
+            rule, mix, noise = self._draw()
+            weighted = rule == 1
+            weights = self._logs if weighted else np.ones_like(self._logs)
+            if weighted not in self._fills:
+                self._fills[weighted] = self._kernel.initial_fill(self._adjacency, weights, bool(np.all(weights == 1)))
+            limit = 2 * self.pool[-1][0] if len(self.pool) >= self.KEEP else np.inf
+            cells, spent = self._kernel.greedy_order(
+                self._adjacency,
+                self._fills[weighted],
+                self._logs,
+                weights,
+                rule,
+                mix,
+                noise,
+                self._rng.getrandbits(32),
+                limit,
+                order,
+            )
+            work += spent + 10_000
+            if cells < limit:
+                self._add(cells, tuple(order.tolist()))
+        return work
+
+    def take(self, count: int) -> Iterator[tuple[int, ...]]:
+        """Yield the best orders that were not taken before."""
+        for i, (cells, order) in enumerate(self.pool):
+            if order and count:
+                count -= 1
+                self.pool[i] = (cells, ())
+                yield order
+
+    def _add(self, cells: float, order: tuple[int, ...]) -> None:
+        if all(cells != c for c, _ in self.pool):
+            self.pool = sorted([*self.pool, (cells, order)])[: self.KEEP]
+
+    def _draw(self) -> tuple[int, float, float]:
+        """Draw a rule, the weight of sizes in the mixed rule, and the noise."""
+        names = get_args(OrderName)[1:]
+        rule = names.index(self._rule) if self._rule != "auto" else self._rng.choice((0, 0, 1, 4, 4))
+        if rule == 1 and self._even:
+            rule = 0
+        return rule, self._rng.choice((0.1, 0.3, 0.6)), self._rng.choice((0.001, 0.1, 0.3))

@@ -1,0 +1,1 @@
+"""Contraction trees, the layouts of their tables, and what they cost. Pure."""

@@ -1,0 +1,171 @@
+"""Axis orders of all tables of a tree: reverse elimination order, ended by a run for vector instructions.
+
+In reverse elimination order (Fioretto et al. 2018 §6.3) the variables that a step eliminates are the last axes
+of its inputs. A few binary variables there would leave vector instructions nothing contiguous to work on, so
+every table ends instead in a *run*: variables that its reader keeps, of at least `RUN_CELLS` cells together,
+where possible the same ones in all large tables of a step. With ``V`` the run and ``k`` eliminated::
+
+    largest child (…, k, V)  ×  other child (…, k, V) or (…, k)  ->  table (…, V)
+
+and the innermost loop is over a row that is contiguous everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from .tree import Tree
+
+RUN_CELLS = 128
+"""A run grows until it has so many cells: four vectors of int16, where loop overhead no longer shows."""
+
+_LONGEST_RUN = 4096
+"""A run must leave some axes for blocks and threads, so it does not grow beyond this."""
+
+_SMALL_CELLS = 1024
+"""Steps on tables up to this size spend their time between the loops: they get no run."""
+
+PRODUCT_CELLS = 8
+"""Rows, columns and depth from which the kernels treat a step as a matrix product."""
+
+_Run = frozenset[int]
+
+
+def choose_layouts(tree: Tree, order: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Choose the axis order of every node's table.
+
+    Runs are chosen along heavy paths, each from its largest leaf upwards: a table keeps the run of its largest
+    child while its reader keeps those variables, so the run changes rarely, and every change costs one pass
+    over one table. The other children of a node are then asked to end in the node's run. Input functions are
+    laid out as their reader likes.
+
+    Parameters
+    ----------
+    tree
+        The contraction tree.
+    order
+        The elimination order; the variable that is eliminated last comes first in every table.
+
+    Returns
+    -------
+    tuple of tuple of int
+        For each node, the variables of its scope in the order of its axes.
+    """
+    chooser = _Chooser(tree, order)
+    nodes = range(tree.n_leaves + len(tree.children))
+    # A node that nobody reads starts a path; so does every child but the largest.
+    paths: list[tuple[int, _Run]] = [(node, frozenset()) for node in nodes if chooser.reader[node] < 0]
+    while paths:
+        top, wanted = paths.pop()
+        path = list(chooser.heavy_path(top))
+        for node in reversed(path):
+            chooser.choose(node, wanted if node == top else frozenset())
+        for node in path:
+            paths += [(child, chooser.runs[node]) for child in chooser.side_children(node)]
+    return tuple([chooser.layout(node) for node in nodes])
+
+
+class _Chooser:
+    """The runs chosen so far, and the choice of the next."""
+
+    def __init__(self, tree: Tree, order: Sequence[int]) -> None:
+        self.tree = tree
+        self.rank = {v: i for i, v in enumerate(order)}
+        self.reader = [-1] * (tree.n_leaves + len(tree.children))
+        for j, children in enumerate(tree.children):
+            for child in children:
+                self.reader[child] = tree.n_leaves + j
+        self.cells = tree.cells
+        self.runs: dict[int, _Run] = {}
+
+    def children(self, node: int) -> Sequence[int]:
+        """Children, none for an input function."""
+        return self.tree.children[node - self.tree.n_leaves] if node >= self.tree.n_leaves else ()
+
+    def heavy_path(self, top: int) -> Iterator[int]:
+        """Yield the internal nodes from `top` down by largest children."""
+        node = top
+        while node >= self.tree.n_leaves:
+            yield node
+            node = max(self.children(node), key=self.cells.__getitem__)
+
+    def side_children(self, node: int) -> list[int]:
+        """Children that are computed, but not the largest child."""
+        children = self.children(node)
+        largest = max(children, key=self.cells.__getitem__)
+        return [child for child in children if child != largest and child >= self.tree.n_leaves]
+
+    def choose(self, node: int, wanted: _Run) -> None:
+        """Choose the run of a node whose largest child has one; its reader would like `wanted`."""
+        if self.cells[node] <= _SMALL_CELLS and all(self.cells[c] <= _SMALL_CELLS for c in self.children(node)):
+            self.runs[node] = frozenset()
+            return
+        reader = self.reader[node]
+        scope = self.tree.scopes[node]
+        kept = scope if reader < 0 else scope & self.tree.scopes[reader]
+        candidates = dict.fromkeys(self._candidates(node, scope, kept, wanted))
+        self.runs[node] = min(candidates, key=lambda run: self._cost(node, run, wanted), default=frozenset())
+
+    def _candidates(self, node: int, scope: _Run, kept: _Run, wanted: _Run) -> Iterator[_Run]:
+        if wanted and wanted <= scope:
+            yield wanted
+        first, *rest = sorted(self.children(node), key=lambda child: -self.cells[child])
+        inherited = self.runs.get(first, frozenset())
+        if inherited and inherited <= scope:
+            yield inherited
+        common = kept & self.tree.scopes[first]
+        if rest:
+            other = self.tree.scopes[rest[0]]
+            if not self._is_product(node, first, rest[0]):
+                yield self._longest_lived(common & other)
+            yield self._longest_lived(common - other)
+            yield self._longest_lived((kept & other) - common)
+        yield self._longest_lived(common)
+        yield self._longest_lived(kept)
+
+    def _is_product(self, node: int, first: int, second: int) -> bool:
+        """Whether a step is a matrix product: rows, columns and depth are all long enough to reuse data."""
+        a, b, out = (self.tree.scopes[n] for n in (first, second, node))
+        groups = (a & out) - b, (b & out) - a, (a & b) - out
+        return all(math.prod([self.tree.dims[v] for v in group]) >= PRODUCT_CELLS for group in groups)
+
+    def _longest_lived(self, variables: Iterable[int]) -> _Run:
+        """Take the variables that are eliminated last until they make a run."""
+        run: list[int] = []
+        cells = 1
+        for v in sorted(variables, key=self.rank.__getitem__, reverse=True):
+            if cells >= RUN_CELLS or (run and cells * self.tree.dims[v] > _LONGEST_RUN):
+                break
+            run.append(v)
+            cells *= self.tree.dims[v]
+        return frozenset(run)
+
+    def _cost(self, node: int, run: _Run, wanted: _Run) -> float:
+        """Price a run in passes over tables: rows too short, inputs that lack it in part, a reader's wish."""
+        run_cells = math.prod([self.tree.dims[v] for v in run])
+        swept = max(self.cells[child] for child in self.children(node))
+        cost = float(max(swept, self.cells[node]) * max(0, RUN_CELLS // run_cells - 1))
+        for child in self.children(node):
+            fixed = self.runs.get(child)
+            fits = not run & self.tree.scopes[child] or (
+                run <= self.tree.scopes[child] if fixed is None else run == fixed
+            )
+            cost += 0 if fits else self.cells[child]
+        first, *rest = sorted(self.children(node), key=lambda child: -self.cells[child])
+        if rest and self._is_product(node, first, rest[0]):
+            # Products gather their inputs anyway, but a run of batch variables would scatter all three tables.
+            batch = self.tree.scopes[first] & self.tree.scopes[rest[0]]
+            cost = float(2 * swept if run & batch else 0)
+        changes = run != wanted if wanted else self.reader[node] >= 0 and not run <= self.tree.scopes[self.reader[node]]
+        return cost + (self.cells[node] if changes else 0)
+
+    def layout(self, node: int) -> tuple[int, ...]:
+        """Order a scope: latest eliminated first, then the run in the same order."""
+        reader = self.reader[node]
+        chosen: Mapping[int, _Run] = self.runs
+        run = chosen.get(node, chosen.get(reader, frozenset()))
+        rank = self.rank
+        if not run:
+            return tuple(sorted(self.tree.scopes[node], key=rank.__getitem__, reverse=True))
+        return tuple(sorted(self.tree.scopes[node], key=lambda v: (v in run, -rank[v])))

@@ -1,0 +1,112 @@
+"""Every byte formula of a plan in one place: what is alive while its steps run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ...tasks.gpu.tiling.lowering import device_step
+from ...tasks.steps.step import Step, make_step
+from ...tasks.sweeps.sweep import useful_threads
+from .tree import Tree
+
+# What steps with less cannot need on a device: the part of its memory that no plan may use is larger.
+_MUCH_BYTES = 1 << 26
+
+
+def table_bytes(sizes: Sequence[int], axes: Collection[int], itemsize: int) -> int:
+    """Bytes of a dense table over ``axes``."""
+    return prod([sizes[v] for v in axes]) * itemsize
+
+
+def step_bytes(step: Step, sizes: Sequence[int], itemsize: int) -> int:
+    """Bytes that one step reads and writes."""
+    return sum(table_bytes(sizes, axes, itemsize) for axes in (*step.input_axes, step.axes))
+
+
+def leaf_bytes(tree: Tree, sizes: Sequence[int], itemsize: int) -> int:
+    """Bytes of all leaf tables together."""
+    return sum(table_bytes(sizes, scope, itemsize) for scope in tree.leaves)
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """What the byte formulas need besides steps: domain sizes, bytes of a value, and where steps run.
+
+    Parameters
+    ----------
+    threads : int
+        Threads that share a large step.
+    device : bool
+        Whether steps run on a GPU.
+    """
+
+    sizes: tuple[int, ...]
+    itemsize: int
+    threads: int = 1
+    device: bool = False
+
+    def workspace_bytes(self, step: Step) -> int:
+        """Bytes that a step needs besides its tables: on the host, and as temporaries between passes on a device."""
+        threads = useful_threads(step, self.threads)
+        workspace = step.lowered.workspace_bytes + (threads - 1) * step.lowered.thread_bytes
+        cells = prod(self.sizes[v] for v in frozenset().union(*step.input_axes)) if self.device else 0
+        if (len(step.inputs) + 2) * cells * self.itemsize < _MUCH_BYTES:
+            return workspace
+        if cells != step.lowered.cells:
+            step = make_step(step.node, step.inputs, step.input_axes, step.axes, self.sizes, step.lowered.semiring)
+        return max(workspace, device_step(step.lowered).workspace_cells * self.itemsize)
+
+
+def sweep_peak(steps: Sequence[Step], sizing: Sizing, kept: Collection[int]) -> int:
+    """Return the peak bytes of messages and workspace while ``steps`` run, leaves not counted.
+
+    Mirrors :func:`bucketflow.tasks.sweeps.sweep.sweep`: a message is freed after the step that reads it unless it
+    is in ``kept``.
+    """
+    keep = set(kept)
+    made = {step.node: table_bytes(sizing.sizes, step.axes, sizing.itemsize) for step in steps}
+    live = peak = 0
+    for step in steps:
+        live += made[step.node]
+        peak = max(peak, live + sizing.workspace_bytes(step))
+        live -= sum(made[i] for i in step.inputs if i in made and i not in keep)
+    return peak
+
+
+def parts_below(tree: Tree, steps: Sequence[Step], cuts: Collection[int]) -> dict[int, list[Step]]:
+    """Group the steps by the cut they lie below, in execution order; -1 stands for the roots."""
+    head: dict[int, int] = {}
+    parts: dict[int, list[Step]] = {}
+    for step in reversed(steps):
+        head[step.node] = step.node if step.node in cuts else head.get(tree.parent[step.node], -1)
+        parts.setdefault(head[step.node], []).append(step)
+    return {node: members[::-1] for node, members in reversed(parts.items())}
+
+
+def partition(
+    tree: Tree,
+    order: Sequence[int],
+    weight: Callable[[int], float],
+    limit: float,
+    allowed: Callable[[int], bool] = lambda node: True,
+) -> frozenset[int]:
+    """Choose internal nodes to cut off, ``allowed`` ones, so that each part weighs at most ``limit`` where it can.
+
+    Bottom-up over ``order`` (children first): a part that grows too heavy sheds its heaviest sub-parts. A
+    single node heavier than the limit stands alone.
+    """
+    leaves = len(tree.leaves)
+    load: dict[int, float] = {}
+    cuts: set[int] = set()
+    for node in order:
+        below = sorted((c for c in tree.children[node - leaves] if c >= leaves), key=lambda c: load[c])
+        total = weight(node) + sum(load[c] for c in below)
+        while below and total > limit:
+            heaviest = below.pop()
+            if allowed(heaviest):
+                cuts.add(heaviest)
+                total -= load[heaviest]
+        load[node] = total
+    return frozenset(cuts)

@@ -1,0 +1,24 @@
+"""Sizes of sets of variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2, prod
+
+
+class Sizer:
+    """Sizes of sets of variables given as bit sets."""
+
+    def __init__(self, dims: Sequence[int]) -> None:
+        classes: dict[int, int] = {}
+        for v, d in enumerate(dims):
+            classes[d] = classes.get(d, 0) | 1 << v
+        self._classes = [(d, log2(d), mask) for d, mask in classes.items() if d > 1]
+
+    def log(self, mask: int) -> float:
+        """Return the log2 size."""
+        return sum(lg * (mask & members).bit_count() for _, lg, members in self._classes)
+
+    def cells(self, mask: int) -> int:
+        """Return the exact size."""
+        return prod(d ** (mask & members).bit_count() for d, _, members in self._classes)

@@ -1,0 +1,189 @@
+"""Which variables to condition on, so that no table is larger than allowed.
+
+Conditioning on a variable x ("slicing", "cutset conditioning") runs the tree once per state of x with x
+gone from every table. Steps without x are repeated, so the extra work is what x does *not* appear in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
+from math import log2, prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .costs import Rates, is_matmul, step_seconds
+from .sizes import Sizer
+from .tree import Tree
+
+_EPSILON = 1e-9
+
+
+class _Incidence:
+    """Which candidate variables each step and each large table has, as arrays, with log2 sizes.
+
+    Parameters
+    ----------
+    log_limit : float or None
+        Only tables above this are to be made smaller; None for all tables.
+    fixed : set of int
+        Variables conditioned on already.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        rates: Rates,
+        itemsize: int,
+        log_limit: float | None,
+        fixed: Set[int] = frozenset(),
+    ) -> None:
+        dims = [1 if v in fixed else d for v, d in enumerate(tree.dims)]
+        sizer = Sizer(dims)
+        sizes = [sizer.log(mask) for mask in tree.scope_masks]
+        large = [i for i, size in enumerate(sizes) if size > (log_limit or 0.0) + _EPSILON]
+        self.log_limit = log_limit
+        self.variables = np.array(sorted({v for i in large for v in tree.scopes[i] if dims[v] > 1}), dtype=np.int64)
+        self.logs = np.log2(np.array([dims[v] for v in self.variables], dtype=np.float64))
+        self.sizes = np.array([sizes[i] for i in large])
+        self.tables = _membership([tree.scopes[i] for i in large], self.variables)
+        self.steps = _membership(tree.joined, self.variables)
+        self.log_seconds = np.array(_log_seconds(tree, sizer, sizes, rates, itemsize))
+
+    def log_work(self, sliced: Iterable[int]) -> tuple[float, NDArray[np.float64]]:
+        """Return log2 of all slices' seconds, and what conditioning on each candidate too would make it.
+
+        ``sliced`` holds positions among the candidates.
+        """
+        picked = list(sliced)
+        log_step = self.log_seconds - self.steps[:, picked] @ self.logs[picked]
+        top = float(log_step.max(initial=-1e9))
+        weight = np.exp2(log_step - top)
+        total = float(weight.sum())
+        # steps that have the variable are divided among its states, the others are repeated
+        after = total + (np.exp2(self.logs) - 1.0) * np.maximum(total - weight @ self.steps, 0.0)
+        base = top + float(self.logs[picked].sum())
+        return base + log2(max(total, 1e-300)), base + np.log2(np.maximum(after, 1e-300))
+
+    def sliced_sizes(self, sliced: Iterable[int]) -> NDArray[np.float64]:
+        """Return the log2 sizes of the large tables under conditioning."""
+        picked = list(sliced)
+        return self.sizes - self.tables[:, picked] @ self.logs[picked]
+
+    def fits(self, sliced: Iterable[int]) -> bool:
+        """Tell whether every table is within the limit (without one: holds one cell)."""
+        return bool(np.all(self.sliced_sizes(sliced) <= (self.log_limit or 0.0) + _EPSILON))
+
+    def choose(self, sliced: Set[int], rng: np.random.Generator | None = None) -> int:
+        """Pick the candidate with the least growth of work for what it takes off the largest tables."""
+        sizes = self.sliced_sizes(sliced)
+        highest = sizes.max(initial=0.0)
+        if highest <= _EPSILON:
+            raise ValueError("no table has a variable left to condition on")
+        # a table far above the others needs further variables anyway
+        weight = np.exp2(sizes - highest)
+        if self.log_limit is None:
+            weight[sizes < highest - _EPSILON] = 0.0
+        else:
+            weight *= np.clip(sizes - self.log_limit, 0.0, 1.0)
+        if not weight.any():
+            weight = np.exp2(sizes - highest)
+        relief = (weight @ self.tables) / weight.sum() * self.logs
+        relief[list(sliced)] = 0.0
+        work, after = self.log_work(sliced)
+        growth = after - work + 0.01 * self.logs
+        if rng is not None:
+            growth = growth * np.exp2(rng.random(len(growth)))
+        with np.errstate(divide="ignore"):
+            return int(np.argmin(np.where(relief > 0, growth / np.maximum(relief, 1e-300), np.inf)))
+
+    def complete(self, start: Iterable[int], rng: np.random.Generator | None = None) -> frozenset[int]:
+        """Add candidates until every table is within the limit, then drop those that were not needed."""
+        sliced = set(start)
+        while not self.fits(sliced):
+            sliced.add(self.choose(sliced, rng))
+        for v in sorted(sliced, key=lambda v: (-self.logs[v], v)):
+            if self.fits(sliced - {v}):
+                sliced.discard(v)
+        return frozenset(sliced)
+
+
+def next_slice(tree: Tree, sliced: Set[int], *, rates: Rates | None = None, itemsize: int = 8) -> int:
+    """Choose the next variable to condition on: the least extra work for what it takes off the largest tables.
+
+    Parameters
+    ----------
+    sliced : set of int
+        Variables conditioned on already.
+
+    Raises
+    ------
+    ValueError
+        If no table has a variable left.
+    """
+    incidence = _Incidence(tree, rates or Rates(), itemsize, None, sliced)
+    return int(incidence.variables[incidence.choose(frozenset())])
+
+
+def slice_tree(
+    tree: Tree,
+    max_table_cells: int,
+    rates: Rates | None = None,
+    *,
+    itemsize: int = 8,
+    seed: int = 0,
+    rounds: int = 30,
+) -> frozenset[int]:
+    """Choose variables to condition on until no table exceeds a number of cells.
+
+    A greedy choice is improved by local search: a few variables are taken back, and replaced greedily with
+    some chance.
+
+    Parameters
+    ----------
+    max_table_cells : int
+        At least 1; input functions count as tables too.
+    rounds : int
+        Attempts of the local search.
+    """
+    incidence = _Incidence(tree, rates or Rates(), itemsize, log2(max(max_table_cells, 1)))
+    rng = np.random.default_rng(seed)
+    best = incidence.complete(())
+    best_work = incidence.log_work(best)[0]
+    for _ in range(rounds if best else 0):
+        count = int(rng.integers(1, len(best) // 2 + 2))
+        removed = rng.choice(sorted(best), size=min(count, len(best)), replace=False)
+        trial = incidence.complete(best - {int(v) for v in removed}, rng)
+        work = incidence.log_work(trial)[0]
+        if work < best_work - _EPSILON:
+            best, best_work = trial, work
+    return frozenset(int(incidence.variables[v]) for v in best)
+
+
+def slice_count(tree: Tree, sliced: Iterable[int]) -> int:
+    """Return the number of slices."""
+    return prod(tree.dims[v] for v in sliced)
+
+
+def _log_seconds(tree: Tree, sizer: Sizer, sizes: Sequence[float], rates: Rates, itemsize: int) -> list[float]:
+    """Return log2 of the predicted seconds of each step, without its overhead."""
+    streaming = replace(rates, step_seconds=0.0)
+    out = []
+    for j, kids in enumerate(tree.children):
+        swept = sizer.log(tree.joined_masks[j])
+        # relative to the sweep, which may be beyond the range of floats
+        inputs = [2.0 ** (sizes[c] - swept) for c in kids]
+        output = 2.0 ** (sizes[tree.n_leaves + j] - swept)
+        matmul = is_matmul(1.0, inputs, output)
+        out.append(swept + log2(step_seconds(1.0, sum(inputs) + output, matmul, streaming, itemsize)))
+    return out
+
+
+def _membership(sets: Sequence[frozenset[int]], variables: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Lay sets of variables out as rows of ones and zeros, one column per variable of ``variables``."""
+    column = {int(v): i for i, v in enumerate(variables)}
+    out = np.zeros((len(sets), len(variables)))
+    for i, row in enumerate(sets):
+        out[i, [column[v] for v in row if v in column]] = 1.0
+    return out

@@ -1,0 +1,266 @@
+"""Contraction trees: which functions are combined where, and which variables disappear there.
+
+A bucket tree (Dechter 1999, Bucket elimination), a junction tree (Lauritzen and Spiegelhalter 1988) and a
+contraction tree are the same structure; they differ only in how many inputs a node combines at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+Target = tuple[int, ...]
+"""Variables, ascending, whose joint belief is asked for."""
+
+
+def mask_of(variables: Iterable[int]) -> int:
+    """Return the bit set of some variables."""
+    mask = 0
+    for v in variables:
+        mask |= 1 << v
+    return mask
+
+
+def bits_of(mask: int) -> list[int]:
+    """Return the variables of a bit set in increasing order."""
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A contraction forest: nodes 0..n_leaves-1 are the input functions, the others combine their children.
+
+    A variable is eliminated at the lowest node whose subtree holds every function that has it.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Domain sizes by variable index.
+    leaves : tuple of tuple of int
+        Scopes of the input functions, each of distinct variables.
+    children : tuple of tuple of int
+        Node ``n_leaves + j`` combines the nodes ``children[j]`` (at least one); children precede parents.
+    """
+
+    dims: tuple[int, ...]
+    leaves: tuple[tuple[int, ...], ...]
+    children: tuple[tuple[int, ...], ...]
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of input functions."""
+        return len(self.leaves)
+
+    @cached_property
+    def scope_masks(self) -> tuple[int, ...]:
+        """Scope of every node's table, as a bit set."""
+        return self._masks[0]
+
+    @cached_property
+    def joined_masks(self) -> tuple[int, ...]:
+        """Union of the children's scopes of every internal node, as a bit set."""
+        return self._masks[1]
+
+    @cached_property
+    def scopes(self) -> tuple[frozenset[int], ...]:
+        """Scope of the table that each node outputs."""
+        return tuple([frozenset(bits_of(m)) for m in self.scope_masks])
+
+    @cached_property
+    def joined(self) -> tuple[frozenset[int], ...]:
+        """For each internal node the union of its children's scopes: the variables that are swept."""
+        return tuple([frozenset(bits_of(m)) for m in self.joined_masks])
+
+    @cached_property
+    def eliminated(self) -> tuple[frozenset[int], ...]:
+        """For each internal node the variables that disappear there."""
+        own = self.scope_masks[self.n_leaves :]
+        return tuple([frozenset(bits_of(j & ~s)) for j, s in zip(self.joined_masks, own, strict=True)])
+
+    @cached_property
+    def parent(self) -> tuple[int, ...]:
+        """Parent of each node, -1 for roots."""
+        parent = [-1] * (self.n_leaves + len(self.children))
+        for j, kids in enumerate(self.children):
+            for c in kids:
+                parent[c] = self.n_leaves + j
+        return tuple(parent)
+
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """Nodes without a parent, in increasing order."""
+        return tuple(i for i, p in enumerate(self.parent) if p < 0)
+
+    @cached_property
+    def cells(self) -> tuple[int, ...]:
+        """Cells of the table that each node outputs."""
+        dims = self.dims
+        return tuple([prod([dims[v] for v in scope]) for scope in self.scopes])
+
+    @cached_property
+    def joined_cells(self) -> tuple[int, ...]:
+        """Cells that each internal node sweeps."""
+        dims = self.dims
+        return tuple([prod([dims[v] for v in joined]) for joined in self.joined])
+
+    @cached_property
+    def schedule(self) -> tuple[int, ...]:
+        """The internal nodes in a depth-first post-order that keeps the peak of live cells low.
+
+        Children run in decreasing order of (peak - result), which is optimal among depth-first orders
+        (Liu 1986, On the storage requirement in the out-of-core multifrontal method). Leaves are always there
+        and cost nothing.
+        """
+        first = self.n_leaves
+        result = self.cells[first:]
+        peak: list[int] = []
+        sequence: list[list[int]] = []
+        for j, kids in enumerate(self.children):
+            inner = [c - first for c in kids if c >= first]
+            if len(inner) > 1:
+                inner.sort(key=lambda c: result[c] - peak[c])
+            held = highest = 0
+            for c in inner:
+                highest = max(highest, held + peak[c])
+                held += result[c]
+            peak.append(max(highest, held + result[j]))
+            sequence.append(inner)
+        out: list[int] = []
+        tops = sorted((r - first for r in self.roots if r >= first), key=lambda r: -peak[r])
+        stack = [(r, False) for r in reversed(tops)]
+        while stack:
+            j, ready = stack.pop()
+            if ready or not sequence[j]:
+                out.append(first + j)
+            else:
+                stack.append((j, True))
+                stack += [(c, False) for c in reversed(sequence[j])]
+        return tuple(out)
+
+    @cached_property
+    def _masks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Scopes and joins by one upward sweep: a variable goes when no other live table has it."""
+        scopes = [mask_of(leaf) for leaf in self.leaves]
+        joined: list[int] = []
+        holders = [0] * len(self.dims)
+        for leaf in self.leaves:
+            for v in leaf:
+                holders[v] += 1
+        private = mask_of(v for v, count in enumerate(holders) if count == 1)
+        for kids in self.children:
+            union = gone = 0
+            for c in kids:
+                for v in bits_of(union & scopes[c]):
+                    holders[v] -= 1
+                    if holders[v] == 1:
+                        gone |= 1 << v
+                union |= scopes[c]
+            joined.append(union)
+            scopes.append(union & ~gone & ~private)
+        return tuple(scopes), tuple(joined)
+
+
+def bucket_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> Tree:
+    """Build the tree of classical bucket elimination: one node per variable, combining its whole bucket.
+
+    Variables that no function has get no node; neither has a variable that disappeared together with an
+    earlier one because no other function has it (Dechter 1999).
+    """
+    uses = [0] * len(dims)
+    for scope in scopes:
+        for v in scope:
+            uses[v] += 1
+    masks = [mask_of(scope) for scope in scopes]
+    holders: list[list[int]] = [[] for _ in dims]
+    for i, scope in enumerate(scopes):
+        for v in scope:
+            holders[v].append(i)
+    alive = [True] * len(masks)
+    children: list[tuple[int, ...]] = []
+    for v in order:
+        kids = [i for i in holders[v] if alive[i]]
+        if not kids:
+            continue
+        union = 0
+        for i in kids:
+            union |= masks[i]
+            alive[i] = False
+        node = len(masks)
+        message = 0
+        for u in bits_of(union):
+            live = [i for i in holders[u] if alive[i]]
+            if u != v and live:
+                message |= 1 << u
+                live.append(node)
+            holders[u] = live
+        masks.append(message)
+        alive.append(True)
+        children.append(tuple(kids))
+    return Tree(tuple(dims), tuple(tuple(s) for s in scopes), tuple(children))
+
+
+def junction_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> Tree:
+    """Build the tree of maximal cliques: a bucket within the clique of a child is merged with that child.
+
+    Merging never raises the number of cells: the larger clique is swept anyway and the message between the
+    two is never written (Kask, Dechter, Larrosa, Dechter 2005, Unifying tree decompositions).
+    """
+    tree = bucket_tree(dims, scopes, order)
+    first = tree.n_leaves
+    kids = [list(c) for c in tree.children]
+    joined = list(tree.joined_masks)
+    gone = [False] * len(kids)
+    for j in range(len(kids)):
+        for c in [c for c in kids[j] if c >= first]:
+            if joined[j] & ~joined[c - first] == 0:
+                kids[j].remove(c)
+                kids[j] += kids[c - first]
+                joined[j] |= joined[c - first]
+                gone[c - first] = True
+    return build_tree(tree.dims, tree.leaves, {first + j: kids[j] for j in range(len(kids)) if not gone[j]})
+
+
+def build_tree(dims: tuple[int, ...], leaves: tuple[tuple[int, ...], ...], kids: dict[int, Sequence[int]]) -> Tree:
+    """Number the internal nodes of ``kids`` (any ids >= the number of leaves) children first."""
+    named: dict[int, int] = {}
+    children: list[tuple[int, ...]] = []
+    below = {c for cs in kids.values() for c in cs}
+    stack = [(node, False) for node in reversed(kids) if node not in below]
+    while stack:
+        node, ready = stack.pop()
+        if not ready:
+            stack.append((node, True))
+            stack += [(c, False) for c in reversed(kids[node]) if c in kids]
+            continue
+        named[node] = len(leaves) + len(children)
+        children.append(tuple(sorted(named.get(c, c) for c in kids[node])))
+    return Tree(dims, leaves, tuple(children))
+
+
+def elimination_order(tree: Tree) -> tuple[int, ...]:
+    """Return the variables in the post-order of the tree, each exactly once; unused variables come last.
+
+    Variables that disappear in the same node are grouped by the children that have them, so that those
+    that always go together are neighbouring axes of every table.
+    """
+    order: list[int] = []
+    first = tree.n_leaves
+    for node in tree.schedule:
+        kids, gone = tree.children[node - first], tree.eliminated[node - first]
+        if len(gone) < 2:
+            order += gone
+            continue
+
+        def pattern(v: int, kids: tuple[int, ...] = kids) -> int:
+            return mask_of(i for i, c in enumerate(kids) if tree.scope_masks[c] >> v & 1)
+
+        order += sorted(gone, key=lambda v: (pattern(v), v))
+    seen = set(order)
+    return (*order, *(v for v in range(len(tree.dims)) if v not in seen))

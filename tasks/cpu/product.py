@@ -1,0 +1,280 @@
+"""Matrix-like steps: a batched matrix product over any semiring, tiled for registers and caches.
+
+``out[b, m, n] = ⊕_k left[b, m, k] ⊗ right[b, k, n]`` where b, m, k and n are groups of axes in any layout:
+panels are gathered into contiguous buffers through offset tables, so no table is ever transposed as a whole
+(the blocking of Goto and van de Geijn 2008 for BLAS, with ⊕ and ⊗ in place of + and ×).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numpy.typing import NDArray
+
+from ..steps.axes import Axes
+from ..steps.products import (
+    DEPTH,
+    LEFT_ROWS,
+    RIGHT_COLUMNS,
+    TILE_ROWS,
+    Product,
+    batches_inside,
+    buffer_cells,
+    cells,
+)
+from ..steps.semiring import Semiring
+from .threads import share, split
+from .vectors import (
+    VECTOR_BYTES,
+    Arithmetic,
+    add,
+    clamp,
+    element_pointer,
+    fill,
+    finish,
+    intrinsic,
+    ir_vector,
+    lanes,
+    law_of,
+    load,
+    load_vector,
+    product,
+    splat_like,
+    store,
+    vload,
+    vstore,
+    word,
+)
+
+_VECTORS = 2
+
+
+@intrinsic
+def _tile(typing: Any, law: Any, left: Any, right: Any, tile: Any, depth: Any) -> Any:
+    """Multiply packed panels ``left (depth, rows)`` and ``right (depth, columns)`` into ``tile``.
+
+    All accumulators stay in registers: per step of depth two vector loads, one broadcast a row, and two
+    vector operations per vector of results.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        law_value, left, right, tile, depth = args
+        ops = Arithmetic(builder, law, law_value)
+        element, vector, word = law.types[0], ir_vector(law.types[0]), ir.IntType(64)
+        zero = ops.constant(0, vector)
+        totals = [cgutils.alloca_once_value(builder, zero) for _ in range(TILE_ROWS * _VECTORS)]  # type: ignore[no-untyped-call]
+        with cgutils.for_range(builder, depth, intp=word) as loop:
+            at = builder.mul(loop.index, word(vector.count * _VECTORS))
+            columns = [
+                load_vector(builder, right, builder.add(at, word(j * vector.count)), element) for j in range(_VECTORS)
+            ]
+            at = builder.mul(loop.index, word(TILE_ROWS))
+            for i, total in enumerate(totals):
+                row, column = divmod(i, _VECTORS)
+                pointer = element_pointer(builder, left, builder.add(at, word(row)), vector.element)
+                value = splat_like(builder, builder.load(pointer), vector)
+                builder.store(ops.add_product(builder.load(total), value, columns[column]), total)
+        for i, total in enumerate(totals):
+            pointer = element_pointer(builder, tile, word(i * vector.count), vector.element)
+            pointer = builder.bitcast(pointer, vector.as_pointer())
+            builder.store(builder.load(total), pointer, align=element.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(law, types.int64, types.int64, types.int64, types.int64), emit
+
+
+class _Factor(NamedTuple):
+    """Addresses and counts of one factor, int64; offset tables are in cells, one row a table."""
+
+    addresses: int
+    batch: int
+    lines: int
+    depths: int
+    tables: int
+    packed: int
+
+
+class _Shape(NamedTuple):
+    """Counts of a product, where its result goes, and the rows and columns of a stripe."""
+
+    batches: int
+    rows: int
+    columns: int
+    depth: int
+    out: int
+    out_batch: int
+    out_rows: int
+    out_columns: int
+    tile: int
+    tall: int
+    wide: int
+
+
+@njit(nogil=True)
+def _contiguous(offsets: int, count: int) -> bool:
+    """Whether `count` offsets follow each other."""
+    follow = True
+    for i in range(1, count):
+        follow &= word(offsets, i) == word(offsets, 0) + i
+    return follow
+
+
+@njit(nogil=True)
+def _pack(
+    law: Any,
+    factor: Any,
+    shape: Any,
+    lines: int,
+    batch: int,
+    first: int,
+    last: int,
+    k: int,
+    k_stop: int,
+    panel: int,
+) -> None:
+    """Gather lines `first` to `last` of a factor into panels ``(depth, panel)``, padded with zeros."""
+    size = VECTOR_BYTES // lanes(law)
+    at = 0
+    for start in range(first, last, panel):
+        stop = min(start + panel, last)
+        whole = factor.tables == 1 and stop - start == panel and panel % lanes(law) == 0
+        if whole and _contiguous(factor.lines + 8 * start, panel):
+            for d in range(k, k_stop):
+                base = word(factor.batch, batch) + word(factor.depths, d) + word(factor.lines, start)
+                table = word(factor.addresses, 0) + base * size
+                for line in range(0, panel, lanes(law)):
+                    vstore(law, factor.packed, at + line, vload(law, table, line))
+                at += panel
+            continue
+        for d in range(k, k_stop):
+            for i in range(factor.tables):
+                base = word(factor.batch, i * shape.batches + batch) + word(factor.depths, i * shape.depth + d)
+                table = word(factor.addresses, i) + base * size
+                offsets = factor.lines + 8 * (i * lines + start)
+                for line in range(stop - start):
+                    value = load(law, table, word(offsets, line))
+                    if i:
+                        value = clamp(law, product(law, load(law, factor.packed, at + line), value))
+                    store(law, factor.packed, at + line, value)
+            for pad in range(stop - start, panel):
+                store(law, factor.packed, at + pad, law.zero)
+            at += panel
+
+
+@njit(nogil=True)
+def _write(
+    law: Any,
+    tile: int,
+    out: int,
+    at_rows: int,
+    rows: int,
+    at_columns: int,
+    columns: int,
+    first: bool,
+    whole: bool,
+) -> None:
+    """Add a tile to the output, or write it if nothing is there yet; `whole` tiles have contiguous rows."""
+    size = VECTOR_BYTES // lanes(law)
+    for r in range(rows):
+        at = out + word(at_rows, r) * size
+        here = tile + r * _VECTORS * VECTOR_BYTES
+        if whole:
+            at += word(at_columns, 0) * size
+            for c in range(0, columns, lanes(law)):
+                values = vload(law, here, c)
+                if not first:
+                    values = add(law, vload(law, at, c), values)
+                vstore(law, at, c, finish(law, values))
+        else:
+            for c in range(columns):
+                value = load(law, here, c)
+                if not first:
+                    value = add(law, load(law, at, word(at_columns, c)), value)
+                store(law, at, word(at_columns, c), finish(law, value))
+
+
+@njit(nogil=True)
+def _block(
+    law: Any, left: Any, right: Any, shape: Any, batch: int, row: int, row_stop: int, column: int, k: int
+) -> None:
+    """Multiply a packed left block by a packed right block, tile by tile."""
+    size = VECTOR_BYTES // lanes(law)
+    width = lanes(law) * _VECTORS
+    depth = min(DEPTH, shape.depth - k)
+    column_stop = min(column + RIGHT_COLUMNS, shape.columns)
+    out = shape.out + word(shape.out_batch, batch) * size
+    for j in range(column, column_stop, width):
+        panel = right.packed + (j - column) * depth * size
+        columns = min(width, column_stop - j)
+        at_columns = shape.out_columns + 8 * j
+        whole = columns == width and _contiguous(at_columns, width)
+        for i in range(row, row_stop, TILE_ROWS):
+            _tile(law, left.packed + (i - row) * depth * size, panel, shape.tile, depth)
+            rows = min(TILE_ROWS, row_stop - i)
+            at_rows = shape.out_rows + 8 * i
+            _write(law, shape.tile, out, at_rows, rows, at_columns, columns, k == 0, whole)
+
+
+@njit(nogil=True, cache=True)
+def _multiply(
+    law: Any, left: Any, right: Any, shape: Any, batch_start: int, batch_stop: int, start: int, stop: int
+) -> None:
+    """Multiply a range of batches and a range of rows, a stripe of both factors at a time."""
+    width = lanes(law) * _VECTORS
+    for first_column in range(0, shape.columns, shape.wide):
+        last_column = min(first_column + shape.wide, shape.columns)
+        for first_row in range(start, stop, shape.tall):
+            last_row = min(first_row + shape.tall, stop)
+            for batch in range(batch_start, batch_stop):
+                for k in range(0, shape.depth, DEPTH):
+                    k_stop = min(k + DEPTH, shape.depth)
+                    for column in range(first_column, last_column, RIGHT_COLUMNS):
+                        column_stop = min(column + RIGHT_COLUMNS, last_column)
+                        _pack(law, right, shape, shape.columns, batch, column, column_stop, k, k_stop, width)
+                        for row in range(first_row, last_row, LEFT_ROWS):
+                            row_stop = min(row + LEFT_ROWS, last_row)
+                            _pack(law, left, shape, shape.rows, batch, row, row_stop, k, k_stop, TILE_ROWS)
+                            _block(law, left, right, shape, batch, row, row_stop, column, k)
+
+
+def run_product(
+    axes: Axes,
+    step: Product,
+    semiring: Semiring,
+    tables: Sequence[NDArray[Any]],
+    out: NDArray[Any],
+    threads: int,
+) -> None:
+    """Run a matrix-like step; ranges of batches, or of rows where batches are few, go to threads."""
+    offsets = np.empty(step.offsets.cells, np.int64)
+    code = np.array(step.offsets.code, np.int64)
+    fill(code.ctypes.data, code.size, offsets.ctypes.data)
+    starts = [offsets.ctypes.data + 8 * start for start in step.offsets.starts]
+    addresses = [np.array([tables[i].ctypes.data for i in f], np.int64) for f in (step.left, step.right)]
+    counts = [cells(axes, group) for group in (step.batch, step.rows, step.columns, step.depth)]
+    by_batch = counts[0] >= threads
+    ranges = split(counts[0], threads) if by_batch else split(counts[1], threads, TILE_ROWS)
+    sizes = buffer_cells(axes, step, semiring.itemsize)
+    buffers = np.empty((len(ranges), sum(sizes)), semiring.dtype)
+    law = law_of(semiring)
+    # neighbours in memory that belong to different batches are gathered batch by batch: from a stripe that stays
+    # in the cache meanwhile
+    tall = LEFT_ROWS if batches_inside(axes, step, step.left[0]) else max(counts[1], 1)
+    wide = RIGHT_COLUMNS if batches_inside(axes, step, step.right[0]) else max(counts[2], 1)
+
+    def work(number: int, start: int, stop: int) -> None:
+        packed = buffers[number].ctypes.data
+        packed_right = packed + sizes[0] * semiring.itemsize
+        tile = packed_right + sizes[1] * semiring.itemsize
+        left = _Factor._make((addresses[0].ctypes.data, *starts[:3], len(step.left), packed))
+        right = _Factor._make((addresses[1].ctypes.data, *starts[3:6], len(step.right), packed_right))
+        shape = _Shape._make((*counts, out.ctypes.data, *starts[6:], tile, tall, wide))
+        whole = (start, stop, 0, counts[1]) if by_batch else (0, counts[0], start, stop)
+        _multiply(law, left, right, shape, *whole)
+
+    share(work, ranges)

@@ -1,0 +1,122 @@
+"""Slices of device tables: copied on the device, or to the host, where many of them come together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..steps.views import Slice, slice_of
+from .kernels import Kernel, cupy, kernel
+from .run import empty
+from .tiling.streams import THREADS
+
+Array = NDArray[Any]
+
+_AXES: Final = 40
+_SLICES: Final = 4
+_BLOCKS: Final = 132 * 16
+_NEAR_BYTES: Final = 1 << 20
+"""Tables up to here are copied whole, in 2 to some 30 microseconds; a slice of one takes a launch and a wait."""
+_ALL_BYTES: Final = 1 << 24
+"""What such copies may take together."""
+_ALIGNED: Final = 16
+
+_RECORD: Final = np.dtype(
+    [
+        ("in", "u8", _SLICES),
+        ("out", "u8", _SLICES),
+        ("cells", "i8", _SLICES),
+        ("stride", "i8", (_SLICES, _AXES)),
+        ("size", "u4", (_SLICES, _AXES)),
+        ("axes", "i4", _SLICES),
+    ],
+    align=True,
+)
+"""The layout of ``Slices`` in ``cuda/gather.cu``."""
+
+
+def restrict(array: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Any:
+    """Fix some variables of a C-ordered device table; see `bucketflow.tasks.sweeps.sweep.restrict`."""
+    return packed(slice_of(array, axes, sizes, states))
+
+
+def packed(s: Slice) -> Any:
+    """Return the cells of a slice of a device table in C order: a copy, unless they are the whole table."""
+    if s.cells == s.table.size:
+        return s.table.reshape(-1)
+    out = empty(s.cells, s.table.dtype.name)
+    _gather([s], [out.data.ptr])
+    return out
+
+
+def fetched(slices: Sequence[Slice]) -> list[Slice]:
+    """Copy slices of device tables to the host, all at once; each becomes a table of its own."""
+    tables = _pinned([(s.cells, s.table.dtype) for s in slices])
+    _gather(slices, [table.ctypes.data for table in tables])
+    cupy().cuda.get_current_stream().synchronize()
+    return [s.of(table) for s, table in zip(slices, tables, strict=True)]
+
+
+def near(tables: Mapping[int, Any]) -> dict[int, Any]:
+    """Return the same tables, with small ones of a device on the host."""
+    small, room = [], _ALL_BYTES
+    for node, table in tables.items():
+        if type(table) is not np.ndarray and table.nbytes <= min(_NEAR_BYTES, room):
+            small.append(node)
+            room -= table.nbytes
+    copies = _pinned([(tables[node].size, tables[node].dtype) for node in small])
+    cp = cupy()
+    runtime, stream = cp.cuda.runtime, cp.cuda.get_current_stream()
+    for node, copy in zip(small, copies, strict=True):
+        source = tables[node].data.ptr
+        runtime.memcpyAsync(copy.ctypes.data, source, copy.nbytes, runtime.memcpyDeviceToHost, stream.ptr)
+    stream.synchronize()
+    return {**tables, **dict(zip(small, copies, strict=True))}
+
+
+def gather_kernel(itemsize: int) -> Kernel:
+    """Return the kernel that copies slices of values of so many bytes."""
+    return kernel("gather", "min_plus", f"int{8 * itemsize}")
+
+
+def _pinned(shapes: Sequence[tuple[int, Any]]) -> list[Array]:
+    """Allocate flat arrays of given cells and dtypes in one block of the host's memory that the device may write."""
+    places, end = [], 0
+    for cells, dtype in shapes:
+        places.append(end)
+        end += -(-cells * dtype.itemsize // _ALIGNED) * _ALIGNED
+    block = cupy().cuda.alloc_pinned_memory(max(end, 1))
+    return [np.frombuffer(block, dtype, cells, at) for (cells, dtype), at in zip(shapes, places, strict=True)]
+
+
+def _gather(slices: Sequence[Slice], targets: Sequence[int]) -> None:
+    """Copy the cells of slices, in C order, to given addresses."""
+    for start in range(0, len(slices), _SLICES):
+        some = slices[start : start + _SLICES]
+        record = np.zeros((), _RECORD)
+        for i, s in enumerate(some):
+            axes = _fused(s)
+            if len(axes) > _AXES:
+                raise ValueError(f"a slice with {len(axes)} separate axes, the kernel takes {_AXES}")
+            record["in"][i] = s.table.data.ptr + s.offset * s.table.dtype.itemsize
+            record["out"][i] = targets[start + i]
+            record["cells"][i] = s.cells
+            record["axes"][i] = len(axes)
+            record["size"][i, : len(axes)] = [n for n, _ in axes]
+            record["stride"][i, : len(axes)] = [stride for _, stride in axes]
+        blocks = min(_BLOCKS, -(-max(s.cells for s in some) // THREADS))
+        gather_kernel(some[0].table.dtype.itemsize)((blocks, len(some)), (THREADS,), (record,))
+
+
+def _fused(s: Slice) -> list[tuple[int, int]]:
+    """Sizes and strides of a slice's axes, merged where one goes on where the next ends."""
+    axes: list[tuple[int, int]] = []
+    for n, stride in zip(s.shape, s.strides, strict=True):
+        if axes and axes[-1][1] == n * stride:
+            axes[-1] = (axes[-1][0] * n, stride)
+        elif n > 1:
+            axes.append((n, stride))
+    return axes

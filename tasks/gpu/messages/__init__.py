@@ -1,0 +1,1 @@
+"""Whole propagations in one launch."""

@@ -1,0 +1,171 @@
+"""Where the tables of a propagation lie on a GPU, and its bytes: known before its records are written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from ...steps.axes import Axes
+from .tiles import Group, Tiles, busy_seconds, cells_of, message_tiles
+
+HEAD_WORDS: Final = 24
+INPUT_WORDS: Final = 5
+AXIS_WORDS: Final = 4
+LINE_CELLS: Final = 16
+"""As in ``cuda/messages.cu``."""
+
+_ITEM_BYTES: Final = 16
+MOST_CELLS: Final = 1 << 31
+"""Cells of a table are fewer: divisions are exact for numbers of 31 bits. Lines of all tables are counted by 32."""
+_MOST_LINES: Final = 1 << 32
+# Blocks that an H200 holds at a time, and how many items each should have where there is enough work. What an item
+# waits for besides its work is about as long as the shortest item should be.
+_BLOCKS: Final = 132 * 6
+_ITEMS_OF_A_BLOCK, _LEAST_SECONDS = 14, 1e-6
+# With many cases nothing waits for one item.
+_BATCH_SECONDS = 40e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One table to compute: its number, the numbers of the tables it reads, and the loops."""
+
+    table: int
+    inputs: tuple[int, ...]
+    axes: Axes
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The tables of a propagation, each with its place.
+
+    Attributes
+    ----------
+    operations
+        In an order in which tables are made before they are read.
+    tiles
+        How each is cut into items.
+    constant_at
+        For each constant table, its first cell among the constants.
+    slab_at
+        For each finding and each computed table, its first cell in the slab of a case; findings come first.
+    pieces_at
+        For each computed table the first cell of what the pieces of its elimination add up to.
+    finding_cells, slab_cells, constant_cells
+    group
+        Cases that are computed together; slabs are a multiple of it.
+    """
+
+    operations: Sequence[Operation]
+    tiles: Mapping[int, Tiles]
+    constant_at: Mapping[int, int]
+    slab_at: Mapping[int, int]
+    pieces_at: Mapping[int, int]
+    finding_cells: int
+    slab_cells: int
+    constant_cells: int
+    group: int
+
+    @cached_property
+    def split_tiles(self) -> int:
+        """Tiles whose elimination is cut into pieces."""
+        return sum(shape.count for shape in self.tiles.values() if shape.pieces > 1)
+
+    @cached_property
+    def control_words(self) -> int:
+        """Words that count and bound the tables of one case."""
+        return 3 * len(self.operations) + self.split_tiles + 1
+
+    def case_bytes(self, answer_cells: int) -> int:
+        """Bytes on the device for each case."""
+        return 8 * (self.slab_cells + answer_cells) + 4 * self.control_words
+
+    @cached_property
+    def fixed_bytes(self) -> int:
+        """Bytes on the device for any number of cases."""
+        items = sum(shape.count * shape.pieces for shape in self.tiles.values())
+        words = sum(record_words(self.tiles[op.table], len(op.inputs)) for op in self.operations)
+        return 8 * self.constant_cells + 4 * words + _ITEM_BYTES * items
+
+    @cached_property
+    def most_cells(self) -> int:
+        """Cells of the largest table, or of the largest elimination."""
+        shapes = self.tiles.values()
+        return max((max(s.outputs, cells_of(s.highs) * cells_of(s.lows)) for s in shapes), default=0)
+
+    @property
+    def countable(self) -> bool:
+        """Whether the numbers of a record are large enough for all tables."""
+        lines = max(self.slab_cells, self.constant_cells) // LINE_CELLS
+        in_groups = self.group == 1 or self.slab_cells * self.group < MOST_CELLS
+        return self.most_cells < MOST_CELLS and lines < _MOST_LINES and in_groups
+
+
+def layout_of(
+    operations: Sequence[Operation],
+    constants: Mapping[int, int],
+    findings: Mapping[int, int],
+    results: Collection[int] = (),
+    item_seconds: float | None = None,
+    group: int = 1,
+) -> Layout:
+    """Cut a propagation into items and give all tables their places.
+
+    Parameters
+    ----------
+    operations : sequence of Operation
+        In an order in which tables are made before they are read.
+    constants : mapping of int to int
+        Cells of the tables that no run changes.
+    findings : mapping of int to int
+        Cells of the tables that are written before every run; packed without gaps, in their order.
+    results : collection of int
+        Tables that lie side by side, in their order.
+    item_seconds : float, optional
+        How long an item should take; chosen from the total if not given.
+    group : int
+        Cases that are computed together.
+    """
+    wanted = item_seconds or (_item_seconds(operations) if group == 1 else _BATCH_SECONDS)
+
+    def tiles_of(op: Operation) -> Tiles:
+        return message_tiles(op.axes, wanted, Group(group, tuple([i not in constants for i in op.inputs])))
+
+    tiles = {op.table: tiles_of(op) for op in operations}
+    slab_at, constant_at, pieces_at, slab, fixed = {}, {}, {}, 0, 0
+    for table, cells in findings.items():
+        slab_at[table] = slab
+        slab += cells
+    finding_cells, slab = slab, _lined(slab)
+    for table, cells in constants.items():
+        constant_at[table] = fixed
+        fixed = _lined(fixed + cells)
+    first = set(results)
+    for table in (*results, *(op.table for op in operations if op.table not in first)):
+        slab_at[table] = slab
+        slab = _lined(slab + tiles[table].outputs // group)
+    for table, shape in tiles.items():
+        pieces_at[table] = slab
+        if shape.pieces > 1:
+            slab = _lined(slab + shape.pieces * shape.outputs // group)
+    return Layout(
+        operations, tiles, constant_at, slab_at, pieces_at, finding_cells, slab, max(fixed, LINE_CELLS), group
+    )
+
+
+def _lined(cells: int) -> int:
+    """Round up to whole lines."""
+    return -(-cells // LINE_CELLS) * LINE_CELLS
+
+
+def _item_seconds(operations: Sequence[Operation]) -> float:
+    """Items that are worth their waiting, and short enough that every block has several and no chain is long."""
+    return max(sum(busy_seconds(op.axes) for op in operations) / (_BLOCKS * _ITEMS_OF_A_BLOCK), _LEAST_SECONDS)
+
+
+def record_words(shape: Tiles, inputs: int) -> int:
+    """Words of a step's record."""
+    axes = len(shape.outs) + len(shape.highs) + len(shape.lows)
+    return HEAD_WORDS + INPUT_WORDS * inputs + (AXIS_WORDS + inputs) * axes

@@ -1,0 +1,145 @@
+"""Axes of device passes: fused, grouped into joins, cut for partial sums. Pure: no values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Final
+
+from ...steps.axes import Axes
+from .streams import Axis, divisor
+
+FEW_INPUTS: Final = 4
+MAX_INPUTS: Final = 8
+"""Inputs of one pass. More than a few are joined before where that makes small tables, more than the maximum always."""
+
+_FREE_SHARE: Final = 4.0
+"""log2 of how much smaller than the largest input a join must be to cost nothing beside it."""
+
+JOIN_CELLS: Final = 1 << 22
+"""Larger joins are streamed: they are worth vectors."""
+
+PARALLEL_CELLS: Final = 1 << 18
+"""As many threads as a device holds: an output with fewer cells is computed in partial sums."""
+
+_SHORT_SUM: Final = 32
+_ROW_CELLS: Final = 32
+
+
+def as_axes(axes: Axes) -> list[Axis]:
+    """Turn a step's axes into one value each."""
+    columns = zip(*axes.strides, strict=True) if axes.sizes else ()
+    return [Axis(n, tuple(s), out) for n, s, out in zip(axes.sizes, columns, axes.out, strict=True)]
+
+
+def fused(axes: Iterable[Axis]) -> list[Axis]:
+    """Merge neighbours that follow each other in every table, without a limit on their size."""
+    result: list[Axis] = []
+    for axis in axes:
+        last = result[-1] if result else None
+        if (
+            last is not None
+            and (last.out == 0) == (axis.out == 0)
+            and last.out == axis.size * axis.out
+            and all(a == axis.size * b for a, b in zip(last.strides, axis.strides, strict=True))
+        ):
+            result[-1] = Axis(last.size * axis.size, axis.strides, axis.out)
+        else:
+            result.append(axis)
+    return result
+
+
+def row_major(axes: Sequence[Axis]) -> list[int]:
+    """Return the strides of a C-ordered table over some axes."""
+    strides, cells = [], 1
+    for axis in reversed(axes):
+        strides.append(cells)
+        cells *= axis.size
+    return strides[::-1]
+
+
+def ordered(axes: Sequence[Axis], key: int) -> tuple[Axis, ...]:
+    """Order a group of axes as a factor (0, 1) or the output (2) has them, and fuse them.
+
+    Batches, rows and depth go as the left factor has them, so that neighbouring threads and blocks read
+    neighbouring cells; columns as the output, which is written along them.
+    """
+    return tuple(fused(sorted(axes, key=lambda a: -(*a.strides, a.out)[key])))
+
+
+def join_cells(axes: Sequence[Axis], tables: Iterable[int]) -> int:
+    """Return the cells of the join of some tables."""
+    tables = tuple(tables)
+    return math.prod(a.size for a in axes if any(a.strides[t] for t in tables))
+
+
+def partial_axes(axes: Sequence[Axis], inputs: int) -> tuple[dict[int, int], bool]:
+    """Choose eliminated axes to keep in partial sums: axis → cells of it, and whether they come last.
+
+    They are wanted where the output has too few cells for all threads, or where the largest input is
+    contiguous along eliminated cells only. Whole axes or exact parts, those with the smallest strides first:
+    neighbouring threads then read neighbouring cells.
+    """
+    depth = math.prod(a.size for a in axes if not a.out)
+    cells = math.prod(a.size for a in axes if a.out)
+    largest = max(range(inputs), key=lambda t: join_cells(axes, (t,)))
+    inner = min(
+        (i for i, a in enumerate(axes) if a.strides[largest]), key=lambda i: axes[i].strides[largest], default=-1
+    )
+    along = inner >= 0 and not axes[inner].out and axes[inner].size > _SHORT_SUM
+    if depth <= _SHORT_SUM or (cells * 4 >= PARALLEL_CELLS and not (along and depth >= 8 * _ROW_CELLS)):
+        return {}, False
+    wanted = min(depth // 8, max(PARALLEL_CELLS // cells, _ROW_CELLS if along else 1))
+    rows_last = along or cells < _ROW_CELLS
+    parts: dict[int, int] = {}
+    for i in sorted((i for i, a in enumerate(axes) if not a.out), key=lambda i: axes[i].strides[largest] or 1 << 62):
+        if wanted <= 1:
+            break
+        part = divisor(axes[i].size, wanted)
+        if part > 1:
+            parts[i] = part
+            wanted //= part
+        if part < axes[i].size:
+            break
+    return parts, rows_last
+
+
+def split_axes(axes: Sequence[Axis], parts: dict[int, int]) -> tuple[list[Axis], list[int]]:
+    """Cut the given axes in two; return all axes and the numbers of the inner parts."""
+    result: list[Axis] = []
+    chosen: list[int] = []
+    for i, axis in enumerate(axes):
+        part = parts.get(i, 0)
+        if not part:
+            result.append(axis)
+            continue
+        if part < axis.size:
+            result.append(Axis(axis.size // part, tuple(s * part for s in axis.strides), axis.out * part))
+        chosen.append(len(result))
+        result.append(replace(axis, size=part))
+    return result, chosen
+
+
+def join_groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
+    """Put tables into groups with small joins: the smallest joins the group that it enlarges least."""
+    masks = [sum(1 << i for i, axis in enumerate(axes) if axis.strides[t]) for t in range(tables)]
+    logs = [math.log2(axis.size) for axis in axes]
+
+    @cache
+    def size(mask: int) -> float:
+        return sum(log for i, log in enumerate(logs) if mask >> i & 1)
+
+    groups: list[tuple[int, list[int]]] = sorted(((m, [t]) for t, m in enumerate(masks)), key=lambda g: size(g[0]))
+    free = max(math.log2(JOIN_CELLS), max(map(size, masks)) - _FREE_SHARE)
+    while len(groups) > FEW_INPUTS:
+        mask, members = groups[0]
+        partner = min(groups[1:], key=lambda g: (size(g[0] | mask) - size(g[0]), size(g[0])))
+        if size(partner[0] | mask) > free and len(groups) <= MAX_INPUTS:
+            break
+        del groups[0]
+        groups.remove(partner)
+        groups.append((partner[0] | mask, sorted([*partner[1], *members])))
+        groups.sort(key=lambda g: size(g[0]))
+    return [members for _, members in groups]

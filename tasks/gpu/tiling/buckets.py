@@ -1,0 +1,240 @@
+"""Tiles of a bucket launch: what a block of threads joins in shared memory, and sums up. Pure: no values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from .axes import row_major
+from .streams import THREADS, Axis, divisor
+
+TABLES: Final = 96
+ENTRIES: Final = 288
+GROUPS: Final = 8
+AXES: Final = 36
+"""Inputs, their strides that are not zero, shared tables, and axes; as in ``cuda/bucket.cu``."""
+
+TURNS: Final = 64
+STATES: Final = 128
+"""Outputs and vectors of eliminated states that a thread takes one after another, at most; as there."""
+
+TABLE_BYTES: Final = 24576
+"""Shared memory for tables of a block: with the rest, two blocks or more on any multiprocessor."""
+
+_LARGEST_STRIDE: Final = 2**31 - 1
+_BLOCKS: Final = 132 * 2
+_LEAST_CELLS: Final = 1024
+_MOST_CELLS: Final = 16384
+_WHOLE_CELLS: Final = 4096
+_VECTOR_BYTES: Final = 16
+_MOST_LANES: Final = 4
+_LINE_CELLS: Final = 32
+_FEW_STEPS: Final = 4
+_LARGE: Final = 16
+_MERGED: Final = 16
+"""A table less saves reads of shared memory; joining it costs that many times more for each value."""
+
+Axes = tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket launch.
+
+    Attributes
+    ----------
+    segments
+        Axes of: blocks of outputs, partial sums, steps of a block; and, local: outputs of a thread and its vectors
+        of eliminated states, one after another; outputs and states across threads; states of a vector. Strides in
+        the output count partial sums, which come last there.
+    groups
+        Inputs that are joined into each shared table.
+    inner
+        For each shared table, its strides along the local axes.
+    first, cells
+        Where each shared table begins, and its cells.
+    wide
+        For each shared table, whether it has the states of a vector.
+    deep_first
+        Whether neighbouring threads take neighbouring states.
+    """
+
+    segments: tuple[Axes, ...]
+    groups: tuple[tuple[int, ...], ...]
+    inner: tuple[tuple[int, ...], ...]
+    first: tuple[int, ...]
+    cells: tuple[int, ...]
+    wide: tuple[bool, ...]
+    deep_first: bool
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Cells of each segment."""
+        return tuple([_cells(segment) for segment in self.segments])
+
+    @property
+    def parts(self) -> int:
+        """Partial sums of each output."""
+        return _cells(self.segments[1])
+
+    @property
+    def share(self) -> float:
+        """Values that a block reads, by the cells of its join."""
+        reads = sum([len(group) * cells for group, cells in zip(self.groups, self.cells, strict=True)])
+        return reads / math.prod(self.counts[3:])
+
+
+def bucket_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Bucket | None:
+    """Choose the tiles of a bucket launch; None where its kernel cannot take the step.
+
+    Local are the axes that few inputs have, so that the shared tables are small; where an input is large, those
+    along which it is contiguous.
+    """
+    sizes = [_cells(a for a in axes if a.strides[t]) for t in range(inputs)]
+    kept, gone = _cells(a for a in axes if a.out), _cells(a for a in axes if not a.out)
+    if inputs > TABLES or max(sizes) > _LARGEST_STRIDE or kept > _LARGEST_STRIDE:
+        return None
+    whole = gone <= _WHOLE_CELLS or kept * 4 >= _BLOCKS
+    room = min(_MOST_CELLS, max(_LEAST_CELLS, kept * gone // _BLOCKS, gone if whole else 1))
+    while True:
+        grid, local = _cut(axes, sizes, room, itemsize)
+        groups = _groups([axis for part in local[:-1] for axis in part], local[-1], inputs, itemsize, room)
+        if groups is not None:
+            break
+        room //= 2
+    flat = [axis for part in (*grid, *local) for axis in part]
+    turns, states = map(_cells, local[:2])
+    thin = _cells(grid[0]) * _cells(grid[1]) * _cells(grid[2]) > 1 and _cells(
+        axis for part in local for axis in part
+    ) < min(room, _LEAST_CELLS // 16)
+    if thin or turns > TURNS or states > STATES or len(flat) > AXES:
+        return None
+    if sum(stride > 0 for axis in flat for stride in axis.strides) > ENTRIES:
+        return None
+    return _laid_out(grid, local, *groups)
+
+
+def _laid_out(
+    grid: tuple[Axes, ...], local: tuple[Axes, ...], groups: tuple[tuple[int, ...], ...], wide: tuple[bool, ...]
+) -> Bucket:
+    """Lay the shared tables out: neighbouring threads read neighbouring cells, or the same."""
+    turns, states, across, along, vector = local
+    deep_first = _cells(across) < _LINE_CELLS <= _cells(along)
+    order = (*turns, *states, *(across + along if deep_first else along + across))
+    inner, sizes, first = [], [], [0]
+    lanes = _cells(vector)
+    for group, vectors in zip(groups, wide, strict=True):
+        held = [a for a in order if any(a.strides[t] for t in group)] + [*(vector if vectors else ())]
+        places = {id(a): place for a, place in zip(held, row_major(held), strict=True)}
+        inner.append(tuple([places.get(id(a), 0) for part in local for a in part]))
+        sizes.append(_cells(held))
+        first.append(first[-1] + -(-sizes[-1] // lanes) * lanes)
+    return Bucket((*grid, *local), groups, tuple(inner), tuple(first[:-1]), tuple(sizes), wide, deep_first)
+
+
+def _cells(axes: Iterable[Axis]) -> int:
+    return math.prod([axis.size for axis in axes])
+
+
+def _cut(
+    axes: Sequence[Axis], sizes: Sequence[int], room: int, itemsize: int
+) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
+    """Cut the axes into those of the grid and the steps of a block, and local ones of about ``room`` cells."""
+    kept = sorted((a for a in axes if a.out), key=lambda a: a.out)
+    gone = [a for a in axes if not a.out]
+    whole = _cells(axes)
+    largest = max(range(len(sizes)), key=sizes.__getitem__)
+    large = sizes[largest] * _LARGE >= whole
+    gone.sort(key=lambda a: ((a.strides[largest] or whole) if large else 0, sum(map(bool, a.strides))))
+    reserved = _contiguous(axes, largest, room) if large else 1
+    deep, more = _taken(gone, room // reserved)
+    vector, deep = _vector(deep, min(_MOST_LANES, _VECTOR_BYTES // itemsize))
+    room = max(1, room // _cells((*deep, *vector)))
+    outputs, blocks = _taken(kept, min(room, THREADS) if more else room)
+    across, turns = _taken(outputs, THREADS)
+    along, states = _taken(deep, 1 if turns else THREADS // _cells(across))
+    few = _cells(more) <= _FEW_STEPS or _cells(blocks) * 2 >= _BLOCKS
+    parts, more = _taken(more, 1 if few else 2 * _BLOCKS // _cells(blocks))
+    if parts:
+        count = _cells(parts)
+        blocks, across, turns = ([replace(a, out=a.out * count) for a in part] for part in (blocks, across, turns))
+        parts = [replace(a, out=place) for a, place in zip(parts, row_major(parts), strict=True)]
+    grid = (tuple(blocks[::-1]), tuple(parts), tuple(more))
+    return grid, (tuple(turns[::-1]), tuple(states[::-1]), tuple(across[::-1]), tuple(along[::-1]), tuple(vector))
+
+
+def _contiguous(axes: Sequence[Axis], largest: int, room: int) -> int:
+    """Cells of the output along which the largest input is contiguous, up to a line of them."""
+    along = min((a for a in axes if a.strides[largest]), key=lambda a: a.strides[largest], default=None)
+    return min(along.size, _LINE_CELLS, room) if along is not None and along.out else 1
+
+
+def _taken(axes: Iterable[Axis], room: int) -> tuple[list[Axis], list[Axis]]:
+    """Take axes, or exact parts of them, up to ``room`` cells; return them and what is left."""
+    taken, left = [], []
+    for axis in axes:
+        part = divisor(axis.size, room)
+        room //= part
+        if part > 1:
+            taken.append(replace(axis, size=part))
+        if part < axis.size:
+            left.append(Axis(axis.size // part, tuple([s * part for s in axis.strides]), axis.out * part))
+    return taken, left
+
+
+def _vector(deep: Sequence[Axis], lanes: int) -> tuple[list[Axis], list[Axis]]:
+    """Take up to ``lanes`` states, a power of two, from the first axes that have them."""
+    vector, left = [], []
+    for axis in deep:
+        part = math.gcd(axis.size, lanes)
+        lanes //= part
+        taken, rest = _taken([axis], part)
+        vector += taken
+        left += rest
+    return vector, left
+
+
+def _groups(
+    axes: Sequence[Axis], vector: Sequence[Axis], inputs: int, itemsize: int, room: int
+) -> tuple[tuple[tuple[int, ...], ...], tuple[bool, ...]] | None:
+    """Group inputs by their local axes: the smallest joins the one with which it costs least, while that pays.
+
+    Returns the groups and whether each has the vector's axes: all of them, if it has any. None if few tables of
+    ``room`` cells would not fit as they are.
+    """
+    sizes = [*(a.size for a in axes), math.prod([a.size for a in vector])]
+    lanes = 1 << len(axes)
+    by_mask: dict[int, list[int]] = {}
+    for t in range(inputs):
+        mask = sum(1 << i for i, axis in enumerate(axes) if axis.strides[t])
+        mask |= lanes if any(axis.strides[t] for axis in vector) else 0
+        by_mask.setdefault(mask, []).append(t)
+    worth = math.prod(sizes) // _MERGED
+    known: dict[int, int] = {}
+
+    def cells(mask: int) -> int:
+        if mask not in known:
+            known[mask] = math.prod([size for i, size in enumerate(sizes) if mask >> i & 1])
+        return known[mask]
+
+    def dearer(a: tuple[int, list[int]], b: tuple[int, list[int]]) -> int:
+        """How many more values are read to join two groups than to join each."""
+        joint = cells(a[0] | b[0])
+        return (joint - cells(a[0])) * len(a[1]) + (joint - cells(b[0])) * len(b[1])
+
+    groups = sorted(by_mask.items(), key=lambda group: cells(group[0]))
+    limit = TABLE_BYTES // itemsize - GROUPS * sizes[-1]
+    halve = room > limit
+    while len(groups) > 1:
+        smallest = groups[0]
+        extra, partner = min(((dearer(smallest, g), g) for g in groups[1:]), key=lambda choice: choice[0])
+        if extra > worth and len(groups) <= GROUPS and (halve or sum([cells(mask) for mask, _ in groups]) <= limit):
+            break
+        groups = [group for group in groups[1:] if group is not partner]
+        groups.append((smallest[0] | partner[0], [*partner[1], *smallest[1]]))
+        groups.sort(key=lambda group: cells(group[0]))
+    if halve and sum([cells(mask) for mask, _ in groups]) > limit:
+        return None
+    return tuple([tuple(sorted(m)) for _, m in groups]), tuple([mask & lanes > 0 for mask, _ in groups])

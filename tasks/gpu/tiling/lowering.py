@@ -1,0 +1,325 @@
+"""Lowering of dense steps for a GPU: which cells a block of threads computes, and in which passes. Pure: no values.
+
+A step becomes a few *passes*, each one launch: a matrix-like step becomes one product; small inputs of an
+elimination are joined by the blocks that sum over their join, in partial sums where there are few outputs; a large
+join is cut into bricks; other inputs beyond four are joined first (the thread mapping of Fioretto et al. 2018 §6;
+Bistaffa et al. 2016 §V).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from ...steps.lowering import Lowered
+from ...steps.products import Product
+from .axes import (
+    FEW_INPUTS,
+    JOIN_CELLS,
+    MAX_INPUTS,
+    as_axes,
+    fused,
+    join_cells,
+    join_groups,
+    ordered,
+    partial_axes,
+    row_major,
+    split_axes,
+)
+from .brick_joins import brick_groups, brick_order, worth_a_copy
+from .brick_layout import kind, lay_out, with_partial
+from .brick_shapes import SHARED_BYTES, choose_shape
+from .buckets import ENTRIES, TABLES, bucket_tiles
+from .joins import Join, Table, joint, one_launch
+from .passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, ProductPass, RowsPass, StreamPass
+from .streams import Axis, divisor, stream_tiles
+
+_BY_CELL: Final = 1 << 14
+"""Larger joins are computed in blocks, where there is a launch for that."""
+
+BUCKET_CELLS: Final = 1 << 20
+"""Larger outputs are streamed."""
+
+_LEAST_REUSE: Final = 8
+"""Of few inputs: how often each value is read at least, and eliminated states, for their join in shared memory."""
+
+_CROWDED: Final = 0.5
+_LEAST_CROWDED: Final = 1 << 22, 1 << 14
+"""Values that a block reads by cells of its join, and cells and outputs, from which streaming is faster."""
+
+_SPARE: Final = 0.8
+"""Of the strides that a bucket launch has room for: cutting axes adds some."""
+
+_LEAST_PRODUCT: Final = (16, 16, 12)
+_TILE: Final = 64
+_BUSY_TILES: Final = 132 * 4
+_LEAST_PIECE: Final = 64
+
+_LEAST_BRICKS: Final = 1 << 25
+"""Cells of a join from which bricks pay where streaming would need joins before; elsewhere four times as many."""
+
+_LEAST_BRICK_OUTPUT: Final = 1 << 16
+"""Smaller outputs are left to launches that keep them in shared memory."""
+
+
+@lru_cache(maxsize=4096)
+def device_step(lowered: Lowered) -> DeviceStep:
+    """Lower a step for the device."""
+    builder = _Builder(lowered)
+    axes = as_axes(lowered.axes)
+    inputs = list(range(len(lowered.input_cells)))
+    product = lowered.product
+    if product is not None and all(
+        math.prod(axes[i].size for i in group) >= least
+        for group, least in zip((product.rows, product.columns, product.depth), _LEAST_PRODUCT, strict=True)
+    ):
+        builder.product(axes, product)
+    else:
+        builder.eliminate(axes, inputs)
+    return DeviceStep(tuple(builder.passes), tuple(builder.temporaries))
+
+
+class _Builder:
+    """Collects passes and temporaries."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self.itemsize = lowered.semiring.itemsize
+        self.inputs = len(lowered.input_cells)
+        self.output = -1
+        self.passes: list[Pass] = []
+        self.temporaries: list[int] = []
+
+    def temporary(self, cells: int) -> int:
+        """Number a new temporary."""
+        self.temporaries.append(cells)
+        return self.inputs + len(self.temporaries) - 1
+
+    def eliminate(self, axes: list[Axis], inputs: list[int]) -> None:
+        """Add the passes of a step that is no product, or of what is left of one."""
+        if not self.bricks(axes, inputs) and not self.bucket(axes, inputs):
+            axes, inputs = self.merged(axes, inputs)
+            self.stream(axes, inputs)
+
+    def bricks(self, axes: Sequence[Axis], inputs: Sequence[int]) -> bool:
+        """Add a launch of bricks, and the joins before it; return whether that is worth it."""
+        axes = fused(axes)
+        cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
+        least = _LEAST_BRICKS if len(inputs) > FEW_INPUTS else 4 * _LEAST_BRICKS
+        if len(inputs) < 2 or cells < least or out_cells < _LEAST_BRICK_OUTPUT:
+            return False
+        return any(self.bricks_in(axes, inputs, out_cells, share) for share in (0.75, 0.6, 0.45))
+
+    def bricks_in(self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, share: float) -> bool:
+        """Try it with a share of the shared memory for large inputs."""
+        shape = choose_shape(axes, self.itemsize, int(share * SHARED_BYTES / self.itemsize))
+        if shape is None:
+            return False
+        groups = brick_groups(axes, shape, MAX_INPUTS)
+        if groups is None:
+            return False
+        axes, copies = with_partial(axes, shape, out_cells)
+        passes, temporaries = len(self.passes), len(self.temporaries)
+        order = brick_order(axes, shape)
+        tables = self.joined(axes, [[(inputs[t], [a.strides[t] for a in axes]) for t in g] for g in groups], order)
+        for k, group in enumerate(groups):
+            if len(group) == 1 and worth_a_copy(axes, shape, group[0], self.itemsize):
+                tables[k] = self.streamed(axes, [tables[k]], order)
+        columns = zip(*(strides for _, strides in tables), strict=True)
+        axes = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
+        by_kind = sorted(range(len(tables)), key=lambda t: kind(axes, shape, t))
+        axes = [replace(axis, strides=tuple(axis.strides[t] for t in by_kind)) for axis in axes]
+        brick = lay_out(axes, shape, self.itemsize)
+        if brick is None:
+            del self.passes[passes:], self.temporaries[temporaries:]
+            return False
+        output = self.temporary(copies * out_cells) if copies > 1 else self.output
+        self.passes.append(BrickPass(tuple(tables[t][0] for t in by_kind), output, brick))
+        if copies > 1:
+            self.eliminate([Axis(copies, (out_cells,), 0), Axis(out_cells, (1,), 1)], [output])
+        return True
+
+    def merged(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
+        """Join inputs in groups until one pass takes them; return the axes with the strides of what is left."""
+        if len(inputs) <= FEW_INPUTS:
+            return axes, inputs
+        return self.grouped(axes, inputs, join_groups(axes, len(inputs)))
+
+    def joined(
+        self, axes: Sequence[Axis], groups: Sequence[list[Table]], order: Sequence[int] | None = None
+    ) -> list[Table]:
+        """Join each group of tables into one, in an order of axes if given; small joins share launches."""
+        found: list[Table] = []
+        small: list[Join] = []
+        for group in groups:
+            if len(group) == 1:
+                found.append(group[0])
+                continue
+            if len(group) > TABLES:
+                group = self.joined(axes, [group[i : i + TABLES] for i in range(0, len(group), TABLES)])
+            ours, strides = joint(axes, group, order)
+            cells = math.prod(a.size for a in ours)
+            bucket = bucket_tiles(ours, len(group), self.itemsize) if cells > _BY_CELL else None
+            join = Join(tuple(number for number, _ in group), self.inputs + len(self.temporaries), ours)
+            if bucket is None and (cells > JOIN_CELLS or not one_launch([join])):
+                found.append(self.streamed(axes, group, order))
+                continue
+            found.append((self.temporary(cells), strides))
+            if bucket is not None:
+                self.passes.append(BucketPass(join.inputs, join.output, bucket))
+            elif one_launch([*small, join]):
+                small.append(join)
+            else:
+                self.passes.append(JoinPass(tuple(small)))
+                small = [join]
+        if small:
+            self.passes.append(JoinPass(tuple(small)))
+        return found
+
+    def streamed(self, axes: Sequence[Axis], members: list[Table], order: Sequence[int] | None = None) -> Table:
+        """Join large tables, a few at a time; or copy one into an order of axes."""
+        while True:
+            few = members[:FEW_INPUTS]
+            ours, strides = joint(axes, few, order)
+            table = self.temporary(math.prod(a.size for a in ours))
+            stream = stream_tiles(ours, len(few), self.itemsize)
+            self.passes.append(StreamPass(tuple(number for number, _ in few), table, stream))
+            members = [(table, strides), *members[FEW_INPUTS:]]
+            if len(members) == 1:
+                return members[0]
+
+    def bucket(self, axes: list[Axis], inputs: list[int]) -> bool:
+        """Add one launch that joins and eliminates, if it is worth it; and one that adds up its partial sums."""
+        cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
+        few = len(inputs) <= FEW_INPUTS
+        if out_cells > BUCKET_CELLS or (few and not self.reused(axes, inputs)):
+            return False
+        passes, temporaries = len(self.passes), len(self.temporaries)
+        axes, inputs = self.packed(axes, inputs)
+        bucket = bucket_tiles(axes, len(inputs), self.itemsize)
+        crowded = bucket is None or bucket.share > (_CROWDED / 2 if few else _CROWDED)
+        if bucket is None or (crowded and cells >= _LEAST_CROWDED[0] and out_cells >= _LEAST_CROWDED[1]):
+            del self.passes[passes:], self.temporaries[temporaries:]
+            return False
+        table = self.output if bucket.parts == 1 else self.temporary(bucket.parts * out_cells)
+        self.passes.append(BucketPass(tuple(inputs), table, bucket))
+        if bucket.parts > 1:
+            self.passes.append(RowsPass(table, self.output, out_cells, bucket.parts))
+        return True
+
+    def reused(self, axes: Sequence[Axis], inputs: Sequence[int]) -> bool:
+        """Whether few inputs are worth shared memory: read many times over, or so small that launches count."""
+        cells, depth = math.prod(a.size for a in axes), math.prod(a.size for a in axes if not a.out)
+        tables = range(len(inputs))
+        if depth >= _LEAST_REUSE and sum(join_cells(axes, [t]) for t in tables) * _LEAST_REUSE <= cells:
+            return True
+        return cells < BUCKET_CELLS and bool(partial_axes(axes, len(inputs))[0])
+
+    def packed(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
+        """Join small inputs, those that enlarge the join least, until one launch takes what is left."""
+        entries = [sum(a.strides[t] > 0 for a in axes) for t in range(len(inputs))]
+        if len(inputs) <= TABLES and sum(entries) <= _SPARE * ENTRIES:
+            return axes, inputs
+        left = sorted(range(len(inputs)), key=lambda t: join_cells(axes, [t]))
+        members = [left.pop(0)]
+        while len(left) > 1 and (len(left) >= TABLES or sum(entries[t] for t in left) > _SPARE * ENTRIES - len(axes)):
+            members.append(min(left, key=lambda t: join_cells(axes, [*members, t])))
+            left.remove(members[-1])
+        return self.grouped(axes, inputs, [*([t] for t in left), members])
+
+    def grouped(
+        self, axes: Sequence[Axis], inputs: Sequence[int], groups: Sequence[Sequence[int]]
+    ) -> tuple[list[Axis], list[int]]:
+        """Join groups of inputs; return the axes with the strides of the results, and the numbers of these."""
+        members = [[(inputs[t], [a.strides[t] for a in axes]) for t in group] for group in groups]
+        tables = self.joined(axes, members)
+        columns = zip(*(strides for _, strides in tables), strict=True)
+        merged = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
+        return merged, [number for number, _ in tables]
+
+    def stream(self, axes: list[Axis], inputs: Sequence[int]) -> None:
+        """Add streaming passes; partial sums first where the output alone would leave the device idle."""
+        axes = fused(axes)
+        parts, rows_last = partial_axes(axes, len(inputs))
+        if not parts:
+            self.passes.append(StreamPass(tuple(inputs), self.output, stream_tiles(axes, len(inputs), self.itemsize)))
+            return
+        axes, summed = split_axes(axes, parts)
+        kept = [a for a in axes if a.out]
+        kept_cells, summed_cells = (
+            math.prod(axes[i].size if isinstance(i, int) else i.size for i in g) for g in (kept, summed)
+        )
+        table = self.temporary(kept_cells * summed_cells)
+        of_summed = dict(zip(summed, row_major([axes[i] for i in summed]), strict=True))
+        scale = 1 if rows_last else kept_cells
+        ours = [
+            replace(a, out=of_summed[i] * scale)
+            if i in of_summed
+            else replace(a, out=a.out * (summed_cells if rows_last else 1))
+            for i, a in enumerate(axes)
+        ]
+        self.passes.append(StreamPass(tuple(inputs), table, stream_tiles(fused(ours), len(inputs), self.itemsize)))
+        if rows_last:
+            self.passes.append(RowsPass(table, self.output, kept_cells, summed_cells))
+        else:
+            again = [Axis(summed_cells, (kept_cells,), 0), *([Axis(kept_cells, (1,), 1)] if kept_cells > 1 else [])]
+            self.eliminate(again, [table])
+
+    def product(self, axes: list[Axis], product: Product) -> None:
+        """Add a product of two factors, each joined first where it has several inputs."""
+        factors = [product.left[0], product.right[0]]
+        inputs = list(range(self.inputs))
+        columns = {i: [a.strides[i] for a in axes] for i in inputs}
+        for side, factor in enumerate((product.left, product.right)):
+            for other in factor[1:]:
+                factors[side] = self.folded(axes, columns, factors[side], other)
+        left, right = factors
+        groups = tuple(
+            ordered([Axis(axes[i].size, (columns[left][i], columns[right][i]), axes[i].out) for i in group], key)
+            for group, key in ((product.batch, 0), (product.rows, 0), (product.columns, 2), (product.depth, 0))
+        )
+        self.multiply((left, right), groups)
+
+    def folded(self, axes: Sequence[Axis], columns: dict[int, list[int]], base: int, other: int) -> int:
+        """Add a pass that multiplies a small input into a factor, whose layout the result keeps."""
+        strides = columns[base]
+        held = sorted((i for i in range(len(axes)) if strides[i]), key=lambda i: -strides[i])
+        ours = [Axis(axes[i].size, (strides[i], columns[other][i]), strides[i]) for i in held]
+        table = self.temporary(math.prod(a.size for a in ours))
+        self.passes.append(StreamPass((base, other), table, stream_tiles(fused(ours), 2, self.itemsize)))
+        columns[table] = strides
+        return table
+
+    def multiply(self, factors: tuple[int, int], groups: tuple[tuple[Axis, ...], ...]) -> None:
+        """Add the product itself; with few tiles and much depth, in partial products that are summed after."""
+        batch, rows, columns, depth = groups
+        count, tall, wide, deep = (math.prod(a.size for a in group) for group in groups)
+        tiles = count * -(-tall // _TILE) * -(-wide // _TILE)
+        cells = count * tall * wide
+        wanted = min(_BUSY_TILES // tiles, deep // _LEAST_PIECE) if tiles < _BUSY_TILES // 4 else 1
+        cut, inner = _pieces(depth, wanted, cells)
+        pieces = math.prod(a.size for a in cut)
+        if pieces == 1:
+            self.passes.append(ProductPass(factors, self.output, (batch, rows, columns, depth)))
+            return
+        table = self.temporary(pieces * cells)
+        self.passes.append(ProductPass(factors, table, ((*cut, *batch), rows, columns, inner)))
+        self.eliminate([Axis(pieces, (cells,), 0), Axis(cells, (1,), 1)], [table])
+
+
+def _pieces(depth: Sequence[Axis], wanted: int, cells: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Cut the depth into at most ``wanted`` pieces; return their axes, ``cells`` apart in the output, and the rest."""
+    cut: list[Axis] = []
+    inner: list[Axis] = []
+    for axis in depth:
+        pieces = divisor(axis.size, max(1, wanted))
+        wanted //= pieces
+        part = axis.size // pieces
+        if pieces > 1:
+            cut.append(Axis(pieces, tuple(s * part for s in axis.strides), 0))
+        if part > 1 or (axis is depth[-1] and not inner):
+            inner.append(Axis(part, axis.strides, 0))
+    outs = row_major(cut)
+    return tuple(replace(a, out=out * cells) for a, out in zip(cut, outs, strict=True)), tuple(inner)

@@ -1,0 +1,202 @@
+"""Both sweeps with all their tables in one array, so that compiled loops run the small steps without a pause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dense import run
+from ..steps.step import Step
+from ..sweeps.einsum import einsum_step
+from ..sweeps.scaled import Scaled, SumProduct
+from ..sweeps.sweep import useful_threads
+from .nests import MOST_PLACES, is_small, nests
+from .packed_loops import Layout, State, normalise, put, run_small
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _InPlace(SumProduct):
+    """Runs single steps into one array, which the next step writes over."""
+
+    room: Array = field(default_factory=lambda: np.empty(0))
+
+    def _run(self, step: Step, tables: Sequence[Scaled], threads: int) -> Array:
+        lowered, out = step.lowered, self.room[: step.lowered.out_cells]
+        quick = lowered.quick
+        if quick is None or (quick.pairs and self.compiled):
+            return run(lowered, [t.values for t in tables], out, threads, compiled=self.compiled)
+        views = [t.values.reshape(shape) for t, shape in zip(tables, quick.shapes, strict=True)]
+        sizes = lowered.axes.sizes[lowered.axes.eliminated :]
+        return einsum_step(quick, views, out.reshape(sizes)).reshape(-1)
+
+
+class Packed:
+    """Does what :class:`.incremental.Incremental` does, with compiled loops; the same parameters."""
+
+    def __init__(
+        self, steps: Sequence[Step], n_forward: int, leaves: Mapping[int, Scaled], algebra: SumProduct
+    ) -> None:
+        self.computed = 0
+        self._steps = tuple(steps)
+        room = max((step.lowered.out_cells for step in steps), default=0)
+        self._algebra = _InPlace(algebra.sizes, algebra.compiled, np.empty(room))
+        self._index = {node: i for i, node in enumerate([*leaves, *(step.node for step in steps)])}
+        self._position = {step.node: k for k, step in enumerate(steps)}
+        self._cells = [*(t.values.size for t in leaves.values()), *(step.lowered.out_cells for step in steps)]
+        self._starts = [0, *accumulate(self._cells)]
+        self._layout, scratch = self._laid_out(n_forward)
+        tables = len(self._cells)
+        self._state = State(
+            values=np.empty(self._starts[-1] + scratch),
+            scale=np.zeros(tables),
+            low=np.zeros(tables),
+            high=np.zeros(tables),
+            top=np.zeros(tables),
+            logs=np.zeros(tables, np.int64),
+            known=np.zeros(tables, np.int64),
+            stale=np.ones(len(steps), np.int64),
+            places=np.zeros(MOST_PLACES, np.int64),
+        )
+        self._needs: dict[tuple[int, ...], Array] = {}
+        self._reads: dict[tuple[int, ...], tuple[Array, list[int]]] = {}
+        self.reset(leaves)
+
+    def table(self, node: int) -> Scaled:
+        """Return a table; its values change with the next refresh."""
+        i, state = self._index[node], self._state
+        start = self._starts[i]
+        values = state.values[start : start + self._cells[i]]
+        return Scaled(values, float(state.scale[i]), float(state.low[i]), float(state.high[i]), bool(state.logs[i]))
+
+    def posteriors(self, nodes: tuple[int, ...]) -> list[Array] | None:
+        """Return tables, flat, each summing to 1; None where one needs more care."""
+        if nodes not in self._reads:
+            tables = [self._index[node] for node in nodes]
+            ends = [0, *accumulate(self._cells[i] for i in tables)]
+            self._reads[nodes] = _words(tables), ends
+        wanted, ends = self._reads[nodes]
+        flat = np.empty(ends[-1])
+        if not normalise(self._layout, self._state, wanted, flat):
+            return None
+        return [flat[start:end] for start, end in pairwise(ends)]
+
+    def current(self) -> dict[int, Scaled]:
+        """Return what the steps made and nothing has changed since."""
+        fresh = np.flatnonzero(self._state.stale == 0)
+        return {self._steps[k].node: self.table(self._steps[k].node) for k in fresh}
+
+    def copies(self, nodes: Iterable[int]) -> dict[int, Scaled]:
+        """Return tables that stay as they are."""
+        found = {node: self.table(node) for node in nodes}
+        for table in found.values():
+            table.values = table.values.copy()
+        return found
+
+    def reset(self, leaves: Mapping[int, Scaled]) -> None:
+        """Forget every table but the given leaves."""
+        self._state.known[:] = 0
+        self._state.stale[:] = 1
+        for node, table in leaves.items():
+            self._put(node, table)
+
+    def set_leaf(self, node: int, table: Scaled) -> None:
+        """Replace a leaf table."""
+        self._put(node, table)
+
+    def restore(self, tables: Mapping[int, Scaled]) -> None:
+        """Take over tables that were computed from the present leaves; see :meth:`.Incremental.restore`."""
+        for node, table in tables.items():
+            if node not in self._position or table.values.size != self._cells[self._index[node]]:
+                raise ValueError(f"table {node} does not belong to this plan")
+        for node, table in tables.items():
+            self._put(node, table)
+        for node in tables:
+            self._state.stale[self._position[node]] = 0
+
+    def refresh(self, wanted: Iterable[int], threads: int = 1) -> None:
+        """Compute what is stale of the tables in ``wanted`` and of those that they need."""
+        order = self._needed(tuple(wanted))
+        at, done = run_small(self._layout, self._state, order, 0)
+        self.computed += done
+        while at < len(order):
+            step = self._steps[order[at]]
+            inputs = [self.table(i) for i in step.inputs]
+            self._state.stale[order[at]] = 0
+            self._put(step.node, self._algebra.step(step, inputs, useful_threads(step, threads)))
+            at, done = run_small(self._layout, self._state, order, at + 1)
+            self.computed += done + 1
+
+    def _put(self, node: int, table: Scaled) -> None:
+        values = np.ascontiguousarray(table.values).reshape(-1)
+        i, logs = self._index[node], int(table.logs)
+        put(self._layout, self._state, i, values, 0, table.log_scale, table.low, table.high, logs)
+
+    def _needed(self, wanted: tuple[int, ...]) -> Array:
+        """Return the steps behind some tables, in execution order."""
+        if wanted not in self._needs:
+            reached = set(wanted)
+            for step in reversed(self._steps):
+                if step.node in reached:
+                    reached.update(step.inputs)
+            order = [k for k, step in enumerate(self._steps) if step.node in reached]
+            self._needs[wanted] = np.array(order, np.int64)
+        return self._needs[wanted]
+
+    def _laid_out(self, n_forward: int) -> tuple[Layout, int]:
+        """Put all steps into arrays; also return the cells of scratch that they need, behind the tables."""
+        index, starts = self._index, self._starts
+        codes: list[int] = []
+        places: dict[tuple[int, ...], int] = {}
+        joins: list[tuple[int, int, int]] = []
+        join_start, bases = [0], list[int]()
+        small = [nests(s.lowered.quick) if is_small(s) else () for s in self._steps]
+        result = max((n[-1].cells for n in small if n), default=0)
+        scratch = starts[-1]
+        most = 0
+        for step, made in zip(self._steps, small, strict=True):
+            operands = [starts[index[i]] for i in step.inputs]
+            free = scratch + result
+            for nest in made:
+                if nest.code not in places:
+                    places[nest.code] = len(codes)
+                    codes += nest.code
+                last = nest is made[-1]
+                joins.append((places[nest.code], len(bases), scratch if last else free))
+                bases += [operands[i] for i in nest.operands]
+                operands.append(free)
+                free += 0 if last else nest.cells
+            most = max(most, free - scratch)
+            join_start.append(len(joins))
+        readers: list[list[int]] = [[] for _ in self._cells]
+        for k, step in enumerate(self._steps):
+            for i in dict.fromkeys(step.inputs):
+                readers[index[i]].append(k)
+        inputs = [index[i] for step in self._steps for i in step.inputs]
+        layout = Layout(
+            codes=_words(codes),
+            joins=_words(joins).reshape(-1, 3),
+            join_start=_words(join_start),
+            bases=_words(bases),
+            inputs=_words(inputs),
+            input_start=_words([0, *accumulate(len(step.inputs) for step in self._steps)]),
+            outputs=_words([index[step.node] for step in self._steps]),
+            log_summed=np.array([np.log(s.lowered.cells / s.lowered.out_cells) for s in self._steps], np.float64),
+            readers=_words([k for each in readers for k in each]),
+            reader_start=_words([0, *accumulate(len(each) for each in readers)]),
+            forward=_words([int(k < n_forward) for k in range(len(self._steps))]),
+            start=_words(starts),
+            cells=_words(self._cells),
+            scratch=scratch,
+        )
+        return layout, most
+
+
+def _words(values: Sequence[object]) -> Array:
+    return np.array(values, np.int64)

@@ -1,0 +1,1 @@
+"""One step as a value: semiring, axes, loops. Pure."""

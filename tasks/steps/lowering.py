@@ -1,0 +1,147 @@
+"""Lowering: from the scopes and sizes of a dense step to the loops that compute it. Pure: no values.
+
+The step is ``out[o] = ⊕_x ⊗_i f_i[o_i, x]`` of bucket elimination (Fioretto et al. 2018 §6, Bistaffa et al.
+2016): join the functions of a bucket and project its variables out, here without ever storing the join.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from . import loops as streaming_loops
+from . import products
+from .axes import Axes, fuse
+from .blocks import Blocks, cut
+from .blocks import workspace_bytes as blocks_bytes
+from .loops import Loops, as_loops
+from .products import Product, as_product
+from .semiring import Semiring
+
+Regime = Literal["small", "streaming", "matrix"]
+
+SMALL_CELLS: Final = 8192
+"""Up to here NumPy broadcasting takes some tens of microseconds and importing a compiler is not worth it."""
+
+
+class Quick(NamedTuple):
+    """How ``einsum`` computes a small step of sums of products.
+
+    Attributes
+    ----------
+    shapes
+        Shapes of the inputs.
+    subscripts
+        The step, or what is left of it after `pairs`.
+    pairs
+        Positions of two tables that are taken out of the list and joined first; the result goes to its end.
+    log_summed
+        ln of the number of cells that are summed into one.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    subscripts: str
+    pairs: tuple[tuple[int, int, str], ...]
+    log_summed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A dense step ready to run on any tables of its scopes; picklable, and a pure function of sizes.
+
+    Attributes
+    ----------
+    cells
+        Cells of the join: the arithmetic of the step.
+    out_cells
+        Cells of the result.
+    workspace_bytes
+        Peak bytes of temporaries besides inputs and output, with one thread.
+    thread_bytes
+        What each further thread adds to it.
+    regime
+        ``small`` (NumPy), ``streaming`` (bound by bytes) or ``matrix`` (a product that reuses its data).
+    quick
+        For small steps of sums of products, a way with less ado.
+    """
+
+    semiring: Semiring
+    axes: Axes
+    regime: Regime
+    cells: int
+    out_cells: int
+    input_cells: tuple[int, ...]
+    workspace_bytes: int
+    thread_bytes: int
+    blocks: Blocks
+    loops: Loops | None = None
+    product: Product | None = None
+    quick: Quick | None = None
+
+
+def lower(
+    inputs: Sequence[tuple[int, ...]],
+    output: tuple[int, ...],
+    sizes: Mapping[int, int],
+    dtype: npt.DTypeLike,
+    semiring: Semiring,
+) -> Lowered:
+    """Lower a step.
+
+    Parameters
+    ----------
+    inputs
+        For each table, its variables in the order of its axes; empty for a scalar.
+    output
+        The variables of the result in the order of its axes; all others are eliminated.
+    sizes
+        Domain size of each variable.
+    dtype
+        Dtype of all tables; must be that of the semiring.
+
+    Raises
+    ------
+    ValueError
+        If there is no input, a scope repeats a variable, the output has a variable that no input has, or the
+        dtype is not that of the semiring.
+    """
+    if not inputs:
+        raise ValueError("a step needs at least one input")
+    if dtype != semiring.dtype and np.dtype(dtype).name != semiring.dtype:
+        raise ValueError(f"tables of dtype {np.dtype(dtype).name} in a semiring over {semiring.dtype}")
+    axes = fuse(inputs, output, sizes)
+    cells = axes.cells
+    blocks = cut(axes)
+    product, loops = None, None
+    if cells > SMALL_CELLS:
+        product = as_product(axes, semiring)
+        loops = None if product else as_loops(axes, semiring)
+    compiled = _compiled_bytes(axes, semiring, loops, product)
+    return Lowered(
+        semiring=semiring,
+        axes=axes,
+        regime="small" if cells <= SMALL_CELLS else "matrix" if product else "streaming",
+        cells=cells,
+        out_cells=math.prod([sizes[v] for v in output]),
+        input_cells=tuple([math.prod([sizes[v] for v in scope]) for scope in inputs]),
+        workspace_bytes=max(compiled[0], blocks_bytes(blocks, semiring)),
+        thread_bytes=compiled[1],
+        blocks=blocks,
+        loops=loops,
+        product=product,
+    )
+
+
+def _compiled_bytes(axes: Axes, semiring: Semiring, loops: Loops | None, product: Product | None) -> tuple[int, int]:
+    """Bytes of the compiled kernel's temporaries with one thread, and those of each further thread."""
+    itemsize = semiring.itemsize
+    if product is not None:
+        return products.workspace_bytes(axes, product, itemsize), products.thread_bytes(axes, product, itemsize)
+    if loops is not None:
+        return streaming_loops.workspace_bytes(loops, semiring), streaming_loops.thread_bytes(loops, itemsize)
+    return 0, 0

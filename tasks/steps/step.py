@@ -1,0 +1,115 @@
+"""One table operation as a value, and how it is lowered: those that look alike are lowered once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import inf, log, prod
+from typing import NamedTuple
+
+from .lowering import Lowered, Quick, lower
+from .semiring import Semiring
+
+# Up to here einsum is faster than NumPy broadcasting, and than compiled loops that have to be started.
+_QUICK_CELLS = 1 << 17
+# With three tables or more einsum has only its slow general loop: from here on they are joined two at a time,
+# which is faster than NumPy broadcasting, but soon not than compiled loops.
+_PAIRWISE_CELLS, _MOST_PAIRWISE_CELLS = 512, 1 << 20
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+class Step(NamedTuple):
+    """One table operation: combine ``inputs``, eliminate what the output lacks.
+
+    Parameters
+    ----------
+    node : int
+        The table that this step makes (a node of the tree).
+    inputs : tuple of int
+        The tables that it reads.
+    input_axes, axes : tuples of int
+        Variables of each input and of the output, in the order of their axes.
+    lowered : Lowered
+        The loops, fixed at planning time.
+    """
+
+    node: int
+    inputs: tuple[int, ...]
+    input_axes: tuple[tuple[int, ...], ...]
+    axes: tuple[int, ...]
+    lowered: Lowered
+
+
+def make_step(
+    node: int,
+    inputs: tuple[int, ...],
+    input_axes: tuple[tuple[int, ...], ...],
+    axes: tuple[int, ...],
+    sizes: Sequence[int],
+    semiring: Semiring,
+) -> Step:
+    """Lower a step; those that differ only in the names of their variables are lowered once."""
+    names: dict[int, int] = {}
+    for scope in input_axes:
+        for v in scope:
+            if v not in names:
+                names[v] = len(names)
+    name, size = names.__getitem__, sizes.__getitem__
+    renamed = tuple([tuple(map(name, scope)) for scope in input_axes])
+    return Step(
+        node, inputs, input_axes, axes, _lowered(renamed, tuple(map(name, axes)), tuple(map(size, names)), semiring)
+    )
+
+
+@lru_cache(maxsize=1 << 13)
+def _lowered(
+    input_axes: tuple[tuple[int, ...], ...], axes: tuple[int, ...], sizes: tuple[int, ...], semiring: Semiring
+) -> Lowered:
+    lowered = lower(input_axes, axes, dict(enumerate(sizes)), semiring.dtype, semiring)
+    fused = lowered.axes
+    most = _QUICK_CELLS if len(input_axes) < 3 else _MOST_PAIRWISE_CELLS
+    if semiring.name != "sum_product" or lowered.cells > most or len(fused.sizes) > len(_LETTERS):
+        return lowered
+    orders = [_axis_order(strides) for strides in fused.strides]
+    shapes = tuple([tuple([fused.sizes[a] for a in order]) for order in orders])
+    terms = ["".join([_LETTERS[a] for a in order]) for order in orders]
+    out = _LETTERS[fused.eliminated : len(fused.sizes)]
+    pairs: list[tuple[int, int, str]] = []
+    workspace = 0
+    if lowered.cells >= _PAIRWISE_CELLS:
+        pairs, workspace = _pairs(terms, out, dict(zip(_LETTERS, fused.sizes, strict=False)))
+        workspace *= semiring.itemsize
+    summed = log(lowered.cells / lowered.out_cells)
+    quick = Quick(shapes, f"{','.join(terms)}->{out}", tuple(pairs), summed)
+    return replace(lowered, quick=quick, workspace_bytes=max(workspace, lowered.workspace_bytes))
+
+
+def _axis_order(strides: Sequence[int]) -> list[int]:
+    """Return the axes that a table has, the most significant first."""
+    return sorted([axis for axis, stride in enumerate(strides) if stride], key=lambda axis: -strides[axis])
+
+
+def _pairs(terms: list[str], out: str, sizes: Mapping[str, int]) -> tuple[list[tuple[int, int, str]], int]:
+    """Join tables, in place, until two are left: each time those two whose join grows the least.
+
+    Returns the joins and the cells of all of their results.
+    """
+    pairs, cells = [], 0
+    while len(terms) > 2:
+        best, chosen = inf, (0, 1, "")
+        for j in range(1, len(terms)):
+            for i in range(j):
+                kept = {*out, *"".join(terms[:i] + terms[i + 1 : j] + terms[j + 1 :])}
+                # axes in the order of the step's: those of the output last
+                result = "".join(sorted(kept & {*terms[i], *terms[j]}))
+                size = prod([sizes[x] for x in result])
+                growth = size - prod([sizes[x] for x in terms[i]]) - prod([sizes[x] for x in terms[j]])
+                if growth < best:
+                    best, chosen = growth, (i, j, result)
+        i, j, result = chosen
+        pairs.append((i, j, f"{terms[i]},{terms[j]}->{result}"))
+        del terms[j], terms[i]
+        terms.append(result)
+        cells += prod([sizes[x] for x in result])
+    return pairs, cells

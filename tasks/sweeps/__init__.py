@@ -1,0 +1,1 @@
+"""Sweeps over tables: programs of steps, and the algebras that run them."""

@@ -1,0 +1,170 @@
+"""The best joint state of a sum of tables, without its join: variable elimination as far as it is cheap.
+
+Bucket elimination with value assignment (Dechter 1999 §3) of the variables that one step of a sweep eliminated,
+once those above are fixed: the variable with the smallest join goes first; where all joins are large, the tables
+are minimised as a whole down to some of their variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dense import run
+from ..steps.lowering import lower
+from ..steps.semiring import Semiring
+from ..steps.views import Slice, slice_of
+from .sweep import on_host
+
+Array = NDArray[Any]
+
+JOINT_STATES: Final = 1 << 11
+"""Up to so many joint states are compared at once."""
+
+JOINED_CELLS: Final = 1 << 16
+"""Tables are joined up to here to eliminate a variable; larger ones stay where they are."""
+
+
+def best_states(
+    slices: Iterable[Slice], sizes: Sequence[int], semiring: Semiring, compiled: bool = True
+) -> dict[int, int]:
+    """Return a state of every variable of ``slices``, jointly of the least sum.
+
+    Parameters
+    ----------
+    slices : iterable of Slice
+        Of tables of the semiring's dtype, on the host or on a device.
+    sizes : sequence of int
+        Domain sizes, by variable.
+    semiring : Semiring
+        Min-plus.
+    compiled : bool
+        Whether large tables may be swept by compiled kernels.
+    """
+    left = [s for s in slices if s.scope]
+    states: dict[int, int] = {}
+    joins: list[Slice] = []
+    while left:
+        left = _eliminated(_near(left), sizes, semiring, joins)
+        chosen = _every(left)
+        if few := _cells(chosen, sizes) <= JOINT_STATES:
+            totals = _joined(left, chosen, sizes, semiring)
+        else:
+            chosen = _last_axes(left, sizes)
+            totals = _minimised(left, chosen, sizes, semiring, compiled)
+        code = int(totals.argmin())
+        for v in reversed(chosen):
+            code, states[v] = divmod(code, sizes[v])
+        left = [] if few else [s for s in (s.fixed(states) for s in left) if s.scope]
+    for join in reversed(joins):
+        states[join.scope[-1]] = int(join.fixed(states).view().argmin())
+    return states
+
+
+def _near(slices: list[Slice]) -> list[Slice]:
+    """Bring the small slices of device tables to the host, all at once."""
+    far = [s for s in slices if not s.here and s.cells <= JOINED_CELLS]
+    if not far:
+        return slices
+    from ..gpu.gather import fetched
+
+    return [s for s in slices if s.here or s.cells > JOINED_CELLS] + fetched(far)
+
+
+def _eliminated(left: list[Slice], sizes: Sequence[int], semiring: Semiring, joins: list[Slice]) -> list[Slice]:
+    """Eliminate variables while more than a few joint states are left and a join is small; ``joins`` gets the joins."""
+    near: dict[int, set[int]] = {v: set() for v in _every(left)}
+    if _cells(near, sizes) <= JOINT_STATES:
+        return left
+    for s in left:
+        for v in s.scope:
+            near[v].update(s.scope)
+    cells = {v: _cells(around, sizes) for v, around in near.items()}
+    while _cells(near, sizes) > JOINT_STATES:
+        v = min(cells, key=cells.__getitem__)
+        if cells[v] > JOINED_CELLS:
+            break
+        around = near.pop(v) - {v}
+        scope = (*around, v)
+        bucket = [s for s in left if v in s.scope]
+        if cells.pop(v) > JOINT_STATES:
+            bucket = _merged(bucket, sizes, semiring)
+        join = _joined(bucket, scope, sizes, semiring)
+        joins.append(slice_of(join, scope, sizes, {}))
+        left = [s for s in left if v not in s.scope]
+        if around:
+            left.append(slice_of(join.min(axis=-1), scope[:-1], sizes, {}))
+        for u in around:
+            near[u] |= around
+            near[u].discard(v)
+            cells[u] = _cells(near[u], sizes)
+    return left
+
+
+def _minimised(
+    left: Sequence[Slice], chosen: tuple[int, ...], sizes: Sequence[int], semiring: Semiring, compiled: bool
+) -> Array:
+    """Return the least sum at each joint state of ``chosen``, flat."""
+    tables = _merged(left, sizes, semiring)
+    lowered = lower([s.scope for s in tables], chosen, dict(enumerate(sizes)), semiring.dtype, semiring)
+    return on_host(run(lowered, [_contiguous(s) for s in tables], compiled=compiled))
+
+
+def _last_axes(left: Iterable[Slice], sizes: Sequence[int]) -> tuple[int, ...]:
+    """Choose the last axes of the largest table, along which it is swept fastest."""
+    largest = max(left, key=lambda s: s.cells).scope
+    start = len(largest) - 1
+    while start > 0 and _cells(largest[start - 1 :], sizes) <= JOINT_STATES:
+        start -= 1
+    return largest[start:]
+
+
+def _merged(left: Iterable[Slice], sizes: Sequence[int], semiring: Semiring) -> list[Slice]:
+    """Join small tables into fewer: a large join is the slower the more inputs it has."""
+    large: list[Slice] = []
+    groups: list[tuple[set[int], list[Slice]]] = []
+    for s in sorted(left, key=lambda s: -s.cells):
+        if s.cells > JOINT_STATES:
+            large.append(s)
+            continue
+        for scope, members in groups:
+            if _cells(scope.union(s.scope), sizes) <= JOINT_STATES:
+                scope.update(s.scope)
+                members.append(s)
+                break
+        else:
+            groups.append((set(s.scope), [s]))
+    joined = ((_joined(members, tuple(scope), sizes, semiring), tuple(scope)) for scope, members in groups)
+    return large + [slice_of(join, scope, sizes, {}) for join, scope in joined]
+
+
+def _joined(slices: Iterable[Slice], scope: Sequence[int], sizes: Sequence[int], semiring: Semiring) -> Array:
+    """Sum tables over the joint states of ``scope``, saturating like the sweep."""
+    total: Array = np.zeros([sizes[v] for v in scope], dtype=semiring.dtype)
+    places = {v: i for i, v in enumerate(scope)}
+    for s in slices:
+        np.add(total, s.spread(places, total.shape), out=total)
+        if semiring.saturates:
+            np.minimum(total, semiring.zero, out=total)
+    return total
+
+
+def _contiguous(s: Slice) -> Any:
+    """Return the cells of a slice in C order, copied only where they lie apart."""
+    if s.here:
+        return np.ascontiguousarray(s.view())
+    from ..gpu.gather import packed
+
+    return packed(s)
+
+
+def _every(slices: Iterable[Slice]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys([v for s in slices for v in s.scope]))
+
+
+def _cells(scope: Collection[int], sizes: Sequence[int]) -> int:
+    return prod([sizes[v] for v in scope])

@@ -1,0 +1,220 @@
+"""Sweeps on a GPU: large steps run on the device, where their tables stay; subtrees of small steps on the CPU.
+
+A small step costs a launch either way, so what decides is where its inputs are: a chain stays where its data is,
+and a message goes to the device once, when the first large step reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from .. import dense
+from ..gpu import run as gpu
+from ..gpu.gather import gather_kernel
+from ..gpu.kernels import compile_waiting, cupy
+from ..gpu.memory import portable_errors
+from ..steps.lowering import SMALL_CELLS, Lowered
+from ..steps.semiring import LOG_SUM
+from ..steps.step import Step
+from .program import OnStep, Program
+from .scaled import Scaled, SumProduct, as_logs, from_logs
+from .sweep import Algebra, Plain
+
+T = TypeVar("T")
+
+LEAST_CELLS: Final = SMALL_CELLS
+"""A step on host tables goes to the device from here, unless it was measured: below, NumPy is done before tables are
+copied and a kernel launched; above, the CPU's kernels would have to be compiled for what are then few steps."""
+
+_ALIGNED: Final = 256
+
+
+class Places:
+    """Which steps run on the device, and their launches, chosen once and used for every slice."""
+
+    def __init__(self, least_cells: int = LEAST_CELLS) -> None:
+        self.least_cells = least_cells
+        self._runs: dict[int, tuple[Lowered, gpu.DeviceRun]] = {}
+
+    def __reduce__(self) -> tuple[type[Places], tuple[int]]:
+        return Places, (self.least_cells,)
+
+    def run(self, step: Step, tables: Sequence[Any], threads: int, compiled: bool) -> Any:
+        """Run a step where it belongs."""
+        if step.lowered.cells < self.least_cells and not any(map(gpu.is_device, tables)):
+            return dense.run(step.lowered, tables, threads=threads, compiled=compiled)
+        return self.prepared(step)(tables)
+
+    def prepared(self, step: Step) -> gpu.DeviceRun:
+        """Return a step's launches."""
+        lowered, prepared = self._runs.get(step.node, (None, None))
+        if prepared is None or lowered is not step.lowered:
+            prepared = gpu.prepare(step.lowered)
+            self._runs[step.node] = (step.lowered, prepared)
+        return prepared
+
+    def device_nodes(self, steps: Sequence[Step]) -> frozenset[int]:
+        """Steps that run on the device if no leaf is there yet."""
+        nodes: set[int] = set()
+        for step in steps:
+            if step.lowered.cells >= self.least_cells or not nodes.isdisjoint(step.inputs):
+                nodes.add(step.node)
+        return frozenset(nodes)
+
+
+@dataclass(frozen=True)
+class DevicePlain(Plain):
+    """Bare arrays, on either side."""
+
+    places: Places = field(default_factory=Places, compare=False)
+
+    def step(self, step: Step, tables: Sequence[Any], threads: int) -> Any:
+        """Return the output array of ``step``."""
+        return self.places.run(step, tables, threads, self.compiled)
+
+
+@dataclass(frozen=True)
+class DeviceSumProduct(SumProduct):
+    """Scaled tables, on either side."""
+
+    places: Places = field(default_factory=Places, compare=False)
+
+    def _run(self, step: Step, tables: Sequence[Scaled], threads: int) -> Any:
+        return self.places.run(step, [t.values for t in tables], threads, self.compiled)
+
+    def _log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
+        logs = [as_logs(t).values for t in tables]
+        if any(map(gpu.is_device, logs)):
+            logs = [cupy().asarray(values) for values in logs]
+        sizes = dict(enumerate(self.sizes))
+        out = dense.contract(logs, step.input_axes, step.axes, sizes, LOG_SUM, threads=threads)
+        return from_logs(out, float(sum(t.log_scale for t in tables)))
+
+
+def on_device(algebra: Algebra[Any], least_cells: int | None = None) -> Algebra[Any]:
+    """Return the same algebra with large steps on the device: those of ``least_cells``, if that is given."""
+    places = Places() if least_cells is None else Places(least_cells)
+    if isinstance(algebra, SumProduct):
+        return DeviceSumProduct(algebra.sizes, algebra.compiled, places)
+    if isinstance(algebra, Plain):
+        return DevicePlain(algebra.semiring, algebra.compiled, places)
+    raise TypeError(f"{type(algebra).__name__} does not run on a GPU")
+
+
+def device_program(program: Program[T], *, fetched: bool, least_cells: int | None = None) -> DeviceProgram[T]:
+    """Return the same program with large steps on the device; ``fetched``: its results come back to the host."""
+    parts = {f.name: getattr(program, f.name) for f in fields(Program) if f.init}
+    parts["algebra"] = on_device(program.algebra, least_cells)
+    return DeviceProgram(**parts, fetched=fetched)
+
+
+@dataclass(frozen=True)
+class DeviceProgram(Program[T]):
+    """A program whose leaf tables go to the device in one copy, before the steps that read them there.
+
+    With ``fetched`` its results come back to the host, so that other processes can have them.
+    """
+
+    fetched: bool = False
+
+    @cached_property
+    def _steps_there(self) -> tuple[Step, ...]:
+        places = getattr(self.algebra, "places", None)
+        nodes = places.device_nodes(self.steps) if isinstance(places, Places) else frozenset()
+        return tuple(step for step in self.steps if step.node in nodes)
+
+    @cached_property
+    def _leaves_there(self) -> frozenset[int]:
+        return frozenset(i for step in self._steps_there for i in step.inputs if i in self.leaves)
+
+    def _compiled(self, decoded: bool) -> None:
+        """Choose all launches and compile their kernels together before the first is needed."""
+        algebra: Any = self.algebra
+        for step in self._steps_there:
+            algebra.places.prepared(step)
+        if decoded:
+            gather_kernel(algebra.semiring.itemsize)
+        compile_waiting()
+
+    def _staged(self, leaves: Mapping[int, T]) -> dict[int, T]:
+        wanted = [node for node in leaves if node in self._leaves_there and not _on_device(leaves[node])]
+        moved = upload([_values(leaves[node]) for node in wanted])
+        return {**leaves, **{n: _with_values(leaves[n], v) for n, v in zip(wanted, moved, strict=True)}}
+
+    def again(self, steps: tuple[Step, ...], leaves: Mapping[int, T]) -> Program[T]:
+        """Return a program of other steps on other leaf tables, whose results stay where they are made."""
+        return replace(self, steps=steps, leaves=leaves, fetched=False)
+
+    def leaves_at(self, states: Mapping[int, int], nodes: Iterable[int]) -> dict[int, T]:
+        """Return some of the leaf tables with the given variables fixed, on the device where they are read there."""
+        return self._staged(super().leaves_at(states, nodes))
+
+    def run(
+        self,
+        messages: Mapping[int, T] | None = None,
+        *,
+        keep: Collection[int] = (),
+        threads: int = 1,
+        on_step: OnStep | None = None,
+    ) -> dict[int, T]:
+        """Sweep once, without slicing; return the outputs and every table in ``keep``."""
+        staged = Program(self.steps, self._staged(self.leaves), self.leaf_axes, self.outputs, self.dims, self.algebra)
+        with portable_errors():
+            self._compiled(decoded=bool(keep) and isinstance(self.algebra, DevicePlain))
+            live = staged.run(messages, keep=keep, threads=threads, on_step=on_step)
+        return {node: fetch(table) for node, table in live.items()} if self.fetched else live
+
+    def run_slices(
+        self,
+        slices: Any,
+        *,
+        threads: int = 1,
+        on_step: Callable[[Step], None] | None = None,
+        shared: dict[int, T] | None = None,
+    ) -> Iterator[list[T]]:
+        """Sweep once per slice and yield the outputs of each."""
+        with portable_errors():
+            self._compiled(decoded=False)
+            for outputs in super().run_slices(slices, threads=threads, on_step=on_step, shared=shared):
+                yield [fetch(table) for table in outputs]
+
+
+def upload(arrays: Sequence[Any]) -> list[Any]:
+    """Copy host arrays to the device as one block; each begins at an aligned place."""
+    if not arrays:
+        return []
+    places, end = [], 0
+    for array in arrays:
+        places.append(end)
+        end += -(-array.nbytes // _ALIGNED) * _ALIGNED
+    packed = np.empty(end, np.uint8)
+    typed = {array.dtype: packed.view(array.dtype) for array in arrays}
+    for array, place in zip(arrays, places, strict=True):
+        first = place // array.itemsize
+        typed[array.dtype][first : first + array.size] = array.reshape(-1)
+    cp = cupy()
+    there = cp.asarray(packed).data
+    return [cp.ndarray(a.size, a.dtype, memptr=there + p) for a, p in zip(arrays, places, strict=True)]
+
+
+def fetch(table: T) -> T:
+    """Return a table on the host."""
+    values = _values(table)
+    return _with_values(table, values.get()) if gpu.is_device(values) else table
+
+
+def _on_device(table: Any) -> bool:
+    return gpu.is_device(_values(table))
+
+
+def _values(table: Any) -> Any:
+    return table.values if isinstance(table, Scaled) else table
+
+
+def _with_values(table: Any, values: Any) -> Any:
+    return replace(table, values=values) if isinstance(table, Scaled) else values

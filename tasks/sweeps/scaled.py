@@ -1,0 +1,236 @@
+"""Sums of products that can neither underflow nor overflow: float64 tables with a logarithmic scale.
+
+Each table carries ln-bounds of its non-zero entries. They are propagated by interval arithmetic and only
+measured when they become too loose to prove that the next step's products stay in range; a step whose
+products really do not fit float64 is done on logarithms (log-sum-exp).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dense import contract, run
+from ..steps.semiring import LOG_SUM
+from ..steps.step import Step
+from .sweep import restrict
+
+Array = NDArray[Any]
+
+# Normal float64 numbers reach from e^-708 to e^709; a product or sum within these bounds keeps its precision.
+LOWEST, HIGHEST = -690.0, 690.0
+_BLOCK = 1 << 13
+# An output whose bounds are further from 1 than this is measured and scaled at once.
+LOOSE = 230.0
+# As far from 1 as the maximum of a measured table may stay on a device.
+NEAR = LOOSE / 2
+# 2**-1074 times as many products as anyone sums is less than an ulp of this.
+_SAFE = 1e-280
+
+
+@dataclass(slots=True, eq=False)
+class Scaled:
+    """A table whose true entries are ``values * exp(log_scale)``; with ``logs``, ``exp(values + log_scale)``.
+
+    Parameters
+    ----------
+    values : ndarray, float64
+    log_scale : float
+        Natural logarithm of the common factor.
+    low, high : float
+        Every non-zero entry of ``values`` (every finite one, with ``logs``) has its ln in this range.
+    """
+
+    values: Array
+    log_scale: float = 0.0
+    low: float = LOWEST
+    high: float = 0.0
+    logs: bool = False
+
+    def log_value(self) -> float:
+        """Return ln of a table's single entry; -inf for 0."""
+        value = float(self.values.item())
+        if self.logs:
+            return value + self.log_scale
+        return math.log(value) + self.log_scale if value > 0.0 else -math.inf
+
+
+def measured(values: Array, log_scale: float = 0.0) -> Scaled:
+    """Wrap natural values with exact bounds, scaled **in place** to maximum 1; all zeros stay zeros.
+
+    On a device tables are read once, and near enough to 1 they stay as they are: more passes cost more than a step.
+    """
+    if type(values) is not np.ndarray:
+        return _measured_there(values, log_scale)
+    high = float(values.max())
+    if high == 0.0:
+        return Scaled(values, log_scale, 0.0, 0.0)
+    if high != 1.0:
+        np.divide(values, high, out=values)
+    return Scaled(values, log_scale + math.log(high), math.log(_lowest_positive(values, 1.0)), 0.0)
+
+
+def _measured_there(values: Array, log_scale: float) -> Scaled:
+    from ..gpu.extremes import extremes_above
+
+    lowest, highest = extremes_above(values, 0.0)
+    if highest < lowest:
+        return Scaled(values, log_scale, 0.0, 0.0)
+    low, high = math.log(lowest), math.log(highest)
+    if abs(high) <= NEAR and low >= -LOOSE:
+        return Scaled(values, log_scale, low, high)
+    np.divide(values, highest, out=values)
+    low -= high
+    if low < LOWEST:  # some of the least entries may be zero now
+        low = math.log(_lowest_positive(values, 1.0))
+    return Scaled(values, log_scale + high, low, 0.0)
+
+
+def _bounded(table: Scaled) -> Scaled:
+    """Return the table with exact bounds; its values, which others may read too, stay as they are."""
+    high = float(table.values.max())
+    if table.logs or high == 0.0:
+        return table
+    return replace(table, low=math.log(_lowest_positive(table.values, high)), high=math.log(high))
+
+
+def _lowest_positive(values: Array, high: float) -> float:
+    """Minimum over the non-zero entries of a table with maximum ``high``, in blocks so that no copy grows."""
+    if type(values) is not np.ndarray:
+        from ..gpu.extremes import lowest_positive
+
+        return lowest_positive(values, high)
+    flat = values.reshape(-1)
+    least = float(np.minimum.reduce(flat))
+    if least > 0.0:
+        return least
+    blocks = (flat[i : i + _BLOCK] for i in range(0, flat.size, _BLOCK))
+    return min([float(b[b > 0.0].min(initial=high)) for b in blocks])
+
+
+def joined_scales(values: Array, parts: Sequence[tuple[Array, Scaled]]) -> Scaled:
+    """Bring parts of one table to a common scale, in place.
+
+    Parameters
+    ----------
+    values : ndarray, float64
+        The whole table, flat.
+    parts : sequence of (ndarray, Scaled)
+        Views that make up ``values``, and the scale and bounds of each.
+    """
+    live = [(view, part) for view, part in parts if float(view.max()) > (-math.inf if part.logs else 0.0)]
+    if not live:
+        # logarithms of zeros among them
+        values[...] = 0.0
+        return Scaled(values, 0.0, 0.0, 0.0)
+    scale = max(part.log_scale for _, part in live)
+    low = min(part.log_scale - scale + part.low for _, part in live)
+    high = max(part.high for _, part in live)
+    if any(part.logs for _, part in parts) or low < LOWEST:
+        for view, part in parts:
+            with np.errstate(divide="ignore"):
+                logs = view if part.logs else np.log(view)
+            view[...] = logs + (part.log_scale - scale)
+        return Scaled(values, scale, low, high, logs=True)
+    for view, part in live:
+        if part.log_scale != scale:
+            np.multiply(view, math.exp(part.log_scale - scale), out=view)
+    return Scaled(values, scale, low, high)
+
+
+def as_logs(table: Scaled) -> Scaled:
+    """Return the table on logarithms."""
+    if table.logs:
+        return table
+    with np.errstate(divide="ignore"):
+        return replace(table, values=np.log(table.values), logs=True)
+
+
+def from_logs(logs: Array, log_scale: float) -> Scaled:
+    """Shift logarithms to maximum 0, **in place**; return natural values again if their range allows."""
+    high = float(logs.max())
+    if high == -math.inf:
+        return Scaled(np.zeros_like(logs), log_scale, 0.0, 0.0)
+    low = _lowest_finite(logs, high) - high
+    np.subtract(logs, high, out=logs)
+    if low < LOWEST / 2:
+        return Scaled(logs, log_scale + high, low, 0.0, logs=True)
+    return Scaled(np.exp(logs, out=logs), log_scale + high, low, 0.0)
+
+
+def _lowest_finite(logs: Array, high: float) -> float:
+    if type(logs) is not np.ndarray:
+        from ..gpu.extremes import lowest_finite
+
+        return lowest_finite(logs, high)
+    return float(np.min(logs, where=logs > -math.inf, initial=high))
+
+
+@dataclass(frozen=True)
+class SumProduct:
+    """The algebra of :class:`Scaled` tables.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Domain size of each variable.
+    compiled : bool
+        Whether compiled kernels may be used.
+    """
+
+    sizes: tuple[int, ...]
+    compiled: bool = True
+
+    def step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
+        """Return the output of ``step``, on natural values wherever its range allows."""
+        gone = {v for axes in step.input_axes for v in axes if v not in step.axes}
+        summed = sum(math.log(self.sizes[v]) for v in gone)
+        scale = math.fsum(t.log_scale for t in tables)
+        if not self._fits(tables, summed):
+            return self._endangered_step(step, tables, summed, threads)
+        values = self._run(step, tables, threads)
+        low, high = sum(t.low for t in tables), sum(t.high for t in tables) + summed
+        # Nobody else has seen the output yet, so this is the time to scale it.
+        if low < -LOOSE or high > LOOSE:
+            return measured(values, scale)
+        return Scaled(values, scale, low, high)
+
+    def _run(self, step: Step, tables: Sequence[Scaled], threads: int) -> Array:
+        return run(step.lowered, [t.values for t in tables], threads=threads, compiled=self.compiled)
+
+    def _endangered_step(self, step: Step, tables: Sequence[Scaled], summed: float, threads: int) -> Scaled:
+        """Do a step whose bounds do not prove that its products stay in range.
+
+        With factors of at most 1, what underflows loses at most 2**-1074 for each product, which is nothing
+        beside a sum that is itself far above: natural values will do if every entry of the output is.
+        """
+        tables = [_bounded(t) for t in tables]
+        scale = math.fsum(t.log_scale for t in tables)
+        if not any(t.logs or t.high > HIGHEST / len(tables) for t in tables):
+            values = self._run(step, tables, threads)
+            if self._fits(tables, summed) or (all(t.high <= 0.0 for t in tables) and float(values.min()) > _SAFE):
+                return measured(values, scale)
+            del values
+        return self._log_step(step, tables, threads)
+
+    def restrict(self, table: Scaled, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Scaled:
+        """Return the table with some variables fixed; its bounds still hold."""
+        return replace(table, values=restrict(table.values, axes, sizes, states))
+
+    @staticmethod
+    def _fits(tables: Sequence[Scaled], summed: float) -> bool:
+        """Whether every product, partial product and sum of the step stays in range."""
+        low = sum(min(t.low, 0.0) for t in tables)
+        high = sum(max(t.high, 0.0) for t in tables) + summed
+        return not any(t.logs for t in tables) and low >= LOWEST and high <= HIGHEST
+
+    def _log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
+        logs = [as_logs(t).values for t in tables]
+        sizes = dict(enumerate(self.sizes))
+        out = contract(logs, step.input_axes, step.axes, sizes, LOG_SUM, threads=threads)
+        return from_logs(out, math.fsum(t.log_scale for t in tables))
