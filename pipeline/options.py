@@ -15,7 +15,7 @@ from ..cluster.budget import default_memory_bytes
 from ..cluster.connect import ClusterError, remote_client
 from ..cluster.gpu import count_gpus, free_gpu_bytes
 from ..cluster.gpu_workers import GpuWorker, gpu_workers
-from ..tasks.gpu.run import free_pools
+from ..tasks.gpu import arrays
 from ..tasks.steps.semiring import Semiring
 from .budget.fit import Fit
 from .errors import BucketflowError, ModelError
@@ -60,7 +60,7 @@ class Options:
         """What the device with the least free memory has free."""
         if self.remote:
             return min(worker.free_bytes for worker in self.gpu_workers)
-        free_pools()
+        arrays.free_pools()
         return free_gpu_bytes()
 
     @property

@@ -18,6 +18,7 @@ import pytest
 
 from bucketflow.cluster import gpu as cluster_gpu
 from bucketflow.tasks import dense
+from bucketflow.tasks.gpu import arrays
 from bucketflow.tasks.gpu import extremes as gpu_extremes
 from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import run as gpu
@@ -146,10 +147,8 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
     there = StandIn()
     patch.setitem(sys.modules, "cupy", there.module())
     patch.setattr(gpu, "prepare", there.prepare)
-    patch.setattr(gpu, "empty", there.empty)
-    patch.setattr(gpu, "free_pools", lambda: None)
-    patch.setattr("bucketflow.pipeline.options.free_pools", lambda: None)
-    patch.setattr(gpu_gather, "empty", there.empty)
+    patch.setattr(arrays, "empty", there.empty)
+    patch.setattr(arrays, "free_pools", lambda: None)
     patch.setattr(gpu_sweep, "compile_waiting", lambda: None)
     patch.setattr(gpu_gather, "_gather", _gather)
     patch.setattr(
@@ -172,7 +171,7 @@ class RealDevice:
         self.largest_table_bytes = 1 << 62
         self.patience = 1 << 62
         self.refused = 0
-        self._empty = gpu.empty
+        self._empty = arrays.empty
 
     def empty(self, cells: int, dtype: str) -> Any:
         """Allocate."""
@@ -199,7 +198,7 @@ def real_device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[Re
     if not cupy.cuda.is_available():
         pytest.skip("no NVIDIA GPU")
     there = RealDevice()
-    patch.setattr(gpu, "empty", there.empty)
+    patch.setattr(arrays, "empty", there.empty)
     patch.setattr(gpu_sweep.Places.__init__, "__defaults__", (least_cells,))
     yield there
 

@@ -14,8 +14,8 @@ from ..models.model import Model
 from ..options import Options
 from ..queries.expansion import Asked
 from ..results.posteriors import Marginals
+from .prepared import observed
 from .propagate import Question, answer
-from .solve import observed
 
 Array = NDArray[Any]
 Names = Sequence[str] | str

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,16 +14,15 @@ from typing import TYPE_CHECKING, Final
 from ...cluster.pool import Pool, SerialPool
 from ...cluster.threads import ThreadPool
 from ...tasks.gpu.memory import is_short
-from ..budget.device_fit import Around, boxes_at_a_time
+from ..budget.device_fit import boxes_at_a_time
 from ..options import Options
 from ..plans.planner import with_rates
-from ..rates.disk import measured_disk_rate
 from ..runs.pools import DaskPools
 from ..trees.costs import Rates
 from .workdir import check_space, free_bytes
 
 if TYPE_CHECKING:
-    from .solve import Prepared
+    from .prepared import Prepared
 
 # A file system in memory, for tables that several processes of this machine share.
 _SHARED_MEMORY: Final = Path("/dev/shm")
@@ -42,13 +40,6 @@ def pool_for(options: Options, prepared: Prepared, task_seconds: float) -> Abstr
     if options.distributed and (plan.slices > 1 or seconds >= 2 * task_seconds):
         return DaskPools(options, at_a_time)
     return nullcontext(ThreadPool(at_a_time) if at_a_time > 1 else SerialPool())
-
-
-def around_device(options: Options, link_rate: float) -> Around:
-    """What is there for tables that leave a device; they are files where others have to see them."""
-    files = options.folder is not None or options.remote
-    rate = partial(measured_disk_rate, options.folder)
-    return Around(options.host_bytes, files, options.disk_bytes, rate, link_rate)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from ..models.preprocess import Network, Query, reduce_model
 from ..options import Options
 from ..plans.plan import PlanOptions, Problem
 from ..plans.two_way import TwoWay
-from ..plans.two_way_planner import build_sweeps, plan_slices, plan_whole, with_joints
+from ..plans.two_way_planner import plan_slices, plan_whole, with_joints
 from ..queries.arithmetic import Arithmetic, CostOptimum, Partition, optimum_arithmetic
 from ..queries.beliefs import Beliefs
 from ..queries.expansion import Asked, dressed, local_targets
@@ -35,12 +35,13 @@ from ..runs.device_sweeps import DeviceSweeps, exact_in_doubles
 from ..runs.forward import TASK_SECONDS, Run
 from ..runs.parts import cut_for, run_parts
 from ..runs.pools import DaskPools
-from ..runs.slices import TABLES, Slices, group_size, run_seconds, sweep_slices, whole_beliefs
+from ..runs.slices import TABLES, Slices, build_sweeps, group_size, run_seconds, sweep_slices, whole_beliefs
 from ..trees.costs import Rates
 from ..trees.memory import step_bytes
 from ..trees.tree import Target
 from .answers import fixed_value
-from .solve import accumulated, plan_options
+from .prepared import plan_options
+from .solve import accumulated
 from .workdir import check_identity, check_room, identity, opened, resumable, used_bytes
 
 Array = NDArray[Any]

@@ -8,42 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import Any
 
 from ..plans.plan import Plan, PlanOptions, Problem, sliced_dims
-from ..plans.stages import Spill, Stage
+from ..plans.stages import DownStage, Stage, TwoWaySpill
 from ..plans.two_way import TwoWay, choose_readings, live_peak
 from ..trees.costs import Rates
 from .boxes import Boxing
 from .spill import BOX_SECONDS, CHUNK_SECONDS, DISK_RATE, Cutter
-from .way_back import DownStage, WayBack
+from .way_back import WayBack
 
 _WEIGHT_BYTES = 8
-
-
-@dataclass(frozen=True)
-class TwoWaySpill(Spill):
-    """Stages of both ways.
-
-    Parameters
-    ----------
-    down : tuple of DownStage
-        From the roots to the leaves. The first runs both ways in one, so that the last of ``stages`` does not
-        run by itself.
-    found_bytes : int
-        Weights and beliefs of all boxes, on disk.
-    """
-
-    down: tuple[DownStage, ...] = ()
-    found_bytes: int = 0
-
-    @cached_property
-    def tasks(self) -> int:
-        """Number of boxes of all stages, both ways."""
-        boxed = [*(stage.boxed for stage in self.stages[:-1]), *(stage.boxed for stage in self.down)]
-        return sum(prod(self.dims[v] for v in variables) for variables in boxed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,58 +7,16 @@ the ordinary propagation both ways, its upward messages made again. So only tabl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
-from ...tasks.sweeps.messages import freed_tables
 from ..plans.plan import sliced_dims
+from ..plans.stages import DownStage
 from ..plans.two_way import Reading, StepBuilder
 from ..trees.tree import Tree
-
-
-@dataclass(frozen=True)
-class DownStage:
-    """A stage on the way back.
-
-    Parameters
-    ----------
-    head : int
-        Node at the top of the stage, -1 for the stage that ends at the roots.
-    steps : tuple of Step
-        Upward messages that are needed again, then the backward ones and the readings, lowered for a box.
-    boxed : tuple of int
-        Variables that a box fixes; the same as on the way up.
-    inputs : tuple of int
-        Tables on disk that are read: heads of stages below, and the message from above the head.
-    outputs : mapping of int to int
-        For each head of a stage below that is to be visited too, the table of a box that is its message.
-    results : mapping of tuple of int to int
-        The table that answers each target.
-    roots : tuple of int
-        Tables of the value of everything; none but in the last stage.
-    visited : frozenset of int
-        Heads of the stages below that something is read from.
-    """
-
-    head: int
-    steps: tuple[Step, ...]
-    boxed: tuple[int, ...]
-    inputs: tuple[int, ...]
-    outputs: Mapping[int, int]
-    results: Mapping[tuple[int, ...], int]
-    roots: tuple[int, ...]
-    visited: frozenset[int]
-
-    @cached_property
-    def freed(self) -> tuple[tuple[int, ...], ...]:
-        """For each step the tables that nobody needs after it, its own if it is only written."""
-        kept = {*self.results.values(), *self.roots}
-        read = {i for step in self.steps for i in step.inputs}
-        written = [() if step.node in read or step.node in kept else (step.node,) for step in self.steps]
-        return tuple(gone + own for gone, own in zip(freed_tables(self.steps, kept), written, strict=True))
 
 
 @dataclass(frozen=True)

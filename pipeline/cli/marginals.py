@@ -102,7 +102,7 @@ def _answer_cases(
     import time
 
     from ...cluster.budget import peak_rss_bytes
-    from ..api.solve import observed
+    from ..api.prepared import observed
     from ..compiled.compiled import compile_model
     from ..evidence.case_files import case_writer, read_cases
     from ..results.posteriors import plan_figures

@@ -20,7 +20,7 @@ from ..results.result import plan_dict
 from ..trees.memory import step_bytes, table_bytes
 
 if TYPE_CHECKING:
-    from ..api.solve import Prepared
+    from ..api.prepared import Prepared
 
 _LARGEST_STEPS = 6
 

@@ -128,8 +128,8 @@ _TEXT: dict[str, Callable[[TextIO, Model], Write]] = {".csv": _csv_writer, ".jso
 @contextmanager
 def _parquet(path: str | PathLike[str], model: Model) -> Iterator[Write]:
     try:
-        import pyarrow  # type: ignore[import-not-found,unused-ignore]
-        from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
+        import pyarrow
+        from pyarrow import parquet
     except ImportError:
         raise ModelError("writing .parquet needs pyarrow; install bucketflow[frames], or use .csv or .jsonl") from None
     count = 0

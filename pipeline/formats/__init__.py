@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from ..models.model import Model
 from .bif import read_bif
-from .cfn import read_cfn
-from .detect import detect_format
+from .cfn.reader import read_cfn
 from .erg import read_erg
 from .evidence import read_evidence
 from .hugin import read_hugin
-from .source import Source, read_source
+from .text.detect import detect_format
+from .text.source import Source, read_source
 from .uai import read_uai
 from .wcsp import read_wcsp
 from .writers import save

@@ -6,9 +6,9 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from ..models.model import Model
-from .source import Source
-from .tables import cell_count
-from .tokens import Tokens, blank_comments
+from .text.source import Source
+from .text.tables import cell_count
+from .text.tokens import Tokens, blank_comments
 from .uai import potential_model, read_domains, read_scope, read_table
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..models.model import Model
-from .source import Source
-from .tokens import Tokens, blank_comments
+from .text.source import Source
+from .text.tokens import Tokens, blank_comments
 
 
 def read_evidence(source: Source, model: Model) -> dict[int, int]:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ..errors import FormatError
 from ..models.model import Function, Model
-from .source import Source
-from .tables import cell_count, full_table
-from .tokens import Tokens
+from .text.source import Source
+from .text.tables import cell_count, full_table
+from .text.tokens import Tokens
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){};=|]|[^\s(){};=|"]+|"', re.DOTALL)
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|%[^\n]*', re.DOTALL)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..models.model import Function, Kind, Model
-from .source import Source
-from .tables import cell_count, full_table
-from .tokens import MAX_DOMAIN, Tokens, blank_comments
+from .text.source import Source
+from .text.tables import cell_count, full_table
+from .text.tokens import MAX_DOMAIN, Tokens, blank_comments
 
 _KINDS: dict[str, Kind] = {"MARKOV": "markov", "BAYES": "bayes"}
 

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from ..errors import FormatError
 from ..models.model import FORBIDDEN, Function, Model
-from .source import Source, shorten
-from .tables import first_bad_state, tuple_table
-from .tokens import MAX_DOMAIN, Tokens
+from .text.source import Source, shorten
+from .text.tables import first_bad_state, tuple_table
+from .text.tokens import MAX_DOMAIN, Tokens
 
 
 @dataclass

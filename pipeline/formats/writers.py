@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..models.model import FORBIDDEN, Function, Model
-from .source import strip_compression
+from .text.source import strip_compression
 
 _UNBOUNDED_TOP = FORBIDDEN
 

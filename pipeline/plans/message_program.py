@@ -18,6 +18,7 @@ from ...tasks.steps.semiring import Law, Semiring
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import ModelError
 from ..trees.tree import Target
+from .stages import DeviceNeeds
 
 if TYPE_CHECKING:
     from .two_way import TwoWay
@@ -111,22 +112,6 @@ def message_program(
         log_scale=leaves.log_scale,
         law=leaves.law,
     )
-
-
-@dataclass(frozen=True)
-class DeviceNeeds:
-    """What one slice needs on a GPU when everything that is asked for is answered.
-
-    Parameters
-    ----------
-    nbytes : int
-        All tables, and what describes them; the tables only where they are not countable.
-    countable : bool
-        Whether the numbers of a record are large enough for all tables.
-    """
-
-    nbytes: int
-    countable: bool
 
 
 def device_needs(plan: TwoWay) -> DeviceNeeds:

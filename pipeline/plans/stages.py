@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 from ...tasks.steps.step import Step
+from ...tasks.sweeps.messages import freed_tables
 
 
 @dataclass(frozen=True)
@@ -92,3 +94,84 @@ class Spill:
     def tasks(self) -> int:
         """Number of boxes of all stages."""
         return sum(self.boxes(s) for s in self.stages)
+
+
+@dataclass(frozen=True)
+class DownStage:
+    """A stage on the way back.
+
+    Parameters
+    ----------
+    head : int
+        Node at the top of the stage, -1 for the stage that ends at the roots.
+    steps : tuple of Step
+        Upward messages that are needed again, then the backward ones and the readings, lowered for a box.
+    boxed : tuple of int
+        Variables that a box fixes; the same as on the way up.
+    inputs : tuple of int
+        Tables on disk that are read: heads of stages below, and the message from above the head.
+    outputs : mapping of int to int
+        For each head of a stage below that is to be visited too, the table of a box that is its message.
+    results : mapping of tuple of int to int
+        The table that answers each target.
+    roots : tuple of int
+        Tables of the value of everything; none but in the last stage.
+    visited : frozenset of int
+        Heads of the stages below that something is read from.
+    """
+
+    head: int
+    steps: tuple[Step, ...]
+    boxed: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: Mapping[int, int]
+    results: Mapping[tuple[int, ...], int]
+    roots: tuple[int, ...]
+    visited: frozenset[int]
+
+    @cached_property
+    def freed(self) -> tuple[tuple[int, ...], ...]:
+        """For each step the tables that nobody needs after it, its own if it is only written."""
+        kept = {*self.results.values(), *self.roots}
+        read = {i for step in self.steps for i in step.inputs}
+        written = [() if step.node in read or step.node in kept else (step.node,) for step in self.steps]
+        return tuple(gone + own for gone, own in zip(freed_tables(self.steps, kept), written, strict=True))
+
+
+@dataclass(frozen=True)
+class TwoWaySpill(Spill):
+    """Stages of both ways.
+
+    Parameters
+    ----------
+    down : tuple of DownStage
+        From the roots to the leaves. The first runs both ways in one, so that the last of ``stages`` does not
+        run by itself.
+    found_bytes : int
+        Weights and beliefs of all boxes, on disk.
+    """
+
+    down: tuple[DownStage, ...] = ()
+    found_bytes: int = 0
+
+    @cached_property
+    def tasks(self) -> int:
+        """Number of boxes of all stages, both ways."""
+        boxed = [*(stage.boxed for stage in self.stages[:-1]), *(stage.boxed for stage in self.down)]
+        return sum(prod(self.dims[v] for v in variables) for variables in boxed)
+
+
+@dataclass(frozen=True)
+class DeviceNeeds:
+    """What one slice needs on a GPU when everything that is asked for is answered.
+
+    Parameters
+    ----------
+    nbytes : int
+        All tables, and what describes them; the tables only where they are not countable.
+    countable : bool
+        Whether the numbers of a record are large enough for all tables.
+    """
+
+    nbytes: int
+    countable: bool

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ...tasks.incremental.nests import scratch_cells
 from ...tasks.steps.semiring import Semiring
@@ -26,11 +26,8 @@ from ..trees.layouts import choose_layouts
 from ..trees.memory import table_bytes
 from ..trees.tree import Tree, bits_of, elimination_order
 from .plan import sliced_dims
+from .stages import DeviceNeeds, TwoWaySpill
 from .two_way_costs import sweeps_cost
-
-if TYPE_CHECKING:
-    from ..budget.two_way_spill import TwoWaySpill
-    from .message_program import DeviceNeeds
 
 # Up to here a belief is stored and each of its variables summed from it; a larger one is swept for each.
 STORED_CELLS = 8192

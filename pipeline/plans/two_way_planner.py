@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
-from ...tasks.sweeps.messages import TwoSweeps
 from ..errors import BudgetError
 from ..models.preprocess import Leaf, Network
-from ..queries.arithmetic import Arithmetic
 from ..search.forests import forest_tree, group_units, pairwise_forest, split_steps
 from ..search.min_fill import min_fill_order
 from ..search.orders import search_tree
@@ -159,11 +156,3 @@ def _multiplied_cells(tree: Tree) -> int:
     """Multiplications of both sweeps: every table of a join with the others, in every direction."""
     inputs = [len(kids) for kids in tree.children]
     return sum([k * (k + 1) * cells for k, cells in zip(inputs, tree.joined_cells, strict=True)])
-
-
-def build_sweeps(network: Network, plan: TwoWay, arithmetic: Arithmetic[Any], compiled: bool) -> TwoSweeps[Any]:
-    """Build the leaf tables and put both sweeps together."""
-    axes = {node: plan.layouts[node] for node in range(plan.tree.n_leaves)}
-    leaves = {node: arithmetic.leaf(network.leaves[node], a) for node, a in axes.items()}
-    algebra = arithmetic.algebra(plan.tree.dims, compiled)
-    return TwoSweeps(plan.steps, leaves, axes, plan.freed, tuple(plan.kept), plan.dims, algebra)

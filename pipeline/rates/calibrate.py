@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...cluster.connect import ClusterError
 from ...cluster.gpu import count_gpus
@@ -11,8 +11,6 @@ from ..queries.arithmetic import SEMIRINGS
 from . import store as rate_files
 from .cpu import measure_again
 from .device import (
-    DeviceRates,
-    cached_device_rates,
     device_name,
     least_device_cells,
     measure_device,
@@ -20,9 +18,6 @@ from .device import (
     summary,
 )
 from .disk import keep_disk_rate
-
-if TYPE_CHECKING:
-    from ..options import Options
 
 
 def calibrated() -> dict[str, Any]:
@@ -51,18 +46,3 @@ def calibrated() -> dict[str, Any]:
 
 def _title(semiring: Semiring) -> str:
     return f"{semiring.name} {semiring.dtype}"
-
-
-def device_rates(options: Options, semiring: Semiring) -> DeviceRates:
-    """Return what is known of the devices that a query would use: measured where they are, or nominal."""
-    if options.remote:
-        return options.gpu_rates.get(semiring, (DeviceRates(), 0))[0]
-    return cached_device_rates(semiring) or DeviceRates()
-
-
-def least_cells(options: Options, semiring: Semiring) -> int | None:
-    """Return from how many cells on a step runs on the device, or None where that was not measured."""
-    if options.remote:
-        return options.gpu_rates[semiring][1] if semiring in options.gpu_rates else None
-    device = cached_device_rates(semiring)
-    return None if device is None else least_device_cells(semiring, device)

@@ -12,7 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...tasks.gpu import arrays
 from ...tasks.gpu import run as gpu
+from ...tasks.gpu.kernels import cupy
 from ...tasks.gpu.memory import Pinned, own_stream, to_device, to_host
 from ...tasks.steps.lowering import Lowered, lower
 from ...tasks.steps.semiring import Semiring
@@ -49,10 +51,10 @@ class DeviceRates:
 
 def device_name() -> str:
     """Return the name of the current device and of what drives it."""
-    cupy = gpu.cupy()
-    runtime = cupy.cuda.runtime
-    name = runtime.getDeviceProperties(cupy.cuda.Device().id)["name"]
-    return f"{rate_files.machine()}-{name.decode()}-cupy{cupy.__version__}-cuda{runtime.runtimeGetVersion()}"
+    cp = cupy()
+    runtime = cp.cuda.runtime
+    name = runtime.getDeviceProperties(cp.cuda.Device().id)["name"]
+    return f"{rate_files.machine()}-{name.decode()}-cupy{cp.__version__}-cuda{runtime.runtimeGetVersion()}"
 
 
 def cached_device_rates(semiring: Semiring) -> DeviceRates | None:
@@ -80,7 +82,7 @@ def measure_device(semiring: Semiring, link: float, latency: float) -> DeviceRat
     small = lower([(0, 1), (1,)], (0,), {0: 64, 1: 2}, semiring.dtype, semiring)
     run, tables = gpu.prepare(small), _tables(small)
     found = DeviceRates(Rates(cells, products, bytes_per_second, _best(lambda: run(tables))), link, latency)
-    gpu.free_pools()
+    arrays.free_pools()
     rate_files.write(device_name(), {_key(semiring): asdict(found)})
     return found
 
@@ -90,7 +92,7 @@ def measure_link() -> tuple[float, float]:
     memory = Pinned()
     here = memory.take(_LINK_SAMPLE)
     here.fill(1)
-    there = gpu.empty(_LINK_SAMPLE, "uint8")
+    there = arrays.empty(_LINK_SAMPLE, "uint8")
     seconds = []
     with own_stream() as stream:
         for copy in (lambda: to_device(here, there), lambda: to_host(there, here)):
@@ -99,7 +101,7 @@ def measure_link() -> tuple[float, float]:
 
     def send() -> None:
         upload([small])
-        gpu.cupy().cuda.get_current_stream().synchronize()
+        cupy().cuda.get_current_stream().synchronize()
 
     return _LINK_SAMPLE / max(seconds), _best(send)
 
@@ -140,19 +142,19 @@ def _rate(
     """Return what a step that eliminates variable 1 does per second, in cells or bytes."""
     step = lower(list(scopes), (0, 2), dict(enumerate(sizes)), semiring.dtype, semiring)
     run, tables = gpu.prepare(step), _tables(step)
-    out = gpu.empty(step.out_cells, semiring.dtype)
-    return counted(step) / _on_device(lambda: run(tables, out), gpu.cupy().cuda.get_current_stream())
+    out = arrays.empty(step.out_cells, semiring.dtype)
+    return counted(step) / _on_device(lambda: run(tables, out), cupy().cuda.get_current_stream())
 
 
 def _tables(step: Lowered) -> list[Any]:
     """Draw small values for every input, on the device."""
     pattern = np.random.default_rng(0).integers(1, 100, 1 << 16).astype(step.semiring.dtype)
-    return [gpu.cupy().asarray(np.resize(pattern, cells)) for cells in step.input_cells]
+    return [cupy().asarray(np.resize(pattern, cells)) for cells in step.input_cells]
 
 
 def _on_device(work: Callable[[], object], stream: Any) -> float:
     """Median seconds of some work on a stream, by the device's clock."""
-    cuda = gpu.cupy().cuda
+    cuda = cupy().cuda
     work()
     times = []
     for _ in range(_REPEATS):

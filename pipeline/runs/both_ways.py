@@ -19,11 +19,10 @@ from ...storage.spec import TableSpec
 from ...storage.tables import create_table
 from ...tasks.boxes.boxes import Codec, PlainCodec, ScaledCodec, root_table, run_box
 from ...tasks.boxes.down_boxes import DownBox, run_down_box
-from ..budget.two_way_spill import TwoWaySpill, found_name
-from ..budget.way_back import DownStage
+from ..budget.two_way_spill import found_name
 from ..errors import InternalError
 from ..plans.plan import sliced_dims
-from ..plans.stages import Stage
+from ..plans.stages import DownStage, Stage, TwoWaySpill
 from ..queries.arithmetic import log_sum
 from ..queries.beliefs import Beliefs, combiner_for, place
 from ..trees.tree import Target

@@ -22,6 +22,7 @@ from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table
 from ...tasks.boxes.boxes import new_receipt
 from ...tasks.sweeps.messages import TwoSweeps
+from ..models.preprocess import Network
 from ..plans.plan import sliced_dims
 from ..plans.two_way import TwoWay
 from ..queries.arithmetic import Arithmetic
@@ -231,3 +232,11 @@ def _stored(slices: Slices[Any], pool: Pool, threads: int) -> Iterator[Beliefs]:
             # damaged since it was verified or written
             yield stored_group(slices, store_group(slices, number, threads))
     ledger.sync(slices.folder)
+
+
+def build_sweeps(network: Network, plan: TwoWay, arithmetic: Arithmetic[Any], compiled: bool) -> TwoSweeps[Any]:
+    """Build the leaf tables and put both sweeps together."""
+    axes = {node: plan.layouts[node] for node in range(plan.tree.n_leaves)}
+    leaves = {node: arithmetic.leaf(network.leaves[node], a) for node, a in axes.items()}
+    algebra = arithmetic.algebra(plan.tree.dims, compiled)
+    return TwoSweeps(plan.steps, leaves, axes, plan.freed, tuple(plan.kept), plan.dims, algebra)

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...storage.spec import Receipt, TableSpec
-from ..gpu import run as gpu
+from ..gpu import arrays
+from ..gpu.arrays import is_device
+from ..gpu.kernels import cupy
 from ..gpu.memory import DeviceMemoryError, is_short, own_stream, to_device, to_host
 from ..steps.step import make_step
 from ..sweeps.device_sweep import Places
@@ -78,7 +80,7 @@ def run_device_box(
             raise
         failure = str(error)
     if failure:  # raised here, where no traceback keeps tables of the device alive
-        gpu.free_pools()
+        arrays.free_pools()
         raise DeviceMemoryError(failure)
     box.store.record(done)
     return done
@@ -147,7 +149,7 @@ def _computed(
             piece = rooms[chunk][_within(spec, part)]
             _fetch(view[_place(spec, chunk, part)], piece)
             pieces.setdefault(chunk, []).append((piece, kept))
-        gpu.cupy().cuda.get_current_stream().synchronize()
+        cupy().cuda.get_current_stream().synchronize()
         del values, view
     return pieces
 
@@ -214,7 +216,7 @@ def _loaded(
     """Copy the part of a table that agrees with ``part`` to the device, or to fresh host memory."""
     shape = [1 if v in part else n for v, n in zip(spec.variables, spec.shape, strict=True)]
     cells = int(np.prod(shape, dtype=np.int64))
-    values = (gpu.empty(cells, spec.dtype) if there else np.empty(cells, spec.dtype)).reshape(shape)
+    values = (arrays.empty(cells, spec.dtype) if there else np.empty(cells, spec.dtype)).reshape(shape)
     found = []
     inside = _within(spec, part)
     wanted = set(spec.chunks_at(part))
@@ -224,30 +226,30 @@ def _loaded(
                 view = values[_place(spec, receipt.chunk, part)]
                 _send(reading.enter_context(box.store.reading(spec, receipt))[inside], view)
                 found.append((view, receipt.value))
-        gpu.cupy().cuda.get_current_stream().synchronize()
+        cupy().cuda.get_current_stream().synchronize()
     return box.codec.unpack(values, found)
 
 
 def _send(source: Array, target: Any) -> None:
     """Copy host values to a table on either side."""
-    if not gpu.is_device(target):
+    if not is_device(target):
         target[...] = source.reshape(target.shape)
         return
     source = np.ascontiguousarray(source)
     if target.flags.c_contiguous:
         to_device(source, target)
         return
-    there = gpu.empty(target.size, target.dtype.name)
+    there = arrays.empty(target.size, target.dtype.name)
     to_device(source, there)
     target[...] = there.reshape(target.shape)
 
 
 def _fetch(source: Any, target: Array) -> None:
     """Copy values of either side to a place in host memory."""
-    if not gpu.is_device(source):
+    if not is_device(source):
         target[...] = source.reshape(target.shape)
         return
-    source = gpu.cupy().ascontiguousarray(source)
+    source = cupy().ascontiguousarray(source)
     if target.flags.c_contiguous:
         to_host(source, target)
     else:

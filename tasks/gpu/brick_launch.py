@@ -11,7 +11,7 @@ import numpy as np
 
 from ..steps.semiring import Semiring
 from .kernels import kernel
-from .run import bound_of
+from .stream_launch import bound_of
 from .tiling.brick_layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
 from .tiling.brick_shapes import MAX_ROWS, SHARED_BYTES
 from .tiling.passes import BrickPass

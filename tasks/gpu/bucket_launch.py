@@ -10,7 +10,7 @@ import numpy as np
 
 from ..steps.semiring import Semiring
 from .kernels import kernel
-from .run import bound_of
+from .stream_launch import bound_of
 from .tiling.axes import row_major
 from .tiling.buckets import AXES, ENTRIES, GROUPS, TABLES, Bucket
 from .tiling.joins import ALL_JOIN_AXES, JOINS

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from . import arrays
 from .kernels import kernel
-from .run import empty
 
 _BLOCKS: Final = 132 * 8
 _THREADS: Final = 256
@@ -27,7 +27,7 @@ def lowest_finite(logs: Any, none: float) -> float:
 def extremes_above(values: Any, limit: float) -> tuple[float, float]:
     """Return the least and the greatest entry above a limit; infinity and minus infinity if there is none."""
     blocks = min(_BLOCKS, -(-values.size // _THREADS))
-    parts = empty(2 * blocks, "float64")
+    parts = arrays.empty(2 * blocks, "float64")
     function = kernel("least", "min_plus", "float64", entry="extremes_above")
     function((blocks,), (_THREADS,), (values.reshape(-1), parts, np.int64(values.size), np.float64(limit)))
     least, greatest = parts.get().reshape(2, blocks)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..steps.views import Slice, slice_of
+from . import arrays
 from .kernels import Kernel, cupy, kernel
-from .run import empty
 from .tiling.streams import THREADS
 
 Array = NDArray[Any]
@@ -47,7 +47,7 @@ def packed(s: Slice) -> Any:
     """Return the cells of a slice of a device table in C order: a copy, unless they are the whole table."""
     if s.cells == s.table.size:
         return s.table.reshape(-1)
-    out = empty(s.cells, s.table.dtype.name)
+    out = arrays.empty(s.cells, s.table.dtype.name)
     _gather([s], [out.data.ptr])
     return out
 

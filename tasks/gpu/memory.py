@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from . import run as gpu
+from .kernels import cupy
 
 Array = NDArray[Any]
 
@@ -35,7 +35,7 @@ def own_stream() -> Iterator[Any]:
     """Do what follows in this thread on the thread's own stream; wait for it at the end."""
     stream = getattr(_own, "stream", None)
     if stream is None:
-        stream = _own.stream = gpu.cupy().cuda.Stream(non_blocking=True)
+        stream = _own.stream = cupy().cuda.Stream(non_blocking=True)
     with stream:
         try:
             yield stream
@@ -54,7 +54,7 @@ def to_host(source: Any, target: Array) -> None:
 
 
 def _copy(target: int, source: int, nbytes: int, kind: int) -> None:
-    cuda = gpu.cupy().cuda
+    cuda = cupy().cuda
     cuda.runtime.memcpyAsync(target, source, nbytes, kind, cuda.get_current_stream().ptr)
 
 
@@ -133,7 +133,7 @@ def _page_locked(nbytes: int) -> Array:
     piece = max(-(-nbytes // _TOUCHING), mmap.PAGESIZE)
     with ThreadPoolExecutor(_TOUCHING) as threads:
         list(threads.map(lambda start: block[start : start + piece : mmap.PAGESIZE].fill(0), range(0, nbytes, piece)))
-    runtime = gpu.cupy().cuda.runtime
+    runtime = cupy().cuda.runtime
     runtime.hostRegister(block.ctypes.data, nbytes, 0)
     weakref.finalize(block, runtime.hostUnregister, block.ctypes.data).atexit = False
     return block

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..steps.semiring import Semiring
 from .kernels import cupy, kernel
-from .run import bound_of, fill_axes
+from .stream_launch import bound_of, fill_axes
 from .tiling.passes import ProductPass
 from .tiling.products import AXES, DEPTH, PAD, cells_of, factor_loads, product_tiles, whole_chunks
 from .tiling.streams import Axis

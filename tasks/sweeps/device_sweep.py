@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import dense
 from ..gpu import run as gpu
+from ..gpu.arrays import is_device
 from ..gpu.gather import gather_kernel
 from ..gpu.kernels import compile_waiting, cupy
 from ..gpu.memory import portable_errors
@@ -46,7 +47,7 @@ class Places:
 
     def run(self, step: Step, tables: Sequence[Any], threads: int, compiled: bool) -> Any:
         """Run a step where it belongs."""
-        if step.lowered.cells < self.least_cells and not any(map(gpu.is_device, tables)):
+        if step.lowered.cells < self.least_cells and not any(map(is_device, tables)):
             return dense.run(step.lowered, tables, threads=threads, compiled=compiled)
         return self.prepared(step)(tables)
 
@@ -89,7 +90,7 @@ class DeviceSumProduct(SumProduct):
 
     def _log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         logs = [as_logs(t).values for t in tables]
-        if any(map(gpu.is_device, logs)):
+        if any(map(is_device, logs)):
             logs = [cupy().asarray(values) for values in logs]
         sizes = dict(enumerate(self.sizes))
         out = dense.contract(logs, step.input_axes, step.axes, sizes, LOG_SUM, threads=threads)
@@ -205,11 +206,11 @@ def upload(arrays: Sequence[Any]) -> list[Any]:
 def fetch(table: T) -> T:
     """Return a table on the host."""
     values = _values(table)
-    return _with_values(table, values.get()) if gpu.is_device(values) else table
+    return _with_values(table, values.get()) if is_device(values) else table
 
 
 def _on_device(table: Any) -> bool:
-    return gpu.is_device(_values(table))
+    return is_device(_values(table))
 
 
 def _values(table: Any) -> Any:

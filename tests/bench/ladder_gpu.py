@@ -16,6 +16,7 @@ import bucketflow
 from bucketflow.cluster.gpu import free_gpu_bytes
 from bucketflow.pipeline.results.result import Result
 from bucketflow.tasks.gpu import run as gpu
+from bucketflow.tasks.gpu.kernels import cupy
 from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
 
 #: Left to the context and the kernels of each further process on a device.
@@ -52,10 +53,10 @@ def used() -> Used:
     steps = counted.hits + counted.misses
     if not steps:
         return Used(0, 0)
-    cuda = gpu.cupy().cuda
+    cuda = cupy().cuda
     pool = cuda.runtime.deviceGetDefaultMemPool(cuda.Device().id)
     large = cuda.runtime.memPoolGetAttribute(pool, cuda.runtime.cudaMemPoolAttrReservedMemHigh)
-    return Used(steps, large + gpu.cupy().get_default_memory_pool().total_bytes())
+    return Used(steps, large + cupy().get_default_memory_pool().total_bytes())
 
 
 def difference(model: bucketflow.Model, question: Question, result: Result, options: Mapping[str, Any]) -> str:

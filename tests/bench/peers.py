@@ -177,7 +177,7 @@ def cotengra_session(question: Question, memory_bytes: int) -> Session:
     """Build our leaf tables and contract them along our tree with NumPy, in one piece where our plan is sliced."""
     import bucketflow
     from bucketflow.pipeline.api.answers import fixed_value
-    from bucketflow.pipeline.api.solve import prepare
+    from bucketflow.pipeline.api.prepared import prepare
     from bucketflow.pipeline.options import Options
 
     prepared = prepare(bucketflow.load(question.path), question.query, question.evidence, Options(memory=memory_bytes))

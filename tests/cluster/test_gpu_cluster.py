@@ -13,7 +13,7 @@ from bucketflow.cluster.connect import ClusterError
 from bucketflow.cluster.gpu import count_gpus, gpu_client
 from bucketflow.pipeline.api import propagate as marginal_runs
 from bucketflow.pipeline.api import solve as api
-from bucketflow.pipeline.cli import main
+from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.models.model import Function, Model

@@ -11,7 +11,7 @@ import pytest
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.api.solve import prepare
+from bucketflow.pipeline.api.prepared import prepare
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan

@@ -11,18 +11,14 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.cluster.gpu_workers import GpuWorker
-from bucketflow.pipeline.api import workdir
-from bucketflow.pipeline.cli import main
+from bucketflow.pipeline.api import devices
+from bucketflow.pipeline.api.devices import device_rates, least_cells
+from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.rates import (
-    calibrate as calibration,
-)
-from bucketflow.pipeline.rates import (
-    device as calibrate_device,
-)
-from bucketflow.pipeline.rates import (
-    store as rate_files,
-)
+from bucketflow.pipeline.rates import calibrate as calibration
+from bucketflow.pipeline.rates import device as calibrate_device
+from bucketflow.pipeline.rates import disk
+from bucketflow.pipeline.rates import store as rate_files
 from bucketflow.pipeline.rates.cpu import cached_rates, measure_again
 from bucketflow.pipeline.rates.device import DeviceRates, cached_device_rates, least_device_cells
 from bucketflow.pipeline.trees.costs import Rates
@@ -81,9 +77,9 @@ def test_other_entries_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_measured_disk_is_not_measured_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    kept = workdir.keep_disk_rate(tmp_path)
-    monkeypatch.setattr(workdir, "_sampled_rate", lambda _: pytest.fail("measured again"))
-    assert workdir.measured_disk_rate(tmp_path) == kept
+    kept = disk.keep_disk_rate(tmp_path)
+    monkeypatch.setattr(disk, "_sampled_rate", lambda _: pytest.fail("measured again"))
+    assert disk.measured_disk_rate(tmp_path) == kept
 
 
 def known_cpu() -> None:
@@ -119,13 +115,13 @@ def test_rates_of_a_cluster_are_those_of_its_workers(monkeypatch: pytest.MonkeyP
     options = Options(scheduler="tcp://somewhere:1", gpus="all")
     there = DeviceRates(Rates(1.0, 2.0, 3.0, 4.0), 5.0, 6.0)
     workers = (GpuWorker("tcp://there:1", 1),)
-    monkeypatch.setattr(calibration, "cached_device_rates", measured)
+    monkeypatch.setattr(devices, "cached_device_rates", measured)
     monkeypatch.setattr(Options, "_gpu_cluster", (workers, {INT32: (there, 7)}))
-    assert calibration.least_cells(options, INT32) == 7
-    assert calibration.device_rates(options, INT32) == there
+    assert least_cells(options, INT32) == 7
+    assert device_rates(options, INT32) == there
     monkeypatch.setattr(Options, "_gpu_cluster", (workers, {}))
-    assert calibration.least_cells(options, INT32) is None
-    assert calibration.device_rates(options, INT32) == DeviceRates()
+    assert least_cells(options, INT32) is None
+    assert device_rates(options, INT32) == DeviceRates()
 
 
 def test_a_worker_tells_what_was_measured_on_its_device(monkeypatch: pytest.MonkeyPatch) -> None:

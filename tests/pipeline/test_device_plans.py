@@ -12,7 +12,7 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster import gpu as cluster_gpu
-from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.api import prepared as api
 from bucketflow.pipeline.budget import device_fit as device
 from bucketflow.pipeline.budget.device_fit import SLOTS, boxes_at_a_time
 from bucketflow.pipeline.models.model import Function

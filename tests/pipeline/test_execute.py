@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api.solve import prepare
+from bucketflow.pipeline.api.prepared import prepare
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.planner import split_for
 from bucketflow.pipeline.runs.forward import Run, _slices_per_task, run_slices, slice_states

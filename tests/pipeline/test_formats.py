@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from bucketflow.pipeline.errors import FormatError, ModelError
-from bucketflow.pipeline.formats import load, load_evidence, save, source
+from bucketflow.pipeline.formats import load, load_evidence, save
+from bucketflow.pipeline.formats.text import source
 from bucketflow.pipeline.models.model import FORBIDDEN, Model
 
 Read = Callable[[str, str], Model]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.budget.boxes import MARGIN
-from bucketflow.pipeline.cli import main
+from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.compiled import device_propagation as gpu_marginals
 from bucketflow.pipeline.models.model import Function

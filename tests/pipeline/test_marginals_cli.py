@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.cluster.connect import local_client
 from bucketflow.pipeline.api import propagate as marginal_runs
-from bucketflow.pipeline.cli import main
+from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import batch_program as batches
 from bucketflow.pipeline.evidence.case_files import case_writer, read_cases
 from bucketflow.pipeline.examples import example_path

@@ -162,7 +162,7 @@ def damaged(run: Path, how: str) -> int:
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that has to be waited for, which makes compression pay."""
     monkeypatch.setattr("bucketflow.pipeline.runs.boxes.default_memory_bytes", lambda: 0)
-    monkeypatch.setattr("bucketflow.pipeline.api.solve.measured_disk_rate", lambda _: 1e6)
+    monkeypatch.setattr("bucketflow.pipeline.api.prepared.measured_disk_rate", lambda _: 1e6)
 
 
 def compressed_tables(run: Path) -> list[str]:

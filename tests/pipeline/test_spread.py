@@ -15,10 +15,10 @@ from bucketflow.pipeline.api import propagate as marginal_runs
 from bucketflow.pipeline.compiled.compiled import compile_model
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.plans.two_way import TwoWay
-from bucketflow.pipeline.plans.two_way_planner import build_sweeps
 from bucketflow.pipeline.queries.arithmetic import Partition
 from bucketflow.pipeline.runs import parts as spread
 from bucketflow.pipeline.runs.parts import cut_for, run_parts
+from bucketflow.pipeline.runs.slices import build_sweeps
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.tasks.sweeps.messages import TwoSweeps
 from tests.models import bayes_models, markov_models, named_model

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bucketflow.tasks.gpu import arrays as device_arrays
 from bucketflow.tasks.gpu import kernels as gpu_kernels
 from bucketflow.tasks.gpu import run as gpu
 from bucketflow.tasks.gpu.tiling.lowering import device_step
@@ -128,7 +129,7 @@ def test_temporaries_of_a_step_lie_apart_in_one_block(driver: Driver, monkeypatc
         taken.append(np.empty(cells, dtype).view(DeviceArray))
         return taken[-1]
 
-    monkeypatch.setattr(gpu, "empty", empty)
+    monkeypatch.setattr(device_arrays, "empty", empty)
     sizes = dict.fromkeys(range(22), 2)
     step = lower([tuple(range(22)), *((v, v + 1, v + 7) for v in range(12))], (0, 1), sizes, "int32", SEMIRING)
     device = device_step(step)

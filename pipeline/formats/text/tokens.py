@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError
+from ...errors import FormatError
 from .source import Source, shorten
 
 WORDS = re.compile(r"\S+")

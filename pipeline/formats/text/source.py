@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import FormatError
+from ...errors import FormatError
 
 MAX_TEXT_BYTES = 4 << 30
 _CHUNK_BYTES = 1 << 20

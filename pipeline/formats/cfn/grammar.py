@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .cfn_costs import Number, read_numbers
-from .tables import cell_count, first_bad_state
-from .tokens import MAX_DOMAIN, Tokens
+from ..text.tables import cell_count, first_bad_state
+from ..text.tokens import MAX_DOMAIN, Tokens
+from .costs import Number, read_numbers
 
 TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+|"')
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..errors import FormatError
+from ...errors import FormatError
 from .source import Source, shorten
 from .tokens import blank_comments
 

@@ -10,8 +10,8 @@ from decimal import Context, Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.model import FORBIDDEN
-from .tokens import Tokens
+from ...models.model import FORBIDDEN
+from ..text.tokens import Tokens
 
 Number = int | Decimal
 MAX_DECIMALS = 18

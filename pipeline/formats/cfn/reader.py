@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ..models.model import FORBIDDEN, Function, Model
-from .cfn_costs import MAX_DECIMALS, CostTable, decimal_places, scaled
-from .cfn_grammar import TOKEN, Reader, Table
-from .source import Source
-from .tables import full_table, tuple_table
-from .tokens import Tokens
+from ...models.model import FORBIDDEN, Function, Model
+from ..text.source import Source
+from ..text.tables import full_table, tuple_table
+from ..text.tokens import Tokens
+from .costs import MAX_DECIMALS, CostTable, decimal_places, scaled
+from .grammar import TOKEN, Reader, Table
 
 _COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|(?m:^[ \t]*#[^\n]*)|(?<!\S)//[^\n]*')
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.model import Function, dense_function, row_function
+from ...models.model import Function, dense_function, row_function
 from .tokens import Tokens
 
 # One array axis a variable; NumPy stops at 64 (32 before version 2), np.einsum at 52 labels.

@@ -1,0 +1,1 @@
+"""The .cfn format: JSON with tables, tuples and default costs."""

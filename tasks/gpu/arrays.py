@@ -1,0 +1,58 @@
+"""Tables on the device: where they come from, and how they are told from those of the host."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from .kernels import cupy
+
+_ALIGNED: Final = 16
+_LARGE_BYTES: Final = 1 << 25
+
+
+def empty(cells: int, dtype: str) -> Any:
+    """Allocate a table; on failure, once more after free blocks are given back.
+
+    Large tables come from the driver's own pool, which maps free memory together where CuPy's cannot.
+    """
+    cp = cupy()
+    nbytes = cells * np.dtype(dtype).itemsize
+
+    def allocate() -> Any:
+        if nbytes < _LARGE_BYTES:
+            return cp.empty(cells, dtype)
+        return cp.ndarray(cells, dtype, memptr=_large_pool(cp.cuda.Device().id).malloc(nbytes))
+
+    try:
+        return allocate()
+    except cp.cuda.memory.OutOfMemoryError:
+        free_pools()
+        return allocate()
+
+
+def free_pools() -> None:
+    """Give free blocks back to the device, once all that uses them is done."""
+    cp = cupy()
+    cp.cuda.get_current_stream().synchronize()
+    cp.get_default_memory_pool().free_all_blocks()
+    _large_pool(cp.cuda.Device().id).free_all_blocks()
+
+
+@cache
+def _large_pool(device: int) -> Any:
+    return cupy().cuda.MemoryAsyncPool()
+
+
+def is_device(table: Any) -> bool:
+    """Whether an array lives on a GPU."""
+    return type(table).__module__.partition(".")[0] == "cupy"
+
+
+def aligned(table: Any) -> Any:
+    """Return a table on the device whose first cell is at an aligned place."""
+    if isinstance(table, np.ndarray):
+        return cupy().asarray(table).reshape(-1)
+    return table if table.data.ptr % _ALIGNED == 0 else table.copy()
