@@ -253,11 +253,11 @@ def propagate(prepared: PreparedMarginals, options: Options, progress: Progress 
             beliefs = _on_disk(prepared, plan, folder, pool, threads, progress)
         elif cut is not None:
             slices = slices_of(prepared, plan, folder)
-            beliefs = whole_beliefs(slices, run_parts(plan, cut, slices.sweeps, pool, _report(plan, progress)))
+            beliefs = whole_beliefs(slices, run_parts(plan, cut, slices.program, pool, _report(plan, progress)))
         else:
             slices = slices_of(prepared, plan, folder)
             if plan.device and not (options.remote and isinstance(pool, SerialPool)):
-                sweeps = DeviceSweeps(plan, slices.sweeps.leaves, arithmetic, options.memory_bytes)
+                sweeps = DeviceSweeps(plan, slices.program.leaves, arithmetic, options.memory_bytes)
                 slices = replace(slices, device=sweeps)
             beliefs = sweep_slices(slices, pool, threads, _report(plan, progress))
     return beliefs if beliefs.total is None else replace(beliefs, total=beliefs.total + offset)

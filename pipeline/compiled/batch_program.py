@@ -15,8 +15,8 @@ from ...tasks.steps.lowering import lower
 from ...tasks.steps.semiring import SUM_PRODUCT
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.batched import CaseProduct, CaseTable, for_all_cases, log_totals, posteriors
-from ...tasks.sweeps.messages import freed_tables, two_sweeps
 from ...tasks.sweeps.scaled import Scaled
+from ...tasks.sweeps.sweep import freed_tables, sweep
 from ..plans.two_way import TwoWay, live_peak
 from ..trees.tree import Target
 
@@ -102,7 +102,7 @@ class BatchProgram:
         tables = {node: for_all_cases(t) for node, t in {**self.leaves, **self.shared}.items()}
         tables |= self._observed_leaves(evidence, cases)
         freed = freed_tables(steps, self.kept)
-        made = two_sweeps(steps, tables, freed, self.kept, algebra, threads=threads)
+        made = sweep(steps, tables, algebra, freed, threads=threads)
         totals = np.zeros(cases)
         for root in self.plan.tree.roots:
             totals = totals + log_totals(made[root])

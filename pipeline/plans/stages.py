@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 
 from ...tasks.steps.step import Step
-from ...tasks.sweeps.messages import freed_tables
+from ...tasks.sweeps.sweep import freed_tables
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,7 @@ class DownStage:
     def freed(self) -> tuple[tuple[int, ...], ...]:
         """For each step the tables that nobody needs after it, its own if it is only written."""
         kept = {*self.results.values(), *self.roots}
-        read = {i for step in self.steps for i in step.inputs}
-        written = [() if step.node in read or step.node in kept else (step.node,) for step in self.steps]
-        return tuple(gone + own for gone, own in zip(freed_tables(self.steps, kept), written, strict=True))
+        return freed_tables(self.steps, kept)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from typing import Literal
 from ...tasks.incremental.nests import scratch_cells
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
-from ...tasks.sweeps.messages import freed_tables
-from ...tasks.sweeps.sweep import useful_threads
+from ...tasks.sweeps.sweep import freed_tables, useful_threads
 from ..trees.costs import Rates, TreeCost
 from ..trees.layouts import choose_layouts
 from ..trees.memory import table_bytes
@@ -161,7 +160,7 @@ def workspace_bytes(step: Step, threads: int) -> int:
 
 
 def live_peak(steps: Sequence[Step], freed: Sequence[tuple[int, ...]], itemsize: int, threads: int = 1) -> int:
-    """Peak bytes of what the steps make and of their workspace, as :func:`~.tasks.messages.two_sweeps` frees it."""
+    """Peak bytes of what the steps make and of their workspace, as :func:`~.tasks.sweeps.sweep.sweep` frees it."""
     made: dict[int, int] = {}
     live = peak = 0
     for step, gone in zip(steps, freed, strict=True):

@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 from ...cluster.pool import Pool, SerialPool
 from ...tasks.boxes.boxes import codec_for
 from ...tasks.steps.step import Step
-from ...tasks.sweeps.program import OnStep, Program
-from ...tasks.sweeps.sweep import on_host
+from ...tasks.sweeps.program import Program
+from ...tasks.sweeps.sweep import OnTable, on_host
 from ..models.preprocess import Network
 from ..plans.plan import Plan, Problem, sliced_dims
 from ..plans.planner import lowered_step
@@ -85,12 +85,12 @@ class Run(Generic[T]):
         """Whether everything runs in this thread."""
         return isinstance(self.pool, SerialPool)
 
-    def on_step(self) -> OnStep | None:
-        """Return the per-step callback of a serial run."""
+    def on_table(self) -> OnTable | None:
+        """Return the callback for every table of a serial run."""
         report = self.progress
         if report is None or not self.serial:
             return None
-        return lambda step: report(step_bytes(step, self.plan.tree.dims, self.plan.itemsize))
+        return lambda step, _: report(step_bytes(step, self.plan.tree.dims, self.plan.itemsize))
 
     def program(self, steps: Sequence[Step], outputs: Sequence[int], variant_from: int = 0) -> Program[T]:
         """Build the leaf tables that ``steps`` read and put them together."""
@@ -148,7 +148,8 @@ def _swept_slices(run: Run[T], program: Any, indices: Sequence[int]) -> Iterator
     plan = run.plan
     if run.serial:
         states = (slice_states(plan, i) for i in indices)
-        yield from program.run_slices(states, threads=run.threads, on_step=run.on_step())
+        for tables in program.run_slices(states, threads=run.threads, on_table=run.on_table()):
+            yield [tables[root] for root in plan.tree.roots]
         return
     size = _slices_per_task(plan, run.pool.width)
     calls = (
@@ -170,7 +171,8 @@ def _slices_per_task(plan: Plan, width: int) -> int:
 
 def run_slices(program: Program[T], states: Sequence[Mapping[int, int]], threads: int) -> list[list[T]]:
     """Task: sweep some slices; the tables that all of them share stay with the program for the worker's next task."""
-    return list(program.run_slices(states, threads=threads, shared=program.shared))
+    swept = program.run_slices(states, threads=threads, shared=program.shared)
+    return [[tables[node] for node in program.outputs] for tables in swept]
 
 
 def run_part(
@@ -178,12 +180,12 @@ def run_part(
     inputs: Sequence[int],
     keep: Sequence[int],
     threads: int,
-    on_step: OnStep | None,
+    on_table: OnTable | None,
     *messages: T,
 ) -> dict[int, T]:
     """Task: sweep one part, given the messages of the parts below it."""
     given = dict(zip(inputs, messages, strict=True))
-    return program.run(given, keep=keep, threads=threads, on_step=on_step)
+    return program.run(given, keep=keep, threads=threads, on_table=on_table)
 
 
 def table_of(tables: Mapping[int, T], node: int) -> T:
@@ -216,7 +218,7 @@ def sweep_parts(run: Run[T], *, keep: bool) -> Swept[T]:
         programs[head] = run.pool.put(program)
         inputs[head] = [i for s in steps for i in s.inputs if i in plan.cuts]
         kept = [s.node for s in steps] if keep and not plan.cuts else []
-        args = (programs[head], inputs[head], kept, run.threads, run.on_step())
+        args = (programs[head], inputs[head], kept, run.threads, run.on_table())
         handle = run.pool.submit(run_part, *args, *(messages[i] for i in inputs[head]))
         if head >= 0:
             messages[head] = run.pool.submit(table_of, handle, head)

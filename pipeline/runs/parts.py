@@ -13,8 +13,7 @@ from typing import Any
 
 from ...cluster.pool import Pool
 from ...tasks.steps.step import Step
-from ...tasks.sweeps.messages import TwoSweeps
-from ...tasks.sweeps.parts import Part, collect, distribute, pick
+from ...tasks.sweeps.program import Program, pick, run_part
 from ..plans.planner import MAX_SENT_BYTES
 from ..plans.two_way import TwoWay
 from ..plans.two_way_costs import predicted_seconds
@@ -87,7 +86,7 @@ def cut_for(plan: TwoWay, width: int, seconds: float, rates: Rates) -> Cut | Non
 def run_parts(
     plan: TwoWay,
     cut: Cut,
-    sweeps: TwoSweeps[Any],
+    program: Program[Any],
     pool: Pool,
     report: Callable[[int, int], None] | None = None,
 ) -> dict[int, Any]:
@@ -100,10 +99,11 @@ def run_parts(
     report : callable, optional
         Called with the parts whose answers are there and the parts there are.
     """
-    parts = {head: pool.put(part) for head, part in _parts(plan, cut, sweeps).items()}
+    parts = {head: pool.put(part) for head, part in _parts(plan, cut, program).items()}
     steps: dict[Task, list[Step]] = defaultdict(list)
     for step in plan.steps:
         steps[cut.makers[step.node]].append(step)
+    outputs = _sent(plan, cut)
     running: dict[Task, Any] = {}
 
     def picked(wanted: Iterable[int]) -> list[Any]:
@@ -115,14 +115,14 @@ def run_parts(
     for task in [*((head, True) for head in cut.heads), *((head, False) for head in reversed(cut.heads))]:
         if task not in steps:
             continue
-        collected = (task[0], True)
+        own = [task, (task[0], True)]
         outside = dict.fromkeys(i for step in steps[task] for i in step.inputs if i in cut.makers)
-        messages = picked(i for i in outside if cut.makers[i] not in (task, collected))
-        if task[1]:
-            running[task] = pool.submit(collect, parts[task[0]], *messages)
-        else:
-            running[task] = pool.submit(distribute, parts[task[0]], running[collected], *messages)
-    found = {i: sweeps.leaves[i] for i in plan.kept if i not in cut.makers}
+        messages = picked(i for i in outside if cut.makers[i] not in own)
+        # a part distributes where it collected, beside the tables it kept
+        beside = [] if task[1] else [running[own[1]]]
+        nodes = tuple(step.node for step in steps[task])
+        running[task] = pool.submit(run_part, parts[task[0]], nodes, outputs[task], *beside, *messages)
+    found = {i: program.leaves[i] for i in plan.kept if i not in cut.makers}
     answers = picked(i for i in plan.kept if i in cut.makers)
     for done, handle in enumerate(answers, 1):
         found.update(pool.get(handle))
@@ -184,31 +184,23 @@ def _longest_chain(plan: TwoWay, makers: Mapping[int, Task], work: Mapping[int, 
     return max(ends.values())
 
 
-def _parts(plan: TwoWay, cut: Cut, sweeps: TwoSweeps[Any]) -> dict[int, Part[Any]]:
-    """Give every part its steps and leaves, and say what it has to keep and to send."""
+def _parts(plan: TwoWay, cut: Cut, program: Program[Any]) -> dict[int, Program[Any]]:
+    """Give every part its steps and the leaves that they read."""
+    steps: dict[int, list[Step]] = defaultdict(list)
+    for step in plan.steps:
+        steps[cut.makers[step.node][0]].append(step)
+    return {head: program.part(steps[head]) for head in cut.heads}
+
+
+def _sent(plan: TwoWay, cut: Cut) -> dict[Task, tuple[int, ...]]:
+    """For every task the tables that it keeps for others and for the answer."""
     makers = cut.makers
-    steps: dict[Task, list[Step]] = defaultdict(list)
-    leaves: dict[int, dict[int, Any]] = defaultdict(dict)
     needed: dict[Task, set[int]] = defaultdict(set)
     for i in plan.kept:
         if i in makers:
             needed[makers[i]].add(i)
     for step in plan.steps:
-        task = makers[step.node]
-        steps[task].append(step)
         for i in step.inputs:
-            if i not in makers:
-                leaves[task[0]][i] = sweeps.leaves[i]
-            elif makers[i] != task:
+            if i in makers and makers[i] != makers[step.node]:
                 needed[makers[i]].add(i)
-    return {
-        head: Part(
-            up=tuple(steps[head, True]),
-            back=tuple(steps[head, False]),
-            leaves=leaves[head],
-            kept=frozenset(needed[head, True]),
-            sent=frozenset(needed[head, False]),
-            algebra=sweeps.algebra,
-        )
-        for head in cut.heads
-    }
+    return defaultdict(tuple, {task: tuple(sorted(tables)) for task, tables in needed.items()})

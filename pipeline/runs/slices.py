@@ -21,7 +21,7 @@ from ...storage.errors import ChunkLostError
 from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table
 from ...tasks.boxes.boxes import new_receipt
-from ...tasks.sweeps.messages import TwoSweeps
+from ...tasks.sweeps.program import Program
 from ..models.preprocess import Network
 from ..plans.plan import sliced_dims
 from ..plans.two_way import TwoWay
@@ -50,7 +50,8 @@ class Slices(Generic[T]):
 
     Parameters
     ----------
-    sweeps : TwoSweeps
+    program : Program
+        Both sweeps.
     results : mapping of tuple of int to int
         The table that answers each target.
     roots : tuple of int
@@ -65,7 +66,7 @@ class Slices(Generic[T]):
         What sweeps a slice on a device, if one is to be used.
     """
 
-    sweeps: TwoSweeps[T]
+    program: Program[T]
     results: Mapping[Target, int]
     roots: tuple[int, ...]
     sliced: tuple[int, ...]
@@ -77,7 +78,7 @@ class Slices(Generic[T]):
     @property
     def slices(self) -> int:
         """Number of slices."""
-        return prod(self.sweeps.dims[v] for v in self.sliced)
+        return prod(self.program.dims[v] for v in self.sliced)
 
     @property
     def groups(self) -> int:
@@ -87,7 +88,7 @@ class Slices(Generic[T]):
     @cached_property
     def shapes(self) -> dict[Target, tuple[int, ...]]:
         """Shape of every belief."""
-        return {target: tuple(self.sweeps.dims[v] for v in target) for target in self.results}
+        return {target: tuple(self.program.dims[v] for v in target) for target in self.results}
 
     @cached_property
     def table(self) -> TableSpec:
@@ -99,7 +100,7 @@ class Slices(Generic[T]):
         """States of the sliced variables in one slice."""
         if not self.sliced:
             return {}
-        found = np.unravel_index(index, [self.sweeps.dims[v] for v in self.sliced])
+        found = np.unravel_index(index, [self.program.dims[v] for v in self.sliced])
         return {v: int(state) for v, state in zip(self.sliced, found, strict=True)}
 
 
@@ -123,7 +124,7 @@ def run_group(slices: Slices[Any], number: int, threads: int) -> Beliefs:
     if slices.slices == 1:
         return _whole(slices, *_swept(slices, {}, threads))
     combiner = combiner_for(slices.shapes, slices.arithmetic)
-    dims = sliced_dims(slices.sweeps.dims, slices.sliced)
+    dims = sliced_dims(slices.program.dims, slices.sliced)
     for index in range(number * slices.size, min((number + 1) * slices.size, slices.slices)):
         states = slices.states(index)
         total, tables = _swept(slices, states, threads)
@@ -135,10 +136,11 @@ def run_group(slices: Slices[Any], number: int, threads: int) -> Beliefs:
 def _swept(slices: Slices[T], states: Mapping[int, int], threads: int) -> tuple[Any, dict[Target, T]]:
     """Sweep one slice, on the CPU what the device cannot prove; return its total and the tables of all targets."""
     if slices.device is not None:
-        found = slices.device.swept(slices.sweeps.restricted(states))
+        found = slices.device.swept(slices.program.restricted_leaves(states))
         if found is not None:
             return found
-    return _read(slices, slices.sweeps.run(states, threads=threads))
+    (tables,) = slices.program.run_slices([states], threads=threads)
+    return _read(slices, tables)
 
 
 def _read(slices: Slices[T], tables: Mapping[int, T]) -> tuple[Any, dict[Target, T]]:
@@ -154,7 +156,7 @@ def whole_beliefs(slices: Slices[T], tables: Mapping[int, T]) -> Beliefs:
 def _whole(slices: Slices[T], total: Any, tables: Mapping[Target, T]) -> Beliefs:
     if total in (None, -math.inf):
         return Beliefs(None, {})
-    return Beliefs(total, combiner_for({}, slices.arithmetic).read(tables, slices.sweeps.dims))
+    return Beliefs(total, combiner_for({}, slices.arithmetic).read(tables, slices.program.dims))
 
 
 def store_group(slices: Slices[Any], number: int, threads: int) -> Receipt:
@@ -234,9 +236,9 @@ def _stored(slices: Slices[Any], pool: Pool, threads: int) -> Iterator[Beliefs]:
     ledger.sync(slices.folder)
 
 
-def build_sweeps(network: Network, plan: TwoWay, arithmetic: Arithmetic[Any], compiled: bool) -> TwoSweeps[Any]:
+def build_sweeps(network: Network, plan: TwoWay, arithmetic: Arithmetic[Any], compiled: bool) -> Program[Any]:
     """Build the leaf tables and put both sweeps together."""
     axes = {node: plan.layouts[node] for node in range(plan.tree.n_leaves)}
     leaves = {node: arithmetic.leaf(network.leaves[node], a) for node, a in axes.items()}
     algebra = arithmetic.algebra(plan.tree.dims, compiled)
-    return TwoSweeps(plan.steps, leaves, axes, plan.freed, tuple(plan.kept), plan.dims, algebra)
+    return Program(plan.steps, leaves, axes, tuple(plan.kept), plan.dims, algebra)

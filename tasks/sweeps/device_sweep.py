@@ -6,7 +6,7 @@ and a message goes to the device once, when the first large step reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -22,9 +22,9 @@ from ..gpu.memory import portable_errors
 from ..steps.lowering import SMALL_CELLS, Lowered
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
-from .program import OnStep, Program
+from .program import Program
 from .scaled import Scaled, SumProduct, as_logs, from_logs
-from .sweep import Algebra, Plain
+from .sweep import Algebra, OnTable, Plain
 
 T = TypeVar("T")
 
@@ -161,13 +161,13 @@ class DeviceProgram(Program[T]):
         *,
         keep: Collection[int] = (),
         threads: int = 1,
-        on_step: OnStep | None = None,
+        on_table: OnTable | None = None,
     ) -> dict[int, T]:
         """Sweep once, without slicing; return the outputs and every table in ``keep``."""
         staged = Program(self.steps, self._staged(self.leaves), self.leaf_axes, self.outputs, self.dims, self.algebra)
         with portable_errors():
             self._compiled(decoded=bool(keep) and isinstance(self.algebra, DevicePlain))
-            live = staged.run(messages, keep=keep, threads=threads, on_step=on_step)
+            live = staged.run(messages, keep=keep, threads=threads, on_table=on_table)
         return {node: fetch(table) for node, table in live.items()} if self.fetched else live
 
     def run_slices(
@@ -175,14 +175,14 @@ class DeviceProgram(Program[T]):
         slices: Any,
         *,
         threads: int = 1,
-        on_step: Callable[[Step], None] | None = None,
+        on_table: OnTable | None = None,
         shared: dict[int, T] | None = None,
-    ) -> Iterator[list[T]]:
+    ) -> Iterator[dict[int, T]]:
         """Sweep once per slice and yield the outputs of each."""
         with portable_errors():
             self._compiled(decoded=False)
-            for outputs in super().run_slices(slices, threads=threads, on_step=on_step, shared=shared):
-                yield [fetch(table) for table in outputs]
+            for outputs in super().run_slices(slices, threads=threads, on_table=on_table, shared=shared):
+                yield {node: fetch(table) for node, table in outputs.items()}
 
 
 def upload(arrays: Sequence[Any]) -> list[Any]:

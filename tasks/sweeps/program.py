@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import chain
 from math import prod
 from typing import Any, Final, Generic, TypeVar
 
 from ..steps.step import Step
-from .sweep import Algebra, sweep
+from .sweep import Algebra, OnTable, freed_tables, sweep
 
 T = TypeVar("T")
-
-OnStep = Callable[[Step], None]
 
 # Hundreds of small tables are sent several times faster as one; large ones are better not copied.
 _PACKED_CELLS: Final = 1 << 21
@@ -54,6 +53,11 @@ class Program(Generic[T]):
             return type(self), parts
         return _unpacked, (type(self), pickle.dumps(parts, pickle.HIGHEST_PROTOCOL))
 
+    @cached_property
+    def freed(self) -> tuple[tuple[int, ...], ...]:
+        """For each step the tables that nobody needs after it."""
+        return freed_tables(self.steps, self.outputs)
+
     def restricted_leaves(self, states: Mapping[int, int]) -> dict[int, T]:
         """Return the leaf tables with the given variables fixed (their axes keep one state)."""
         return self.leaves_at(states, self.leaves)
@@ -62,6 +66,11 @@ class Program(Generic[T]):
         """Return some of the leaf tables with the given variables fixed."""
         restrict = self.algebra.restrict
         return {node: restrict(self.leaves[node], self.leaf_axes[node], self.dims, states) for node in nodes}
+
+    def part(self, steps: Sequence[Step], outputs: tuple[int, ...] = ()) -> Program[T]:
+        """Return a program of some of the steps, with only the leaf tables that they read."""
+        leaves = {i: self.leaves[i] for step in steps for i in step.inputs if i in self.leaves}
+        return replace(self, steps=tuple(steps), leaves=leaves, outputs=outputs, variant_from=0)
 
     def again(self, steps: tuple[Step, ...], leaves: Mapping[int, T]) -> Program[T]:
         """Return a program of other steps on other leaf tables, whose results stay where they are made."""
@@ -73,22 +82,23 @@ class Program(Generic[T]):
         *,
         keep: Collection[int] = (),
         threads: int = 1,
-        on_step: OnStep | None = None,
+        on_table: OnTable | None = None,
     ) -> dict[int, T]:
         """Sweep once, without slicing; return the outputs and every table in ``keep``."""
         tables = {**self.leaves, **(messages or {})}
         kept = {*keep, *self.outputs}
-        live = sweep(self.steps, tables, self.algebra, keep=kept, threads=threads, on_step=on_step)
-        return {node: table for node, table in live.items() if node in kept}
+        freed = freed_tables(self.steps, kept) if keep else self.freed
+        live = sweep(self.steps, tables, self.algebra, freed, threads=threads, on_table=on_table)
+        return {node: live[node] for node in kept if node in live}
 
     def run_slices(
         self,
         slices: Iterable[Mapping[int, int]],
         *,
         threads: int = 1,
-        on_step: OnStep | None = None,
+        on_table: OnTable | None = None,
         shared: dict[int, T] | None = None,
-    ) -> Iterator[list[T]]:
+    ) -> Iterator[dict[int, T]]:
         """Sweep once per slice and yield the outputs of each.
 
         Steps that no slice changes run once; their tables are put into ``shared`` with the leaf tables that no slice
@@ -102,12 +112,28 @@ class Program(Generic[T]):
             if not shared:
                 read = {i for step in rest for i in step.inputs} | set(self.outputs)
                 constant = self.leaves_at({}, self.leaves.keys() - varying)
-                live = sweep(first, constant, self.algebra, keep=read, threads=threads, on_step=on_step)
+                freed = freed_tables(first, read)
+                live = sweep(first, constant, self.algebra, freed, threads=threads, on_table=on_table)
                 shared |= {node: table for node, table in live.items() if node in read}
+            freed = freed_tables(rest, self.outputs)
             for states in chain((one,), slices):
                 tables = {**shared, **self.leaves_at(states, varying)}
-                live = sweep(rest, tables, self.algebra, keep=self.outputs, threads=threads, on_step=on_step)
-                yield [live[node] for node in self.outputs]
+                live = sweep(rest, tables, self.algebra, freed, threads=threads, on_table=on_table)
+                yield {node: live[node] for node in self.outputs}
+
+
+def run_part(
+    program: Program[T], nodes: Collection[int], outputs: tuple[int, ...], *messages: Mapping[int, T]
+) -> dict[int, T]:
+    """Task: those steps of a program that make ``nodes``, from what other tasks sent."""
+    wanted = set(nodes)
+    given = {i: table for message in messages for i, table in message.items()}
+    return program.part([step for step in program.steps if step.node in wanted], outputs).run(given)
+
+
+def pick(tables: Mapping[int, T], nodes: Collection[int]) -> dict[int, T]:
+    """Task: some of the tables that another task made, so that only those travel."""
+    return {i: tables[i] for i in nodes}
 
 
 def _unpacked(kind: type[Program[T]], parts: bytes) -> Program[T]:

@@ -1,7 +1,7 @@
-"""The forward sweep: a list of steps run over tables in memory, in one semiring.
+"""The sweep: a list of steps run over tables in memory, in one semiring.
 
-The loop is the same for every query and every place it runs (one process, a Dask worker); what differs is
-the algebra, which knows how one step combines its input tables.
+The loop is the same for every query, both ways and in every place it runs (one process, a Dask worker); what differs
+is the algebra, which knows how one step combines its input tables.
 """
 
 from __future__ import annotations
@@ -20,20 +20,27 @@ from ..steps.step import Step
 Array = NDArray[Any]
 T = TypeVar("T")
 
+OnTable = Callable[[Step, Any], None]
+"""Called with a step and the table that it made."""
+
 # A smaller step is done before another thread has started.
 THREADED_CELLS = 1 << 22
 
 
-class Algebra(Protocol[T]):
-    """How one step combines its tables; ``T`` is the kind of table."""
+class Steps(Protocol[T]):
+    """The part of an algebra that runs steps; ``T`` is the kind of table."""
+
+    def step(self, step: Step, tables: Sequence[T], threads: int) -> T:
+        """Return the output table of ``step``."""
+        ...
+
+
+class Algebra(Steps[T], Protocol[T]):
+    """How one step combines its tables."""
 
     @property
     def compiled(self) -> bool:
         """Whether compiled kernels may be used."""
-        ...
-
-    def step(self, step: Step, tables: Sequence[T], threads: int) -> T:
-        """Return the output table of ``step``."""
         ...
 
     def restrict(self, table: T, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> T:
@@ -62,30 +69,59 @@ def useful_threads(step: Step, threads: int) -> int:
     return threads if step.lowered.cells >= THREADED_CELLS else 1
 
 
+def freed_tables(steps: Sequence[Step], keep: Collection[int]) -> tuple[tuple[int, ...], ...]:
+    """Return for each step the tables that nobody needs after it, those in ``keep`` not among them.
+
+    A table may be made more than once: what a step made is freed after its last reader before it is made again, or
+    at once where nobody reads it.
+    """
+    read: set[int] = set()
+    freed: list[tuple[int, ...]] = []
+    for step in reversed(steps):
+        own = () if step.node in read or step.node in keep else (step.node,)
+        read.discard(step.node)
+        gone = [i for i in dict.fromkeys(step.inputs) if i not in read and i not in keep]
+        read.update(step.inputs)
+        freed.append((*gone, *own))
+    return tuple(freed[::-1])
+
+
 def sweep(
     steps: Sequence[Step],
     tables: Mapping[int, T],
-    algebra: Algebra[T],
+    algebra: Steps[T],
+    freed: Sequence[tuple[int, ...]],
     *,
-    keep: Collection[int] = (),
     threads: int = 1,
-    on_step: Callable[[Step], None] | None = None,
+    on_table: OnTable | None = None,
 ) -> dict[int, T]:
-    """Run ``steps`` in order and return every table that was not freed.
+    """Run ``steps`` in order; the only loop over steps, for every question and wherever it runs.
 
-    A table is freed after the step that reads it, except the given ``tables`` (the caller's) and those in
-    ``keep``.
+    Parameters
+    ----------
+    steps : sequence of Step
+    tables : mapping of int to table
+        Leaf tables and messages that the steps read.
+    freed : sequence of tuple of int
+        For each step the tables to drop after it; see :func:`freed_tables`.
+    on_table : callable, optional
+        Called with every step and the table it made, before any is dropped.
+
+    Returns
+    -------
+    dict
+        Every table that was not dropped, the given ones among them.
     """
     live: dict[int, T] = dict(tables)
-    kept = set(keep) | set(tables)
-    for step in steps:
-        inputs = [live[i] for i in step.inputs]
-        live[step.node] = algebra.step(step, inputs, useful_threads(step, threads))
-        for i in step.inputs:
-            if i not in kept:
-                del live[i]
-        if on_step is not None:
-            on_step(step)
+    several = 1
+    for step, gone in zip(steps, freed, strict=True):
+        if threads > 1:
+            several = useful_threads(step, threads)
+        live[step.node] = made = algebra.step(step, [live[i] for i in step.inputs], several)
+        if on_table is not None:
+            on_table(step, made)
+        for i in gone:
+            del live[i]
     return live
 
 

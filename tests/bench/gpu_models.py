@@ -159,14 +159,14 @@ def profile(prepared: api.Prepared, top: int) -> None:
     states = [slice_states(plan, 0)] * 2
     last, spent = time.perf_counter(), []
 
-    def on_step(step: Any) -> None:
+    def on_step(step: Any, _: Any) -> None:
         nonlocal last
         cp.cuda.Device().synchronize()
         now = time.perf_counter()
         spent.append((now - last, step))
         last = now
 
-    for _ in program.run_slices(states, on_step=on_step):
+    for _ in program.run_slices(states, on_table=on_step):
         pass
     spent = spent[len(spent) // 2 :]
     whole = sum(seconds for seconds, _ in spent)

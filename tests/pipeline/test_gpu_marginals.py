@@ -26,7 +26,7 @@ from bucketflow.pipeline.plans.message_program import message_program, probabili
 from bucketflow.pipeline.runs import device_sweeps
 from bucketflow.pipeline.runs import slices as marginal_slices
 from bucketflow.tasks.gpu.messages.run import MessageProgram
-from bucketflow.tasks.sweeps.messages import TwoSweeps
+from bucketflow.tasks.sweeps.program import Program
 from bucketflow.tasks.sweeps.scaled import measured
 from tests.interpreted_device import InterpretedMessages
 from tests.models import bayes_models, cost_models, markov_models
@@ -78,7 +78,7 @@ def equal(found: bucketflow.Marginals, expected: bucketflow.Marginals) -> None:
 def only_devices() -> Iterator[None]:
     """Nothing may be swept by the CPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TwoSweeps, "run", lambda *_, **__: pytest.fail("the CPU was asked"))
+        patch.setattr(Program, "run_slices", lambda *_, **__: pytest.fail("the CPU was asked"))
         yield
 
 
@@ -277,8 +277,8 @@ def test_a_device_that_runs_out_of_memory_gets_smaller_slices(monkeypatch: pytes
 def test_slices_that_no_double_holds_are_left_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(5, 5, 4, "steep")
     swept = []
-    original = TwoSweeps.run
-    monkeypatch.setattr(TwoSweeps, "run", lambda *a, **k: (swept.append(1), original(*a, **k))[1])
+    original = Program.run_slices
+    monkeypatch.setattr(Program, "run_slices", lambda *a, **k: (swept.append(1), original(*a, **k))[1])
     whole = bucketflow.marginals(model, gpus=1)
     assert whole.plan is not None
     assert swept

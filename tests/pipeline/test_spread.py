@@ -20,11 +20,11 @@ from bucketflow.pipeline.runs import parts as spread
 from bucketflow.pipeline.runs.parts import cut_for, run_parts
 from bucketflow.pipeline.runs.slices import build_sweeps
 from bucketflow.pipeline.trees.costs import Rates
-from bucketflow.tasks.sweeps.messages import TwoSweeps
+from bucketflow.tasks.sweeps.program import Program
 from tests.models import bayes_models, markov_models, named_model
 
 
-def planned(model: Model) -> tuple[TwoWay, TwoSweeps] | None:
+def planned(model: Model) -> tuple[TwoWay, Program] | None:
     skeleton = compile_model(model, families=True).skeleton
     if skeleton.plan is None or skeleton.fixed is None:
         return None
@@ -60,7 +60,7 @@ def test_parts_give_the_same_tables(model: Model, width: int) -> None:
     plan, sweeps = found
     cut = cut_for(plan, width, 1.0, Rates(step_seconds=1.0))
     if cut is not None:
-        assert same(run_parts(plan, cut, sweeps, SerialPool()), sweeps.run({}))
+        assert same(run_parts(plan, cut, sweeps, SerialPool()), sweeps.run())
 
 
 def test_a_bushy_tree_is_cut_into_parts_that_run_at_the_same_time() -> None:
@@ -72,7 +72,7 @@ def test_a_bushy_tree_is_cut_into_parts_that_run_at_the_same_time() -> None:
     assert cut is not None
     assert len(cut.heads) > 4
     assert cut.seconds < len(plan.steps) / 2
-    assert same(run_parts(plan, cut, sweeps, SerialPool()), sweeps.run({}))
+    assert same(run_parts(plan, cut, sweeps, SerialPool()), sweeps.run())
     assert cut_for(plan, 1, 1.0, rates) is None
     assert cut_for(plan, 4, 1e6, rates) is None
 
@@ -96,7 +96,7 @@ def test_small_trees_share_a_part() -> None:
     cut = cut_for(plan, 4, 1.0, Rates(step_seconds=1.0))
     assert cut is not None
     assert 4 <= len(cut.heads) <= 20
-    assert same(run_parts(plan, cut, sweeps, SerialPool()), sweeps.run({}))
+    assert same(run_parts(plan, cut, sweeps, SerialPool()), sweeps.run())
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_workers_give_the_same_tables(client) -> None:
     plan, sweeps = found
     cut = cut_for(plan, 2, 1.0, Rates(step_seconds=1.0))
     assert cut is not None
-    assert same(run_parts(plan, cut, sweeps, DaskPool(client, "parts")), sweeps.run({}))
+    assert same(run_parts(plan, cut, sweeps, DaskPool(client, "parts")), sweeps.run())
 
 
 def test_marginals_of_a_cluster_are_those_of_one_process(client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketflow.tasks.sweeps.messages import reduction, scattering
+from bucketflow.tasks.sweeps.cliques import reduction, scattering
 
 SIZES = {0: 2, 1: 3, 2: 4, 3: 5}
 
