@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from math import inf, log, prod
+from math import log
 from typing import NamedTuple
 
 from .lowering import Lowered, Quick, lower
+from .pairwise import Join, pairwise
 from .semiring import Semiring
 
 # Up to here einsum is faster than NumPy broadcasting, and than compiled loops that have to be started.
@@ -16,6 +17,8 @@ _QUICK_CELLS = 1 << 17
 # With three tables or more einsum has only its slow general loop: from here on they are joined two at a time,
 # which is faster than NumPy broadcasting, but soon not than compiled loops.
 _PAIRWISE_CELLS, _MOST_PAIRWISE_CELLS = 512, 1 << 20
+# More tables than einsum takes at once, which has room for 32 in some versions of NumPy, are always joined.
+_PAIRWISE_TABLES = 24
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -75,41 +78,17 @@ def _lowered(
     shapes = tuple([tuple([fused.sizes[a] for a in order]) for order in orders])
     terms = ["".join([_LETTERS[a] for a in order]) for order in orders]
     out = _LETTERS[fused.eliminated : len(fused.sizes)]
-    pairs: list[tuple[int, int, str]] = []
+    pairs: tuple[Join, ...] = ()
     workspace = 0
-    if lowered.cells >= _PAIRWISE_CELLS:
-        pairs, workspace = _pairs(terms, out, dict(zip(_LETTERS, fused.sizes, strict=False)))
-        workspace *= semiring.itemsize
+    if lowered.cells >= _PAIRWISE_CELLS or len(terms) > _PAIRWISE_TABLES:
+        pairs, terms, workspace = pairwise(terms, out, dict(zip(_LETTERS, fused.sizes, strict=False)))
     summed = log(lowered.cells / lowered.out_cells)
-    quick = Quick(shapes, f"{','.join(terms)}->{out}", tuple(pairs), summed)
-    return replace(lowered, quick=quick, workspace_bytes=max(workspace, lowered.workspace_bytes))
+    quick = Quick(shapes, f"{','.join(terms)}->{out}", pairs, summed)
+    workspace_bytes = max(workspace * semiring.itemsize, lowered.workspace_bytes)
+    return replace(lowered, quick=quick, workspace_bytes=workspace_bytes)
 
 
 def _axis_order(strides: Sequence[int]) -> list[int]:
     """Return the axes that a table has, the most significant first."""
     return sorted([axis for axis, stride in enumerate(strides) if stride], key=lambda axis: -strides[axis])
 
-
-def _pairs(terms: list[str], out: str, sizes: Mapping[str, int]) -> tuple[list[tuple[int, int, str]], int]:
-    """Join tables, in place, until two are left: each time those two whose join grows the least.
-
-    Returns the joins and the cells of all of their results.
-    """
-    pairs, cells = [], 0
-    while len(terms) > 2:
-        best, chosen = inf, (0, 1, "")
-        for j in range(1, len(terms)):
-            for i in range(j):
-                kept = {*out, *"".join(terms[:i] + terms[i + 1 : j] + terms[j + 1 :])}
-                # axes in the order of the step's: those of the output last
-                result = "".join(sorted(kept & {*terms[i], *terms[j]}))
-                size = prod([sizes[x] for x in result])
-                growth = size - prod([sizes[x] for x in terms[i]]) - prod([sizes[x] for x in terms[j]])
-                if growth < best:
-                    best, chosen = growth, (i, j, result)
-        i, j, result = chosen
-        pairs.append((i, j, f"{terms[i]},{terms[j]}->{result}"))
-        del terms[j], terms[i]
-        terms.append(result)
-        cells += prod([sizes[x] for x in result])
-    return pairs, cells

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketflow.tasks.steps import pairwise
 from bucketflow.tasks.steps.semiring import LOG_SUM, SUM_PRODUCT
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps.einsum import QuickSumProduct
@@ -66,3 +67,47 @@ def test_a_range_that_does_not_fit_goes_the_safe_way() -> None:
     other = Scaled(np.array([0.0, 1e-300]), 0.0, np.log(1e-300), 0.0)
     found = QuickSumProduct(SIZES, False).step(step, [tiny, other], 1)
     assert found.log_value() == pytest.approx(2 * np.log(1e-300))
+
+
+@pytest.mark.parametrize("inputs", [64, 300])
+def test_many_inputs_are_planned_in_about_so_many_comparisons(inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(inputs)
+    sizes = (2,) * 12
+    axes = tuple(tuple(rng.choice(12, 2, replace=False).tolist()) for _ in range(inputs))
+    looked, growth = [], pairwise._Joiner.growth
+
+    def counted(self: pairwise._Joiner, a: int, b: int) -> int:
+        looked.append((a, b))
+        return growth(self, a, b)
+
+    monkeypatch.setattr(pairwise._Joiner, "growth", counted)
+    step = make_step(inputs, tuple(range(inputs)), axes, (0,), sizes, SUM_PRODUCT)
+    assert inputs < len(looked) < 20 * inputs
+    assert step.lowered.quick is not None
+    tables = [measured(rng.random(4)) for _ in axes]
+    expected = SumProduct(sizes, False).step(step, tables, 1)
+    found = QuickSumProduct(sizes, False).step(step, tables, 1)
+    assert found.values * np.exp(found.log_scale - expected.log_scale) == pytest.approx(expected.values, rel=1e-12)
+
+
+def test_temporaries_of_pairwise_joins_are_counted_while_they_live() -> None:
+    terms, sizes = ["ab", "bc", "cd", "d", "d"], dict.fromkeys("abcd", 4)
+    joins, left, cells = pairwise.pairwise(terms, "a", sizes)
+    live = peak = 0
+    shapes = [(term, 0) for term in terms]
+    for i, j, text in joins:
+        result = text.partition("->")[2]
+        right, before = shapes.pop(j), shapes.pop(i)
+        live += 4 ** len(result)
+        peak = max(peak, live)
+        live -= before[1] + right[1]
+        shapes.append((result, 4 ** len(result)))
+    assert (left, cells) == ([term for term, _ in shapes], peak)
+    assert peak < sum(4 ** len(text.partition("->")[2]) for *_, text in joins)
+
+
+def test_more_tables_than_einsum_takes_are_joined_even_in_the_smallest_step() -> None:
+    step = make_step(100, tuple(range(100)), ((0,),) * 100, (), (2,), SUM_PRODUCT)
+    tables = [measured(np.array([0.5, 0.25]))] * 100
+    found = QuickSumProduct((2,), False).step(step, tables, 1)
+    assert found.log_value() == pytest.approx(np.log(0.5**100 + 0.25**100))

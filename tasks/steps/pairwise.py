@@ -1,0 +1,157 @@
+"""Joining the tables of a small step two at a time: which pairs, and what they need meanwhile. Pure: sizes only."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from heapq import heappop, heappush
+from math import prod
+
+Join = tuple[int, int, str]
+"""Positions of two tables that are taken out of the list and joined; the result goes to its end."""
+
+# With so few tables every pair is considered, with more only those that are neighbours.
+_FEW_TABLES = 24
+
+
+def pairwise(terms: Sequence[str], out: str, sizes: Mapping[str, int]) -> tuple[tuple[Join, ...], list[str], int]:
+    """Join tables until two are left: each time those two whose join grows the least.
+
+    Parameters
+    ----------
+    terms : sequence of str
+        The axes of each table, a letter each.
+    out : str
+        The axes of the output, in the order in which joins have theirs.
+    sizes : mapping of str to int
+
+    Returns
+    -------
+    joins : tuple of Join
+    left : list of str
+        The axes of the tables that are left.
+    cells : int
+        Cells of the results that are there at the same time, at most.
+    """
+    joiner = _Joiner(terms, out, sizes)
+    while len(joiner.alive) > 2:
+        joiner.join(*joiner.best())
+    return tuple(joiner.joins), joiner.left, joiner.peak
+
+
+class _Joiner:
+    """The tables that are left, and the pairs that may be joined next, the best first.
+
+    Tables are bit sets of axes, numbered as they come. One bit more is an axis of one state that all of them have:
+    by it those that share no other axis are neighbours too.
+    """
+
+    def __init__(self, terms: Sequence[str], out: str, sizes: Mapping[str, int]) -> None:
+        self._letters = sorted({*out, *"".join(terms)})
+        bit = {letter: 1 << i for i, letter in enumerate(self._letters)}
+        everywhere = 1 << len(bit)
+        dims = [*(sizes[letter] for letter in self._letters), 1]
+        self.size = cache(lambda mask: prod([dims[i] for i in _bits(mask)]))
+        self.masks = [everywhere + sum(bit[letter] for letter in term) for term in terms]
+        self._text = list(terms)
+        self._given = len(terms)
+        self._few = len(terms) <= _FEW_TABLES
+        self._stays = everywhere + sum(bit[letter] for letter in out)
+        self.alive: list[int] = []
+        self.joins: list[Join] = []
+        self.live = self.peak = 0
+        # the tables that have an axis, by their scopes: equal ones are side by side, small ones before large ones
+        self._holders: list[list[tuple[int, int, int]]] = [[] for _ in dims]
+        self._private = self._shared = 0
+        self._heap: list[tuple[int, int, int]] = []
+        for table in range(self._given):
+            self._add(table)
+        self._private = sum(1 << i for i, held in enumerate(self._holders) if len(held) == 1) & ~self._stays
+        self._shared = sum(1 << i for i, held in enumerate(self._holders) if len(held) == 2) & ~self._stays
+        for table in range(self._given):
+            self._consider(table, [other for other in self._neighbours(table) if other < table])
+
+    @property
+    def left(self) -> list[str]:
+        """The axes of the tables that are left."""
+        return [self._text[table] for table in self.alive]
+
+    def best(self) -> tuple[int, int]:
+        """Return the next pair, the earlier table first."""
+        while True:
+            _, right, left = heappop(self._heap)
+            if self.masks[left] and self.masks[right]:
+                return left, right
+
+    def join(self, left: int, right: int) -> None:
+        """Replace two tables by their join; an axis that no other table has, and that the output lacks, goes."""
+        a, b = self.masks[left], self.masks[right]
+        mask, table = self._joined(a, b), len(self.masks)
+        i, j = bisect_left(self.alive, left), bisect_left(self.alive, right)
+        text = "".join([self._letters[k] for k in _bits(mask) if k < len(self._letters)])
+        self.joins.append((i, j, f"{self._text[left]},{self._text[right]}->{text}"))
+        self._text.append(text)
+        self.live += self.size(mask)
+        self.peak = max(self.peak, self.live)
+        self.live -= sum(self.size(self.masks[each]) for each in (left, right) if each >= self._given)
+        self._remove(left, i)
+        self._remove(right, j - 1)
+        self.masks.append(mask)
+        self._add(table)
+        self._note(a & b)
+        self._consider(table, self._neighbours(table))
+
+    def _note(self, axes: int) -> None:
+        """Look again at the axes that two tables had: where two have it now, their join becomes smaller."""
+        self._shared &= ~axes
+        for axis in _bits(axes & ~self._stays):
+            held = self._holders[axis]
+            if len(held) == 2:
+                self._shared |= 1 << axis
+                self._consider(held[0][2], [held[1][2]])
+
+    def _joined(self, a: int, b: int) -> int:
+        return (a | b) & ~(a & b & self._shared | self._private)
+
+    def _consider(self, table: int, others: Iterable[int]) -> None:
+        for other in others:
+            left, right = sorted((table, other))
+            heappush(self._heap, (self.growth(self.masks[left], self.masks[right]), right, left))
+
+    def growth(self, a: int, b: int) -> int:
+        """Return how many cells more the join of two tables has than they have."""
+        return self.size(self._joined(a, b)) - self.size(a) - self.size(b)
+
+    def _neighbours(self, table: int) -> set[int]:
+        if self._few:
+            return {other for other in self.alive if other != table}
+        key = self._key(table)
+        found: set[int] = set()
+        for axis in _bits(self.masks[table]):
+            held = self._holders[axis]
+            at = bisect_left(held, key)
+            found.update(other for *_, other in held[max(at - 1, 0) : at + 2])
+        return found - {table}
+
+    def _key(self, table: int) -> tuple[int, int, int]:
+        mask = self.masks[table]
+        return mask.bit_count(), mask, table
+
+    def _add(self, table: int) -> None:
+        self.alive.append(table)
+        for axis in _bits(self.masks[table]):
+            insort(self._holders[axis], self._key(table))
+
+    def _remove(self, table: int, position: int) -> None:
+        del self.alive[position]
+        key = self._key(table)
+        for axis in _bits(self.masks[table]):
+            held = self._holders[axis]
+            del held[bisect_left(held, key)]
+        self.masks[table] = 0
+
+
+def _bits(mask: int) -> list[int]:
+    """Return the bits of a set in increasing order."""
+    return [i for i in range(mask.bit_length()) if mask >> i & 1]
