@@ -91,4 +91,3 @@ def _lowered(
 def _axis_order(strides: Sequence[int]) -> list[int]:
     """Return the axes that a table has, the most significant first."""
     return sorted([axis for axis, stride in enumerate(strides) if stride], key=lambda axis: -strides[axis])
-
