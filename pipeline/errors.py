@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+
+from .text import message
+
 
 class BucketflowError(Exception):
     """Base of all expected failures. ``exit_code`` is what the command line returns."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        return message(super().__str__())
 
 
 class FormatError(BucketflowError):
@@ -55,3 +64,18 @@ class InternalError(BucketflowError):
     """An answer that failed its own check: a bug, never presented as an answer."""
 
     exit_code = 1
+
+
+@contextmanager
+def writing(path: str | PathLike[str]) -> Iterator[None]:
+    """Turn a failure to write a file into one sentence.
+
+    Raises
+    ------
+    ModelError
+        Naming the file and the reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(f"cannot write {path}: {error.strerror or error}") from error

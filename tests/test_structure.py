@@ -21,7 +21,19 @@ ROOMS = {
 FLOORS = {
     "tasks": ["steps", "cpu", "gpu/tiling", "gpu", "gpu/messages", "", "sweeps", "incremental", "boxes"],
     "pipeline": [
-        *("errors.py", "models", "formats", "examples", "evidence", "trees", "search", "plans", "budget", "results"),
+        *(
+            "text.py",
+            "errors.py",
+            "examples",
+            "models",
+            "formats",
+            "evidence",
+            "trees",
+            "search",
+            "plans",
+            "budget",
+            "results",
+        ),
         *("queries", "rates", "options.py", "runs", "api", "compiled", "cli"),
     ],
 }

@@ -1,11 +1,14 @@
-"""The command line: ``bucketflow solve|plan|info|convert|calibrate|examples``."""
+"""The command line: options, commands, and how they end."""
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from ..models.model import Model
 
 _STOPPED = 130
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
@@ -26,18 +30,34 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **kwargs)
         except BucketflowError as error:
-            click.echo(f"bucketflow: {error}", err=True)
-            sys.exit(error.exit_code)
+            _end(str(error), error.exit_code)
         except MemoryError:
-            click.echo(
-                "bucketflow: out of memory; give a smaller --memory or --gpu-memory, so that the plan fits", err=True
-            )
-            sys.exit(3)
+            _end("out of memory; give a smaller --memory or --gpu-memory, so that the plan fits", 3)
         except KeyboardInterrupt:
-            click.echo("bucketflow: stopped", err=True)
-            sys.exit(_STOPPED)
+            _end("stopped", _STOPPED)
 
     return run
+
+
+def _end(sentence: str, code: int) -> NoReturn:
+    with suppress(OSError):  # nobody reads standard error: the code remains
+        click.echo(f"bucketflow: {sentence}", err=True)
+    sys.exit(code)
+
+
+class _Commands(click.Group):
+    """Commands whose output may go to a full device; what else is written names its file."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            with suppress(OSError):  # what could not be written is not tried again at exit
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _end(f"cannot write {error.filename or 'to standard output'}: {error.strerror}", 2)
 
 
 def _planning(command: Callable[..., None]) -> Callable[..., None]:
@@ -66,7 +86,12 @@ def _gpus(command: Callable[..., None]) -> Callable[..., None]:
 def _placing(command: Callable[..., None]) -> Callable[..., None]:
     """Options of every command that plans: the model, its evidence, how to plan and where to run."""
     options = [
-        click.option("--evidence", metavar="FILE|x=v,…", help="Observed variables: a file, or x=v pairs."),
+        click.option(
+            "--evidence",
+            multiple=True,
+            metavar="FILE|x=v,…",
+            help="Observed variables: a file, or x=v pairs; may be repeated. v is a label, or else an index from 0.",
+        ),
         click.option("--memory", metavar="SIZE", help="Memory budget, e.g. 4GB.  [default: most of what is free]"),
         click.option(
             "--order",
@@ -98,7 +123,7 @@ def _placing(command: Callable[..., None]) -> Callable[..., None]:
     return click.argument("file")(command)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="bucketflow")
 def main() -> None:
     """Exact inference on discrete graphical models, by bucket elimination."""
@@ -214,23 +239,20 @@ def examples() -> None:
 def _load(file: str) -> tuple[Model, float]:
     """Read a model file, or an example by its name; return the seconds it took too."""
     import time
-    from pathlib import Path
 
     from ..api.solve import load
-    from ..examples import example_path, examples
+    from ..examples import file_or_example
 
     start = time.perf_counter()
-    if not Path(file).exists():
-        names = {name for e in examples() for name in (e.name, e.file)}
-        if file in names:
-            file = str(example_path(file))
-    return load(file), time.perf_counter() - start
+    return load(file_or_example(file)), time.perf_counter() - start
 
 
 def _settings(model: Model, options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:
     """Split the command's options into query, evidence and the keywords of the Python functions."""
+    from .evidence import evidence_of
+
     query = options.pop("query", "")
-    evidence = _evidence(options.pop("evidence"))
+    evidence = evidence_of(model, options.pop("evidence"))
     order = options["order"]
     if order not in _order_names():
         options["order"] = [name.strip() for name in order.split(",")]
@@ -243,26 +265,6 @@ def _order_names() -> tuple[str, ...]:
     from ..search.orders import OrderName
 
     return get_args(OrderName)
-
-
-def _evidence(text: str | None) -> Any:
-    """Take ``--evidence`` as a file if one is there, otherwise as ``x=v`` pairs."""
-    from pathlib import Path
-
-    from ..errors import ModelError
-
-    if text is None or Path(text).exists():
-        return text
-    if "=" not in text:
-        raise ModelError(f"--evidence {text!r} is neither a file nor a list like x=1,y=0")
-    pairs: dict[str, str] = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        name, sign, state = item.rpartition("=")
-        if not sign or not name or not state:
-            raise ModelError(f"--evidence has {item!r} where x=v is expected")
-        if pairs.setdefault(name, state) != state:
-            raise ModelError(f"--evidence gives {name!r} two different states")
-    return pairs
 
 
 def _register() -> None:

@@ -63,6 +63,8 @@ def _answer_one(
     from ..api.marginals import marginals
     from .progress import progress_bar
 
+    if asked["uai_out"]:
+        _check_folder(asked["uai_out"])
     wanted = "all" if asked["query_vars"] == "all" or asked["uai_out"] else _names(asked["query_vars"])
     joint = [_names(group) for group in asked["joint"]]
     with progress_bar(hidden=as_json) as progress:
@@ -79,6 +81,16 @@ def _answer_one(
     if asked["uai_out"]:
         _write_uai(asked["uai_out"], found, evidence, options)
     click.echo(found.to_json() if as_json else repr(found))
+
+
+def _check_folder(prefix: str) -> None:
+    """Refuse files in a folder that is not there before anything is computed."""
+    from pathlib import Path
+
+    from ..errors import ModelError
+
+    if not Path(prefix).parent.is_dir():
+        raise ModelError(f"cannot write {prefix}.MAR: there is no folder {Path(prefix).parent}")
 
 
 def _write_uai(prefix: str, found: Marginals, evidence: Any, options: dict[str, Any]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -17,12 +19,15 @@ from ..models.model import Model
 from ..models.preprocess import absorb, components
 from ..plans.plan import Plan, format_bytes, format_cells
 from ..results.result import plan_dict
+from ..text import printable
 from ..trees.memory import step_bytes, table_bytes
 
 if TYPE_CHECKING:
     from ..api.prepared import Prepared
 
 _LARGEST_STEPS = 6
+# Characters of a labelled line.
+_LINE = 400
 
 
 def plan_json(prepared: Prepared) -> str:
@@ -45,15 +50,11 @@ def plan_json(prepared: Prepared) -> str:
 def print_plan(prepared: Prepared) -> None:
     """Print the plan's figures and its largest steps."""
     plan = prepared.plan
-    console = Console(soft_wrap=True)
     if plan is None:
-        console.print("Nothing is left to eliminate: preprocessing gives the answer.")
+        print("Nothing is left to eliminate: preprocessing gives the answer.")
         return
-    facts = _facts_table()
-    for label, text in _plan_rows(prepared, plan):
-        facts.add_row(label, text)
-    console.print(facts)
-    console.print(_steps_table(prepared, plan))
+    print_rows(_plan_rows(prepared, plan))
+    _console().print(_steps_table(prepared, plan))
 
 
 def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
@@ -67,23 +68,22 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
         elif way is not None:
             rows.append((label, f"{way.tasks:,} tasks, peak {format_bytes(way.peak_bytes)}, {way.seconds:.3g} s"))
     if names:
-        rows.append(("conditioned on", ", ".join(names[:6]) + (" …" if len(names) > 6 else "")))
+        rows.append(("conditioned on", ", ".join(map(printable, names[:6])) + (" …" if len(names) > 6 else "")))
     return rows
 
 
 def _steps_table(prepared: Prepared, plan: Plan) -> Table:
     """The most expensive steps, by cells."""
-    table = Table(title="largest steps", box=box.SIMPLE, title_justify="left")
-    for column in ("eliminates", "inputs", "cells", "output", "bytes", "kernel"):
-        text = column in ("eliminates", "kernel")
-        table.add_column(column, justify="left" if text else "right", no_wrap=True)
+    table = _table("largest steps", "eliminates")
+    for column in ("inputs", "cells", "output", "bytes", "kernel"):
+        table.add_column(column, justify="left" if column == "kernel" else "right", no_wrap=True)
     sizes = plan.tree.dims
     model, variables = prepared.network.model, prepared.network.variables
     for step in sorted(plan.steps, key=lambda s: -s.lowered.cells)[:_LARGEST_STEPS]:
         gone = {v for axes in step.input_axes for v in axes} - set(step.axes) - set(plan.sliced)
         names = [model.names[variables[v]] for v in sorted(gone)]
         table.add_row(
-            ", ".join(names[:2]) + (f" +{len(names) - 2}" if len(names) > 2 else ""),
+            ", ".join(printable(name, 20) for name in names[:2]) + (f" +{len(names) - 2}" if len(names) > 2 else ""),
             str(len(step.inputs)),
             format_cells(step.lowered.cells),
             format_cells(table_bytes(sizes, step.axes, 1)),
@@ -118,76 +118,82 @@ def model_facts(model: Model) -> dict[str, Any]:
 
 def print_facts(facts: dict[str, Any]) -> None:
     """Print labelled facts, leaving out what does not apply."""
-    table = _facts_table()
-    for label, value in facts.items():
-        if value is not None and value != "":
-            table.add_row(label.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
-    Console(soft_wrap=True).print(table)
+    shown = {label: value for label, value in facts.items() if value is not None and value != ""}
+    print_rows((k.replace("_", " "), f"{v:,}" if isinstance(v, int) else str(v)) for k, v in shown.items())
+
+
+def print_rows(rows: Iterable[tuple[str, str]]) -> None:
+    """Print labelled lines: whole at any width, the terminal wraps them."""
+    rows = list(rows)
+    width = max(len(label) for label, _ in rows)
+    for label, text in rows:
+        line = Text.assemble((f"{label:<{width}}", "dim"), "  ", printable(text, _LINE))
+        _console().print(line, soft_wrap=True, highlight=False)
 
 
 def print_run(facts: dict[str, Any]) -> None:
     """Print how far a run directory is: its stages, and the slowest tasks."""
-    console = Console(soft_wrap=True)
-    head = _facts_table()
-    for label in ("model", "query", "status"):
-        head.add_row(label, str(facts[label]))
+    head = [(label, str(facts[label])) for label in ("model", "query", "status")]
     if facts["answer"]:
-        head.add_row("answer", ", ".join(f"{k} {v}" for k, v in facts["answer"].items() if v is not None))
+        head.append(("answer", ", ".join(f"{k} {v}" for k, v in facts["answer"].items() if v is not None)))
     disk = f"{format_bytes(facts['disk_bytes'])} of {format_bytes(facts['disk_bytes_planned'])} planned"
-    head.add_row("on disk", disk)
-    console.print(head)
-    stages = Table(title="stages", box=box.SIMPLE, title_justify="left")
-    for column in ("table", "boxes", "chunks done", "bytes", "planned peak", "seconds"):
-        stages.add_column(column, justify="left" if column == "table" else "right", no_wrap=True)
+    print_rows([*head, ("on disk", disk)])
+    stages = _table("stages", "table")
+    for column in ("boxes", "chunks done", "bytes", "planned peak", "seconds"):
+        stages.add_column(column, justify="right", no_wrap=True)
     for s in facts["stages"]:
         figures = (format_bytes(s["bytes"]), format_bytes(s["peak_bytes_planned"]), f"{s['seconds']:.2f}")
         stages.add_row(s["table"], f"{s['boxes']:,}", f"{s['chunks_done']:,}", *figures)
-    console.print(stages)
+    _console().print(stages)
     for task in facts["slowest"]:
-        console.print(f"slow: {task['table']} {task['chunk']} {task['seconds']} s", highlight=False)
+        print(f"slow: {task['table']} {task['chunk']} {task['seconds']} s")
 
 
 def print_examples() -> None:
     """List the example models."""
-    console = Console(soft_wrap=True)
+    console = _console()
     for example in examples():
-        console.print(f"[bold]{example.name}[/bold]  {example.title}")
-        console.print(f"    {example.description}")
-        console.print(f"    {example.query}")
-        console.print(f"    bucketflow solve {example.name}", highlight=False)
+        console.print(Text.assemble((example.name, "bold"), "  ", example.title))
+        for text in (example.description, example.query):
+            console.print(Padding(Text(text), (0, 0, 0, 4)))
+        for command in example.commands:
+            console.print(Padding(Text(f"bucketflow {command}"), (0, 0, 0, 4)))
 
 
 def print_calibration(found: dict[str, Any]) -> None:
     """Print what a machine and its GPU do in a second."""
-    console = Console(soft_wrap=True)
-    head = _facts_table()
-    head.add_row("disk", f"{format_bytes(round(found['disk_bytes_per_second']))}/s")
+    head = [("disk", f"{format_bytes(round(found['disk_bytes_per_second']))}/s")]
     gpu = found["gpu"]
     if gpu is None:
-        head.add_row("GPU", Text(found["gpu_missing"]))
+        head.append(("GPU", found["gpu_missing"]))
     else:
-        head.add_row("GPU", gpu["name"])
-        head.add_row("link", f"{format_bytes(round(gpu['link_bytes_per_second']))}/s")
-        head.add_row("upload", f"{gpu['upload_seconds'] * 1e6:.0f} us at least")
-    head.add_row("kept in", found["cache"])
-    console.print(head)
-    table = Table(title="rates a second", box=box.SIMPLE, title_justify="left")
-    for column in ("", "kernels", "cells", "of products", "bytes", "us/step", "from"):
-        table.add_column(column, justify="left" if column in ("", "kernels") else "right", no_wrap=True)
+        head.append(("GPU", gpu["name"]))
+        head.append(("link", f"{format_bytes(round(gpu['link_bytes_per_second']))}/s"))
+        head.append(("upload", f"{gpu['upload_seconds'] * 1e6:.0f} us at least"))
+    print_rows([*head, ("kept in", found["cache"])])
+    table = _table("rates a second", "", "kernels")
+    for column in ("cells", "of products", "bytes", "us/step", "from"):
+        table.add_column(column, justify="right", no_wrap=True)
     for place, kernels in (("CPU", found["cpu"]), ("GPU", gpu["kernels"] if gpu else {})):
         for name, rates in kernels.items():
             least = f"2^{math.log2(gpu['least_cells'][name]):.0f}" if place == "GPU" else ""
             figures = (_rate(rates[f]) for f in ("cells_per_second", "matmul_cells_per_second", "bytes_per_second"))
             table.add_row(place, name, *figures, f"{rates['step_seconds'] * 1e6:.1f}", least)
-    console.print(table)
+    _console().print(table)
 
 
 def _rate(value: float) -> str:
     return f"{value / 1e12:.3g} T" if value >= 1e12 else f"{value / 1e9:.3g} G"
 
 
-def _facts_table() -> Table:
-    table = Table(show_header=False, box=None)
-    table.add_column(style="dim")
-    table.add_column()
+def _console() -> Console:
+    """A console that takes names from files as they are."""
+    return Console(markup=False, emoji=False)
+
+
+def _table(title: str, *columns: str) -> Table:
+    """A table whose first columns are text, which is folded where there is no room for it."""
+    table = Table(title=title, box=box.SIMPLE, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
     return table

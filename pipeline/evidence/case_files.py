@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from ..errors import FormatError, ModelError
+from ..errors import FormatError, ModelError, writing
 from ..models.model import Model
 from .cases import CaseMarginals, Cases, states_of
 
@@ -73,7 +73,7 @@ def case_writer(path: str | PathLike[str], model: Model) -> Iterator[Write]:
     Raises
     ------
     ModelError
-        If the ending is another one, or pyarrow is missing.
+        If the ending is another one, pyarrow is missing, or the file cannot be written.
     """
     suffix = Path(path).suffix.lower()
     if suffix == ".parquet":
@@ -82,8 +82,23 @@ def case_writer(path: str | PathLike[str], model: Model) -> Iterator[Write]:
         return
     if suffix not in _TEXT:
         raise ModelError(f"cannot write cases to {str(path)!r}; use .csv, .jsonl or .parquet")
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        yield _TEXT[suffix](file, model)
+    with writing(path):
+        file = Path(path).open("w", newline="", encoding="utf-8")  # noqa: SIM115 - closing may fail, too
+    try:
+        yield _checked(_TEXT[suffix](file, model), path)
+    finally:
+        with writing(path):
+            file.close()
+
+
+def _checked(write: Write, path: str | PathLike[str]) -> Write:
+    """Return a writer of blocks whose failures are one sentence."""
+
+    def checked(block: CaseMarginals) -> None:
+        with writing(path):
+            write(block)
+
+    return checked
 
 
 def _csv_writer(file: TextIO, model: Model) -> Write:
@@ -152,10 +167,11 @@ def _parquet(path: str | PathLike[str], model: Model) -> Iterator[Write]:
         count += len(possible)
 
     try:
-        yield write
+        yield _checked(write, path)
     finally:
-        for writer in opened:
-            writer.close()
+        with writing(path):
+            for writer in opened:
+                writer.close()
 
 
 def column_names(model: Model, block: CaseMarginals) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.resources import files
+from os import PathLike, fspath
+from os.path import exists
 from pathlib import Path
 
 from ..errors import ModelError
@@ -21,6 +23,8 @@ class Example:
         A few words, and a paragraph.
     query : str
         The suggested question, in words.
+    commands : tuple of str
+        What answers it on the command line, behind ``bucketflow``.
     evidence : str, optional
         The file with the suggested evidence.
     """
@@ -30,6 +34,7 @@ class Example:
     title: str
     description: str
     query: str
+    commands: tuple[str, ...]
     evidence: str | None = None
 
 
@@ -43,6 +48,7 @@ _EXAMPLES = (
         "photographs close in time cannot share a camera, and some triples would fill the recorder. The "
         "cost is the profit of all photographs that are left out.",
         "Which photographs should be taken, and how much profit is lost?",
+        ("solve satellite",),
     ),
     Example(
         "frequency",
@@ -52,6 +58,7 @@ _EXAMPLES = (
         "a site must be two channels apart, neighbours in the same direction must differ, and channels that are "
         "too close interfere at a cost that falls with their distance. Some channels cost extra.",
         "Which channels give the least interference in total?",
+        ("solve frequency",),
     ),
     Example(
         "diagnosis",
@@ -61,6 +68,7 @@ _EXAMPLES = (
         "power supply, motor, bearings, seals and intake, which show in gauges, lamps and alarms.",
         "The alarm sounds, the motor draws a high current, but nothing shakes and the panel is lit: "
         "what is the posterior of every fault?",
+        ("marginals diagnosis --evidence diagnosis.evid",),
         "diagnosis.evid",
     ),
     Example(
@@ -70,6 +78,7 @@ _EXAMPLES = (
         "144 binary variables on a square grid, with random fields and couplings of mixed sign: a Markov "
         "network without any structure to exploit but its treewidth of 12.",
         "What are the partition function and the most probable configuration?",
+        ("solve grid --query partition", "solve grid"),
     ),
 )
 
@@ -77,6 +86,11 @@ _EXAMPLES = (
 def examples() -> list[Example]:
     """Return the examples that ship with the package."""
     return list(_EXAMPLES)
+
+
+def file_or_example(path: str | PathLike[str]) -> str | PathLike[str]:
+    """Return the path itself, or where the example is that it names if no such file is there."""
+    return path if exists(path) or fspath(path) not in _known_files() else example_path(fspath(path))
 
 
 def example_path(name: str) -> Path:
@@ -87,9 +101,13 @@ def example_path(name: str) -> Path:
     ModelError
         If there is no such example.
     """
-    known = {key: example.file for example in _EXAMPLES for key in (example.name, example.file)}
-    known |= {example.evidence: example.evidence for example in _EXAMPLES if example.evidence}
+    known = _known_files()
     if name not in known:
         names = ", ".join(example.name for example in _EXAMPLES)
         raise ModelError(f"there is no example {name!r}; there are {names}")
     return Path(str(files(__package__).joinpath(known[name])))
+
+
+def _known_files() -> dict[str, str]:
+    known = {key: example.file for example in _EXAMPLES for key in (example.name, example.file)}
+    return known | {example.evidence: example.evidence for example in _EXAMPLES if example.evidence}

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from ..examples import file_or_example
 from ..models.model import Model
 from .bif import read_bif
 from .cfn.reader import read_cfn
@@ -47,11 +48,11 @@ def load(path: str | os.PathLike[str], evidence_path: str | os.PathLike[str] | N
 
 
 def load_evidence(path: str | os.PathLike[str], model: Model) -> dict[int, int]:
-    """Read an evidence file into variable index → state index.
+    """Read an evidence file, or that of an example by its name, into variable index → state index.
 
     Raises
     ------
     FormatError
         If the file is malformed or does not fit the model.
     """
-    return read_evidence(read_source(path), model)
+    return read_evidence(read_source(file_or_example(path)), model)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError
+from ..errors import ModelError, writing
 from ..models.model import FORBIDDEN, Function, Model
 from .text.source import strip_compression
 
@@ -48,7 +48,7 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
 
 
 def _write_whole(target: Path, data: bytes) -> None:
-    try:
+    with writing(target):
         handle, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -58,8 +58,6 @@ def _write_whole(target: Path, data: bytes) -> None:
         except BaseException:
             os.unlink(partial)
             raise
-    except OSError as error:
-        raise ModelError(f"cannot write {target}: {error.strerror or error}") from error
 
 
 def _umask() -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from html import escape
+from itertools import islice, product
 from typing import Any, Literal
 
 import numpy as np
@@ -14,11 +15,13 @@ from numpy.typing import NDArray
 
 from ..models.model import Model
 from ..plans.two_way import TwoWay
+from ..text import logarithm, printable
 
 Array = NDArray[Any]
 
 _BAR = 24
 _SHOWN = 40
+_LABEL = 24
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -73,16 +76,25 @@ class Marginals(Mapping[str, Array]):
 
     def labels(self, name: str) -> list[str]:
         """Return the labels of a variable's states, or their indices."""
+        return list(map(str, self._state_labels(name)))
+
+    def _state_labels(self, name: str) -> list[str | int]:
         variable = self.model.index[name]
-        return [str(self.model.label(variable, s)) for s in range(self.model.dims[variable])]
+        return [self.model.label(variable, s) for s in range(self.model.dims[variable])]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``--json`` prints: plain types only, None for what is infinite."""
+        """Return what ``--json`` prints: plain types only, None for what is infinite.
+
+        ``states`` has the labels of every variable's states in the order of its numbers, or their indices.
+        """
         found: dict[str, Any] = {
             "status": self.status,
             "log10_evidence": _finite(self.log10_evidence),
             "marginals": {name: _plain(table) for name, table in self.tables.items()},
         }
+        shown = dict.fromkeys([*self.tables, *(name for names in self.joint for name in names)])
+        if shown:
+            found["states"] = {name: self._state_labels(name) for name in shown}
         if self.value is not None:
             found["value"] = float(self.value) if isinstance(self.value, Decimal) else self.value
         if self.joint:
@@ -120,19 +132,26 @@ class Marginals(Mapping[str, Array]):
     def __repr__(self) -> str:
         if self.status == "infeasible":
             return "impossible evidence: there are no marginals"
-        lines = [f"log10 {self.log10_evidence:.12g}"] if self.log10_evidence is not None else [f"cost {self.value}"]
-        width = max((len(x) for name in self.tables for x in self.labels(name)), default=0)
+        lines = (
+            [f"log10 {logarithm(self.log10_evidence)}"] if self.log10_evidence is not None else [f"cost {self.value}"]
+        )
         for name in list(self.tables)[:_SHOWN]:
-            table = self.tables[name]
-            lines.append(name)
-            lines += [
-                f"  {label:<{min(width, 24)}.24}  {p:<10.4g} {_bar(share)}"
-                for label, p, share in zip(self.labels(name), table, _shares(table), strict=True)
-            ]
+            lines += [printable(name), *_bars(self._printable_labels(name), self.tables[name])]
         if len(self.tables) > _SHOWN:
             lines.append(f"… and {len(self.tables) - _SHOWN} more variables")
+        for names, table in self.joint.items():
+            lines += [", ".join(map(printable, names)), *_bars(self._combinations(names), table.ravel())]
+            if table.size > _SHOWN:
+                lines.append(f"  … and {table.size - _SHOWN} more combinations")
         lines += [f"note: {text}" for text in self.notes]
         return "\n".join(lines)
+
+    def _printable_labels(self, name: str) -> list[str]:
+        return [printable(label, _LABEL) for label in self.labels(name)]
+
+    def _combinations(self, names: tuple[str, ...]) -> list[str]:
+        """The first states of several variables together, as they are shown."""
+        return [", ".join(labels) for labels in islice(product(*map(self._printable_labels, names)), _SHOWN)]
 
     def _repr_html_(self) -> str:
         rows = []
@@ -174,8 +193,11 @@ def _shares(table: Array) -> Array:
     return np.where(finite, 1.0 - (table - low) / max(high - low, 1e-300), 0.0)
 
 
-def _bar(share: float) -> str:
-    return "█" * round(_BAR * share)
+def _bars(labels: Sequence[str], table: Array) -> list[str]:
+    """A line for each label, with its number and a bar; those that have no label are left out."""
+    width = max(map(len, labels), default=0)
+    rows = zip(labels, table, _shares(table), strict=False)
+    return [f"  {label:<{width}}  {p:<10.4g} {'█' * round(_BAR * share)}".rstrip() for label, p, share in rows]
 
 
 def _finite(value: float | None) -> float | None:

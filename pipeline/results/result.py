@@ -13,6 +13,7 @@ from typing import Any, Literal
 from ..models.model import Model
 from ..models.preprocess import Query
 from ..plans.plan import Plan, format_bytes
+from ..text import logarithm, printable
 
 Status = Literal["optimal", "infeasible", "ok"]
 
@@ -77,9 +78,9 @@ class Result:
         if self.value is not None:
             rows.append(("value", _grouped(self.value)))
         if self.log10 is not None:
-            rows.append(("log10", f"{self.log10:.12g}"))
+            rows.append(("log10", logarithm(self.log10)))
         if self.assignment is not None:
-            shown = [f"{k}={v}" for k, v in list(self.assignment.items())[:8]]
+            shown = [f"{printable(k)}={printable(str(v))}" for k, v in list(self.assignment.items())[:8]]
             more = len(self.assignment) - len(shown)
             rows.append(("assignment", ", ".join(shown) + (f", … and {more} more" if more > 0 else "")))
         if self.plan is not None:

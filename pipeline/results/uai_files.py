@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..errors import writing
 from ..models.model import Model
 from .posteriors import Marginals
 
@@ -13,6 +14,11 @@ def write_uai(prefix: str, found: Marginals, assignment: Mapping[str, str | int]
     """Write what was found to ``prefix.PR``, ``prefix.MAR`` and ``prefix.MPE``; return the files.
 
     Impossible evidence has the logarithm ``-inf``; it has neither marginals nor an assignment.
+
+    Raises
+    ------
+    ModelError
+        If a file cannot be written.
     """
     written = []
     for kind, text in (
@@ -22,7 +28,8 @@ def write_uai(prefix: str, found: Marginals, assignment: Mapping[str, str | int]
     ):
         if text is not None:
             path = Path(f"{prefix}.{kind}")
-            path.write_text(f"{kind}\n{text}\n")
+            with writing(path):
+                path.write_text(f"{kind}\n{text}\n")
             written.append(path)
     return written
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from bucketflow import Result
+from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.examples import example_path
 
 
@@ -143,3 +147,94 @@ def test_ctrl_c_stops_in_one_sentence(tmp_path: Path) -> None:
     assert out == ""
     assert err.strip().splitlines()[-1] == "bucketflow: stopped"
     assert "Traceback" not in err
+
+
+def in_process(*args: object, code: int = 0) -> str:
+    """Run the command line in this process and return what it prints, errors too."""
+    done = CliRunner().invoke(main, list(map(str, args)))
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_evidence_longer_than_a_file_name() -> None:
+    asked = ",".join(f"x{k}=0" for k in range(40)) + "," * 300
+    assert "x0=0, x1=0" in in_process("solve", "satellite", "--evidence", asked)
+
+
+def test_evidence_may_be_repeated_and_mixed(tmp_path: Path) -> None:
+    file = tmp_path / "one.evid"
+    file.write_text("1 2 0")
+    both = json.loads(in_process("solve", "satellite", "--json", "--evidence", "x0=1, x1=2", "--evidence", file))
+    assert [both["assignment"][name] for name in ("x0", "x1", "x2")] == [1, 2, 0]
+    said = in_process("solve", "satellite", "--evidence", "x2=1", "--evidence", file, code=2)
+    assert said == "bucketflow: variable 'x2' is observed in two different states\n"
+
+
+def test_examples_answer_what_they_ask() -> None:
+    """Their evidence is found by name, as their models are."""
+    listed = in_process("examples")
+    assert "bucketflow marginals diagnosis --evidence diagnosis.evid\n" in re.sub(" +\n", "\n", listed)
+    assert "BearingWear" in in_process("marginals", "diagnosis", "--evidence", "diagnosis.evid")
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """A model whose names are markup, control characters and very long."""
+    names = {"[/x]": ["[red]l", "r\x1b[31m"], "b\nd\x07": 2, ":smile:" + "n" * 100_000: 2}
+    first, second, third = names
+    functions = {
+        "f": {"scope": [first, second], "costs": [1, 2, 3, 0]},
+        "g": {"scope": [second, third], "costs": [1, 2, 3, 0]},
+    }
+    model = {"problem": {"name": "[bold]\x1b[0m", "mustbe": "<100"}, "variables": names, "functions": functions}
+    path = tmp_path / "odd.cfn"
+    path.write_text(json.dumps(model))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["info"], r"[bold]\x1b[0m"),
+        (["plan"], r"[/x]"),
+        (["solve"], r"b\nd\x07=1"),
+        (["solve", "--evidence", "[/x]=[red]l"], "[/x]=[red]l"),
+        (["marginals", "--max", "--joint", "[/x],:smile:" + "n" * 100_000], r"r\x1b[31m"),
+    ],
+)
+def test_names_from_files_are_shown_as_they_are(odd: Path, command: list[str], shown: str) -> None:
+    printed = in_process(command[0], odd, *command[1:])
+    assert shown in printed
+    assert printed.replace("\n", "").isprintable()
+    assert len(printed) < 4000
+
+
+@pytest.mark.parametrize("state", ["7", "\x1b[31m", "n" * 10_000])
+def test_messages_are_short_and_printable(odd: Path, state: str) -> None:
+    for name in (":smile:" + "n" * 100_000, "unknown"):
+        said = in_process("solve", odd, "--evidence", f"{name}={state}", code=2)
+        assert said.removesuffix("\n").isprintable()
+        assert len(said) < 2100
+
+
+def test_lines_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch, odd: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for printed in (in_process("plan", odd), in_process("plan", "grid"), in_process("examples")):
+        assert max(map(len, printed.splitlines())) <= 80
+        assert "…" not in printed.replace("n…n", "")
+    assert "kernel" in in_process("plan", odd)
+
+
+def test_rounding_is_not_shown() -> None:
+    assert "log10   0\n" in re.sub(" +", "   ", in_process("solve", "diagnosis", "--query", "partition"))
+    assert repr(Result("partition", "ok", log10=9.6e-17)).splitlines()[-1] == "log10   0"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full to write to")
+@pytest.mark.parametrize("arguments", [["--help"], ["info", "grid"], ["solve", "satellite", "--json"]])
+def test_standard_output_may_be_full(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "bucketflow", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.stderr == "bucketflow: cannot write to standard output: No space left on device\n"
+    assert done.returncode == 2

@@ -32,7 +32,9 @@ def run(*args: object, code: int = 0) -> str:
 
 def test_posteriors_as_json() -> None:
     found = json.loads(run("diagnosis", "--json", "--joint", "Storm,Season", "--query-vars", "Storm"))
-    assert set(found) == {"status", "log10_evidence", "marginals", "joint", "plan", "seconds", "peak_rss_bytes"}
+    shown = {"status", "log10_evidence", "marginals", "states", "joint", "plan", "seconds", "peak_rss_bytes"}
+    assert set(found) == shown
+    assert found["states"] == {"Storm": ["no", "yes"], "Season": ["winter", "spring", "summer", "autumn"]}
     assert found["status"] == "ok"
     assert sum(found["marginals"]["Storm"]) == pytest.approx(1.0)
     (joint,) = found["joint"]
@@ -42,6 +44,12 @@ def test_posteriors_as_json() -> None:
     observed = json.loads(run("diagnosis", "--json", "--evidence", "Storm=yes"))
     assert observed["marginals"]["Storm"] == [0.0, 1.0]
     assert 10 ** observed["log10_evidence"] == pytest.approx(found["marginals"]["Storm"][1])
+
+
+def test_joints_are_shown() -> None:
+    printed = run("diagnosis", "--joint", "Storm,Season", "--query-vars", "Storm")
+    assert "Storm, Season\n  no, winter   0." in printed
+    assert sum(line.startswith("  yes, ") for line in printed.splitlines()) == 4
 
 
 def test_max_marginals_of_costs() -> None:
@@ -68,6 +76,22 @@ def test_uai_files(tmp_path: Path) -> None:
     assert (kind, int(count), len(states)) == ("MPE", len(model.dims), len(model.dims))
     expected = bucketflow.solve(model).log10
     assert model.log10_value([int(s) for s in states]) == pytest.approx(expected)
+
+
+def test_files_that_cannot_be_written(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    assert "there is no folder" in run("diagnosis", "--uai-out", nowhere / "out", code=2)
+    (tmp_path / "out.PR").mkdir()
+    assert "cannot write" in run("diagnosis", "--uai-out", tmp_path / "out", code=2)
+    (tmp_path / "cases.csv").write_text(CASES)
+    outs = [nowhere / "out.csv"]
+    if Path("/dev/full").exists():
+        (tmp_path / "full.csv").symlink_to("/dev/full")
+        outs.append(tmp_path / "full.csv")
+    for out in outs:
+        said = run("diagnosis", "--cases", tmp_path / "cases.csv", "--out", out, code=2)
+        assert said.startswith(f"bucketflow: cannot write {out}: ")
+        assert said.count("\n") == 1
 
 
 def flat(model: bucketflow.Model, tables: dict[str, list[float]]) -> dict[str, float]:
