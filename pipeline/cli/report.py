@@ -100,11 +100,15 @@ def _steps_table(prepared: Prepared, plan: Plan) -> Table:
             ", ".join(printable(name, 20) for name in names[:2]) + (f" +{len(names) - 2}" if len(names) > 2 else ""),
             str(len(step.inputs)),
             format_cells(step.lowered.cells),
-            format_cells(table_bytes(sizes, step.axes, 1)),
+            _short(table_bytes(sizes, step.axes, 1)),
             format_bytes(step_bytes(step, sizes, plan.itemsize)),
             step.lowered.regime,
         )
     return table
+
+
+def _short(count: int) -> str:
+    return f"{count:,}" if count < 10_000 else f"{count:.3g}"
 
 
 def model_facts(model: Model) -> dict[str, Any]:
@@ -207,7 +211,7 @@ def _console() -> Console:
 
 def _table(title: str, *columns: str) -> Table:
     """A table whose first columns are text, which is folded where there is no room for it."""
-    table = Table(title=title, box=box.SIMPLE, title_justify="left")
+    table = Table(title=title, box=box.SIMPLE, title_justify="left", pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from bucketflow import Model
 from bucketflow.cluster.budget import COMPILED_PROCESS_BYTES, default_memory_bytes
 from bucketflow.pipeline.api.prepared import prepare
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.options import Options, parse_size
 from bucketflow.pipeline.plans.plan import Plan
 from tests.models import named_model
 
@@ -113,6 +114,16 @@ def test_recomputation_is_chosen_before_slicing() -> None:
 def test_impossible_budget_names_both_numbers() -> None:
     with pytest.raises(bucketflow.BudgetError, match=r"needs .* allowed 20 kB"):
         bucketflow.solve(grid(9, 9, 4), memory=20_000)
+
+
+@pytest.mark.parametrize("memory", [1, 500_000, 1_100_000])
+def test_refused_boxes_are_told_in_terms_of_the_budget(memory: int) -> None:
+    with pytest.raises(bucketflow.BudgetError) as refused:
+        bucketflow.plan(grid(9, 9, 4), memory=memory, fit="spill")
+    needed, allowed = re.findall(r"needs ([\d.]+ \w+) .*, allowed ([\d.]+ \w+),", str(refused.value))[0]
+    assert parse_size(allowed) == memory
+    assert parse_size(needed) > max(memory, 1 << 20)
+    assert " 1 cells" not in str(refused.value)
 
 
 def test_plans_are_deterministic() -> None:

@@ -223,6 +223,7 @@ def test_lines_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch, odd: Path) ->
         assert max(map(len, printed.splitlines())) <= 80
         assert "…" not in printed.replace("n…n", "")
     assert "kernel" in in_process("plan", odd)
+    assert "eliminates " in in_process("plan", "grid")
 
 
 def test_rounding_is_not_shown() -> None:
