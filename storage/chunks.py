@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import google_crc32c
@@ -19,11 +20,11 @@ from numpy.typing import NDArray
 
 from . import compression
 from .errors import ChunkLostError, disk_full
+from .files import opened, write_all, written_whole
 from .spec import Receipt, TableSpec
 
 Array = NDArray[Any]
 
-PARTIAL = ".partial"
 _PIECE = 1 << 18
 
 
@@ -44,29 +45,20 @@ def write_chunk(
     DiskFullError
         If no space is left; nothing of the chunk remains.
     """
-    path = folder / spec.name / spec.file_name(chunk)
-    partial = partial_of(path)
     if spec.compression:
         values = np.frombuffer(compression.compress(np.ascontiguousarray(values)), np.uint8)
     length = value = 0
     try:
-        with open(partial, "wb", buffering=0) as file:
+        with written_whole(folder / spec.name / spec.file_name(chunk)) as file:
             for piece in _pieces(values):
                 data = _bytes_of(np.ascontiguousarray(piece))
-                _write(file, data)
+                write_all(file, data)
                 length, value = length + len(data), google_crc32c.extend(value, bytes(data))
             if flushed:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise disk_full(error, f"no space left in {folder} for {values.nbytes} bytes of table {spec.name}") from None
     return length, int(value)
-
-
-def partial_of(path: Path) -> Path:
-    """Return the name under which this process writes a file before it counts; no other process has the same."""
-    return path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}{PARTIAL}")
 
 
 def _pieces(values: Array) -> Iterator[Array]:
@@ -86,27 +78,24 @@ def _bytes_of(values: Array) -> memoryview:
     return values.reshape(-1).view(np.uint8).data
 
 
-def _write(file: FileIO, data: memoryview) -> None:
-    while data:
-        data = data[file.write(data) :]
-
-
 def read_chunk(folder: Path, spec: TableSpec, receipt: Receipt, out: Array) -> None:
     """Read a chunk's file into an array, which may be a view of a larger table.
 
     Raises
     ------
     ChunkLostError
-        If the file is missing, has another length, or its checksum is not the receipt's.
+        If the file cannot be read, has another length, or its checksum is not the receipt's.
     """
     try:
-        with open(folder / spec.name / spec.file_name(receipt.chunk), "rb", buffering=0) as file:
+        with opened(folder / spec.name / spec.file_name(receipt.chunk)) as file:
             if spec.compression:
                 _read_compressed(file, spec, receipt, out)
             else:
                 _read_raw(file, spec, receipt, out)
     except FileNotFoundError:
         raise ChunkLostError(spec.name, receipt.chunk, "its file is missing") from None
+    except OSError as error:
+        raise ChunkLostError(spec.name, receipt.chunk, f"its file cannot be read: {error.strerror}") from None
 
 
 def _read_raw(file: FileIO, spec: TableSpec, receipt: Receipt, out: Array) -> None:
@@ -153,12 +142,13 @@ def map_chunk(folder: Path, spec: TableSpec, chunk: tuple[int, ...]) -> Array:
     Raises
     ------
     ChunkLostError
-        If the file is missing or has another length.
+        If the file cannot be read or has another length.
     """
     path = folder / spec.name / spec.file_name(chunk)
     try:
-        mapped = np.memmap(path, dtype=spec.dtype, mode="r")
-    except (FileNotFoundError, ValueError) as error:
+        with opened(path) as file:
+            mapped = np.memmap(file, dtype=spec.dtype, mode="r")
+    except (OSError, ValueError) as error:
         raise ChunkLostError(spec.name, chunk, str(error)) from None
     if mapped.size != int(np.prod(spec.chunk_shape, dtype=np.int64)):
         raise ChunkLostError(spec.name, chunk, f"it has {mapped.nbytes} bytes")
@@ -169,31 +159,39 @@ def damaged(folder: Path, specs: Mapping[str, TableSpec], receipts: Mapping[Any,
     """Return the receipts that their chunk files do not match; reads every file once."""
     found = lost_files(folder, specs, receipts)
     lost = {receipt.key for receipt in found}
-    buffer = np.empty(_PIECE, np.uint8)
     for receipt in receipts.values():
         spec = specs.get(receipt.table)
         if spec is None or receipt.key in lost:
             continue
-        value = 0
-        with open(folder / spec.name / spec.file_name(receipt.chunk), "rb", buffering=0) as file:
-            while count := file.readinto(buffer.data):
-                value = google_crc32c.extend(value, bytes(buffer.data[:count]))
-        if value != receipt.checksum:
+        if _checksum(folder / spec.name / spec.file_name(receipt.chunk)) != receipt.checksum:
             found.append(receipt)
     return found
 
 
+def _checksum(path: Path) -> int | None:
+    """Return the checksum of a file; None if it cannot be read."""
+    value, buffer = 0, np.empty(_PIECE, np.uint8)
+    try:
+        with opened(path) as file:
+            while count := file.readinto(buffer.data):
+                value = google_crc32c.extend(value, bytes(buffer.data[:count]))
+    except OSError:
+        return None
+    return value
+
+
 def lost_files(folder: Path, specs: Mapping[str, TableSpec], receipts: Mapping[Any, Receipt]) -> list[Receipt]:
-    """Return the receipts whose chunk file is missing or has another length (a cheap check on resuming)."""
+    """Return the receipts whose chunk is not a file of the right length (a cheap check on resuming)."""
     lost = []
     for receipt in receipts.values():
         spec = specs.get(receipt.table)
         if spec is None:
             continue
         try:
-            size = (folder / spec.name / spec.file_name(receipt.chunk)).stat().st_size
-        except FileNotFoundError:
-            size = -1
-        if size != receipt.nbytes:
+            status = (folder / spec.name / spec.file_name(receipt.chunk)).lstat()
+        except OSError:
+            lost.append(receipt)
+            continue
+        if not S_ISREG(status.st_mode) or status.st_size != receipt.nbytes:
             lost.append(receipt)
     return lost

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 BLOSC = "blosc"
-CONFIGURATION = {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "blocksize": 0}
+CONFIGURATION: dict[str, Any] = {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "blocksize": 0}
 
 _BITSHUFFLE = 2
 _SAMPLE_BYTES = 1 << 22

@@ -9,6 +9,10 @@ class StorageError(Exception):
     """A run directory that cannot be used."""
 
 
+class DamagedError(StorageError):
+    """A file that is not as it was written."""
+
+
 class DiskFullError(StorageError):
     """No space was left for a chunk; finished chunks stay."""
 
@@ -24,6 +28,8 @@ class ChunkLostError(StorageError):
         return ChunkLostError, (self.table, self.chunk, self.reason)
 
 
-def disk_full(error: OSError, message: str) -> Exception:
-    """Return the error to raise instead of an operating system's: one of its own for a full disk or quota."""
-    return DiskFullError(message) if error.errno in (errno.ENOSPC, errno.EDQUOT) else error
+def disk_full(error: OSError, message: str) -> StorageError:
+    """Return the error to raise instead of an operating system's: ``message`` for a full disk or quota."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError(message)
+    return StorageError(f"{error.filename or 'a file of the run directory'} cannot be written: {error.strerror}")

@@ -4,6 +4,9 @@ Every process appends to a file of its own, so that a chunk finished by a worker
 died in the meantime. Presence of a file proves nothing; a receipt and a matching checksum do. Receipts survive the
 death of every process at once; they are forced to disk in groups, since all that a power failure can cost is that
 what the lost ones stand for is computed again.
+
+Every line ends with a checksum of its own. One that does not match, whether a crash cut it short or somebody changed
+it, stands for nothing: what it was for is computed again.
 """
 
 from __future__ import annotations
@@ -16,12 +19,16 @@ import time
 from io import FileIO
 from pathlib import Path
 
-from .errors import disk_full
+import google_crc32c
+
+from .errors import StorageError, disk_full
+from .files import opened, read_whole
 from .spec import Receipt
 
 FOLDER = "ledger"
 
 _SYNC_SECONDS = 1.0
+_CHECKSUM = b', "crc32c": '
 _synced: dict[Path, float] = {}
 
 
@@ -35,9 +42,9 @@ def append(run_folder: Path, receipts: list[Receipt]) -> None:
     """
     folder = run_folder / FOLDER
     path = folder / f"{socket.gethostname()}-{os.getpid()}.jsonl"
-    lines = "".join(json.dumps(r.to_record()) + "\n" for r in receipts).encode()
+    lines = b"".join(_line(receipt) for receipt in receipts)
     try:
-        with open(path, "a+b", buffering=0) as file:
+        with opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND) as file:
             if not _ends_a_line(file):
                 lines = b"\n" + lines
             if file.write(lines) < len(lines):
@@ -59,7 +66,7 @@ def sync(run_folder: Path) -> None:
     """
     for path in (run_folder / FOLDER).glob("*.jsonl"):
         try:
-            with open(path, "rb", buffering=0) as file:
+            with opened(path) as file:
                 os.fsync(file.fileno())
         except OSError as error:
             raise disk_full(error, f"no space left in {run_folder} for receipts") from None
@@ -73,15 +80,39 @@ def _ends_a_line(file: FileIO) -> bool:
     return file.read(1) == b"\n"
 
 
+def _line(receipt: Receipt) -> bytes:
+    """A receipt as a JSON object whose last entry is the checksum of all that stands before."""
+    text = json.dumps(receipt.to_record()).encode()[:-1]
+    return text + _CHECKSUM + b"%d}\n" % google_crc32c.value(text)
+
+
+def _receipt(line: bytes) -> Receipt | None:
+    """Read a line of a ledger; None where it is damaged."""
+    text, mark, checksum = line.rpartition(_CHECKSUM)
+    if not mark or checksum != b"%d}" % google_crc32c.value(text):
+        return None
+    try:
+        return Receipt.from_record(json.loads(text + b"}"))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
 def load(run_folder: Path) -> dict[tuple[str, tuple[int, ...]], Receipt]:
-    """Return the latest receipt of every chunk; a line that a crash cut short is ignored."""
+    """Return the latest receipt of every chunk; damaged lines are ignored.
+
+    Raises
+    ------
+    StorageError
+        If a ledger cannot be read.
+    """
     found: dict[tuple[str, tuple[int, ...]], Receipt] = {}
-    paths = sorted((run_folder / FOLDER).glob("*.jsonl"), key=lambda p: (p.stat().st_mtime_ns, p.name))
+    paths = sorted((run_folder / FOLDER).glob("*.jsonl"), key=lambda p: (p.lstat().st_mtime_ns, p.name))
     for path in paths:
-        for line in path.read_bytes().splitlines():
-            try:
-                receipt = Receipt.from_record(json.loads(line))
-            except (ValueError, TypeError, KeyError):
-                continue
-            found[receipt.key] = receipt
+        try:
+            lines = read_whole(path).split(b"\n")
+        except OSError as error:
+            raise StorageError(f"{path} cannot be read: {error.strerror}") from None
+        for receipt in map(_receipt, lines):
+            if receipt is not None:
+                found[receipt.key] = receipt
     return found

@@ -1,17 +1,24 @@
-"""Run directories: one run's plan, tables and ledger, used by one run at a time."""
+"""Run directories: one run's plan, tables and ledger, used by one run at a time.
+
+Plan and answer are JSON objects that say which format they have and end with a checksum of everything else in them.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from .chunks import PARTIAL
-from .errors import StorageError, disk_full
+from .errors import DamagedError, StorageError, disk_full
+from .files import PARTIAL, opened, read_whole, refuse_links, write_all, written_whole
 
 _PLAN, _LOCK, _RESULT = "plan.json", "lock", "result.json"
+# What is written here and in ledgers; other formats are not read.
+FORMAT = 2
 
 
 class RunDir:
@@ -32,10 +39,11 @@ class RunDir:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            foreign = [p.name for p in path.iterdir() if p.name not in (_PLAN, _LOCK)]
-            if foreign and not (path / _PLAN).exists():
+            foreign = [p.name for p in path.iterdir() if p.name not in (_PLAN, _LOCK) and not _is_partial(p)]
+            if foreign and not os.path.lexists(path / _PLAN):
                 raise StorageError(f"{path} is not a run directory: it holds {foreign[0]!r} and no {_PLAN}")
-            lock = open(path / _LOCK, "a+")  # noqa: SIM115 - held until close()
+            refuse_links(path)
+            lock = opened(path / _LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise StorageError(f"{path} cannot be used as a run directory: {error.strerror}") from None
         try:
@@ -44,43 +52,85 @@ class RunDir:
             lock.close()
             raise StorageError(f"{path} is in use by another run") from None
         self._lock = lock
+        for left in filter(_is_partial, path.iterdir()):
+            left.unlink()
 
     def close(self) -> None:
         """Release the lock."""
         self._lock.close()
 
     def read_plan(self) -> dict[str, Any] | None:
-        """Return the stored plan, or None in a new directory."""
-        return read_json(self.path / _PLAN)
+        """Return the stored plan; None in a new directory, and where it is damaged and nothing was done after it.
+
+        Raises
+        ------
+        StorageError
+            If the plan is damaged or of another format and finished work depends on it.
+        """
+        try:
+            return read_json(self.path / _PLAN)
+        except DamagedError as error:
+            if not self._has_work():
+                return None
+            raise StorageError(
+                f"{error}, and finished work depends on it; remove {self.path} to begin again, or use another --workdir"
+            ) from None
+
+    def _has_work(self) -> bool:
+        return os.path.lexists(self.path / _RESULT) or any(self.path.glob("*/*/*"))
 
     def write_plan(self, plan: dict[str, Any]) -> None:
         """Store the plan, whole or not at all."""
         write_json(self.path / _PLAN, plan)
 
     def read_result(self) -> dict[str, Any] | None:
-        """Return the stored answer, if the run is finished."""
-        return read_json(self.path / _RESULT)
+        """Return the stored answer, if the run is finished; one that is damaged is as good as none."""
+        return stored_result(self.path)
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Store the answer beside the plan."""
         write_json(self.path / _RESULT, result)
 
 
+def _is_partial(path: Path) -> bool:
+    """Whether a plan or an answer was left half written."""
+    return path.name.startswith((f"{_PLAN}.", f"{_RESULT}.")) and path.name.endswith(PARTIAL)
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Read a JSON object; None if there is none.
+    """Read a JSON object as :func:`write_json` left it; None if there is none.
 
     Raises
     ------
+    DamagedError
+        If anything in it was changed.
     StorageError
-        If the file is not JSON.
+        If it is of another format or cannot be read.
     """
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
+        data = read_whole(path)
     except FileNotFoundError:
         return None
-    except ValueError:
-        raise StorageError(f"{path} is damaged: it is not JSON") from None
-    return found
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        raise DamagedError(f"{path} is damaged: it is not JSON") from None
+    if not isinstance(found, dict):
+        raise DamagedError(f"{path} is damaged: it is no JSON object")
+    checksum, form = found.pop("checksum", None), found.pop("format", 1)
+    if checksum == _checksum(found):
+        return found
+    if form != FORMAT:
+        raise StorageError(f"{path} has format {form}, this version of bucketflow reads format {FORMAT}")
+    raise DamagedError(f"{path} is damaged: its checksum differs")
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    """Return a hash of a JSON object that does not depend on how it is written."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -91,15 +141,13 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     DiskFullError
         If no space is left.
     """
-    partial = path.with_name(path.name + PARTIAL)
+    plain = json.loads(json.dumps(content))
+    stored = {**plain, "format": FORMAT, "checksum": _checksum(plain)}
     try:
-        with open(partial, "w") as file:
-            json.dump(content, file, indent=1)
-            file.flush()
+        with written_whole(path) as file:
+            write_all(file, memoryview(json.dumps(stored, indent=1).encode()))
             os.fsync(file.fileno())
-        os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise disk_full(error, f"no space left for {path}") from None
 
 
@@ -109,7 +157,7 @@ def stored_plan(path: Path) -> dict[str, Any]:
     Raises
     ------
     StorageError
-        If the folder is not a run directory.
+        If the folder is not a run directory, or its plan is damaged.
     """
     plan = read_json(path / _PLAN)
     if plan is None:
@@ -118,8 +166,11 @@ def stored_plan(path: Path) -> dict[str, Any]:
 
 
 def stored_result(path: Path) -> dict[str, Any] | None:
-    """Return the answer of a finished run, or None."""
-    return read_json(path / _RESULT)
+    """Return the answer of a finished run, or None; one that is damaged is as good as none."""
+    try:
+        return read_json(path / _RESULT)
+    except DamagedError:
+        return None
 
 
 def sweep_partial_files(folder: Path) -> None:

@@ -1,7 +1,4 @@
-"""Tables as Zarr v3 arrays: created with their metadata, openable with plain Zarr and xarray.
-
-The metadata are a short JSON file of the published format, so that workers need not import Zarr to write it.
-"""
+"""Tables as Zarr v3 arrays: Zarr describes them, so that plain Zarr and xarray open what is written chunk by chunk."""
 
 from __future__ import annotations
 
@@ -15,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from .chunks import partial_of
 from .compression import BLOSC, CONFIGURATION
 from .errors import disk_full
+from .files import opened, partial_of, read_whole, write_all
 from .spec import TableSpec
 
 _METADATA = "zarr.json"
-# All tables of a folder open as one data set.
-_GROUP: dict[str, Any] = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 
 
 def create_table(folder: Path, spec: TableSpec, compression: Callable[[], str] = str) -> TableSpec:
@@ -46,20 +41,21 @@ def create_table(folder: Path, spec: TableSpec, compression: Callable[[], str] =
     chosen = replace(spec, compression=compression())
     try:
         path.parent.mkdir(exist_ok=True)
-        _publish(folder / _METADATA, _GROUP)
-        ours = _publish(path, metadata(chosen))
+        if not (folder / _METADATA).exists():
+            _publish(folder / _METADATA, group_metadata())
+        ours = _publish(path, array_metadata(chosen))
     except OSError as error:
         raise disk_full(error, f"no space left in {folder} for table {spec.name}") from None
     return chosen if ours else stored_table(folder, spec)
 
 
-def _publish(path: Path, content: dict[str, Any]) -> bool:
+def _publish(path: Path, content: bytes) -> bool:
     """Write a file, whole or not at all; False if there was one already, which stays."""
-    if path.exists():
-        return False
     partial = partial_of(path)
+    partial.unlink(missing_ok=True)
     try:
-        partial.write_text(json.dumps(content, indent=2))
+        with opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+            write_all(file, memoryview(content))
         os.link(partial, path)
     except FileExistsError:
         return False
@@ -70,39 +66,65 @@ def _publish(path: Path, content: dict[str, Any]) -> bool:
 
 def stored_table(folder: Path, spec: TableSpec) -> TableSpec:
     """Return the table with the compression that its metadata name; raw where there are none any more."""
+    names = _codecs(folder / spec.name)
+    return replace(spec, compression=BLOSC if names is not None and BLOSC in names else "")
+
+
+def _codecs(table: Path) -> list[str] | None:
+    """Return the names of a table's codecs; None if its metadata are missing or damaged."""
     try:
-        codecs = json.loads((folder / spec.name / _METADATA).read_bytes())["codecs"]
-    except (FileNotFoundError, ValueError):
-        return spec
-    names = [codec["name"] for codec in codecs]
-    return replace(spec, compression=BLOSC if BLOSC in names else "")
+        return [codec["name"] for codec in json.loads(read_whole(table / _METADATA))["codecs"]]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
-def metadata(spec: TableSpec) -> dict[str, Any]:
+def drop_damaged_tables(folder: Path) -> None:
+    """Remove the tables whose metadata do not say how their chunks are stored: these have to be computed again."""
+    for table in folder.iterdir():
+        if any(table.glob("c.*")) and _codecs(table) not in (["bytes"], ["bytes", BLOSC]):
+            shutil.rmtree(table, ignore_errors=True)
+
+
+def group_metadata() -> bytes:
+    """Return the ``zarr.json`` of a folder of tables: all open as one data set."""
+    from zarr import create_group
+
+    return _described(lambda store: create_group(store=store, zarr_format=3))
+
+
+def array_metadata(spec: TableSpec) -> bytes:
     """Return a table's ``zarr.json``.
 
     Chunks that were never written read as a fill value that no table holds: -1 for costs and residues,
     NaN for floats.
     """
+    from zarr import create_array
+    from zarr.codecs import BloscCodec
+
     dtype = np.dtype(spec.dtype)
-    codecs: list[dict[str, Any]] = [{"name": "bytes"}]
-    if dtype.itemsize > 1:
-        codecs[0]["configuration"] = {"endian": "little"}
-    if spec.compression == BLOSC:
-        codecs.append({"name": BLOSC, "configuration": {"typesize": dtype.itemsize, **CONFIGURATION}})
-    return {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": list(spec.shape),
-        "data_type": dtype.name,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(spec.chunk_shape)}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
-        "fill_value": "NaN" if dtype.kind == "f" else -1,
-        "codecs": codecs,
-        "attributes": {},
-        "dimension_names": list(spec.labels),
-        "storage_transformers": [],
-    }
+    codec = BloscCodec(typesize=dtype.itemsize, **CONFIGURATION)
+    return _described(
+        lambda store: create_array(
+            store=store,
+            shape=spec.shape,
+            chunks=spec.chunk_shape,
+            dtype=spec.dtype,
+            compressors=codec if spec.compression == BLOSC else None,
+            fill_value=np.nan if dtype.kind == "f" else -1,
+            dimension_names=spec.labels,
+            chunk_key_encoding={"name": "default", "separator": "."},
+            zarr_format=3,
+        )
+    )
+
+
+def _described(create: Callable[[Any], object]) -> bytes:
+    """Let Zarr create something in memory; return the metadata, for a file that is published whole."""
+    from zarr.storage import MemoryStore
+
+    files: dict[str, Any] = {}
+    create(MemoryStore(files))
+    return bytes(files[_METADATA].to_bytes())
 
 
 def delete_table(folder: Path, spec: TableSpec) -> None:

@@ -22,7 +22,7 @@ from ..options import Options
 from ..plans.plan import Plan
 from ..plans.planner import split_for, with_rates
 from ..rates.cpu import cached_rates, machine_rates
-from ..results.result import Result, answered_before
+from ..results.result import Result, answered_before, is_confirmed
 from ..runs.forward import TASK_SECONDS, Run
 from ..trees.costs import Rates
 from .answers import Answer, count, optimum, partition
@@ -174,7 +174,9 @@ def _solve_in_directory(
             record = plan_record(plan, prepared.memory_bytes) if plan else None
             rundir.write_plan({"identity": wanted, "source": model.source, "plan": record})
         elif (plan is None or plan.spill is None) and (known := rundir.read_result()) is not None:
-            return answered_before(known, model, plan, prepared.seconds)
+            before = answered_before(known, model, plan, prepared.seconds)
+            if is_confirmed(before, model, prepared.evidence):
+                return before
         if plan is not None and plan.spill is not None:
             check_space(folder, plan, used_bytes(folder))
         notes: list[str] = []

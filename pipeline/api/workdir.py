@@ -14,6 +14,7 @@ import numpy as np
 
 from ... import __version__
 from ...storage.errors import DiskFullError, StorageError
+from ...storage.files import file_bytes
 from ...storage.rundir import RunDir
 from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, IncompatibleRunError, StoppedError
@@ -141,7 +142,7 @@ def free_bytes(path: Path) -> int:
 
 def used_bytes(path: Path) -> int:
     """Return the bytes of all files below a folder."""
-    return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+    return file_bytes(path, "*")
 
 
 @contextmanager
@@ -163,6 +164,8 @@ def opened(path: Path) -> Iterator[RunDir]:
         yield rundir
     except DiskFullError as error:
         raise _out_of_space(error) from None
+    except StorageError as error:
+        raise IncompatibleRunError(str(error)) from None
     finally:
         rundir.close()
 
@@ -174,6 +177,8 @@ def resumable(path: Path | None) -> Iterator[None]:
         yield
     except DiskFullError as error:
         raise _out_of_space(error) from None
+    except StorageError as error:
+        raise IncompatibleRunError(str(error)) from None
     except MemoryError as error:
         if path is None or not is_short(error):
             raise

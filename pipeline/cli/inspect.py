@@ -7,6 +7,7 @@ from typing import Any
 
 from ...storage import ledger
 from ...storage.errors import StorageError
+from ...storage.files import file_bytes
 from ...storage.rundir import stored_plan, stored_result
 from ...storage.spec import Receipt
 from ..errors import IncompatibleRunError
@@ -23,12 +24,11 @@ def run_facts(path: Path) -> dict[str, Any]:
         If the folder is not a run directory.
     """
     try:
-        stored = stored_plan(path)
-        result = stored_result(path)
+        stored, result = stored_plan(path), stored_result(path)
+        plan = stored.get("plan")
+        receipts = ledger.load(path / "tables") if plan else {}
     except StorageError as error:
         raise IncompatibleRunError(str(error)) from None
-    plan = stored.get("plan")
-    receipts = ledger.load(path / "tables") if plan else {}
     return {
         "model": stored.get("source", ""),
         "query": stored["identity"]["query"],
@@ -36,7 +36,7 @@ def run_facts(path: Path) -> dict[str, Any]:
         "answer": result and {name: result.get(name) for name in ("status", "value", "log10", "log10_evidence")},
         "stages": [_stage(stage, receipts) for stage in plan["stages"]] if plan else [],
         "disk_bytes_planned": plan["disk_bytes"] if plan else 0,
-        "disk_bytes": sum(p.stat().st_size for p in path.rglob("c*") if p.is_file()),
+        "disk_bytes": file_bytes(path, "c*"),
         "slowest": [_slow(r) for r in sorted(receipts.values(), key=lambda r: -r.seconds)[:_SLOWEST]],
     }
 

@@ -10,6 +10,7 @@ from decimal import Decimal
 from html import escape
 from typing import Any, Literal
 
+from ..errors import ModelError
 from ..models.model import Model
 from ..models.preprocess import Query
 from ..plans.plan import Plan, format_bytes
@@ -124,6 +125,23 @@ def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, 
         peak_rss_bytes=stored["peak_rss_bytes"],
         notes=tuple(stored.get("notes", ())),
     )
+
+
+def is_confirmed(result: Result, model: Model, observed: Mapping[int, int]) -> bool:
+    """Whether an assignment agrees with the evidence and is worth what the result says; only optima have one."""
+    if result.status != "optimal":
+        return result.assignment is None
+    try:
+        states = model.observe({**(result.assignment or {})})
+    except ModelError:
+        return False
+    if len(states) < len(model.names) or any(states[v] != s for v, s in observed.items()):
+        return False
+    full = [states[v] for v in range(len(model.names))]
+    if model.kind != "cost":
+        return result.log10 == model.log10_value(full)
+    cost = model.cost(full)
+    return cost is not None and result.value == model.objective(cost)
 
 
 def plan_dict(plan: Plan | None) -> dict[str, int] | None:

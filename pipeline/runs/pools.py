@@ -15,6 +15,7 @@ from ...cluster.pool import Pool
 from ...storage import ledger
 from ...storage.errors import disk_full
 from ...storage.rundir import sweep_partial_files
+from ...storage.tables import drop_damaged_tables
 from ..errors import BucketflowError
 from ..options import Options
 from .forward import table_of
@@ -69,3 +70,4 @@ def open_tables(pool: Pool, folder: Path) -> None:
     except OSError as error:
         raise disk_full(error, f"no space left in {folder}") from None
     sweep_partial_files(folder)
+    drop_damaged_tables(folder)

@@ -19,6 +19,7 @@ from bucketflow.pipeline.api import propagate as marginal_runs
 from bucketflow.pipeline.runs import slices as marginal_slices
 from bucketflow.storage import ledger
 from bucketflow.storage.errors import DiskFullError
+from bucketflow.storage.rundir import stored_plan, write_json
 from tests.killing import killing_one
 from tests.pipeline.test_budget import grid
 
@@ -115,9 +116,9 @@ def test_another_question_is_refused(tmp_path: Path) -> None:
             bucketflow.marginals(other, **asked, **options)
     with pytest.raises(bucketflow.IncompatibleRunError, match="its query is"):
         bucketflow.solve(model, "partition", workdir=tmp_path / "run")
-    stored = json.loads((tmp_path / "run" / "plan.json").read_text())
+    stored = stored_plan(tmp_path / "run")
     stored["identity"]["version"] = "0.0.0"
-    (tmp_path / "run" / "plan.json").write_text(json.dumps(stored))
+    write_json(tmp_path / "run" / "plan.json", stored)
     with pytest.raises(bucketflow.IncompatibleRunError, match="its version is"):
         bucketflow.marginals(model, evidence={"x0": [1, 2, 3]}, **options)
 

@@ -21,8 +21,8 @@ from bucketflow.cluster import pool
 from bucketflow.cluster.connect import local_client
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api import solve as api
-from bucketflow.pipeline.api import workdir
 from bucketflow.pipeline.budget import spill
+from bucketflow.pipeline.rates import disk
 from bucketflow.storage import ledger
 from tests.killing import killing_one
 from tests.pipeline.test_budget import SLACK_BYTES, grid, measured_peak
@@ -249,8 +249,8 @@ def test_a_disk_that_cannot_be_measured_has_a_rate(monkeypatch: pytest.MonkeyPat
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "no space left on device")
 
-    monkeypatch.setattr(workdir.tempfile, "TemporaryFile", full)
-    assert workdir.measured_disk_rate(None) > 0
+    monkeypatch.setattr(disk.tempfile, "TemporaryFile", full)
+    assert disk.measured_disk_rate(None) > 0
 
 
 def test_another_run_is_refused(tmp_path: Path) -> None:

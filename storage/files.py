@@ -1,0 +1,86 @@
+"""Files of a run directory: opened without following links, written whole or not at all.
+
+A run directory may have come from someone else. A symbolic link in it would make reading or writing it touch a file
+somewhere else, so none is ever followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
+from pathlib import Path
+from stat import S_ISREG
+from threading import get_ident
+
+from .errors import StorageError
+
+PARTIAL = ".partial"
+
+
+def opened(path: Path, flags: int = os.O_RDONLY) -> FileIO:
+    """Open a file that is not a link, unbuffered, with flags of ``os.open``; a pipe is not waited for."""
+    mode = "r+" if flags & os.O_RDWR else "w" if flags & os.O_WRONLY else "r"
+    try:
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a symbolic link", str(path)) from None
+        raise
+    return FileIO(handle, mode + "b")
+
+
+def partial_of(path: Path) -> Path:
+    """Return the name under which this thread writes a file before it counts; no other has the same."""
+    return path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}.{get_ident()}{PARTIAL}")
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[FileIO]:
+    """Open a file that takes the place of ``path`` at the end; if anything fails nothing of it remains."""
+    partial = partial_of(path)
+    partial.unlink(missing_ok=True)
+    try:
+        with opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+            yield file
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_all(file: FileIO, data: memoryview) -> None:
+    """Write every byte: the system may take fewer at a time."""
+    while data:
+        data = data[file.write(data) :]
+
+
+def read_whole(path: Path) -> bytes:
+    """Read a file that is not a link."""
+    with opened(path) as file:
+        return file.readall()
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse a folder that has a symbolic link among its files and folders, or among those of its folders.
+
+    Raises
+    ------
+    StorageError
+        Naming the link.
+    """
+    for path in (*folder.iterdir(), *folder.glob("*/*")):
+        if path.is_symlink():
+            raise StorageError(f"{path} is a symbolic link, and a run directory holds none")
+
+
+def file_bytes(folder: Path, pattern: str) -> int:
+    """Return the length of all files below a folder whose names fit a pattern; a run may delete some meanwhile."""
+    total = 0
+    for path in folder.rglob(pattern):
+        with suppress(OSError):
+            status = path.lstat()
+            total += status.st_size if S_ISREG(status.st_mode) else 0
+    return total
