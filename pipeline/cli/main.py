@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from ..models.model import Model
 
 _STOPPED = 130
+_EXIT_CODES = (
+    "Exit codes: 0 answered (infeasible is an answer), 2 bad input or usage, 3 refused because of a budget, "
+    "4 stopped but resumable, 130 Ctrl-C, 1 a bug."
+)
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -107,7 +111,11 @@ def _placing(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--order-time", type=click.FloatRange(min=0), metavar="S", help="CPU seconds for the search."),
         click.option(
-            "--tree", type=click.Choice(["refined", "bucket", "junction"]), default="refined", show_default=True
+            "--tree",
+            type=click.Choice(["refined", "bucket", "junction"]),
+            default="refined",
+            show_default=True,
+            help="Improve the order's tree, or take its buckets or cliques as they are.",
         ),
         click.option("--seed", type=int, default=0, show_default=True, help="Of the search for orders."),
         click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes."),
@@ -128,7 +136,7 @@ def _placing(command: Callable[..., None]) -> Callable[..., None]:
     return click.argument("file")(command)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
 @click.version_option(__version__, prog_name="bucketflow")
 def main() -> None:
     """Exact inference on discrete graphical models, by bucket elimination."""
