@@ -15,8 +15,9 @@ from ...tasks.steps.lowering import lower
 from ...tasks.steps.semiring import SUM_PRODUCT
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.batched import CaseProduct, CaseTable, for_all_cases, log_totals, posteriors
-from ...tasks.sweeps.scaled import Scaled
+from ...tasks.sweeps.scaled import LOWEST, Scaled
 from ...tasks.sweeps.sweep import freed_tables, sweep
+from ..evidence.likelihoods import case_likelihoods
 from ..plans.two_way import TwoWay, live_peak
 from ..trees.tree import Target
 
@@ -100,7 +101,7 @@ class BatchProgram:
         algebra = CaseProduct((*self.plan.tree.dims, cases), self.compiled)
         steps = self.block_steps(cases)
         tables = {node: for_all_cases(t) for node, t in {**self.leaves, **self.shared}.items()}
-        tables |= self._observed_leaves(evidence, cases)
+        tables |= self._observed_leaves(evidence, algebra.endangered)
         freed = freed_tables(steps, self.kept)
         made = sweep(steps, tables, algebra, freed, threads=threads)
         totals = np.zeros(cases)
@@ -109,27 +110,30 @@ class BatchProgram:
         beliefs = {t: posteriors(made[self.plan.results[t]], cases) for t in self.targets}
         return BlockAnswer(totals, beliefs, algebra.endangered)
 
-    def _observed_leaves(self, evidence: Mapping[int, Array], cases: int) -> dict[int, CaseTable]:
-        """Multiply the findings of every case into the leaves that take them."""
-        dims = self.plan.tree.dims
-        found: dict[int, Array] = {}
-        lows: dict[int, float] = {}
-        for observation in self.observations:
-            leaf, axes = observation.leaf, self.plan.axes[observation.leaf]
-            base = self.leaves[leaf]
-            values = found.get(leaf)
-            if values is None:
-                values = base.values.reshape([*(dims[v] for v in axes), 1])
-                lows[leaf] = base.low
-            weights = case_weights(observation, evidence[observation.variable])
-            positive = weights[weights > 0.0]
-            lows[leaf] += math.log(positive.min(initial=1.0))
-            after = [1] * (len(axes) - axes.index(observation.variable) - 1)
-            found[leaf] = values * weights.reshape([len(weights), *after, cases])
-        return {
-            leaf: CaseTable(values.reshape(-1), np.full(cases, self.leaves[leaf].log_scale), lows[leaf], 0.0, True)
-            for leaf, values in found.items()
-        }
+    def _observed_leaves(self, evidence: Mapping[int, Array], endangered: Array) -> dict[int, CaseTable]:
+        """Multiply the findings of every case into the leaves that take them.
+
+        A case whose products leave the range of natural numbers is marked in ``endangered``, and has zeros.
+        """
+        dims, cases = self.plan.tree.dims, len(endangered)
+        values = {o.leaf: self.leaves[o.leaf].values[:, None] for o in self.observations}
+        lows = {leaf: np.full(cases, self.leaves[leaf].low) for leaf in values}
+        for o in self.observations:
+            axes = self.plan.axes[o.leaf]
+            found = case_likelihoods(evidence[o.variable], o.states)
+            after = math.prod([dims[v] for v in axes[axes.index(o.variable) + 1 :]])
+            split = values[o.leaf].reshape(-1, len(o.states), after, values[o.leaf].shape[-1])
+            values[o.leaf] = (split * found.values[:, None, :]).reshape(-1, cases)
+            lows[o.leaf] += found.low
+        return {leaf: self._leaf_of_cases(leaf, values[leaf], lows[leaf], endangered) for leaf in values}
+
+    def _leaf_of_cases(self, leaf: int, values: Array, lows: Array, endangered: Array) -> CaseTable:
+        lost = lows < LOWEST
+        if lost.any():
+            endangered |= lost
+            values[:, lost] = 0.0
+        scale = np.full(len(lows), self.leaves[leaf].log_scale)
+        return CaseTable(values.reshape(-1), scale, float(lows[~lost].min(initial=0.0)), 0.0, True)
 
 
 @dataclass(frozen=True)
@@ -141,18 +145,6 @@ class BlockAnswer:
     totals: Array
     beliefs: dict[Target, Array]
     endangered: Array
-
-
-def case_weights(observation: Observation, found: Array) -> Array:
-    """Turn a column of findings into likelihoods at most 1, shape (remaining states, cases).
-
-    A column holds a state of the model for each case, -1 where nothing is observed; or a likelihood vector for
-    each case.
-    """
-    if found.ndim == 1:
-        hit = found[None, :] == observation.states[:, None]
-        return np.asarray(hit | (found < 0)[None, :], dtype=np.float64)
-    return np.asarray(found[:, observation.states].T, dtype=np.float64)
 
 
 def batch_program(

@@ -15,6 +15,7 @@ from ...tasks.cpu.compiler import compiler_pays
 from ..api.marginals import in_memory
 from ..errors import ModelError
 from ..evidence.cases import CaseMarginals, Cases
+from ..evidence.likelihoods import case_likelihoods
 from ..options import Options
 from ..queries.expansion import expanded, loose_log
 from ..runs.pools import DaskPools
@@ -104,9 +105,9 @@ class _Runner:
         self.size = block_size(self.program, free)
 
     def local_evidence(self, block: Cases) -> dict[int, Array]:
-        """Columns of the variables that are left in the network; likelihoods scaled to at most 1."""
+        """Columns of the variables that are left in the network."""
         local = self.network.local
-        return {local[v]: _scaled(c) for v, c in block.columns.items() if v in local}
+        return {local[v]: column for v, column in block.columns.items() if v in local}
 
     def dressed(self, block: Cases, answer: BlockAnswer | None) -> CaseMarginals:
         """Turn a block's answer into posteriors over all states, and compute alone what it leaves open."""
@@ -135,19 +136,9 @@ class _Runner:
         others = {v: f for v, f in self.compiled.findings.items() if v not in block.columns}
         total += loose_log(self.network, others)
         for v, column in block.columns.items():
-            if v not in self.network.local:
-                weights = self._loose_weights(v, column)
-                total += _logs(weights.sum(axis=1) / weights.shape[1])
-            elif column.ndim == 2:
-                total += _logs(column.max(axis=1))
+            found = case_likelihoods(column, self.network.domains[v])
+            total += found.log_scale if v in self.network.local else found.log_means
         return total
-
-    def _loose_weights(self, variable: int, column: Array) -> Array:
-        """Likelihoods of the remaining states, (cases, states), of a variable outside the tree."""
-        states = self.network.domains[variable]
-        if column.ndim == 2:
-            return column[:, states]
-        return np.asarray((column[:, None] == states[None, :]) | (column < 0)[:, None], dtype=np.float64)
 
     def _fill(self, table: Array, variable: int, block: Cases, answer: BlockAnswer) -> None:
         """Write a variable's posteriors, (cases, states)."""
@@ -156,21 +147,6 @@ class _Runner:
         if target:
             table[:, states] = answer.beliefs[target].T
         elif variable in block.columns:
-            weights = self._loose_weights(variable, block.columns[variable])
-            totals = weights.sum(axis=1, keepdims=True)
-            table[:, states] = weights / np.where(totals > 0.0, totals, 1.0)
+            table[:, states] = case_likelihoods(block.columns[variable], states).shares.T
         else:
             table[:] = expanded(self.network, (variable,), {}, self.compiled.findings, maximum=False)
-
-
-def _scaled(column: Array) -> Array:
-    """Scale likelihoods to maximum 1 in every case."""
-    if column.ndim == 1:
-        return column
-    top = column.max(axis=1, keepdims=True)
-    return np.asarray(column / np.where(top > 0.0, top, 1.0))
-
-
-def _logs(values: Array) -> Array:
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(values))

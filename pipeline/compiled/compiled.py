@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...cluster.budget import default_memory_bytes, peak_rss_bytes
 from ...tasks.incremental.incremental import Incremental, loops_are_loaded
 from ...tasks.sweeps.einsum import QuickSumProduct
-from ...tasks.sweeps.scaled import Scaled, measured
+from ...tasks.sweeps.scaled import Scaled, weighted
 from ..api.marginals import Names, asked_of, in_memory
 from ..evidence.cases import CaseMarginals, Cases, cases_of, joined
 from ..evidence.findings import Finding, finding_vector, findings_of, same_finding, variable_index
@@ -303,13 +303,12 @@ class Compiled:
         """Multiply a leaf table by the findings that it hosts."""
         assert self.plan is not None
         network, axes = self.skeleton.network, self.plan.layouts[leaf]
-        values = self._base[leaf].values.reshape([network.dims[v] for v in axes])
-        observed = [v for v in axes if self._hosts[v] == leaf and network.variables[v] in self.findings]
-        for v in observed:
+        found = {}
+        for axis, v in enumerate(axes):
             variable = network.variables[v]
-            weights = self.findings[variable][network.domains[variable]]
-            values = values * weights.reshape([-1] + [1] * (len(axes) - axes.index(v) - 1))
-        return measured(values.reshape(-1), self._base[leaf].log_scale) if observed else self._base[leaf]
+            if self._hosts[v] == leaf and variable in self.findings:
+                found[axis] = self.findings[variable][network.domains[variable]]
+        return weighted(self._base[leaf], [network.dims[v] for v in axes], found) if found else self._base[leaf]
 
 
 def kept_tables(plan: TwoWay, leaves: Mapping[int, Scaled], compiled: bool) -> Incremental | Packed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from ...tasks.gpu.memory import out_of_memory, portable_errors
 from ...tasks.gpu.messages.records import FINDING_EXPONENT
 from ...tasks.gpu.messages.run import ONE_AT_A_TIME, DeviceMessages, MessageProgram
 from ..evidence.cases import Cases
+from ..evidence.likelihoods import case_likelihoods
 from ..models.preprocess import Network
 from ..plans.message_program import DeviceLeaves, constant_values
 from ..trees.tree import Target
@@ -20,7 +22,9 @@ from .batch_program import BlockAnswer, ranges
 
 Array = NDArray[Any]
 
-_LEAST_LIKELIHOOD: Final = 2.0**FINDING_EXPONENT
+LEAST_LOG: Final = FINDING_EXPONENT * math.log(2)
+"""ln of the least likelihood of which a device proves that products stay in the range of doubles."""
+
 # Cases at once: enough for every step to fill the device, and few enough that their slabs are soon allocated.
 _MOST_CASES: Final = 1 << 14
 _MOST_BYTES: Final = 8 << 30
@@ -140,9 +144,9 @@ class CaseProgram:
                 continue
             local, domain, dim = self._variables[variable]
             if column.ndim == 2:
-                top = column.max(axis=1, keepdims=True)
-                weights[local] = (column / np.where(top > 0.0, top, 1.0))[:, domain]
-                alone |= endangered(weights[local]).any(axis=1)
+                found = case_likelihoods(column, domain)
+                weights[local] = np.ascontiguousarray(found.values.T)
+                alone |= found.low < LEAST_LOG
             else:
                 # a state that the model excludes is none of the remaining ones; the last entry is that of -1
                 number = np.full(dim + 1, -2, dtype=np.int32)
@@ -157,8 +161,3 @@ def run_cases(program: CaseProgram, cases: Cases, common: Array) -> tuple[Array,
     with portable_errors(), ONE_AT_A_TIME:
         parts = [(numbers.copy(), alone) for _, (numbers, alone) in program._blocks(cases, common)]
     return np.concatenate([numbers for numbers, _ in parts]), np.concatenate([alone for _, alone in parts])
-
-
-def endangered(weights: Array) -> Array:
-    """Return which likelihoods are too small for a device to prove that products stay in the range of doubles."""
-    return np.asarray((weights > 0.0) & (weights < _LEAST_LIKELIHOOD))

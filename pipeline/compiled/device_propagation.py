@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...tasks.gpu.messages.run import DeviceMessages
 from ...tasks.sweeps.scaled import Scaled
 from ..evidence.cases import Cases
+from ..evidence.likelihoods import likelihoods
 from ..models.preprocess import Network
 from ..options import Options
 from ..plans.message_program import constant_values, message_program, probability_leaves
@@ -27,7 +28,7 @@ from ..runs.device_sweeps import check_case
 from ..runs.pools import DaskPools
 from ..trees.tree import Target
 from .batch_program import BlockAnswer
-from .device_batches import CaseProgram, endangered
+from .device_batches import LEAST_LOG, CaseProgram
 
 Array = NDArray[Any]
 
@@ -150,22 +151,23 @@ class GpuPropagation:
         return self._other[1]
 
     def _likelihoods(self, findings: Mapping[int, Array]) -> tuple[Array | None, float]:
-        """Return the likelihoods of all variables side by side, each with maximum 1, and ln of what was taken out."""
+        """Return the likelihoods of all variables side by side, each with maximum 1, and ln of what was taken out;
+        None where the CPU has to answer.
+        """
+        if not self._leaves.natural:
+            return None, 0.0
         values = np.ones(self._program.records.finding_cells)
         log_scale = 0.0
         for variable, finding in findings.items():
             local = self._network.local.get(variable)
             if local is None:
                 continue
-            weights = finding[self._network.domains[variable]]
-            top = float(weights.max())
-            if 0.0 < top != 1.0:
-                weights = weights / top
-                log_scale += math.log(top)
-            if endangered(weights).any():
+            found = likelihoods(finding, self._network.domains[variable])
+            if found.low[0] < LEAST_LOG:
                 return None, 0.0
+            log_scale += float(found.log_scale[0])
             first, cells = self._program.findings[local]
-            values[first : first + cells] = weights
+            values[first : first + cells] = found.values[:, 0]
         return values, log_scale
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.sweeps.scaled import LOOSE, Scaled, measured
+from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled, from_logs, measured
 from ..errors import ModelError
 from .preprocess import Leaf, Network, allowed
 
@@ -110,17 +110,15 @@ def energies(probabilities: Array) -> Array:
 def probability_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Scaled:
     """Build one leaf table of probabilities, flat float64 with no value above 1, with bounds.
 
-    Products that might underflow are taken as logarithms first.
+    Products that might underflow are taken as logarithms first, and stay such where they span too much.
     """
     functions = network.model.functions
-    low = sum([math.log(functions[f].positive[0]) for f in leaf.functions])
-    high = sum([math.log(functions[f].positive[1]) for f in leaf.functions])
-    if low < -LOOSE or high > LOOSE:
+    lows = [math.log(functions[f].positive[0]) for f in leaf.functions]
+    highs = [math.log(functions[f].positive[1]) for f in leaf.functions]
+    low, high = sum(lows), sum(highs)
+    if sum([min(x, 0.0) for x in lows]) < -LOOSE or sum([max(x, 0.0) for x in highs]) > LOOSE:
         logs = _combine(network, leaf, axes, np.zeros(()), lambda _, v: -energies(v), _add_into)
-        top = float(logs.max())
-        if top == -math.inf:
-            return Scaled(np.zeros(logs.size), 0.0, 0.0, 0.0)
-        return measured(np.exp(logs - top).reshape(-1), top)
+        return from_logs(logs.reshape(-1), 0.0, LOWEST)
     values = _combine(network, leaf, axes, np.ones(()), lambda _, v: v, _multiply_into)
     return Scaled(values.reshape(-1), 0.0, low, high) if high <= 0.0 else measured(values.reshape(-1))
 

@@ -37,17 +37,21 @@ class DeviceLeaves:
         Probabilities of at most 1; or energies or costs, infinite where nothing is possible.
     log_scale : float
         ln of what probabilities were divided by.
+    natural : bool
+        False if a table spans more than doubles do, so that no device can answer.
     """
 
     law: Law
     values: Mapping[int, Array]
     log_scale: float = 0.0
+    natural: bool = True
 
 
 def probability_leaves(leaves: Mapping[int, Scaled]) -> DeviceLeaves:
     """Return tables of probabilities without their scales."""
     scale = math.fsum(leaf.log_scale for leaf in leaves.values())
-    return DeviceLeaves("sum_product", {node: leaf.values for node, leaf in leaves.items()}, scale)
+    values = {node: np.exp(leaf.values) if leaf.logs else leaf.values for node, leaf in leaves.items()}
+    return DeviceLeaves("sum_product", values, scale, not any(leaf.logs for leaf in leaves.values()))
 
 
 def cost_leaves(leaves: Mapping[int, Array], semiring: Semiring) -> DeviceLeaves:

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.sweeps.beliefs import above_least, normalised
+from ...tasks.steps.semiring import Semiring
+from ...tasks.sweeps.beliefs import UNREACHABLE, above_least, normalised
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
 from ..trees.tree import Target
 from .arithmetic import Arithmetic, Partition
@@ -29,8 +30,8 @@ class Beliefs:
     total : float or int or None
         ln of the sum over all assignments, or the least energy or cost; None if nothing is possible.
     tables : dict of tuple of int to ndarray
-        For each target its belief over the remaining states, shaped: probabilities that sum to 1, or
-        energies above the least.
+        For each target its belief over the remaining states, shaped: probabilities that sum to 1, or what is above
+        the least energy (inf where nothing is possible) or cost (int64, ``UNREACHABLE``).
     """
 
     total: Any
@@ -88,19 +89,24 @@ class SumCombiner:
 
 
 class LeastCombiner:
-    """Least energies or costs."""
+    """Least energies, or least costs in integers."""
 
-    def __init__(self, shapes: Mapping[Target, tuple[int, ...]], infinity: float) -> None:
-        self._tables = {target: np.full(shape, math.inf) for target, shape in shapes.items()}
-        self._infinity = infinity
+    def __init__(self, shapes: Mapping[Target, tuple[int, ...]], semiring: Semiring) -> None:
+        self._infinity, self._exact = semiring.zero, semiring.saturates
+        self._beyond = UNREACHABLE if self._exact else math.inf
+        self._tables = {target: np.full(shape, self._beyond) for target, shape in shapes.items()}
         self._best: Any = math.inf
 
     def read(self, tables: Mapping[Target, Array], dims: Sequence[int]) -> dict[Target, Array]:
         """Return what is above the least."""
-        return {
-            target: above_least(table, self._infinity)[1].reshape([dims[v] for v in target])
-            for target, table in tables.items()
-        }
+        return {target: self._above(table).reshape([dims[v] for v in target]) for target, table in tables.items()}
+
+    def _above(self, table: Array) -> Array:
+        """Return a table above its least entry; a device holds integers in doubles."""
+        above = above_least(table, self._infinity)[1]
+        if self._exact and above.dtype.kind == "f":
+            return np.where(above < math.inf, above, UNREACHABLE).astype(np.int64)
+        return above
 
     def add(self, total: Any, tables: Mapping[Target, tuple[Array, Where]]) -> None:
         """Add one part with its least value, None if it allows nothing."""
@@ -115,14 +121,20 @@ class LeastCombiner:
         """Return what is least over all parts, above the least of all."""
         if self._best == math.inf:
             return Beliefs(None, {})
-        return Beliefs(self._best, {target: table - self._best for target, table in self._tables.items()})
+        beyond, best = self._beyond, self._best
+        return Beliefs(best, {t: np.where(table < beyond, table - best, beyond) for t, table in self._tables.items()})
+
+
+def belief_dtype(arithmetic: Arithmetic[Any]) -> str:
+    """Return what beliefs are stored as."""
+    return "int64" if arithmetic.semiring.saturates else "float64"
 
 
 def combiner_for(shapes: Mapping[Target, tuple[int, ...]], arithmetic: Arithmetic[Any]) -> Combiner:
     """Choose how the parts of a query add up."""
     if isinstance(arithmetic, Partition):
         return SumCombiner(shapes)
-    return LeastCombiner(shapes, float(arithmetic.semiring.zero))
+    return LeastCombiner(shapes, arithmetic.semiring)
 
 
 def posteriors(beliefs: Mapping[Target, Scaled], dims: Sequence[int]) -> dict[Target, Array]:

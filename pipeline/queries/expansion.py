@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.sweeps.beliefs import UNREACHABLE
+from ..evidence.likelihoods import likelihoods
 from ..models.model import Model
 from ..models.preprocess import Network
 from ..results.posteriors import Marginals
@@ -18,6 +20,9 @@ from .arithmetic import Arithmetic, CostOptimum, Partition
 from .beliefs import Beliefs
 
 Array = NDArray[Any]
+
+# float64 holds all integers up to here.
+_EXACT = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -92,12 +97,24 @@ def _single_tables(
 
 
 def costs_above(model: Model, above: Array, least: int) -> Array:
-    """Turn costs above the least one into objective values; those that reach ``top`` are forbidden."""
-    total = above + least
-    if model.top is not None:
-        total = np.where(total >= model.top, math.inf, total)
-    scaled = total / 10.0**model.decimals
-    return -scaled if model.maximize else scaled
+    """Turn costs above the least one into objective values; those that reach ``top`` are forbidden.
+
+    Returns
+    -------
+    ndarray
+        float64 where that holds every value; else of objects, each as :meth:`~.Model.objective` returns it.
+    """
+    cap = UNREACHABLE if model.top is None else min(model.top - least, UNREACHABLE)
+    possible = above < cap
+    infinite = -math.inf if model.maximize else math.inf
+    greatest = max(abs(least), abs(least + int(above.max(where=possible, initial=0))))
+    if greatest <= _EXACT:
+        scaled = (above + least) / 10.0**model.decimals
+        return np.where(possible, -scaled if model.maximize else scaled, infinite)
+    costs = [
+        model.objective(least + int(x)) if ok else infinite for x, ok in zip(above.flat, possible.flat, strict=True)
+    ]
+    return np.array(costs, dtype=object).reshape(above.shape)
 
 
 def loose_log(network: Network, findings: Mapping[int, Array]) -> float:
@@ -105,8 +122,7 @@ def loose_log(network: Network, findings: Mapping[int, Array]) -> float:
     total = math.log(network.free_states)
     for v in findings:
         if v not in network.local:
-            weight = findings[v][network.domains[v]].sum()
-            total += math.log(weight / len(network.domains[v])) if weight > 0.0 else -math.inf
+            total += float(likelihoods(findings[v], network.domains[v]).log_means[0])
     return total
 
 
@@ -120,12 +136,13 @@ def expanded(
 ) -> Array:
     """Spread a belief over all states of some of the model's variables.
 
-    A pruned or unobserved state gets probability 0 (infinite energy); a variable without functions is uniform,
-    or as found.
+    A pruned or unobserved state gets probability 0 (infinite energy, ``UNREACHABLE`` cost); a variable without
+    functions is uniform, or as found.
     """
     if len(variables) == 1 and not maximum and variables[0] not in network.local and variables[0] not in findings:
         return network.uniform[variables[0]].copy()
-    outside = math.inf if maximum else 0.0
+    costs = maximum and network.model.kind == "cost"
+    outside: float = UNREACHABLE if costs else math.inf if maximum else 0.0
     target = local_part(network, variables)
     if len(variables) == len(target) == 1:
         (v,), table = variables, tables[target]
@@ -136,11 +153,10 @@ def expanded(
         return spread
     if len(variables) == 1 and not maximum:
         states = network.domains[variables[0]]
-        weights = findings[variables[0]][states]
         spread = np.zeros(network.model.dims[variables[0]])
-        spread[states] = weights / (weights.sum() or 1.0)
+        spread[states] = likelihoods(findings[variables[0]], states).shares[:, 0]
         return spread
-    table = tables[target] if target else np.full((), 0.0 if maximum else 1.0)
+    table = tables[target] if target else np.full((), 0 if costs else 0.0 if maximum else 1.0)
     order = [target.index(network.local[v]) for v in variables if v in network.local]
     sizes = [len(network.domains[v]) for v in variables]
     shape = [n if v in network.local else 1 for v, n in zip(variables, sizes, strict=True)]
@@ -148,8 +164,9 @@ def expanded(
     if not maximum:
         for axis, v in enumerate(variables):
             if v not in network.local:
-                weights = findings[v][network.domains[v]] if v in findings else np.ones(sizes[axis])
-                inside = inside * (weights / (weights.sum() or 1.0)).reshape([-1] + [1] * (len(sizes) - axis - 1))
+                weights = findings.get(v, np.ones(network.model.dims[v]))
+                shares = likelihoods(weights, network.domains[v]).shares
+                inside = inside * shares.reshape([-1] + [1] * (len(sizes) - axis - 1))
     if sizes == [network.model.dims[v] for v in variables]:
         return np.array(inside)
     full = np.full([network.model.dims[v] for v in variables], outside)

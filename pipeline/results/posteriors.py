@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..models.model import Model
 from ..plans.two_way import TwoWay
 from ..text import logarithm, printable
+from .result import plain_number
 
 Array = NDArray[Any]
 
@@ -36,7 +37,7 @@ class Marginals(Mapping[str, Array]):
     maximum : bool
         Whether these are max-marginals: for each state the best that any assignment with it reaches. For
         probabilities relative to the best of all, which is 1; for a cost network the least cost, infinite
-        where every assignment is forbidden.
+        where every assignment is forbidden. Costs that float64 does not hold are exact in arrays of objects.
     tables : dict of str to ndarray
         For each variable that was asked for, one number a state.
     joint : dict of tuple of str to ndarray
@@ -96,7 +97,7 @@ class Marginals(Mapping[str, Array]):
         if shown:
             found["states"] = {name: self._state_labels(name) for name in shown}
         if self.value is not None:
-            found["value"] = float(self.value) if isinstance(self.value, Decimal) else self.value
+            found["value"] = plain_number(self.value)
         if self.joint:
             found["joint"] = [{"variables": list(names), "table": _plain(t)} for names, t in self.joint.items()]
         if self.families:
@@ -123,9 +124,9 @@ class Marginals(Mapping[str, Array]):
         import pandas  # type: ignore[import-untyped,unused-ignore]
 
         rows = [
-            (name, label, float(p))
+            (name, label, p)
             for name, table in self.tables.items()
-            for label, p in zip(self.labels(name), table, strict=True)
+            for label, p in zip(self.labels(name), table.tolist(), strict=True)
         ]
         return pandas.DataFrame(rows, columns=["variable", "state", "value" if self.maximum else "probability"])
 
@@ -186,6 +187,7 @@ def plan_figures(plan: TwoWay | None) -> dict[str, int | str] | None:
 
 def _shares(table: Array) -> Array:
     """Lengths of the bars between 0 and 1; the least cost is the longest."""
+    table = table.astype(np.float64)
     finite = np.isfinite(table)
     if finite.all() and table.min() >= 0 and table.max() <= 1:
         return table
@@ -207,5 +209,7 @@ def _finite(value: float | None) -> float | None:
 def _plain(table: Array) -> Any:
     """Nested lists, with None for infinite costs."""
     plain = table.astype(object)
-    plain[~np.isfinite(table)] = None
+    if table.dtype == object:
+        plain[...] = np.frompyfunc(plain_number, 1, 1)(table)
+    plain[~np.isfinite(table.astype(np.float64))] = None
     return plain.tolist()

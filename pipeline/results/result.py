@@ -164,6 +164,11 @@ def _plain_value(query: Query, value: int | Decimal | None) -> Any:
         return None
     if query == "count":
         return str(value)
+    return plain_number(value)
+
+
+def plain_number(value: Any) -> Any:
+    """Return a number as JSON has it: a decimal that a float cannot hold as a string."""
     if isinstance(value, Decimal):
         return float(value) if Decimal(repr(float(value))) == value else str(value)
     return value

@@ -19,12 +19,13 @@ from ...storage.spec import TableSpec
 from ...storage.tables import create_table
 from ...tasks.boxes.boxes import Codec, PlainCodec, ScaledCodec, root_table, run_box
 from ...tasks.boxes.down_boxes import DownBox, run_down_box
+from ...tasks.sweeps.beliefs import UNREACHABLE
 from ..budget.two_way_spill import found_name
 from ..errors import InternalError
 from ..plans.plan import sliced_dims
 from ..plans.stages import DownStage, Stage, TwoWaySpill
 from ..queries.arithmetic import log_sum
-from ..queries.beliefs import Beliefs, combiner_for, place
+from ..queries.beliefs import Beliefs, belief_dtype, combiner_for, place
 from ..trees.tree import Target
 from .boxes import ATTEMPTS, OutOfCore, Task
 
@@ -101,9 +102,8 @@ class BothWays(OutOfCore[T]):
         for index, stage in enumerate(self.spill.down, self.first_down):
             sizes = sliced_dims(self.spill.dims, stage.boxed)
             cells = max(1, sum(1 + prod(sizes[v] for v in target) for target in stage.results))
-            specs[index] = TableSpec(
-                found_name(stage), (0, 1), ("box", "cell"), (self.boxes(index), cells), frozenset((0,)), "float64"
-            )
+            shape, dtype = (self.boxes(index), cells), belief_dtype(self.run.arithmetic)
+            specs[index] = TableSpec(found_name(stage), (0, 1), ("box", "cell"), shape, frozenset((0,)), dtype)
         return specs
 
     def boxes(self, index: int) -> int:
@@ -224,7 +224,7 @@ class BothWays(OutOfCore[T]):
             results=tuple(stage.results.values()),
             roots=stage.roots,
             found=self.found[index],
-            infinity=float(run.problem.semiring.zero),
+            infinity=run.problem.semiring.zero,
             codec=codec,
             disk_rate=self.disk_rate,
         )
@@ -314,14 +314,14 @@ class BothWays(OutOfCore[T]):
         dims = self.spill.dims
         sizes = sliced_dims(dims, stage.boxed)
         combiners = {t: combiner_for({t: tuple(dims[v] for v in t)}, self.run.arithmetic) for t in stage.results}
-        values = np.empty(spec.shape[1])
+        values = np.empty(spec.shape[1], spec.dtype)
         for box in range(self.boxes(index)):
             read_chunk(self.folder, spec, self.receipts[spec.name, (box, 0)], values)
             states = self.states(stage, box)
             start = len(combiners)
             for weight, (target, combiner) in zip(values, combiners.items(), strict=False):
                 cells = prod(sizes[v] for v in target)
-                if np.isfinite(weight):
-                    combiner.add(float(weight), {target: (values[start : start + cells], place(target, states))})
+                if np.isfinite(weight) and weight != UNREACHABLE:
+                    combiner.add(weight.item(), {target: (values[start : start + cells], place(target, states))})
                 start += cells
         return {target: combiner.beliefs().tables[target] for target, combiner in combiners.items()}

@@ -68,6 +68,9 @@ class DeviceSweeps:
             If the device has less memory than its budget.
         """
         constants = self._leaves(leaves)
+        if not constants.natural:
+            self._check_host()
+            return None
         with portable_errors(), ONE_AT_A_TIME:
             if self._device is None:
                 self._device = checked_device(self._program, constants, self._memory_bytes)

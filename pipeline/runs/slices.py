@@ -26,7 +26,7 @@ from ..models.preprocess import Network
 from ..plans.plan import sliced_dims
 from ..plans.two_way import TwoWay
 from ..queries.arithmetic import Arithmetic
-from ..queries.beliefs import Beliefs, combiner_for, merge, place
+from ..queries.beliefs import Beliefs, belief_dtype, combiner_for, merge, place
 from ..trees.tree import Target
 from .forward import TASK_SECONDS
 from .pools import open_tables
@@ -94,7 +94,9 @@ class Slices(Generic[T]):
     def table(self) -> TableSpec:
         """The array of what the groups found: all beliefs one after the other, one chunk a group."""
         cells = max(1, sum(prod(shape) for shape in self.shapes.values()))
-        return TableSpec("slices", (0, 1), ("group", "cell"), (self.groups, cells), frozenset((0,)), "float64")
+        return TableSpec(
+            "slices", (0, 1), ("group", "cell"), (self.groups, cells), frozenset((0,)), belief_dtype(self.arithmetic)
+        )
 
     def states(self, index: int) -> dict[int, int]:
         """States of the sliced variables in one slice."""
@@ -164,7 +166,7 @@ def store_group(slices: Slices[Any], number: int, threads: int) -> Receipt:
     assert slices.folder is not None
     start = time.perf_counter()
     beliefs = run_group(slices, number, threads)
-    values = np.zeros(slices.table.shape[1])
+    values = np.zeros(slices.table.shape[1], slices.table.dtype)
     if beliefs.total is not None and slices.shapes:
         np.concatenate([beliefs.tables[target].reshape(-1) for target in slices.shapes], out=values)
     chunk = (number, 0)
@@ -180,7 +182,7 @@ def stored_group(slices: Slices[Any], receipt: Receipt) -> Beliefs:
     total = receipt.value["total"]
     if total is None:
         return Beliefs(None, {})
-    values = np.empty(slices.table.shape[1])
+    values = np.empty(slices.table.shape[1], slices.table.dtype)
     read_chunk(slices.folder, slices.table, receipt, values)
     tables, start = {}, 0
     for target, shape in slices.shapes.items():

@@ -153,7 +153,7 @@ def _all_finished(
 def _store(box: DownBox[T], number: int, live: Mapping[int, T], start: float) -> Receipt:
     """Write the weights and the beliefs of a box; the receipt holds the values at the roots."""
     beliefs = [_weighed(live[node], box.infinity) for node in box.results]
-    values = np.zeros(box.found.shape[1])
+    values = np.zeros(box.found.shape[1], box.found.dtype)
     if beliefs:
         np.concatenate([[weight for weight, _ in beliefs], *(table for _, table in beliefs)], out=values)
     chunk = (number, 0)
@@ -163,7 +163,7 @@ def _store(box: DownBox[T], number: int, live: Mapping[int, T], start: float) ->
     return new_receipt(box.found.name, chunk, nbytes, checksum, start, {"roots": roots})
 
 
-def _weighed(belief: Any, infinity: float) -> tuple[float, Array]:
+def _weighed(belief: Any, infinity: float) -> tuple[Any, Array]:
     return weighed(belief) if isinstance(belief, Scaled) else above_least(belief, infinity)
 
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..steps.step import Step
 from ..sweeps.scaled import Scaled, SumProduct
 from ..sweeps.sweep import useful_threads
 
-# Two tables are the same if no entry differs by more than this, relative to the largest: what rounding does to
-# a message that new evidence cannot change (one below which nothing is observed, say). A table that is
-# kept for this reason is off by no more, however often its inputs change.
+Array = NDArray[Any]
+
+# Two tables are the same if no entry differs by more than this, relative to itself: what rounding does to a
+# message that new evidence cannot change (one below which nothing is observed, say). A table that is kept for
+# this reason has every entry right up to so much, however often its inputs change: sums of products add errors
+# up, and magnify none.
 SAME = 1e-14
 _BLOCK = 1 << 13
 
@@ -137,7 +142,13 @@ def same_ratios(old: Scaled, new: Scaled) -> bool:
         return bool(top == other)
     # block by block: a table that has changed differs early, and no copy grows
     parts = (slice(i, i + _BLOCK) for i in range(0, x.size, _BLOCK))
-    return all(np.abs(x[part] * (other / top) - y[part]).max() <= SAME * other for part in parts)
+    return all(_agree(x[part], other / top, y[part]) for part in parts)
+
+
+def _agree(x: Array, ratio: float, y: Array) -> bool:
+    """Whether ``x * ratio`` is ``y``; an entry that only underflowed is no zero."""
+    gap = np.abs(x * ratio - y)
+    return bool((gap <= SAME * y).all() and ((x > 0.0) == (y > 0.0)).all())
 
 
 def _same_scale(old: Scaled, new: Scaled) -> bool:

@@ -191,20 +191,21 @@ def _same_ratios(x: Any, x_at: int, top: float, y: Any, y_at: int, other: float,
     """Whether two tables with the given maxima are multiples of each other, up to rounding."""
     if top == 0.0 or other == 0.0:
         return top == other
-    ratio, most = other / top, SAME * other
+    ratio = other / top
     for first in range(0, cells, _BLOCK):
-        if _greatest_gap(x, x_at + first, ratio, y, y_at + first, min(_BLOCK, cells - first)) > most:
+        if _differ(x, x_at + first, ratio, y, y_at + first, min(_BLOCK, cells - first)):
             return False
     return True
 
 
-@njit(nogil=True, fastmath={"nnan", "nsz", "reassoc"})
-def _greatest_gap(x: Any, x_at: int, ratio: float, y: Any, y_at: int, cells: int) -> float:
-    worst = 0.0
+@njit(nogil=True)
+def _differ(x: Any, x_at: int, ratio: float, y: Any, y_at: int, cells: int) -> int:
+    """Count the entries that are no multiples; one that only underflowed is no zero."""
+    count = 0
     for i in range(cells):
-        gap = abs(x[x_at + i] * ratio - y[y_at + i])
-        worst = gap if gap > worst else worst
-    return worst
+        a, b = x[x_at + i], y[y_at + i]
+        count += (abs(a * ratio - b) > SAME * b) | ((a > 0.0) != (b > 0.0))
+    return count
 
 
 @njit(nogil=True, fastmath={"nnan", "nsz", "reassoc"})
@@ -248,7 +249,7 @@ def put(
 def run_small(layout: Any, state: Any, order: Any, begin: int) -> tuple[int, int]:
     """Run the stale steps of ``order`` from a position on; return where it stopped, and how many were run.
 
-    It stops at a step without joins, or whose products may leave the range of natural numbers.
+    It stops at a step without joins, or whose products or result may leave the range of natural numbers.
     """
     values, scratch = state.values, layout.scratch
     done = 0
@@ -276,6 +277,8 @@ def run_small(layout: Any, state: Any, order: Any, begin: int) -> tuple[int, int
         table = layout.outputs[step]
         if low < -LOOSE or high > LOOSE:
             low, high, scale = _measure(values, scratch, layout.cells[table], scale)
+            if low < LOWEST:
+                return position, done
         state.stale[step] = 0
         done += 1
         put(layout, state, table, values, scratch, scale, low, high, 0)
@@ -284,17 +287,20 @@ def run_small(layout: Any, state: Any, order: Any, begin: int) -> tuple[int, int
 
 @njit(nogil=True)
 def _measure(values: Any, at: int, cells: int, scale: float) -> tuple[float, float, float]:
-    """Scale a table to maximum 1; return exact bounds and its scale."""
+    """Scale a table to maximum 1; return exact bounds and its scale. One that spans too much stays as it is."""
     top = _greatest(values, at, cells)
     if top == 0.0:
         return 0.0, 0.0, scale
-    least = 1.0
+    least = top
     for i in range(cells):
-        x = values[at + i] / top
-        values[at + i] = x
+        x = values[at + i]
         if 0.0 < x < least:
             least = x
-    return math.log(least), 0.0, scale + math.log(top)
+    low = math.log(least) - math.log(top)
+    if low >= LOWEST:
+        for i in range(cells):
+            values[at + i] /= top
+    return low, 0.0, scale + math.log(top)
 
 
 @njit(nogil=True, cache=True)

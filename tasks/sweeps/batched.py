@@ -88,9 +88,10 @@ class CaseProduct:
         values = table.values.reshape(-1, self._cases if table.varies else 1)
         top = values.max(axis=0)
         top = np.where(top > 0.0, top, 1.0)
-        values = values / top
-        lows = np.log(np.min(values, axis=0, where=values > 0.0, initial=1.0))
+        # before they are divided: what is zero afterwards may not have been
+        lows = np.log(np.minimum(np.min(values, axis=0, where=values > 0.0, initial=np.inf), top)) - np.log(top)
         bad = lows < lowest
+        values = values / top
         values[:, bad] = 0.0
         self.endangered |= bad
         scale = table.log_scale + (np.log(top) if table.varies else math.log(top[0]))

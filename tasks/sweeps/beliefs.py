@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,20 @@ def weighed(belief: Scaled) -> tuple[float, Array]:
     return belief.log_scale + (top if belief.logs else math.log(top)) + math.log(total), values / total
 
 
-def above_least(belief: Array, infinity: float) -> tuple[float, Array]:
-    """Return the least energy or cost, and all of them above it, as float64; inf from ``infinity`` on."""
+UNREACHABLE: Final = 1 << 62
+"""Stands for an infinite cost in tables of integers; no two of those that are finite add up to it."""
+
+
+def above_least(belief: Array, infinity: float) -> tuple[Any, Array]:
+    """Return the least energy or cost, and all of them above it: float64, or int64 where costs are integers.
+
+    From ``infinity`` on an entry is infinite: inf, or ``UNREACHABLE``.
+    """
+    exact = belief.dtype.kind == "i"
+    beyond = UNREACHABLE if exact else math.inf
     least = belief.min()
     if least >= infinity:
-        return math.inf, np.full(belief.shape, math.inf)
+        return beyond, np.full(belief.shape, beyond)
+    if exact:
+        return int(least), np.where(belief < infinity, belief.astype(np.int64) - int(least), beyond)
     return float(least), np.where(belief < infinity, belief - least, math.inf)

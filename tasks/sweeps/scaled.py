@@ -63,16 +63,27 @@ class Scaled:
 def measured(values: Array, log_scale: float = 0.0) -> Scaled:
     """Wrap natural values with exact bounds, scaled **in place** to maximum 1; all zeros stay zeros.
 
-    On a device tables are read once, and near enough to 1 they stay as they are: more passes cost more than a step.
+    What spans more than natural values may is put on logarithms. On a device tables are read once, and near enough
+    to 1 they stay as they are: more passes cost more than a step.
     """
     if type(values) is not np.ndarray:
         return _measured_there(values, log_scale)
-    high = float(values.max())
-    if high == 0.0:
+    top = float(values.max())
+    if top == 0.0:
         return Scaled(values, log_scale, 0.0, 0.0)
-    if high != 1.0:
-        np.divide(values, high, out=values)
-    return Scaled(values, log_scale + math.log(high), math.log(_lowest_positive(values, 1.0)), 0.0)
+    low, high = math.log(_lowest_positive(values, top)), math.log(top)
+    if low - high < LOWEST:
+        return _on_logs(values, log_scale, low, high)
+    if top != 1.0:
+        np.divide(values, top, out=values)
+    return Scaled(values, log_scale + high, low - high, 0.0)
+
+
+def _on_logs(values: Array, log_scale: float, low: float, high: float) -> Scaled:
+    """Put natural values with these exact bounds on logarithms, **in place**, the greatest 0."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(values, out=values)
+    return Scaled(np.subtract(logs, high, out=logs), log_scale + high, low - high, 0.0, logs=True)
 
 
 def _measured_there(values: Array, log_scale: float) -> Scaled:
@@ -84,11 +95,10 @@ def _measured_there(values: Array, log_scale: float) -> Scaled:
     low, high = math.log(lowest), math.log(highest)
     if abs(high) <= NEAR and low >= -LOOSE:
         return Scaled(values, log_scale, low, high)
+    if low - high < LOWEST:
+        return _on_logs(values, log_scale, low, high)
     np.divide(values, highest, out=values)
-    low -= high
-    if low < LOWEST:  # some of the least entries may be zero now
-        low = math.log(_lowest_positive(values, 1.0))
-    return Scaled(values, log_scale + high, low, 0.0)
+    return Scaled(values, log_scale + high, low - high, 0.0)
 
 
 def _bounded(table: Scaled) -> Scaled:
@@ -125,8 +135,8 @@ def joined_scales(values: Array, parts: Sequence[tuple[Array, Scaled]]) -> Scale
     """
     live = [(view, part) for view, part in parts if float(view.max()) > (-math.inf if part.logs else 0.0)]
     if not live:
-        # logarithms of zeros among them
-        values[...] = 0.0
+        for view, _ in parts:  # logarithms of zeros among them
+            view[...] = 0.0
         return Scaled(values, 0.0, 0.0, 0.0)
     scale = max(part.log_scale for _, part in live)
     low = min(part.log_scale - scale + part.low for _, part in live)
@@ -143,6 +153,31 @@ def joined_scales(values: Array, parts: Sequence[tuple[Array, Scaled]]) -> Scale
     return Scaled(values, scale, low, high)
 
 
+def weighted(table: Scaled, sizes: Sequence[int], likelihoods: Mapping[int, Array]) -> Scaled:
+    """Return the table times likelihoods, measured; the given one stays as it is.
+
+    Parameters
+    ----------
+    table : Scaled
+    sizes : sequence of int
+        Shape of the table.
+    likelihoods : mapping of int to ndarray
+        For some axes one number >= 0 for each state.
+    """
+    factors = [w.reshape([-1] + [1] * (len(sizes) - axis - 1)) for axis, w in likelihoods.items()]
+    ends = [np.log([w[w > 0.0].min(), w.max()]) for w in factors if (w > 0.0).any()]
+    low, high = table.low + sum(min(a, 0.0) for a, _ in ends), table.high + sum(max(b, 0.0) for _, b in ends)
+    logs = table.logs or low < LOWEST or high > HIGHEST
+    values = (as_logs(table) if logs else table).values.reshape(sizes)
+    for factor in factors:
+        if logs:
+            with np.errstate(divide="ignore"):
+                factor = np.log(factor)
+        values = values + factor if logs else values * factor
+    flat = np.ascontiguousarray(values).reshape(-1)
+    return from_logs(flat, table.log_scale, LOWEST) if logs else measured(flat, table.log_scale)
+
+
 def as_logs(table: Scaled) -> Scaled:
     """Return the table on logarithms."""
     if table.logs:
@@ -151,14 +186,14 @@ def as_logs(table: Scaled) -> Scaled:
         return replace(table, values=np.log(table.values), logs=True)
 
 
-def from_logs(logs: Array, log_scale: float) -> Scaled:
-    """Shift logarithms to maximum 0, **in place**; return natural values again if their range allows."""
+def from_logs(logs: Array, log_scale: float, lowest: float = LOWEST / 2) -> Scaled:
+    """Shift logarithms to maximum 0, **in place**; return natural values again if none falls below ``lowest``."""
     high = float(logs.max())
     if high == -math.inf:
         return Scaled(np.zeros_like(logs), log_scale, 0.0, 0.0)
     low = _lowest_finite(logs, high) - high
     np.subtract(logs, high, out=logs)
-    if low < LOWEST / 2:
+    if low < lowest:
         return Scaled(logs, log_scale + high, low, 0.0, logs=True)
     return Scaled(np.exp(logs, out=logs), log_scale + high, low, 0.0)
 
