@@ -11,7 +11,7 @@ from math import prod
 
 from ...tasks.steps.step import Step, make_step
 from ..errors import BudgetError
-from ..search.orders import elimination_order, refine_tree, search_trees
+from ..search.orders import HOPELESS_SECONDS, elimination_order, refine_tree, search_trees
 from ..trees.costs import Rates, lowered_seconds, tree_cost
 from ..trees.input_joins import with_joined_inputs
 from ..trees.layouts import choose_layouts
@@ -41,7 +41,13 @@ MAX_SENT_BYTES = 1 << 28
 
 
 def whole_plans(problem: Problem, options: PlanOptions, rates: Rates) -> Iterator[Plan]:
-    """Plan without slices, whatever that needs, from each of the trees that a search finds, the cheapest first."""
+    """Plan without slices, whatever that needs, from each of the trees that a search finds, the cheapest first.
+
+    Raises
+    ------
+    BudgetError
+        If a tree would take longer than anyone waits for by so much that no slices or disks help.
+    """
     if options.children is not None:
         tree = Tree(problem.dims, problem.scopes, options.children)
         yield _plan(problem, options, rates, tree, frozenset())
@@ -56,6 +62,7 @@ def whole_plans(problem: Problem, options: PlanOptions, rates: Rates) -> Iterato
         rates=rates,
         itemsize=problem.itemsize,
     ):
+        _refuse_hopeless(tree, problem, options, rates)
         yield _plan(problem, options, rates, _joined(tree, problem, options, rates), frozenset())
 
 
@@ -296,6 +303,21 @@ def split_for(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes
     fixed = plan.model_bytes + plan.leaf_bytes
     peak = fixed + recomputing_peak(plan.tree, plan.steps, Sizing(sizes, plan.itemsize, device=plan.device), cuts)
     return replace(plan, cuts=cuts, peak_bytes=peak) if cuts and peak <= memory_bytes else plan
+
+
+def _refuse_hopeless(tree: Tree, problem: Problem, options: PlanOptions, rates: Rates) -> None:
+    """Refuse a tree that neither slices nor disks would bring within anyone's time, before its steps are lowered."""
+    cost = tree_cost(tree, rates, problem.itemsize)
+    if cost.seconds <= HOPELESS_SECONDS:
+        return
+    largest = max(tree.cells[tree.n_leaves :], default=0) * problem.itemsize
+    slices = -(-largest // max(options.memory_bytes, 1))
+    sliced = f"; slicing would take at least {float(slices):.3g} slices" if slices > 1 else ""
+    raise BudgetError(
+        f"the plan needs more than {format_bytes(largest)} (its largest message), allowed "
+        f"{format_bytes(options.memory_bytes)}{sliced}; it would sweep {float(cost.cells):.3g} cells, in "
+        f"{cost.seconds:.3g} s; try a longer --order-time"
+    )
 
 
 def _refusal(whole: Plan, sliced: frozenset[int], allowed_bytes: int, tried: Plan | None = None) -> BudgetError:

@@ -6,8 +6,10 @@ binary tree is rearranged locally; steps are then merged where not writing the t
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,13 +80,21 @@ class _Joiner:
 
     def join(self, tables: Iterable[int]) -> int:
         """Join tables two at a time, the smallest with what it makes the smallest result with."""
-        left, masks, log = set(tables), self.forest.masks, self._sizer.log
+        masks, log = self.forest.masks, self._sizer.log
+        left = sorted((log(masks[i]), i) for i in tables)
         while len(left) > 1:
-            a = min(left, key=lambda i: (log(masks[i]), i))
-            b = min(left - {a}, key=lambda i: (log(masks[a] | masks[i]), i))
-            left -= {a, b}
-            left.add(self._join_pair(a, b))
-        return left.pop()
+            _, a = left.pop(0)
+            best, at = (inf, -1), 0
+            for position, (size, b) in enumerate(left):
+                if size > best[0]:
+                    break  # a join is no smaller than its parts
+                best, at = min((best, at), ((log(masks[a] | masks[b]), b), position))
+                if best == (size, b):
+                    break
+            del left[at]
+            node = self._join_pair(a, best[1])
+            insort(left, (log(masks[node]), node))
+        return left[0][1]
 
     def _join_pair(self, a: int, b: int) -> int:
         node, union = len(self.forest.masks), self.forest.masks[a] | self.forest.masks[b]

@@ -31,11 +31,16 @@ __all__ = ["OrderName", "TreeName", "elimination_order", "refine_tree", "search_
 TreeName = Literal["refined", "bucket", "junction"]
 OrderName = Literal["auto", "min-fill", "weighted-min-fill", "min-degree", "min-size", "mixed"]
 
-#: Automatic planning spends this share of the predicted run time, up to a number of seconds.
-_PLANNING_SHARE = 0.25
-_LONGEST_PLANNING = 8.0
+#: Automatic planning spends this share of the predicted run time, within these numbers of seconds.
+_PLANNING_SHARE = 0.08
+_SHORTEST_PLANNING, _LONGEST_PLANNING = 0.2, 8.0
 #: Plans cheaper than this are made without compiled code, whose loading alone takes as long.
-_SMALL_SECONDS = 0.1
+SMALL_SECONDS = 0.3
+#: No search makes a tree that would take longer than this, thirty years, one that somebody waits for.
+HOPELESS_SECONDS = 1e9
+_HOPELESS_PLANNING = 0.5
+#: Trees save less than this factor over the buckets of the same order.
+_MOST_SAVED = 1e6
 #: Nominal speed of the searches; only the ratio to real time depends on the machine.
 _SECONDS_PER_WORK = 4e-9
 _SECONDS_PER_FOREST_VARIABLE = 25e-6
@@ -97,7 +102,7 @@ def search_trees(
         search.consider(min_fill_order(dims, scopes, seed))
         budget = _LONGEST_PLANNING if seconds is None else seconds
     plain = not isinstance(order, str) or order in ("auto", "min-fill")
-    small = not search.best.children or (search.best_seconds <= _SMALL_SECONDS and seconds is None and plain)
+    small = not search.best.children or (search.best_seconds <= SMALL_SECONDS and seconds is None and plain)
     if not small and isinstance(order, str):
         search.run(order, budget, automatic=seconds is None)
     elif not small and tree == "refined":
@@ -183,6 +188,10 @@ class _Search:
             share = _ORDER_SHARE if self.kind == "refined" else 1.0
             self.spent += orders.more(share * effort / _SECONDS_PER_WORK) * _SECONDS_PER_WORK
             found = list(orders.take(_STARTS))
+            beyond = automatic and orders.least > _MOST_SAVED * HOPELESS_SECONDS * self.rates.cells_per_second
+            if beyond:
+                self._keep(bucket_tree(self.dims, self.scopes, found[0]))
+                return
             if self.kind != "refined":
                 for each in found:
                     self.consider(each)
@@ -212,7 +221,11 @@ class _Search:
             self.spent += rearranger.run(int(seconds / _SECONDS_PER_WORK)) * _SECONDS_PER_WORK
 
     def _budget(self, budget: float, automatic: bool) -> float:
-        return min(budget, _PLANNING_SHARE * self.best_seconds) if automatic else budget
+        if not automatic:
+            return budget
+        if self.best_seconds > HOPELESS_SECONDS:
+            return min(budget, _HOPELESS_PLANNING)
+        return min(budget, max(_PLANNING_SHARE * self.best_seconds, _SHORTEST_PLANNING))
 
     def _late(self, budget: float) -> bool:
         return time.monotonic() - self.started > _EMERGENCY * budget + 10.0
@@ -276,6 +289,11 @@ class _Orders:
             if cells < limit:
                 self._add(cells, tuple(order.tolist()))
         return work
+
+    @property
+    def least(self) -> float:
+        """Cells of all buckets of the best order."""
+        return self.pool[0][0]
 
     def take(self, count: int) -> Iterator[tuple[int, ...]]:
         """Yield the best orders that were not taken before."""

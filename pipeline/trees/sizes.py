@@ -17,7 +17,10 @@ class Sizer:
 
     def log(self, mask: int) -> float:
         """Return the log2 size."""
-        return sum(lg * (mask & members).bit_count() for _, lg, members in self._classes)
+        size = 0.0
+        for _, each, members in self._classes:
+            size += each * (mask & members).bit_count()
+        return size
 
     def cells(self, mask: int) -> int:
         """Return the exact size."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from functools import cache
+from itertools import combinations
 from math import prod
 
 import numpy as np
@@ -12,13 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.errors import ModelError
+from bucketflow.pipeline.errors import BudgetError, ModelError
+from bucketflow.pipeline.plans import planner
+from bucketflow.pipeline.plans.plan import PlanOptions, Problem
+from bucketflow.pipeline.search import orders
 from bucketflow.pipeline.search.forests import Rearranger, group_units, pairwise_forest
 from bucketflow.pipeline.search.min_fill import min_fill_order, primal_graph
 from bucketflow.pipeline.search.orders import refine_tree, search_tree, search_trees
 from bucketflow.pipeline.trees.costs import Rates, tree_cost
 from bucketflow.pipeline.trees.sizes import Sizer
 from bucketflow.pipeline.trees.tree import bucket_tree, elimination_order
+from bucketflow.tasks.steps.semiring import MIN_PLUS
 
 CELLS_ONLY = Rates(1.0, 1.0, 1e30, 0.0)
 
@@ -168,6 +173,36 @@ def test_a_search_remembers_other_cheap_trees():
     prices = [(tree_cost(tree).seconds, tree_cost(tree).cells) for tree in first]
     assert len(set(prices)) == len(first) > 1
     assert prices == sorted(prices)
+
+
+def test_what_no_search_helps_is_refused_before_it_is_searched_or_lowered(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("planned in vain")
+
+    scopes = tuple(combinations(range(120), 2))
+    problem = Problem((3,) * 120, scopes, MIN_PLUS, 8)
+    monkeypatch.setattr(orders, "Rearranger", never)
+    monkeypatch.setattr(planner, "make_step", never)
+    with pytest.raises(BudgetError, match=r"would sweep .*e\+57 cells"):
+        next(planner.whole_plans(problem, PlanOptions(memory_bytes=10**9), Rates()))
+    # whoever asks for a search gets it
+    with pytest.raises(AssertionError, match="in vain"):
+        next(planner.whole_plans(problem, PlanOptions(memory_bytes=10**9, order_seconds=0.01), Rates()))
+
+
+def test_joining_a_bucket_compares_only_tables_that_may_be_best(monkeypatch):
+    scopes = tuple((0, *((v,) if v < 200 else ())) for v in range(1, 400))
+    looked, log = [], Sizer.log
+
+    def counted(sizer, mask):
+        looked.append(mask)
+        return log(sizer, mask)
+
+    monkeypatch.setattr(Sizer, "log", counted)
+    dims = (2,) * 400
+    forest = pairwise_forest(group_units(400, scopes), Sizer(dims), 400, [*range(1, 400), 0])
+    assert len(forest.kids) == 198
+    assert len(looked) < 10 * len(scopes)
 
 
 def test_given_order():
