@@ -3,28 +3,106 @@
 from __future__ import annotations
 
 import resource
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
-# Left to the interpreter, the libraries and everyone else when no budget is given.
+# Python with NumPy, and with compiled code too: resident bytes that are no tables, which no budget counts.
+PROCESS_BYTES = 50_000_000
+COMPILED_PROCESS_BYTES = 200_000_000
+# Left to everyone else when no budget is given.
 _SHARE = 0.8
+# Where little is free, small models that need no compiled code still get this much of it.
+_LEAST_SHARE = 0.25
+
+# For each version of control groups: limit, usage, and the entry of memory.stat for what can be taken back.
+_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
+}
 
 
-def default_memory_bytes() -> int:
-    """Return most of the memory that is available now, within the limit of the process's control group."""
+def default_memory_bytes(root: Path = Path("/")) -> int:
+    """Return most of the memory that is available now, within the limits of the process's control groups.
+
+    Parameters
+    ----------
+    root : path
+        Where ``proc`` and ``sys`` are.
+    """
     import psutil
 
-    available = int(psutil.virtual_memory().available)
-    limit, used = _read_int("/sys/fs/cgroup/memory.max"), _read_int("/sys/fs/cgroup/memory.current")
-    if limit is not None and used is not None:
-        available = min(available, max(limit - used, 0))
-    return int(available * _SHARE)
+    available = min([int(psutil.virtual_memory().available), *_left_in_groups(root)])
+    return max(int(available * _SHARE) - COMPILED_PROCESS_BYTES, int(available * _LEAST_SHARE))
 
 
-def _read_int(path: str) -> int | None:
+def _left_in_groups(root: Path) -> Iterator[int]:
+    """Bytes that each control group around this process leaves, from its own to the outermost.
+
+    Containers and batch systems limit memory by them; of nested groups the least counts.
+    """
+    for version, folder, mount in _memory_groups(root):
+        for group in (folder, *folder.parents):
+            if group.is_relative_to(mount) and (left := _left(group, version)) is not None:
+                yield left
+
+
+def _left(group: Path, version: int) -> int | None:
+    """What a group may still take; what it keeps of files in memory is given back when needed."""
+    limit_file, usage_file, entry = _FILES[version]
+    limit, used = _read_int(group / limit_file), _read_int(group / usage_file)
+    if limit is None or used is None:
+        return None
+    return max(limit - max(used - _stat(group, entry), 0), 0)
+
+
+def _memory_groups(root: Path) -> Iterator[tuple[int, Path, Path]]:
+    """Version, folder and mount point of the groups that count this process's memory."""
+    paths = _group_paths(root)
+    for line in _lines(root, "mountinfo"):
+        fields, _, kind = line.partition(" - ")
+        version = _version(*kind.split())
+        if version in paths:
+            inside, mounted = fields.split()[3:5]
+            mount, path = root / mounted.lstrip("/"), PurePosixPath(paths[version])
+            # In a container the mount may show a part of the tree only, with the paths of all of it.
+            yield version, mount / (path.relative_to(inside) if path.is_relative_to(inside) else ""), mount
+
+
+def _version(kind: str = "", _device: str = "", options: str = "") -> int:
+    """The version of control groups with memory that a file system shows; 0 for none."""
+    return 2 if kind == "cgroup2" else int(kind == "cgroup" and "memory" in options.split(","))
+
+
+def _group_paths(root: Path) -> dict[int, str]:
+    """The process's own group, for each version of control groups that counts its memory."""
+    found = {}
+    for line in _lines(root, "cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if not controllers or "memory" in controllers.split(","):
+            found[1 if controllers else 2] = path
+    return found
+
+
+def _lines(root: Path, name: str) -> list[str]:
     try:
-        return int(Path(path).read_text())
+        return (root / "proc/self" / name).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _read_int(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
     except (OSError, ValueError):
         return None
+
+
+def _stat(group: Path, entry: str) -> int:
+    try:
+        entries = dict(line.split(maxsplit=1) for line in (group / "memory.stat").read_text().splitlines())
+        return int(entries.get(entry, 0))
+    except (OSError, ValueError):
+        return 0
 
 
 def peak_rss_bytes() -> int:

@@ -186,8 +186,10 @@ class Boxing:
 
     def refusal(self, stage: Stage) -> BudgetError:
         """Name the largest step of a stage that does not fit."""
-        largest = max(stage.steps, key=lambda s: s.lowered.cells)
+        cells = max(s.lowered.cells for s in stage.steps)
+        held = self.options.memory_bytes - self.available
         return BudgetError(
-            f"the step of {largest.lowered.cells:.3g} cells needs {format_bytes(stage.peak_bytes)} for its smallest "
-            f"box, allowed {format_bytes(max(self.available, 0))}; try a larger --memory or a longer --order-time"
+            f"the step of {cells:.3g} cell{'s' if cells > 1 else ''} needs {format_bytes(stage.peak_bytes + held)} for "
+            f"its smallest box, allowed {format_bytes(self.options.memory_bytes)}, of which {format_bytes(held)} go to "
+            "the model and a margin; try a larger --memory or a longer --order-time"
         )

@@ -96,7 +96,12 @@ def _placing(command: Callable[..., None]) -> Callable[..., None]:
             metavar="FILE|x=v,…",
             help="Observed variables: a file, or x=v pairs; may be repeated. v is a label, or else an index from 0.",
         ),
-        click.option("--memory", metavar="SIZE", help="Memory budget, e.g. 4GB.  [default: most of what is free]"),
+        click.option(
+            "--memory",
+            metavar="SIZE",
+            help="Budget for the model and its tables, e.g. 4GB; Python and compiled code take up to 200 MB beside "
+            "it.  [default: most of what is free, in a container or batch job of its limit]",
+        ),
         click.option(
             "--order",
             default="auto",

@@ -13,6 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ...cluster.budget import COMPILED_PROCESS_BYTES, PROCESS_BYTES
+from ...tasks.cpu.compiler import COLD_CELLS
 from ..errors import BudgetError
 from ..examples import examples
 from ..models.model import Model
@@ -31,7 +33,10 @@ _LINE = 400
 
 
 def plan_json(prepared: Prepared) -> str:
-    """Return the plan as one line of JSON; ``seconds`` is the prediction for one core."""
+    """Return the plan as one line of JSON; ``seconds`` is the prediction for one core.
+
+    ``memory_bytes`` is the budget of the model and the tables, ``process_bytes`` what Python takes beside it.
+    """
     plan = prepared.plan
     extra: dict[str, Any] = {}
     if plan is not None:
@@ -42,6 +47,8 @@ def plan_json(prepared: Prepared) -> str:
             "slice_overhead": round(plan.slice_overhead, 6),
             "sliced": [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced],
             "seconds": plan.seconds,
+            "memory_bytes": prepared.memory_bytes,
+            "process_bytes": process_bytes(plan),
         }
     figures = {**(plan_dict(plan) or {}), **extra}
     return json.dumps({"query": prepared.network.query, "plan": figures or None, "planning_seconds": prepared.seconds})
@@ -57,9 +64,16 @@ def print_plan(prepared: Prepared) -> None:
     _console().print(_steps_table(prepared, plan))
 
 
+def process_bytes(plan: Plan) -> int:
+    """Return about what the process of a run takes besides its tables, which no budget counts."""
+    return COMPILED_PROCESS_BYTES if plan.cells >= COLD_CELLS else PROCESS_BYTES
+
+
 def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
     names = [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced]
-    rows = [*plan.rows(), ("planning", f"{prepared.seconds:.2f} s")]
+    own = format_bytes(process_bytes(plan))
+    budget = f"{format_bytes(prepared.memory_bytes)}; Python and its code take some {own} beside it"
+    rows = [*plan.rows(), ("budget", budget), ("planning", f"{prepared.seconds:.2f} s")]
     prices = prepared.prices
     ways = (("slicing", prices.slices), ("spilling", prices.spill)) if prices else ()
     for label, way in ways:
@@ -86,11 +100,15 @@ def _steps_table(prepared: Prepared, plan: Plan) -> Table:
             ", ".join(printable(name, 20) for name in names[:2]) + (f" +{len(names) - 2}" if len(names) > 2 else ""),
             str(len(step.inputs)),
             format_cells(step.lowered.cells),
-            format_cells(table_bytes(sizes, step.axes, 1)),
+            _short(table_bytes(sizes, step.axes, 1)),
             format_bytes(step_bytes(step, sizes, plan.itemsize)),
             step.lowered.regime,
         )
     return table
+
+
+def _short(count: int) -> str:
+    return f"{count:,}" if count < 10_000 else f"{count:.3g}"
 
 
 def model_facts(model: Model) -> dict[str, Any]:
@@ -193,7 +211,7 @@ def _console() -> Console:
 
 def _table(title: str, *columns: str) -> Table:
     """A table whose first columns are text, which is folded where there is no room for it."""
-    table = Table(title=title, box=box.SIMPLE, title_justify="left")
+    table = Table(title=title, box=box.SIMPLE, title_justify="left", pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     return table

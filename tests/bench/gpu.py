@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cupy as cp
 import numpy as np
+from needs import cupy
 
 from bucketflow.tasks.gpu import run as gpu
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, min_plus
+
+cp = cupy()
 
 SEMIRINGS = {
     "min-plus int16": min_plus("int16", 4),

@@ -19,14 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cupy as cp
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gpu import copy_rate, seconds
 from gpu_models import FOLDER
-from instances import data_folder
 from marginals import forward_sample, questions
+from needs import cupy, data_folder
 from rich.console import Console
 from rich.table import Table
 
@@ -34,6 +33,8 @@ import bucketflow
 from bucketflow.cluster.gpu import gpu_client, visible_gpus
 from bucketflow.pipeline.compiled.compiled import Compiled
 from bucketflow.pipeline.models.model import Function
+
+cp = cupy()
 
 NETWORKS = ("water", "barley", "diabetes", "munin3", "link")
 BATCHES = {"alarm": (10_000, 10_000), "hailfinder": (10_000, 10_000), "water": (10_000, 1000), "munin3": (1000, 50)}

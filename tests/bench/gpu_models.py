@@ -109,6 +109,8 @@ def planned(
     """Plan one case, from its stored tree (or that of one copy) if there is one."""
     start = time.perf_counter()
     path = FOLDER / case.file
+    if not path.exists():
+        raise SystemExit(f"the model {path} is not there; set BUCKETFLOW_GPUDATA to the folder of such models")
     model = copied(api.load(path), case.copies)
     beside = Path(str(path).removesuffix(".xz") + ".evid")
     findings = api.observed(model, beside if beside.exists() else None)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_models import BUDGET, CASES, planned, stored_trees
+from needs import cupy
 
 from bucketflow.cluster.gpu import gpu_client, visible_gpus
 from bucketflow.pipeline.api import solve as api
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--counts", default="1,2,4,8")
     parser.add_argument("--long", action="store_true")
     chosen = parser.parse_args()
+    cupy()
     there = len(visible_gpus())
     busy: dict[Job, float] = {}
     for count in (n for n in map(int, chosen.counts.split(",")) if n <= there):

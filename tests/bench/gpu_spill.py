@@ -17,9 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import cupy as cp
 import numpy as np
 from instances import clique_model
+from needs import cupy
 
 from bucketflow.pipeline.api import solve as api
 from bucketflow.pipeline.budget import spill
@@ -33,6 +33,8 @@ from bucketflow.storage.chunks import write_chunk
 from bucketflow.storage.spec import TableSpec
 from bucketflow.tasks.boxes import device_stores
 from bucketflow.tasks.gpu.memory import Pinned
+
+cp = cupy()
 
 GIB = 1 << 30
 

@@ -11,12 +11,12 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from instances import data_folder, grid_model
+from instances import grid_model
 from measure import peak_bytes, reset_peak, run_child
+from needs import data_folder
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
@@ -49,10 +49,10 @@ class Answer:
     tables: NDArray[np.float64]
 
 
-def load(folder: Path, name: str) -> bucketflow.Model:
+def load(name: str) -> bucketflow.Model:
     """Read a network, or make a grid."""
     if not name.startswith("grid"):
-        return bucketflow.load(folder / name)
+        return bucketflow.load(data_folder() / name)
     rows, columns, states = map(int, name.split()[1].split("x"))
     return grid_model(rows, columns, states, "markov")
 
@@ -129,11 +129,10 @@ def main() -> None:
         "differs",
     ):
         table.add_column(column, justify="left" if column in ("network", "way") else "right")
-    folder = data_folder()
     for name in NETWORKS:
         if options.only and options.only not in name:
             continue
-        model = load(folder, name)
+        model = load(name)
         whole = measured(lambda m=model: answered(m), table, name, "memory", None)  # type: ignore[misc]
         for share in options.shares if whole else ():
             limit = whole.plan["peak_bytes"] // share

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from instances import Query, Question, data_folder, questions
+from instances import Query, Question, questions
 from measure import Outcome, run_child
+from needs import data_folder
 from rich.console import Console
 from rich.table import Table
 

@@ -7,11 +7,12 @@ scope another one includes; the search minimises cells unless --machine asks for
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections import Counter
 from math import log2
 from pathlib import Path
+
+from needs import data_folder
 
 from bucketflow.pipeline.formats import load, load_evidence
 from bucketflow.pipeline.search.orders import refine_tree, search_tree
@@ -23,12 +24,6 @@ from bucketflow.pipeline.trees.tree import Tree
 CELLS_ONLY = Rates(1e9, 1e9, 1e30, 0.0)
 #: A difference below this is no difference: PLANS.tsv has one decimal.
 TOLERANCE = 0.06
-
-
-def data_folder() -> Path:
-    """Return where the benchmark files are."""
-    beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-    return Path(os.environ.get("BUCKETFLOW_DATA", beside))
 
 
 def problem(path: Path) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import re
 import tracemalloc
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +14,10 @@ import pytest
 
 import bucketflow
 from bucketflow import Model
+from bucketflow.cluster.budget import COMPILED_PROCESS_BYTES, default_memory_bytes
 from bucketflow.pipeline.api.prepared import prepare
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.options import Options, parse_size
 from bucketflow.pipeline.plans.plan import Plan
 from tests.models import named_model
 
@@ -112,6 +116,16 @@ def test_impossible_budget_names_both_numbers() -> None:
         bucketflow.solve(grid(9, 9, 4), memory=20_000)
 
 
+@pytest.mark.parametrize("memory", [1, 500_000, 1_100_000])
+def test_refused_boxes_are_told_in_terms_of_the_budget(memory: int) -> None:
+    with pytest.raises(bucketflow.BudgetError) as refused:
+        bucketflow.plan(grid(9, 9, 4), memory=memory, fit="spill")
+    needed, allowed = re.findall(r"needs ([\d.]+ \w+) .*, allowed ([\d.]+ \w+),", str(refused.value))[0]
+    assert parse_size(allowed) == memory
+    assert parse_size(needed) > max(memory, 1 << 20)
+    assert " 1 cells" not in str(refused.value)
+
+
 def test_plans_are_deterministic() -> None:
     model = grid(8, 8, 3)
     first, second = (prepare(model, "optimum", None, Options(seed=3)).plan for _ in range(2))
@@ -119,3 +133,82 @@ def test_plans_are_deterministic() -> None:
     assert second is not None
     assert first.tree == second.tree
     assert first.layouts == second.layouts
+
+
+class Machine:
+    """A made-up tree of /proc and /sys with control groups for memory."""
+
+    def __init__(self, root: Path, cgroup: str, mountinfo: str) -> None:
+        self.root = root
+        (root / "proc/self").mkdir(parents=True)
+        (root / "proc/self/cgroup").write_text(cgroup)
+        (root / "proc/self/mountinfo").write_text(mountinfo)
+
+    def group(self, folder: str, **files: object) -> None:
+        """Write the files of a group; dots in their names are written as underscores, twice."""
+        path = self.root / folder
+        path.mkdir(parents=True, exist_ok=True)
+        for name, value in files.items():
+            (path / name.replace("__", ".")).write_text(f"{value}\n")
+
+
+GB = 10**9
+V2 = "31 23 0:28 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+V1 = (
+    "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
+    "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+    "35 31 0:32 {inside} /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+)
+
+
+def budget_of(machine: Machine) -> int:
+    """What is free there by default, before the share of others and the process's own."""
+    left = default_memory_bytes(machine.root)
+    return round((left + COMPILED_PROCESS_BYTES) / 0.8)
+
+
+@pytest.fixture
+def available(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 GB that are free."""
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=100 * GB))
+
+
+@pytest.mark.usefixtures("available")
+def test_no_control_groups(tmp_path: Path) -> None:
+    assert round((default_memory_bytes(tmp_path) + COMPILED_PROCESS_BYTES) / 0.8) == 100 * GB
+    assert budget_of(Machine(tmp_path, "0::/\n", "1 0 0:1 / / rw - ext4 /dev/sda rw\n")) == 100 * GB
+
+
+@pytest.mark.usefixtures("available")
+def test_the_least_limit_of_nested_groups_counts(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "0::/slurm/job_1/step_0\n", V2)
+    machine.group("sys/fs/cgroup/slurm/job_1/step_0", memory__max="max", memory__current=GB)
+    assert budget_of(machine) == 100 * GB
+    machine.group("sys/fs/cgroup/slurm", memory__max=30 * GB, memory__current=10 * GB)
+    assert budget_of(machine) == 20 * GB
+    machine.group("sys/fs/cgroup/slurm/job_1", memory__max=8 * GB, memory__current=2 * GB)
+    assert budget_of(machine) == 6 * GB
+    machine.group("sys/fs/cgroup/slurm/job_1", memory__stat="anon 5\ninactive_file 1500000000")
+    assert budget_of(machine) == 7.5 * GB
+    machine.group("sys/fs/cgroup/slurm/other", memory__max=GB, memory__current=0)
+    assert budget_of(machine) == 7.5 * GB
+
+
+@pytest.mark.usefixtures("available")
+@pytest.mark.parametrize("inside", ["/", "/docker/abc"])
+def test_limits_of_the_first_version(tmp_path: Path, inside: str) -> None:
+    """Also those of a container that sees its own part of the tree under the paths of all of it."""
+    machine = Machine(tmp_path, "4:cpuset:/\n3:blkio,memory:/docker/abc\n0::/\n", V1.format(inside=inside))
+    own = "sys/fs/cgroup/memory" + ("/docker/abc" if inside == "/" else "")
+    usage = {"memory__limit_in_bytes": 4 * GB, "memory__usage_in_bytes": 3 * GB}
+    machine.group(own, **usage, memory__stat="inactive_file 0\ntotal_inactive_file 2000000000")
+    assert budget_of(machine) == 3 * GB
+
+
+@pytest.mark.usefixtures("available")
+def test_a_small_limit_leaves_something(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "0::/\n", V2)
+    machine.group("sys/fs/cgroup", memory__max=100_000_000, memory__current=20_000_000)
+    assert default_memory_bytes(tmp_path) == 20_000_000
+    machine.group("sys/fs/cgroup", memory__max=100_000_000, memory__current=200_000_000)
+    assert default_memory_bytes(tmp_path) == 0

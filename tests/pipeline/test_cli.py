@@ -223,6 +223,7 @@ def test_lines_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch, odd: Path) ->
         assert max(map(len, printed.splitlines())) <= 80
         assert "…" not in printed.replace("n…n", "")
     assert "kernel" in in_process("plan", odd)
+    assert "eliminates " in in_process("plan", "grid")
 
 
 def test_rounding_is_not_shown() -> None:
@@ -238,3 +239,11 @@ def test_standard_output_may_be_full(arguments: list[str]) -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.stderr == "bucketflow: cannot write to standard output: No space left on device\n"
     assert done.returncode == 2
+
+
+def test_plans_say_what_the_process_takes_beside_its_budget() -> None:
+    printed = re.sub(" +", " ", in_process("plan", "grid", "--memory", "3GB"))
+    assert "budget 3 GB; Python and its code take some 50 MB beside it\n" in printed
+    found = json.loads(in_process("plan", "grid", "--memory", "3GB", "--json"))["plan"]
+    assert (found["memory_bytes"], found["process_bytes"]) == (3 * 10**9, 50_000_000)
+    assert "Python and compiled code" in in_process("plan", "--help")

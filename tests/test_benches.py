@@ -1,0 +1,28 @@
+"""Benches say in one sentence what they lack."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+BENCHES = Path(__file__).parent / "bench"
+LACKING_DATA = [("plans", "instances"), ("marginals", "instances"), ("marginal_spill", "instances")]
+LACKING_GPUS = [("gpu", "CuPy"), ("gpu_spill", "CuPy"), ("gpu_marginals", "CuPy"), ("gpu_scaling", "CuPy")]
+
+
+@pytest.mark.parametrize(("bench", "word"), [*LACKING_DATA, ("gpu_models", "model"), *LACKING_GPUS])
+def test_what_is_missing_is_named(tmp_path: Path, bench: str, word: str) -> None:
+    if word == "CuPy" and find_spec("cupy"):
+        pytest.skip("CuPy is there")
+    nowhere = {name: str(tmp_path) for name in ("BUCKETFLOW_DATA", "BUCKETFLOW_GPUDATA")}
+    done = subprocess.run(
+        [sys.executable, BENCHES / f"{bench}.py"], capture_output=True, text=True, env=os.environ | nowhere
+    )
+    assert done.returncode == 1
+    assert word in done.stderr
+    assert done.stderr.count("\n") == 1
