@@ -1,4 +1,4 @@
-"""The exceptions that bucketflow raises on purpose; each ends as one sentence and an exit code."""
+"""The exceptions that bucketflow raises on purpose, each one sentence and an exit code, and its sizes in words."""
 
 from __future__ import annotations
 
@@ -79,3 +79,13 @@ def writing(path: str | PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         raise ModelError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def format_bytes(count: int) -> str:
+    """Write a number of bytes with a decimal unit, as ``--memory`` reads it."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if value < 1000 or unit == "PB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
+        value /= 1000
+    raise AssertionError

@@ -18,7 +18,7 @@ from ..formats import load as load_file
 from ..formats import save as save
 from ..models.model import Model
 from ..models.preprocess import Query
-from ..options import Options
+from ..options import Options, parse_size
 from ..plans.plan import Plan
 from ..plans.planner import split_for, with_rates
 from ..rates.cpu import cached_rates, machine_rates
@@ -45,20 +45,26 @@ _THREADED_SECONDS = 0.05
 Progress = Callable[[int, int], None]
 
 
-def load(path: str | PathLike[str]) -> Model:
+def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model:
     """Read a model file; the format follows from its content and name.
 
     Parameters
     ----------
     path : str or path
-        A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif`` or Hugin ``.net`` file, plain, ``.gz`` or ``.xz``.
+        A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif``, ``.bifxml``, ``.xdsl``, ``.dsl`` or Hugin ``.net`` file,
+        plain, ``.gz`` or ``.xz``.
+    memory : int or str, optional
+        What reading may take, in bytes or as ``"4GB"``; most of the free memory by default.
 
     Raises
     ------
     FormatError
         If the file is missing or malformed.
+    BudgetError
+        If reading it takes more than ``memory``.
     """
-    return replace(load_file(path), source=os.path.abspath(path))
+    allowed = None if memory is None else parse_size(memory)
+    return replace(load_file(path, memory=allowed), source=os.path.abspath(path))
 
 
 def prepared_plan(model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Any) -> Prepared:

@@ -150,7 +150,7 @@ def solve(file: str, as_json: bool, **options: Any) -> None:
     from ..api import solve as api
     from .progress import progress_bar
 
-    model, read_seconds = _load(file)
+    model, read_seconds = _load(file, options["memory"])
     query, evidence, settings = _settings(model, options)
     with progress_bar(hidden=as_json) as progress:
         result = api.solve(model, query, evidence=evidence, progress=progress, **settings)
@@ -166,7 +166,7 @@ def plan(file: str, as_json: bool, **options: Any) -> None:
     from ..api import solve as api
     from .report import plan_json, print_plan
 
-    model, _ = _load(file)
+    model, _ = _load(file, options["memory"])
     query, evidence, settings = _settings(model, options)
     prepared = api.prepared_plan(model, query, evidence=evidence, **settings)
     if as_json:
@@ -249,15 +249,15 @@ def examples() -> None:
     print_examples()
 
 
-def _load(file: str) -> tuple[Model, float]:
-    """Read a model file, or an example by its name; return the seconds it took too."""
+def _load(file: str, memory: str | None = None) -> tuple[Model, float]:
+    """Read a model file, or an example by its name, within a budget; return the seconds it took too."""
     import time
 
     from ..api.solve import load
     from ..examples import file_or_example
 
     start = time.perf_counter()
-    return load(file_or_example(file)), time.perf_counter() - start
+    return load(file_or_example(file), memory=memory), time.perf_counter() - start
 
 
 def _settings(model: Model, options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:

@@ -18,7 +18,7 @@ Decorator = Callable[[Command], Command]
 def marginals_command(
     placing: Decorator,
     guarded: Decorator,
-    load: Callable[[str], tuple[Model, float]],
+    load: Callable[[str, str | None], tuple[Model, float]],
     settings: Callable[[Model, dict[str, Any]], tuple[str, Any, dict[str, Any]]],
 ) -> click.Command:
     """Build the command from what all commands share."""
@@ -38,7 +38,7 @@ def marginals_command(
         """Compute the posterior of every variable of the model in FILE."""
         if (cases is None) != (out is None):
             raise click.UsageError("--cases and --out belong together")
-        model, read_seconds = load(file)
+        model, read_seconds = load(file, options["memory"])
         _, evidence, rest = settings(model, options)
         asked = {key: rest.pop(key) for key in ("query_vars", "joint", "maximum", "uai_out")}
         if cases is not None and out is not None:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from ...cluster.budget import default_memory_bytes
+from ..errors import BudgetError, format_bytes
 from ..examples import file_or_example
 from ..models.model import Model
 from .bif import read_bif
@@ -21,6 +23,9 @@ from .writers import save
 
 __all__ = ["load", "load_evidence", "save"]
 
+# Every state has a place in a few arrays of integers, whatever is asked.
+_STATE_BYTES = 32
+
 _READERS: dict[str, Callable[[Source], Model]] = {
     "wcsp": read_wcsp,
     "cfn": read_cfn,
@@ -31,8 +36,12 @@ _READERS: dict[str, Callable[[Source], Model]] = {
 }
 
 
-def load(path: str | os.PathLike[str], evidence_path: str | os.PathLike[str] | None = None) -> Model:
-    """Read a model, and evidence on it if a second file is given.
+def load(
+    path: str | os.PathLike[str],
+    evidence_path: str | os.PathLike[str] | None = None,
+    memory: int | None = None,
+) -> Model:
+    """Read a model, and evidence on it if a second file is given, within ``memory`` bytes.
 
     The format follows from the name (``.wcsp .cfn .uai .erg .bif .net``, also with ``.gz`` or ``.xz``),
     or else from the content. Evidence files beside the model are never read on their own.
@@ -41,10 +50,33 @@ def load(path: str | os.PathLike[str], evidence_path: str | os.PathLike[str] | N
     ------
     FormatError
         If a file cannot be read, is malformed, or is of no known format.
+    BudgetError
+        If reading takes more than ``memory``, by default most of what is free.
     """
-    source = read_source(path)
-    model = _READERS[detect_format(source)](source)
+    source = read_source(path, default_memory_bytes() if memory is None else memory)
+    try:
+        model = _READERS[detect_format(source)](source)
+    except MemoryError:
+        raise BudgetError(f"{source.path}: reading it takes more memory than this process can get") from None
+    _check_states(source, model)
     return model if evidence_path is None else replace(model, evidence=load_evidence(evidence_path, model))
+
+
+def _check_states(source: Source, model: Model) -> None:
+    """Refuse domains whose states alone, one number each in several arrays, do not fit memory.
+
+    Raises
+    ------
+    BudgetError
+        If they do not.
+    """
+    allowed, largest = source.allowance.memory, max(model.dims, default=0)
+    needed = _STATE_BYTES * sum(model.dims)
+    if needed > allowed:
+        raise BudgetError(
+            f"{source.path}: its domains of up to {largest} states need {format_bytes(needed)} of memory, allowed "
+            f"{format_bytes(allowed)}; if the file is what it should be, give a larger --memory"
+        )
 
 
 def load_evidence(path: str | os.PathLike[str], model: Model) -> dict[int, int]:
@@ -55,4 +87,4 @@ def load_evidence(path: str | os.PathLike[str], model: Model) -> dict[int, int]:
     FormatError
         If the file is malformed or does not fit the model.
     """
-    return read_evidence(read_source(file_or_example(path)), model)
+    return read_evidence(read_source(file_or_example(path), default_memory_bytes()), model)

@@ -16,7 +16,9 @@ from .text.tokens import Tokens
 
 # Commas only separate. A word may hold '<', '-', '/' and anything else that is not punctuation.
 _TOKEN = re.compile(r'"[^"\n]*"|[(){}\[\];|]|[^\s(){}\[\];|,"]+|"')
-_COMMENT = re.compile(r'("[^"\n]*")|/\*.*?(?:\*/|\Z)|(?<!\S)//[^\n]*', re.DOTALL)
+# A float in a list, and in the table that is made of it.
+_NUMBER_BYTES = 48
+_COMMENT = re.compile(rb'("[^"\n]*")|/\*.*?(?:\*/|\Z)|(?<!\S)//[^\n]*', re.DOTALL)
 # A `default` row may stand for this many entries, or else for three times as many as are written out.
 _FREE_DEFAULT_CELLS = 1024
 
@@ -189,7 +191,7 @@ def read_bif(source: Source) -> Model:
         If the file is malformed, has compact distributions (``property function``), or a ``table``
         for a variable with parents, whose order programs do not agree on.
     """
-    tokens = Tokens(source, _TOKEN, _COMMENT.sub(_blank, source.text))
+    tokens = Tokens(source.blank(_COMMENT), _TOKEN, _NUMBER_BYTES)
     reader = _Reader(tokens)
     blocks: list[int] = []
     name, at = "", 0
@@ -248,7 +250,3 @@ def _block_end(tokens: Tokens, opening: int) -> int:
             return end
         at = tokens.find(";", at)
         end = max(end, tokens.find("}", at))
-
-
-def _blank(found: re.Match[str]) -> str:
-    return found.group(1) or " " + "\n" * found.group().count("\n")

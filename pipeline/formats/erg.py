@@ -6,9 +6,9 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from ..models.model import Model
-from .text.source import Source
+from .text.source import BLOCK_COMMENT, Source
 from .text.tables import cell_count
-from .text.tokens import Tokens, blank_comments
+from .text.words import Words
 from .uai import potential_model, read_domains, read_scope, read_table
 
 
@@ -22,7 +22,7 @@ def read_erg(source: Source) -> Model:
     FormatError
         If the file is malformed.
     """
-    tokens = Tokens(source, text=blank_comments(source.text))
+    tokens = Words(source.blank(BLOCK_COMMENT))
     n_vars = tokens.integer(0, "the number of variables", 0, len(tokens))
     dims = read_domains(tokens, 1, n_vars)
     at = 1 + n_vars
@@ -41,7 +41,7 @@ def read_erg(source: Source) -> Model:
     return _named(tokens, at, model)
 
 
-def _named(tokens: Tokens, at: int, model: Model) -> Model:
+def _named(tokens: Words, at: int, model: Model) -> Model:
     """Read what may follow the tables: all variable names, then all state labels."""
     n_vars, dims = len(model.dims), model.dims
     labels_at = at + n_vars
@@ -51,13 +51,18 @@ def _named(tokens: Tokens, at: int, model: Model) -> Model:
     if len(tokens) not in (labels_at, ends[-1]):
         what = f"the end of the file, {n_vars} names, or as many names and {sum(dims)} labels"
         raise tokens.fail(at, what, f"{len(tokens) - at} words")
-    names = tuple(tokens.items[at:labels_at])
+    tokens.allowance.take(64 * (len(tokens) - at), "names")
+    names = _words(tokens, at, labels_at)
     if len(set(names)) < n_vars:
         raise tokens.fail(at, "different variable names")
     if len(tokens) == labels_at:
         return replace(model, names=names)
-    states = tuple(tuple(tokens.items[i:j]) for i, j in pairwise(ends))
+    states = tuple(_words(tokens, i, j) for i, j in pairwise(ends))
     for labels, start in zip(states, ends, strict=False):
         if len(set(labels)) < len(labels):
             raise tokens.fail(start, "different states of a variable")
     return replace(model, names=names, states=states)
+
+
+def _words(tokens: Words, start: int, stop: int) -> tuple[str, ...]:
+    return tuple(word for _, part in tokens.parts(start, stop) for word in part)

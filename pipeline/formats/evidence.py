@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..models.model import Model
-from .text.source import Source
-from .text.tokens import Tokens, blank_comments
+from .text.source import BLOCK_COMMENT, Source
+from .text.words import Words
 
 
 def read_evidence(source: Source, model: Model) -> dict[int, int]:
@@ -19,8 +19,8 @@ def read_evidence(source: Source, model: Model) -> dict[int, int]:
     FormatError
         If the file is malformed, or names a variable or state that the model does not have.
     """
-    tokens = Tokens(source, text=blank_comments(source.text))
-    if not tokens.items:
+    tokens = Words(source.blank(BLOCK_COMMENT))
+    if not len(tokens):
         return {}
     start = 0
     if len(tokens) % 2 == 0:
@@ -39,14 +39,14 @@ def read_evidence(source: Source, model: Model) -> dict[int, int]:
     return found
 
 
-def _variable(tokens: Tokens, at: int, model: Model) -> int:
-    named = model.index.get(tokens.items[at])
+def _variable(tokens: Words, at: int, model: Model) -> int:
+    named = model.index.get(tokens.peek(at))
     return tokens.integer(at, "a variable", 0, len(model.names) - 1) if named is None else named
 
 
-def _state(tokens: Tokens, at: int, model: Model, variable: int) -> int:
+def _state(tokens: Words, at: int, model: Model, variable: int) -> int:
     labels = model.states[variable]
-    if labels is not None and tokens.items[at] in labels:
-        return labels.index(tokens.items[at])
+    if labels is not None and tokens.peek(at) in labels:
+        return labels.index(tokens.peek(at))
     what = f"a state of variable {model.names[variable]!r}"
     return tokens.integer(at, what, 0, model.dims[variable] - 1)

@@ -15,7 +15,9 @@ from .text.tables import cell_count, full_table
 from .text.tokens import Tokens
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){};=|]|[^\s(){};=|"]+|"', re.DOTALL)
-_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|%[^\n]*', re.DOTALL)
+# A float in a list, and in the table that is made of it.
+_NUMBER_BYTES = 48
+_COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|%[^\n]*', re.DOTALL)
 _REFUSED = ("continuous", "utility", "decision", "function", "instance")
 # A potential without data is uniform; it may not claim more entries than this.
 _UNIFORM_CELLS = 1 << 20
@@ -164,7 +166,7 @@ def read_hugin(source: Source) -> Model:
         If the file is malformed, or has continuous, utility, decision or function nodes, or
         tables given by expressions.
     """
-    tokens = Tokens(source, _TOKEN, _COMMENT.sub(lambda found: found.group(1) or " ", source.text))
+    tokens = Tokens(source.blank(_COMMENT), _TOKEN, _NUMBER_BYTES)
     reader = _Reader(tokens)
     if tokens.peek(0) not in ("net", "class"):
         raise tokens.fail(0, "'net' or 'class'")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from ..models.model import Function, Kind, Model
 from .text.source import Source
-from .text.tables import cell_count, full_table
-from .text.tokens import MAX_DOMAIN, Tokens, blank_comments
+from .text.tables import cell_count, full_table, take_function, take_variables
+from .text.tokens import MAX_DOMAIN, Tokens
+from .text.words import Words
 
+# pyAgrum writes lines that begin with a number sign.
+_COMMENT = re.compile(rb"/\*.*?(?:\*/|\Z)|#[^\n]*", re.DOTALL)
 _KINDS: dict[str, Kind] = {"MARKOV": "markov", "BAYES": "bayes"}
 
 
@@ -18,7 +23,7 @@ def read_uai(source: Source) -> Model:
     FormatError
         If the file is malformed.
     """
-    tokens = Tokens(source, text=blank_comments(source.text))
+    tokens = Words(source.blank(_COMMENT))
     kind = _KINDS.get(tokens.peek(0).upper())
     if kind is None:
         raise tokens.fail(0, "MARKOV or BAYES")
@@ -42,6 +47,7 @@ def read_uai(source: Source) -> Model:
 
 def read_domains(tokens: Tokens, at: int, n_vars: int) -> tuple[int, ...]:
     """Read the domain sizes that stand from an index on."""
+    take_variables(tokens, n_vars)
     dims = tokens.integers(at, at + n_vars, "a domain size")
     for v, size in enumerate(dims):
         if not 1 <= size <= MAX_DOMAIN:
@@ -52,6 +58,7 @@ def read_domains(tokens: Tokens, at: int, n_vars: int) -> tuple[int, ...]:
 def read_scope(tokens: Tokens, at: int, n_vars: int) -> list[int]:
     """Read a scope: the number of variables, then the variables."""
     arity = tokens.integer(at, "the number of variables of a scope", 0, len(tokens))
+    take_function(tokens, arity)
     scope = tokens.integers(at + 1, at + 1 + arity, "a variable of the scope")
     for k, variable in enumerate(scope):
         if not 0 <= variable < n_vars:
@@ -65,8 +72,8 @@ def read_table(tokens: Tokens, at: int, scope: list[int], dims: tuple[int, ...],
     tokens.integer(at, "the number of table entries,", cells, cells)
     if at + 1 + cells > len(tokens):
         raise tokens.fail(len(tokens), f"{cells} table entries")
-    part = tokens.items[at + 1 : at + 1 + cells]
-    values = tokens.probabilities(part, lambda k: at + 1 + k)
+    tokens.allowance.take(8 * cells, f"a table of {cells} entries")
+    values = tokens.table(at + 1, at + 1 + cells)
     return full_table(scope, dims, values, tokens, at, child)
 
 

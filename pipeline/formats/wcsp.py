@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from ..errors import FormatError
 from ..models.model import FORBIDDEN, Function, Model
 from .text.source import Source, shorten
-from .text.tables import first_bad_state, tuple_table
+from .text.tables import first_bad_state, take_function, take_rows, take_variables, tuple_table
 from .text.tokens import MAX_DOMAIN, Tokens
+from .text.words import Words
 
 
 @dataclass
@@ -42,7 +43,8 @@ class _Reader:
     shared: list[_Shared] = field(default_factory=list)
 
     @property
-    def top(self) -> int:
+    def highest(self) -> int:
+        """The stored cost of what is forbidden."""
         return min(self.file_top, FORBIDDEN)
 
     def function(self) -> Function:
@@ -52,6 +54,7 @@ class _Reader:
         default_at = start + 1 + abs(arity)
         scope = tokens.integers(start + 1, default_at, "a variable of the scope")
         self._check_scope(scope, start + 1)
+        take_function(tokens, abs(arity))
         table = self._table(scope, default_at)
         if arity < 0:
             self.shared.append(table)
@@ -68,63 +71,58 @@ class _Reader:
         if tokens.peek(at) == "-1" and not tokens.peek(at + 1).lstrip("-").isdigit():
             name = shorten(tokens.peek(at + 1))
             raise tokens.fail(at, "a table of costs", f"the global cost function {name!r}, which is not read")
-        default = self._costs(at, at + 1, 1)[0]
+        default = self._cost(at)
         count = tokens.integer(at + 1, "the number of tuples", -len(self.shared), len(tokens))
         if count < 0:
             self.at = at + 2
             return self._reuse(dims, at + 1, self.shared[-count - 1])
-        rows, values = self._tuples(dims, at + 2, count)
+        rows, values = self._tuples(scope, at + 2, count)
         self.at = at + 2 + count * (len(scope) + 1)
-        return _Shared(dims, rows, values, int(default))
+        return _Shared(dims, rows, values, default)
 
     def _reuse(self, dims: tuple[int, ...], at: int, table: _Shared) -> _Shared:
         if dims != table.dims:
             raise self.tokens.fail(at, f"a shared function over domains {table.dims}", f"domains {dims}")
         return table
 
-    def _tuples(self, dims: tuple[int, ...], at: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        width = len(dims) + 1
+    def _tuples(self, scope: list[int], at: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        dims, width = [self.dims[v] for v in scope], len(scope) + 1
         stop = at + count * width
-        numbers = self.tokens.integers(at, stop, "a tuple and its cost")
-        try:
-            table = np.array(numbers, dtype=np.int64).reshape(count, width)
-        except OverflowError:
-            # Only costs may be that large, and _costs deals with those.
-            clipped = [min(max(v, -1), FORBIDDEN) for v in numbers]
-            table = np.array(clipped, dtype=np.int64).reshape(count, width)
+        if stop > len(self.tokens):
+            raise self.tokens.fail(len(self.tokens), "a tuple and its cost")
+        take_rows(self.tokens, count, scope, self.dims)
+        table = self.tokens.integer_array(at, stop, "a tuple and its cost").reshape(count, width)
         rows = table[:, :-1]
         bad = first_bad_state(rows, np.array(dims, dtype=np.int64))
         if bad is not None:
             place = at + bad[0] * width + bad[1]
             raise self.tokens.fail(place, f"a state from 0 to {dims[bad[1]] - 1}")
         costs = table[:, -1]
-        if count and not 0 <= costs.min() <= costs.max() < FORBIDDEN:
-            costs = self._costs(at + width - 1, stop, width)
-        return rows.astype(np.int32), np.minimum(costs, self.top)
+        for k in np.flatnonzero((costs < 0) | (costs >= FORBIDDEN)):
+            costs[k] = self._cost(at + int(k) * width + width - 1)
+        return rows.astype(np.int32), np.minimum(costs, self.highest)
 
-    def _costs(self, start: int, stop: int, step: int) -> NDArray[np.int64]:
-        """Read costs one by one, clipped to the top."""
-        places = range(start, stop, step)
-        costs = [self.tokens.integer(place, "a cost") for place in places]
-        for place, cost in zip(places, costs, strict=True):
-            if FORBIDDEN <= cost < self.file_top:
-                raise self.tokens.fail(place, f"a cost below {FORBIDDEN} or of at least the top")
-        return np.array([min(cost, self.top) for cost in costs], dtype=np.int64)
+    def _cost(self, at: int) -> int:
+        """Read a cost; what is forbidden becomes the cost for that."""
+        cost = self.tokens.integer(at, "a cost")
+        if FORBIDDEN <= cost < self.file_top:
+            raise self.tokens.fail(at, f"a cost below {FORBIDDEN} or of at least the top")
+        return min(cost, self.highest)
 
 
 def read_wcsp(source: Source) -> Model:
     """Read a .wcsp file.
 
-    Costs of at least the top are stored as the top. Shared functions (a negative arity, reused by a
-    negative number of tuples) are expanded.
+    Costs of at least the top are stored as the top, or as ``FORBIDDEN`` if that is less. Shared functions
+    (a negative arity, reused by a negative number of tuples) are expanded.
 
     Raises
     ------
     FormatError
         If the file is malformed, or has a global (intension) cost function.
     """
-    tokens = Tokens(source)
-    if not tokens.items:
+    tokens = Words(source)
+    if not len(tokens):
         raise tokens.fail(0, "the name of a problem")
     n_vars = tokens.integer(1, "the number of variables", 0, len(tokens))
     tokens.integer(2, "the largest domain size", 0)
@@ -140,12 +138,13 @@ def read_wcsp(source: Source) -> Model:
         dims=reader.dims,
         states=(None,) * n_vars,
         functions=functions,
-        top=reader.top,
-        name=tokens.items[0],
+        top=reader.file_top,
+        name=tokens.peek(0),
     )
 
 
 def _domains(tokens: Tokens, n_vars: int) -> tuple[int, ...]:
+    take_variables(tokens, n_vars)
     dims = tokens.integers(5, 5 + n_vars, "a domain size")
     for v, size in enumerate(dims):
         if not 1 <= size <= MAX_DOMAIN:

@@ -18,6 +18,8 @@ Kind = Literal["cost", "markov", "bayes"]
 
 # A stored cost of at least this is forbidden whatever the top.
 FORBIDDEN = 1 << 62
+# So many rows are compared sooner one by one than sorted.
+_FEW_ROWS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +109,7 @@ def row_function(scope: Sequence[int], rows: NDArray[Any], values: NDArray[Any],
         keep = (rows == rows[:, first]).all(axis=1)
         columns = [list(scope).index(v) for v in distinct]
         rows, values = rows[keep][:, columns], values[keep]
-    if len(rows) > 1:
+    if len(rows) > 1 and not (len(rows) <= _FEW_ROWS and len(set(map(tuple, rows.tolist()))) == len(rows)):
         _, last = np.unique(rows[::-1], axis=0, return_index=True)
         if len(last) < len(rows):
             pick = np.sort(len(rows) - 1 - last)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
+from ..errors import format_bytes as format_bytes
 from ..search.orders import OrderName
 from ..trees.costs import TreeCost
 from ..trees.memory import parts_below
@@ -214,13 +215,3 @@ def sliced_dims(dims: Sequence[int], sliced: Iterable[int]) -> tuple[int, ...]:
 def format_cells(count: int) -> str:
     """Write a number of cells, with its size as a power of two where it is large."""
     return f"{count:,}" if count < 10_000 else f"{float(count):.3g} (2^{log2(count):.1f})"
-
-
-def format_bytes(count: int) -> str:
-    """Write a number of bytes with a decimal unit, as ``--memory`` reads it."""
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if value < 1000 or unit == "PB":
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
-        value /= 1000
-    raise AssertionError

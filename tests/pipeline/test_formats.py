@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bucketflow
 from bucketflow.pipeline.errors import FormatError, ModelError
 from bucketflow.pipeline.formats import load, load_evidence, save
 from bucketflow.pipeline.formats.text import source
@@ -90,12 +91,23 @@ def test_wcsp_shared_functions(read: Read) -> None:
     assert model.functions[3].values.tolist() == [0, 3]
 
 
-def test_wcsp_huge_top_is_clipped(read: Read) -> None:
+def test_wcsp_huge_top_is_exact(read: Read) -> None:
     model = read(f"h 1 2 1 {10**30}\n2\n1 0 0 1\n1 {10**40}\n", "a.wcsp")
-    assert model.top == 2**62
+    assert model.top == 10**30
+    assert model.functions[0].values.tolist() == [0, 2**62]
     assert model.cost((1,)) is None
     with pytest.raises(FormatError, match=r"a\.wcsp:4: expected a cost below 4611686018427387904"):
         read(f"h 1 2 1 {10**30}\n2\n1 0 0 1\n1 {2**63}\n", "a.wcsp")
+
+
+def test_totals_beyond_single_costs_are_possible(read: Read) -> None:
+    text = f"h 2 2 2 {2**63 - 1}\n2 2\n1 0 {2**61 + 9} 1\n1 {2**61 + 1}\n1 1 {{}} 1\n0 {2**61}\n"
+    model = read(text.format(2**61 + 5), "a.wcsp")
+    assert model.cost((1, 0)) == 2**62 + 1
+    for query, value in (("optimum", 2**62 + 1), ("count", 4)):
+        assert bucketflow.solve(model, query).value == value
+    with pytest.raises(ModelError, match="costs may add up to"):
+        bucketflow.solve(read(text.format(2**62 - 1), "a.wcsp"))
 
 
 def test_wcsp_repeated_variable_and_tuple(read: Read) -> None:

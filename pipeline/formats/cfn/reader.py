@@ -12,7 +12,9 @@ from ..text.tokens import Tokens
 from .costs import MAX_DECIMALS, CostTable, decimal_places, scaled
 from .grammar import TOKEN, Reader, Table
 
-_COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|(?m:^[ \t]*#[^\n]*)|(?<!\S)//[^\n]*')
+# A decimal number in a list, and the cost that is made of it.
+_NUMBER_BYTES = 136
+_COMMENT = re.compile(rb'("(?:[^"\\\n]|\\.)*")|(?m:^[ \t]*#[^\n]*)|(?<!\S)//[^\n]*')
 
 
 def read_cfn(source: Source) -> Model:
@@ -26,7 +28,7 @@ def read_cfn(source: Source) -> Model:
         If the file is malformed, has global cost functions or interval domains, or costs too long for
         64-bit integers.
     """
-    tokens = Tokens(source, TOKEN, _COMMENT.sub(_blank, source.text))
+    tokens = Tokens(source.blank(_COMMENT), TOKEN, _NUMBER_BYTES)
     reader = Reader(tokens)
     reader.sections()
     functions, top, decimals = _functions(reader)
@@ -85,7 +87,3 @@ def _stored(table: Table, decimals: int, maximize: bool) -> CostTable:
     values = scaled(table.costs, decimals, maximize)
     default = None if table.default is None else int(scaled([table.default], decimals, maximize)[0])
     return CostTable(values, default)
-
-
-def _blank(found: re.Match[str]) -> str:
-    return found.group(1) or " " + "\n" * found.group().count("\n")

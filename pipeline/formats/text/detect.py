@@ -6,7 +6,6 @@ import re
 
 from ...errors import FormatError
 from .source import Source, shorten
-from .tokens import blank_comments
 
 _BY_SUFFIX = {
     ".wcsp": "wcsp",
@@ -28,7 +27,7 @@ _BY_CONTENT = (
     (re.compile(r"\s*\d+[ \t]*\r?\n\s*\d"), "erg"),
     (re.compile(r"\s*\S+(?:\s+\d+){4}"), "wcsp"),
 )
-_HEAD_CHARS = 1 << 16
+_HEAD_BYTES = 1 << 16
 
 
 def detect_format(source: Source) -> str:
@@ -39,15 +38,14 @@ def detect_format(source: Source) -> str:
     FormatError
         If the file is empty, holds evidence, or neither name nor content say what it is.
     """
-    if not source.text.strip():
+    if re.search(rb"[^ \t\n\r\f\v]", source.data) is None:
         raise FormatError(source.path, None, _KNOWN, "an empty file")
     if source.suffix in (".evid", ".evidence"):
         raise FormatError(source.path, None, _KNOWN, "an evidence file, which goes with a model")
     if source.suffix in _BY_SUFFIX:
         return _BY_SUFFIX[source.suffix]
-    head = source.text[:_HEAD_CHARS]
-    plain = blank_comments(head)
+    head = source.head(_HEAD_BYTES)
     for pattern, name in _BY_CONTENT:
-        if pattern.match(plain):
+        if pattern.match(head):
             return name
     raise FormatError(source.path, None, _KNOWN, f"a file that begins {shorten(head.lstrip())!r}")

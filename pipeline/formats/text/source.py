@@ -1,32 +1,85 @@
-"""Files as text: opened, decompressed and decoded within limits, every failure a FormatError."""
+"""Files as text: opened, decompressed and decoded within limits, every failure one sentence."""
 
 from __future__ import annotations
 
 import gzip
-import io
 import lzma
 import os
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
+from typing import cast
 
-from ...errors import FormatError
+from ...errors import BudgetError, FormatError, format_bytes
 
 MAX_TEXT_BYTES = 4 << 30
 _CHUNK_BYTES = 1 << 20
+# Reading may always take this: the interpreter and its libraries take more.
+LEAST_MEMORY = 32 << 20
 _XZ_MEMORY_BYTES = 1 << 30
+_LEAST_XZ_MEMORY_BYTES = 1 << 26
 _GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
+_BOM = b"\xef\xbb\xbf"
+_BREAK = re.compile(rb"[ \t\n\r\f\v]")
+BLOCK_COMMENT = re.compile(rb"/\*.*?(?:\*/|\Z)", re.DOTALL)
+_BLANK = bytes(code if code == ord("\n") else ord(" ") for code in range(256))
 
 
-@dataclass(frozen=True)
+class Allowance:
+    """The memory that reading one file may take.
+
+    Parameters
+    ----------
+    path : str
+        The file as the user named it.
+    memory : int
+        Bytes; at least ``LEAST_MEMORY`` is allowed.
+    """
+
+    def __init__(self, path: str, memory: int):
+        self.path, self.memory, self.taken = path, max(memory, LEAST_MEMORY), 0
+
+    def take(self, count: int, what: str, for_now: int = 0) -> None:
+        """Count bytes that stay, and bytes that are free again at once.
+
+        Raises
+        ------
+        BudgetError
+            If that is more than is allowed.
+        """
+        self.taken += count
+        needed = self.taken + for_now
+        if needed > self.memory:
+            raise BudgetError(
+                f"{self.path}: reading it needs at least {format_bytes(needed)} of memory (with {what}), "
+                f"allowed {format_bytes(self.memory)}; if the file is what it should be, give a larger --memory"
+            )
+
+
+@dataclass(frozen=True, eq=False)
 class Source:
-    """The text of one file, the path as the user named it, and the name without folder and compression."""
+    """The text of one file as bytes, its path as the user named it, and its name without folder and compression."""
 
     path: str
     name: str
-    text: str
+    data: bytearray
+    encoding: str
+    allowance: Allowance
+
+    @property
+    def text(self) -> str:
+        """All of the text, decoded anew."""
+        self.allowance.take(0, "the text", for_now=self.text_bytes)
+        return self.data.decode(self.encoding)
+
+    @property
+    def text_bytes(self) -> int:
+        """At most so many bytes does the text take once decoded."""
+        return len(self.data) * (1 if self.data.isascii() else 4)
 
     @property
     def stem(self) -> str:
@@ -38,8 +91,19 @@ class Source:
         """The last suffix, lower case and with its dot, or an empty string."""
         return Path(self.name).suffix.lower()
 
+    def head(self, size: int) -> str:
+        """Return the beginning of the text, up to ``size`` bytes of it, without block comments."""
+        head = self.data[:size]
+        blank(head, BLOCK_COMMENT)
+        return head.decode(self.encoding, errors="ignore")
 
-def read_source(path: str | os.PathLike[str]) -> Source:
+    def blank(self, comment: re.Pattern[bytes]) -> Source:
+        """Turn comments into spaces, in place; what the pattern's group matches is none."""
+        blank(self.data, comment)
+        return self
+
+
+def read_source(path: str | os.PathLike[str], memory: int) -> Source:
     """Read a file, plain, gzip or xz (told apart by their first bytes), as UTF-8 or else Latin-1.
 
     Raises
@@ -47,17 +111,19 @@ def read_source(path: str | os.PathLike[str]) -> Source:
     FormatError
         If the file cannot be read, is damaged, holds NUL bytes, or is larger than ``MAX_TEXT_BYTES``
         once decompressed.
+    BudgetError
+        If its text alone takes more than ``memory`` bytes.
     """
     shown = os.fspath(path)
-    data = _decompress(shown, _read_bytes(shown))
+    allowance = Allowance(shown, memory)
+    data = _read(shown, allowance)
     nul = data.find(b"\x00")
     if nul >= 0:
         raise FormatError(shown, data.count(b"\n", 0, nul) + 1, "text", "a NUL byte")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")
-    return Source(shown, strip_compression(Path(shown).name), text)
+    if data.startswith(_BOM):
+        del data[: len(_BOM)]
+    encoding = "utf-8" if _is_utf8(data) else "latin-1"
+    return Source(shown, strip_compression(Path(shown).name), data, encoding, allowance)
 
 
 def strip_compression(name: str) -> str:
@@ -70,52 +136,73 @@ def shorten(text: str, width: int = 40) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def _read_bytes(path: str) -> bytes:
+def blank(data: bytearray, comment: re.Pattern[bytes]) -> None:
+    """Turn comments into spaces, in place, with their line breaks; what the pattern's group matches is none."""
+    for found in comment.finditer(data):
+        if found.lastindex is None:
+            data[found.start() : found.end()] = found.group().translate(_BLANK)
+
+
+def pieces(data: bytearray, size: int) -> Iterator[tuple[int, int]]:
+    """Cut data behind white space into ranges of about ``size`` bytes; no token and no letter is cut."""
+    start = 0
+    while start < len(data):
+        end = _BREAK.search(data, start + size)
+        stop = end.end() if end else len(data)
+        yield start, stop
+        start = stop
+
+
+def _is_utf8(data: bytearray) -> bool:
+    try:
+        return data.isascii() or all(data[start:stop].decode() or True for start, stop in pieces(data, _CHUNK_BYTES))
+    except UnicodeDecodeError:
+        return False
+
+
+def _read(path: str, allowance: Allowance) -> bytearray:
+    packed = False
     try:
         with open(path, "rb") as file:
-            # Not read(limit): that allocates the limit first.
-            return _collect(path, iter(lambda: file.read(_CHUNK_BYTES), b""))
-    except (OSError, ValueError) as error:
+            start = file.peek(len(_XZ_MAGIC))
+            packed = start.startswith((_GZIP_MAGIC, _XZ_MAGIC))
+            if start.startswith(_GZIP_MAGIC):
+                return _collected(path, _chunks(cast(BufferedReader, gzip.GzipFile(fileobj=file))), allowance)
+            return _collected(path, _xz_chunks(file, allowance) if packed else _chunks(file), allowance)
+    except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
+        if packed:
+            raise FormatError(path, None, "an undamaged compressed file", shorten(str(error), 80)) from error
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise FormatError(path, None, "a readable file", reason) from error
 
 
-def _decompress(path: str, data: bytes) -> bytes:
-    if data.startswith(_GZIP_MAGIC):
-        chunks = _gzip_chunks(data)
-    elif data.startswith(_XZ_MAGIC):
-        chunks = _xz_chunks(data)
-    else:
-        return data
-    try:
-        return _collect(path, chunks)
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        raise FormatError(path, None, "an undamaged compressed file", shorten(str(error), 80)) from error
-
-
-def _collect(path: str, chunks: Iterator[bytes]) -> bytes:
+def _collected(path: str, chunks: Iterator[bytes], allowance: Allowance) -> bytearray:
     data = bytearray()
     for chunk in chunks:
         data += chunk
         if len(data) > MAX_TEXT_BYTES:
             raise FormatError(path, None, f"at most {MAX_TEXT_BYTES} bytes of text", "more")
-    return bytes(data)
+        allowance.take(len(chunk), f"{format_bytes(len(data))} of text")
+    return data
 
 
-def _gzip_chunks(data: bytes) -> Iterator[bytes]:
-    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            yield chunk
+def _chunks(file: BufferedReader) -> Iterator[bytes]:
+    # Not read(limit): that allocates the limit first.
+    return iter(lambda: file.read(_CHUNK_BYTES), b"")
 
 
-def _xz_chunks(data: bytes) -> Iterator[bytes]:
+def _xz_chunks(file: BufferedReader, allowance: Allowance) -> Iterator[bytes]:
     # lzma.LZMAFile sets no memory limit, and the size of the dictionary is only a claim of the file.
+    limit = min(max(allowance.memory, _LEAST_XZ_MEMORY_BYTES), _XZ_MEMORY_BYTES)
+    data = file.read(_CHUNK_BYTES)
     while data:
-        decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
-        chunk = decoder.decompress(data, _CHUNK_BYTES)
-        while chunk or not decoder.eof:
-            if not chunk and decoder.needs_input:
+        decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=limit)
+        while not decoder.eof:
+            if not data and decoder.needs_input and not (data := file.read(_CHUNK_BYTES)):
                 raise EOFError("compressed file ended before the end-of-stream marker was reached")
-            yield chunk
-            chunk = b"" if decoder.eof else decoder.decompress(b"", _CHUNK_BYTES)
+            if chunk := decoder.decompress(data, _CHUNK_BYTES):
+                yield chunk
+            data = b""
         data = decoder.unused_data.lstrip(b"\x00")  # padding between streams
+        while not data and (more := file.read(_CHUNK_BYTES)):
+            data = more.lstrip(b"\x00")

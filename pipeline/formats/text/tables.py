@@ -14,11 +14,31 @@ from .tokens import Tokens
 # One array axis a variable; NumPy stops at 64 (32 before version 2), np.einsum at 52 labels.
 MAX_AXES = 60 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 _MAX_DIAGONAL_AXES = min(50, MAX_AXES)
+# What a variable and a function take in memory, besides states and values; a variable of a scope is an integer.
+_VARIABLE_BYTES = 256
+_FUNCTION_BYTES = 640
+_SCOPE_BYTES = 40
 
 
 def cell_count(scope: Sequence[int], dims: Sequence[int]) -> int:
     """Return the number of assignments of a scope, as an unbounded integer."""
     return math.prod(dims[v] for v in scope)
+
+
+def take_variables(tokens: Tokens, count: int) -> None:
+    """Count the memory of variables."""
+    tokens.allowance.take(count * _VARIABLE_BYTES, f"{count} variables")
+
+
+def take_function(tokens: Tokens, arity: int) -> None:
+    """Count the memory of one more function, without its values."""
+    tokens.allowance.take(_FUNCTION_BYTES + arity * _SCOPE_BYTES, "its functions")
+
+
+def take_rows(tokens: Tokens, count: int, scope: Sequence[int], dims: Sequence[int]) -> None:
+    """Count the memory of listed tuples and their values, and what is needed while they are read."""
+    kept = 8 * cell_count(scope, dims) if _is_dense(count, scope, dims) else (4 * len(scope) + 8) * count
+    tokens.allowance.take(kept, f"a table of {count} tuples", for_now=20 * (len(scope) + 1) * count)
 
 
 def full_table(
@@ -47,7 +67,7 @@ def tuple_table(
     default: int,
 ) -> Function:
     """Build a function from listed tuples: dense when they are at least a quarter of all, else rows."""
-    if scope and (4 * len(rows) < cell_count(scope, dims) or len(scope) > _axes_limit(scope)):
+    if not _is_dense(len(rows), scope, dims):
         return row_function(scope, rows, values, default)
     table = np.full([dims[v] for v in scope], default, dtype=np.int64)
     if scope:
@@ -64,6 +84,11 @@ def first_bad_state(rows: NDArray[np.int64], dims: NDArray[np.int64]) -> tuple[i
         return None
     row, column = np.argwhere(bad)[0]
     return int(row), int(column)
+
+
+def _is_dense(count: int, scope: Sequence[int], dims: Sequence[int]) -> bool:
+    """Whether listed tuples are a quarter of all or more, and over few enough variables for an array."""
+    return not scope or (4 * count >= cell_count(scope, dims) and len(scope) <= _axes_limit(scope))
 
 
 def _axes_limit(scope: Sequence[int]) -> int:

@@ -1,10 +1,10 @@
-"""A file as a list of tokens: numbers are converted in bulk, lines are found only when something is wrong."""
+"""A file as tokens: numbers are converted in bulk, lines are found only when something is wrong."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from itertools import islice
 from typing import TypeVar
@@ -15,46 +15,59 @@ from numpy.typing import NDArray
 from ...errors import FormatError
 from .source import Source, shorten
 
-WORDS = re.compile(r"\S+")
 MAX_DOMAIN = 2**31 - 1
-_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+_INT64 = np.iinfo(np.int64)
+# A short string and its place in a list.
+_TOKEN_BYTES = 64
 N = TypeVar("N", int, float, Decimal)
 
 
 class Tokens:
-    """The tokens of one source.
+    """The tokens of one source, all in memory, which formats need whose blocks come in any order.
 
     Parameters
     ----------
     source : Source
+        Without comments.
     pattern : re.Pattern
         Finds one token; without groups.
-    text : str, optional
-        The source's text after comments were blanked out (with its line breaks kept).
+    token_bytes : int
+        What the reader keeps of a token at most, besides the token itself.
     """
 
-    def __init__(self, source: Source, pattern: re.Pattern[str] = WORDS, text: str | None = None):
-        self.path = source.path
-        self.text = source.text if text is None else text
+    def __init__(self, source: Source, pattern: re.Pattern[str], token_bytes: int = 0):
+        self.path, self.allowance = source.path, source.allowance
+        self.text = source.text
         self._pattern = pattern
+        self._check_memory(source, _TOKEN_BYTES + token_bytes)
         self.items: list[str] = pattern.findall(self.text)
         # int() and float() take "1_000" and digits of any script, which no format has.
         self._suspicious = "_" in self.text or not self.text.isascii()
+
+    def _check_memory(self, source: Source, token_bytes: int) -> None:
+        """Refuse more tokens than memory allows; they are only counted where they could be too many."""
+        allowance = source.allowance
+        allowance.take(source.text_bytes, "the text")
+        if allowance.taken + len(self.text) * token_bytes > allowance.memory:
+            count = sum(1 for _ in self._pattern.finditer(self.text))
+            allowance.take(count * token_bytes, f"{count} words and signs")
 
     def __len__(self) -> int:
         return len(self.items)
 
     def fail(self, at: int, expected: str, found: str | None = None) -> FormatError:
         """Return the error for the token at an index (which may lie behind the last one)."""
-        if at >= len(self.items):
+        if at >= len(self):
             return FormatError(self.path, self._last_line(), expected, found or "the end of the file")
-        start = next(islice(self._pattern.finditer(self.text), at, None)).start()
-        line = self.text.count("\n", 0, start) + 1
-        return FormatError(self.path, line, expected, found or repr(shorten(self.items[at])))
+        return FormatError(self.path, self._line(at), expected, found or repr(shorten(self.peek(at))))
 
     def peek(self, at: int) -> str:
         """Return the token at an index, or an empty string behind the end."""
         return self.items[at] if at < len(self.items) else ""
+
+    def parts(self, start: int, stop: int) -> Iterable[tuple[int, list[str]]]:
+        """Return the tokens of a range, in lists with the index of their first."""
+        return ((start, self.items[start:stop]),)
 
     def expect(self, at: int, wanted: str, where: str = "") -> int:
         """Check that a token stands at an index and return the next index."""
@@ -72,15 +85,41 @@ class Tokens:
     def integer(self, at: int, what: str, low: int = 0, high: int | None = None) -> int:
         """Return the token at an index as an integer within bounds."""
         token = self.peek(at)
-        if not _converts(token, int) or int(token) < low or (high is not None and int(token) > high):
+        try:
+            number = int(token)
+        except ValueError:
+            raise self.fail(at, bounds(what, low, high)) from None
+        if number < low or (high is not None and number > high) or (self._suspicious and _is_odd(token)):
             raise self.fail(at, bounds(what, low, high))
-        return int(token)
+        return number
 
     def integers(self, start: int, stop: int, what: str = "an integer") -> list[int]:
         """Return the tokens of a range as integers."""
-        if stop > len(self.items):
-            raise self.fail(len(self.items), what)
-        return self.converted(self.items[start:stop], int, what, lambda k: start + k)
+        if stop > len(self):
+            raise self.fail(len(self), what)
+        found: list[int] = []
+        for at, part in self.parts(start, stop):
+            found += self.converted(part, int, what, at.__add__)
+        return found
+
+    def integer_array(self, start: int, stop: int, what: str) -> NDArray[np.int64]:
+        """Return the tokens of a range, which exist, as int64; larger numbers as the largest of these."""
+        values = np.empty(stop - start, dtype=np.int64)
+        for at, part in self.parts(start, stop):
+            numbers = self.converted(part, int, what, at.__add__)
+            try:
+                values[at - start : at - start + len(part)] = numbers
+            except OverflowError:
+                clipped = [min(max(number, _INT64.min), _INT64.max) for number in numbers]
+                values[at - start : at - start + len(part)] = clipped
+        return values
+
+    def table(self, start: int, stop: int) -> NDArray[np.float64]:
+        """Return the tokens of a range, which exist, as probabilities, float64."""
+        values = np.empty(stop - start)
+        for at, part in self.parts(start, stop):
+            values[at - start : at - start + len(part)] = self.probabilities(part, at.__add__)
+        return values
 
     def probabilities(self, part: list[str], place: Callable[[int], int]) -> NDArray[np.float64]:
         """Return number tokens as float64; ``place`` turns a position in ``part`` into a token index."""
@@ -102,13 +141,12 @@ class Tokens:
                 pass
         raise self.fail(place(next(k for k, token in enumerate(part) if not _converts(token, convert))), what)
 
+    def _line(self, at: int) -> int:
+        start = next(islice(self._pattern.finditer(self.text), at, None)).start()
+        return self.text.count("\n", 0, start) + 1
+
     def _last_line(self) -> int:
         return self.text.rstrip().count("\n") + 1
-
-
-def blank_comments(text: str) -> str:
-    """Return a text without ``/* */`` comments but with its line breaks."""
-    return _COMMENT.sub(lambda found: " " + "\n" * found.group().count("\n"), text)
 
 
 def bounds(what: str, low: int, high: int | None) -> str:
