@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import click
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -21,7 +22,7 @@ from ..models.model import Model
 from ..models.preprocess import absorb, components
 from ..plans.plan import Plan, format_bytes, format_cells
 from ..results.result import plan_dict
-from ..text import printable
+from ..text import logarithm, printable
 from ..trees.memory import step_bytes, table_bytes
 
 if TYPE_CHECKING:
@@ -58,10 +59,10 @@ def print_plan(prepared: Prepared) -> None:
     """Print the plan's figures and its largest steps."""
     plan = prepared.plan
     if plan is None:
-        print("Nothing is left to eliminate: preprocessing gives the answer.")
+        click.echo("Nothing is left to eliminate: preprocessing gives the answer.")
         return
     print_rows(_plan_rows(prepared, plan))
-    _console().print(_steps_table(prepared, plan))
+    _show(_steps_table(prepared, plan))
 
 
 def process_bytes(plan: Plan) -> int:
@@ -146,14 +147,15 @@ def print_rows(rows: Iterable[tuple[str, str]]) -> None:
     width = max(len(label) for label, _ in rows)
     for label, text in rows:
         line = Text.assemble((f"{label:<{width}}", "dim"), "  ", printable(text, _LINE))
-        _console().print(line, soft_wrap=True, highlight=False)
+        _show(line, soft_wrap=True, highlight=False)
 
 
 def print_run(facts: dict[str, Any]) -> None:
     """Print how far a run directory is: its stages, and the slowest tasks."""
     head = [(label, str(facts[label])) for label in ("model", "query", "status")]
     if facts["answer"]:
-        head.append(("answer", ", ".join(f"{k} {v}" for k, v in facts["answer"].items() if v is not None)))
+        found = {k: logarithm(v) if "log10" in k and v is not None else v for k, v in facts["answer"].items()}
+        head.append(("answer", ", ".join(f"{k} {v}" for k, v in found.items() if v is not None)))
     disk = f"{format_bytes(facts['disk_bytes'])} of {format_bytes(facts['disk_bytes_planned'])} planned"
     print_rows([*head, ("on disk", disk)])
     stages = _table("stages", "table")
@@ -162,20 +164,19 @@ def print_run(facts: dict[str, Any]) -> None:
     for s in facts["stages"]:
         figures = (format_bytes(s["bytes"]), format_bytes(s["peak_bytes_planned"]), f"{s['seconds']:.2f}")
         stages.add_row(s["table"], f"{s['boxes']:,}", f"{s['chunks_done']:,}", *figures)
-    _console().print(stages)
+    _show(stages)
     for task in facts["slowest"]:
-        print(f"slow: {task['table']} {task['chunk']} {task['seconds']} s")
+        click.echo(f"slow: {task['table']} {task['chunk']} {task['seconds']} s")
 
 
 def print_examples() -> None:
     """List the example models."""
-    console = _console()
     for example in examples():
-        console.print(Text.assemble((example.name, "bold"), "  ", example.title))
+        _show(Text.assemble((example.name, "bold"), "  ", example.title))
         for text in (example.description, example.query):
-            console.print(Padding(Text(text), (0, 0, 0, 4)))
+            _show(Padding(Text(text), (0, 0, 0, 4)))
         for command in example.commands:
-            console.print(Padding(Text(f"bucketflow {command}"), (0, 0, 0, 4)))
+            _show(Padding(Text(f"bucketflow {command}"), (0, 0, 0, 4)))
 
 
 def print_calibration(found: dict[str, Any]) -> None:
@@ -197,16 +198,19 @@ def print_calibration(found: dict[str, Any]) -> None:
             least = f"2^{math.log2(gpu['least_cells'][name]):.0f}" if place == "GPU" else ""
             figures = (_rate(rates[f]) for f in ("cells_per_second", "matmul_cells_per_second", "bytes_per_second"))
             table.add_row(place, name, *figures, f"{rates['step_seconds'] * 1e6:.1f}", least)
-    _console().print(table)
+    _show(table)
 
 
 def _rate(value: float) -> str:
     return f"{value / 1e12:.3g} T" if value >= 1e12 else f"{value / 1e9:.3g} G"
 
 
-def _console() -> Console:
-    """A console that takes names from files as they are."""
-    return Console(markup=False, emoji=False)
+def _show(shown: RenderableType, **how: Any) -> None:
+    """Print something with names from files as they are, whatever the terminal's encoding."""
+    console = Console(markup=False, emoji=False)
+    with console.capture() as capture:
+        console.print(shown, **how)
+    click.echo(capture.get(), nl=False)
 
 
 def _table(title: str, *columns: str) -> Table:

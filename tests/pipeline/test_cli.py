@@ -20,10 +20,10 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.examples import example_path
 
 
-def run(*args: object) -> subprocess.CompletedProcess[str]:
+def run(*args: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own."""
     command = [sys.executable, "-m", "bucketflow", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | variables)
 
 
 def answer(*args: object) -> dict[str, Any]:
@@ -224,6 +224,19 @@ def test_lines_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch, odd: Path) ->
         assert "…" not in printed.replace("n…n", "")
     assert "kernel" in in_process("plan", odd)
     assert "eliminates " in in_process("plan", "grid")
+
+
+def test_terminals_of_any_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "names.cfn"
+    functions = {"f": {"scope": ["日本", "ü"], "costs": [0, 1, 2, 1]}}
+    path.write_text(json.dumps({"problem": {"name": "ä"}, "variables": {"日本": 2, "ü": 2}, "functions": functions}))
+    for command in ("info", "plan"):
+        done = run(command, path, PYTHONIOENCODING="ascii")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_progress_is_shown_on_terminals_only() -> None:
+    assert run("solve", "satellite").stderr == ""
 
 
 def test_rounding_is_not_shown() -> None:
