@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from .pool import Node, SerialPool, _Ready
+from .pool import Node, SerialPool, _in_a_row, _Ready
 
 
 class ThreadPool(SerialPool):
@@ -24,7 +24,7 @@ class ThreadPool(SerialPool):
                 while True:
                     while len(running) < self.width and (key := ready.pop()) is not None:
                         function, *args = nodes[key].call(key)
-                        running[threads.submit(function, *args)] = key
+                        running[threads.submit(_in_a_row, function, *args)] = key
                     if not running:
                         return
                     finished, _ = wait(running, return_when=FIRST_COMPLETED)

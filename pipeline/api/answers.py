@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -30,7 +29,8 @@ from ..queries.counting import (
     spectrum,
 )
 from ..results.result import Status, finite_or_none
-from ..runs.boxes import OutOfCore
+from ..runs.box_decoding import decoded, swept_roots
+from ..runs.boxes import opened_boxes
 from ..runs.forward import (
     Run,
     decode_parts,
@@ -100,12 +100,12 @@ def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
 
 def _spilled_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """The same for a plan with tables on disk."""
-    with _out_of_core(run, "tables", keep=True) as sweep:
-        best = _least(run, sweep.sweep())
+    with opened_boxes(run, "tables", keep=True) as boxes:
+        best = _least(run, swept_roots(boxes))
         if best is None:
             return None
         start = time.perf_counter()
-        states = sweep.decoded(best[1], lambda states: _is_optimal(run, states, best[0]))
+        states = decoded(boxes, best[1], lambda states: _is_optimal(run, states, best[0]))
     return best[0], states, time.perf_counter() - start
 
 
@@ -118,15 +118,6 @@ def _is_optimal(run: Run[Any], states: dict[int, int], total: float | int) -> bo
     except InternalError:
         return False
     return True
-
-
-def _out_of_core(run: Run[Any], name: str, *, keep: bool) -> AbstractContextManager[OutOfCore[Any]]:
-    if run.device:
-        from ..runs.device_boxes import spilled_sweep
-
-        return spilled_sweep(run, name, keep)
-    assert run.folder is not None
-    return nullcontext(OutOfCore(run, run.folder / name, keep))
 
 
 def _least(run: Run[Any], slices: Iterable[list[Any]]) -> tuple[Any, int] | None:
@@ -197,8 +188,8 @@ def partition(run: Run[Any]) -> Answer:
 def _totals(run: Run[Any], name: str) -> list[Any]:
     """Return the value of every slice, or of every box of the last stage of a plan that spills to ``name``."""
     if run.plan.spill:
-        with _out_of_core(run, name, keep=False) as sweep:
-            slices: Iterable[list[Any]] = sweep.sweep()
+        with opened_boxes(run, name, keep=False) as boxes:
+            slices: Iterable[list[Any]] = swept_roots(boxes)
     else:
         sliced = run.plan.slices > 1
         slices = slice_roots(run, name, sent_program(run)) if sliced else [sweep_parts(run, keep=False).roots]

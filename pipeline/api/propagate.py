@@ -17,8 +17,8 @@ from ...cluster.budget import peak_rss_bytes
 from ...cluster.pool import Pool, SerialPool
 from ...tasks.cpu.compiler import compiler_pays
 from ...tasks.gpu.memory import is_short
+from ..budget.spill import plan_marginal_spill, way_up
 from ..budget.two_way_fit import fitted_propagation
-from ..budget.two_way_spill import plan_marginal_spill, stage_records, way_up
 from ..models.model import Function, Model
 from ..models.preprocess import Network, Query, reduce_model
 from ..options import Options
@@ -30,7 +30,8 @@ from ..queries.beliefs import Beliefs
 from ..queries.expansion import Asked, dressed, local_targets
 from ..rates.disk import measured_disk_rate
 from ..results.posteriors import Marginals
-from ..runs.both_ways import BothWays
+from ..runs.box_beliefs import propagated
+from ..runs.boxes import opened_boxes
 from ..runs.device_sweeps import DeviceSweeps, exact_in_doubles
 from ..runs.forward import TASK_SECONDS, Run
 from ..runs.parts import cut_for, run_parts
@@ -122,8 +123,8 @@ class PreparedMarginals:
             "children": [list(kids) for kids in plan.tree.children],
             "sliced": list(plan.sliced),
             "group": self.group,
-            "cuts": [[s.head, list(s.boxed), sorted(s.chunked)] for s in spill.stages] if spill else [],
-            "stages": stage_records(plan) if spill else stages,
+            "cuts": [[head, list(boxed), sorted(chunked)] for head, boxed, chunked in spill.cuts] if spill else [],
+            "stages": spill.records() if spill else stages,
             "disk_bytes": spill.disk_bytes if spill else 0,
         }
 
@@ -250,7 +251,7 @@ def propagate(prepared: PreparedMarginals, options: Options, progress: Progress 
         threads = options.thread_count if isinstance(pool, SerialPool) and plan.seconds > _THREADED_SECONDS else 1
         cut = None if folder or plan.device else cut_for(plan, pool.width, TASK_SECONDS, Rates())
         if plan.spill:
-            beliefs = _on_disk(prepared, plan, folder, pool, threads, progress)
+            beliefs = _on_disk(prepared, plan, options.folder, pool, threads, progress)
         elif cut is not None:
             slices = slices_of(prepared, plan, folder)
             beliefs = whole_beliefs(slices, run_parts(plan, cut, slices.program, pool, _report(plan, progress)))
@@ -274,15 +275,14 @@ def _on_disk(
     """Run out of core, in a temporary folder if there is no run directory."""
     network, arithmetic = prepared.network, prepared.arithmetic
     problem = problem_of(network, arithmetic)
-    run = Run(network, way_up(plan), problem, arithmetic, pool, threads, compiler_pays(plan.cells))
+    assert plan.spill is not None
+    report = progress and accumulated(progress, plan.spill.swept_bytes)
+    run = Run(network, way_up(plan), problem, arithmetic, pool, threads, compiler_pays(plan.cells), report)
     with nullcontext(folder) if folder else TemporaryDirectory(prefix="bucketflow-") as place:
         home = Path(place)
-        home.mkdir(exist_ok=True)
-        sweeps = BothWays(run, home)
-        check_room(home, sweeps.spill.disk_bytes - used_bytes(home))
-        if progress is not None:
-            sweeps.run = replace(run, progress=accumulated(progress, sweeps.planned_bytes))
-        return sweeps.propagated()
+        check_room(home, plan.spill.disk_bytes - used_bytes(home))
+        with opened_boxes(replace(run, folder=home), TABLES, keep=False) as boxes:
+            return propagated(boxes)
 
 
 def slices_of(prepared: PreparedMarginals, plan: TwoWay, folder: Path | None) -> Slices[Any]:

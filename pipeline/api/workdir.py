@@ -76,21 +76,10 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
         stages = [{"table": TABLE, "boxes": plan.slices, "peak_bytes": plan.peak_bytes}] if plan.sliced else []
         record = {"memory_bytes": memory_bytes, "sliced": list(plan.sliced), "disk_bytes": 0}
         return {"children": children, "stages": stages, "seconds": plan.seconds, **record}
-    stages = [
-        {
-            "head": stage.head,
-            "table": "result" if stage.head < 0 else f"msg_{stage.head}",
-            "boxed": list(stage.boxed),
-            "boxes": plan.spill.boxes(stage),
-            "chunked": sorted(stage.chunked),
-            "peak_bytes": stage.peak_bytes,
-        }
-        for stage in plan.spill.stages
-    ]
     return {
         "children": children,
         "memory_bytes": plan.spill.memory_bytes,
-        "stages": stages,
+        "stages": plan.spill.records(),
         "disk_bytes": plan.spill.disk_bytes,
         "seconds": plan.spill.seconds,
     }

@@ -6,19 +6,22 @@ do not occur in is read or computed again in every box, so those that occur in m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
 from ...tasks.steps.step import Step
+from ...tasks.sweeps.sweep import freed_tables
 from ..errors import BudgetError
 from ..plans.plan import PlanOptions, Problem, format_bytes, sliced_dims
 from ..plans.planner import lowered_step
 from ..plans.stages import Stage
+from ..plans.two_way import live_peak
 from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Sizing, leaf_bytes, sweep_peak, table_bytes
 from ..trees.tree import Tree, elimination_order
+from .way_back import WayBack
 
 # More boxes than this cost more to keep account of than they save.
 MAX_BOXES = 1 << 16
@@ -42,6 +45,8 @@ class Boxing:
         Axis order of every node's table.
     disk_rate : float
         Bytes per second, to weigh reading against computing.
+    way_back : WayBack, optional
+        What has to fit too where beliefs are asked for.
     """
 
     problem: Problem
@@ -50,6 +55,7 @@ class Boxing:
     tree: Tree
     layouts: Sequence[tuple[int, ...]]
     disk_rate: float
+    way_back: WayBack | None = None
     _lowered: dict[tuple[int, int], Step] = field(default_factory=dict)
 
     @property
@@ -70,7 +76,11 @@ class Boxing:
 
     def bytes_of(self, node: int, sizes: Sequence[int]) -> int:
         """Bytes of a node's table."""
-        return table_bytes(sizes, self.tree.scopes[node], self.problem.itemsize)
+        return self.axes_bytes(self.tree.scopes[node], sizes)
+
+    def axes_bytes(self, axes: Collection[int], sizes: Sequence[int]) -> int:
+        """Bytes of a table with some axes."""
+        return table_bytes(sizes, axes, self.problem.itemsize)
 
     def step(self, node: int, boxed: Iterable[int] = ()) -> Step:
         """Lower a node's step for the sizes inside a box."""
@@ -157,7 +167,39 @@ class Boxing:
         if self.options.decode:
             fixed = tuple(self.tree.scopes[head]) if head >= 0 else boxed
             peak = max(peak, self.decoding_peak([self.step(n, fixed) for n in nodes], inputs, boxed, fixed))
-        return Stage(head, steps, boxed, inputs, chunked, computing, moving, peak)
+        if self.way_back is not None:
+            peak += self.way_back.result_bytes
+            if peak <= self.available:
+                peak = max(peak, self.back_peak(self.way_back.stage(head, nodes, inputs, boxed)))
+        return Stage(
+            head=head,
+            steps=steps,
+            boxed=boxed,
+            inputs=inputs,
+            outputs={head: head} if head >= 0 else {},
+            roots=self.tree.roots if head < 0 else (),
+            chunked=chunked,
+            computing_bytes=computing,
+            moving_bytes=moving,
+            peak_bytes=peak,
+        )
+
+    def back_peak(self, stage: Stage) -> int:
+        """Bytes of a box on the way back: tables that are read, what is made of them, and one on its way out."""
+        assert self.way_back is not None
+        sizes, number = sliced_dims(self.tree.dims, stage.boxed), self.way_back.number
+        read = [self.bytes_of(number.node(i), sizes) for i in stage.inputs]
+        # what comes from above is a sum of shares: another one, as it is stored and unpacked
+        transit = 2 * max(read, default=0)
+        written = 2 * max((self.bytes_of(number.node(i), sizes) for i in stage.outputs), default=0)
+        found = 3 * found_bytes(stage, sizes)
+        freed = freed_tables(stage.steps, {*stage.results.values(), *stage.roots})
+        made = live_peak(stage.steps, freed, self.problem.itemsize, self.options.threads)
+        if self.options.device:
+            sizing = Sizing(sizes, self.problem.itemsize, device=True)
+            made += max((sizing.workspace_bytes(step) for step in stage.steps), default=0)
+        leaves = self.all_leaves + self.leaves_bytes(stage.steps, sizes)
+        return leaves + sum(read) + max(transit, made + max(written, found)) + self.way_back.result_bytes
 
     def decoding_peak(
         self, steps: Sequence[Step], inputs: tuple[int, ...], boxed: Sequence[int], fixed: Sequence[int]
@@ -193,3 +235,8 @@ class Boxing:
             f"its smallest box, allowed {format_bytes(self.options.memory_bytes)}, of which {format_bytes(held)} go to "
             "the model and a margin; try a larger --memory or a longer --order-time"
         )
+
+
+def found_bytes(stage: Stage, sizes: Sequence[int]) -> int:
+    """Bytes of the weights and beliefs that a box with the given sizes inside finds."""
+    return sum(prod(sizes[v] for v in target) + 1 for target in stage.results) * 8

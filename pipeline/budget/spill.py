@@ -12,11 +12,14 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from ..errors import BudgetError
+from ..plans.numbering import Numbering
 from ..plans.plan import Plan, PlanOptions, Problem, sliced_dims
-from ..plans.stages import Spill, Stage
+from ..plans.stages import Spill, Stage, Stored
+from ..plans.two_way import TwoWay, choose_readings
 from ..trees.costs import Rates
 from ..trees.memory import parts_below
-from .boxes import MARGIN, Boxing
+from .boxes import MARGIN, Boxing, found_bytes
+from .way_back import WayBack
 
 # Tables of less than this share of the budget stay in memory within a stage, to begin with.
 _SHARES = (8, 32, 128, 512)
@@ -40,27 +43,48 @@ def plan_spill(
     disk_rate: float,
     nominal_rate: float = DISK_RATE,
 ) -> Plan:
-    """Cut a plan that does not fit memory into stages and boxes that do.
+    """Cut a plan that does not fit memory into stages and boxes that do; see :func:`cut_into_stages`."""
+    boxing = Boxing(problem, options, rates, whole.tree, whole.layouts, nominal_rate)
+    spill = cut_into_stages(boxing, disk_rate)
+    return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
+
+
+def plan_marginal_spill(
+    problem: Problem,
+    targets: Sequence[tuple[int, ...]],
+    options: PlanOptions,
+    rates: Rates,
+    whole: TwoWay,
+    disk_rate: float,
+    nominal_rate: float = DISK_RATE,
+) -> TwoWay:
+    """Cut a propagation that does not fit memory into stages and boxes that do, both ways."""
+    tree = whole.tree
+    results = 2 * sum(prod(tree.dims[v] for v in t) for t in targets) * 8
+    way_back = WayBack(tree, whole.layouts, problem.semiring, choose_readings(tree, targets), results)
+    options = replace(options, decode=False)
+    boxing = Boxing(problem, options, rates, tree, whole.layouts, nominal_rate, way_back)
+    return replace(whole, spill=cut_into_stages(boxing, disk_rate))
+
+
+def cut_into_stages(boxing: Boxing, disk_rate: float) -> Spill:
+    """Choose stages, or make those of the options again.
 
     Parameters
     ----------
-    whole : Plan
-        The plan in memory, without slices.
+    boxing : Boxing
+        For the plan in memory, without slices.
     disk_rate : float
         Bytes per second, to predict the time with; the choice of stages does not depend on it.
-    nominal_rate : float
-        Bytes per second, to choose stages with.
 
     Raises
     ------
     BudgetError
         If some step does not fit even in its smallest box.
     """
-    boxing = Boxing(problem, options, rates, whole.tree, whole.layouts, nominal_rate)
-    cutter = Cutter(boxing, whole.tree.schedule)
-    stages = cutter.best() if options.stages is None else cutter.as_before(options.stages)
-    spill = cutter.priced(stages, disk_rate)
-    return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
+    cutter = Cutter(boxing, boxing.tree.schedule)
+    before = boxing.options.stages
+    return cutter.priced(cutter.best() if before is None else cutter.as_before(before), disk_rate)
 
 
 @dataclass(frozen=True)
@@ -175,36 +199,93 @@ class Cutter:
         )
 
     def priced(self, stages: tuple[Stage, ...], disk_rate: float) -> Spill:
-        """Add up bytes and seconds, and follow what lies on disk at the same time."""
+        """Add up bytes and seconds, and follow what lies on disk at the same time; ``stages`` are those of the way up.
+
+        Every stage reads and writes boxes of its tables; with a way back, each writes and has read what it finds.
+        """
         boxing, dims = self.boxing, self.boxing.tree.dims
-        chunked = {stage.head: stage.chunked for stage in stages}
-        read = written = 0
+        order = (*stages[:-1], *self.ways_back(stages)) if boxing.way_back else stages
+        tables = self.tables(stages, order)
+        last = {table: index for index, stage in enumerate(order) for table in stage.inputs}
+        size = {table: boxing.axes_bytes(stored.axes, dims) for table, stored in tables.items()}
+        read = written = live = peak_disk = found = 0
         seconds = 0.0
-        live = peak_disk = 0
-        for stage in stages:
-            boxes = prod(dims[v] for v in stage.boxed)
-            sizes = sliced_dims(dims, stage.boxed)
-            files = sum(prod(dims[v] for v in chunked[i].difference(stage.boxed)) for i in stage.inputs) * boxes
+        for index, stage in enumerate(order):
+            boxes, sizes = prod(dims[v] for v in stage.boxed), sliced_dims(dims, stage.boxed)
             seconds += boxes * (boxing.seconds(stage.steps, sizes) + BOX_SECONDS)
-            read += boxes * sum(boxing.bytes_of(i, sizes) for i in stage.inputs)
-            if stage.head >= 0:
-                size = boxing.bytes_of(stage.head, dims)
-                files += prod(dims[v] for v in stage.chunked)
-                written += size
-                live += size
-                peak_disk = max(peak_disk, live)
+            files = sum(prod(sizes[v] for v in tables[i].chunked) for i in stage.inputs) * boxes
+            files += sum(prod(dims[v] for v in tables[i].chunked) for i in stage.outputs)
             seconds += files * CHUNK_SECONDS
+            beliefs = boxes * found_bytes(stage, sizes)
+            read += boxes * sum(boxing.axes_bytes(tables[i].axes, sizes) for i in stage.inputs) + beliefs
+            written += sum(size[i] for i in stage.outputs) + beliefs
+            found += beliefs
+            live += sum(size[i] for i in stage.outputs)
+            peak_disk = max(peak_disk, live)
             if not boxing.options.decode:
-                live -= sum(boxing.bytes_of(i, dims) for i in stage.inputs)
+                live -= sum(size[i] for i in stage.inputs if last[i] == index)
         return Spill(
-            stages=stages,
+            stages=order,
+            tables=tables,
             dims=dims,
             itemsize=boxing.problem.itemsize,
             memory_bytes=boxing.options.memory_bytes,
-            peak_bytes=max(s.peak_bytes for s in stages) + boxing.problem.model_bytes + MARGIN,
-            disk_bytes=peak_disk,
+            peak_bytes=max(s.peak_bytes for s in order) + boxing.problem.model_bytes + MARGIN,
+            disk_bytes=peak_disk + found,
             read_bytes=read,
             written_bytes=written,
             seconds=seconds + (read + written) / disk_rate,
             disk_rate=disk_rate,
         )
+
+    def tables(self, up: Sequence[Stage], order: Sequence[Stage]) -> dict[int, Stored]:
+        """The tables between stages: those at the heads, and what comes from above some of them.
+
+        A variable that the boxes of a stage fix but that the head of a stage below does not have makes as many shares
+        of the message to that head as it has states.
+        """
+        tree, dims = self.boxing.tree, self.boxing.tree.dims
+        wide = {s.head: tuple(v for v in self.boxing.layouts[s.head] if dims[v] > 1) for s in up if s.head >= 0}
+        chunked = {stage.head: stage.chunked for stage in up}
+        tables = {head: Stored(f"msg_{head}", axes, chunked[head]) for head, axes in wide.items()}
+        number = Numbering(len(tree.scopes))
+        for stage in order:
+            for table in filter(number.is_down, stage.outputs):
+                head = number.node(table)
+                shared = tuple(v for v in stage.boxed if v not in tree.scopes[head])
+                axes = (*shared, *wide[head])
+                cut = frozenset(v for v in axes if v in stage.boxed or v in chunked[head])
+                tables[table] = Stored(f"above_{head}", axes, cut, shared)
+        return tables
+
+    def ways_back(self, stages: Sequence[Stage]) -> tuple[Stage, ...]:
+        """The stages on the way back that something is read from, that at the roots first."""
+        way_back = self.boxing.way_back
+        assert way_back is not None
+        visited, found = {-1}, []
+        for stage in reversed(stages):
+            if stage.head in visited:
+                nodes = [s.node for s in stage.steps]
+                back = way_back.stage(stage.head, nodes, stage.inputs, stage.boxed)
+                found.append(replace(back, chunked=stage.chunked, peak_bytes=stage.peak_bytes))
+                visited.update(i for i in stage.inputs if way_back.beyond[i])
+        return tuple(found)
+
+
+def way_up(plan: TwoWay) -> Plan:
+    """Return the forward sweep of a propagation as a plan of its own."""
+    return Plan(
+        tree=plan.tree,
+        dims=plan.dims,
+        layouts=plan.layouts,
+        steps=plan.up,
+        cuts=frozenset(),
+        sliced=(),
+        itemsize=plan.itemsize,
+        leaf_bytes=plan.leaf_bytes,
+        model_bytes=plan.model_bytes,
+        peak_bytes=plan.peak_bytes,
+        cost=plan.cost,
+        unsliced_cells=plan.cells,
+        spill=plan.spill,
+    )

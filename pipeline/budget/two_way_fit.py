@@ -11,7 +11,7 @@ from ..plans.two_way_planner import fits, plan_propagation, plan_whole
 from ..trees.costs import Rates
 from ..trees.tree import Target
 from .fit import Fit, check_disk
-from .two_way_spill import plan_marginal_spill
+from .spill import plan_marginal_spill
 
 
 def fitted_propagation(

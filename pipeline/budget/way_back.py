@@ -13,8 +13,9 @@ from functools import cached_property
 
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
+from ..plans.numbering import Numbering
 from ..plans.plan import sliced_dims
-from ..plans.stages import DownStage
+from ..plans.stages import Stage
 from ..plans.two_way import Reading, StepBuilder
 from ..trees.tree import Tree
 
@@ -29,19 +30,23 @@ class WayBack:
     layouts : sequence of tuple of int
     semiring : Semiring
     readings : tuple of Reading
+    result_bytes : int
+        Of the beliefs that are put together, in the process that does.
     """
 
     tree: Tree
     layouts: Sequence[tuple[int, ...]]
     semiring: Semiring
     readings: tuple[Reading, ...]
-    _made: dict[tuple[int, frozenset[int], tuple[int, ...]], DownStage] = field(default_factory=dict)
+    result_bytes: int
+    _made: dict[tuple[int, frozenset[int], tuple[int, ...]], Stage] = field(default_factory=dict)
 
-    def above(self, node: int) -> int:
-        """Number of the table of what comes from above a node."""
-        return len(self.tree.scopes) + node
+    @cached_property
+    def number(self) -> Numbering:
+        """How tables are numbered."""
+        return Numbering(len(self.tree.scopes))
 
-    def stage(self, head: int, nodes: Sequence[int], inputs: Iterable[int], boxed: tuple[int, ...]) -> DownStage:
+    def stage(self, head: int, nodes: Sequence[int], inputs: Iterable[int], boxed: tuple[int, ...]) -> Stage:
         """Lower the way back through a stage for the sizes inside a box, or remember it.
 
         Parameters
@@ -57,13 +62,13 @@ class WayBack:
             self._made[key] = self._lowered(head, nodes, stored, boxed)
         return self._made[key]
 
-    def _lowered(self, head: int, nodes: Sequence[int], stored: frozenset[int], boxed: tuple[int, ...]) -> DownStage:
+    def _lowered(self, head: int, nodes: Sequence[int], stored: frozenset[int], boxed: tuple[int, ...]) -> Stage:
         builder = StepBuilder(self.tree, self.layouts, self.semiring)
         builder.sizes = sliced_dims(self.tree.dims, boxed)
         tops = self.tree.roots if head < 0 else (head,)
         if head >= 0:
-            builder.above[head] = (self.above(head),) if self.is_joined(head) else ()
-            builder.axes[self.above(head)] = self.layouts[head]
+            builder.above[head] = (self.number.down(head),) if self.is_joined(head) else ()
+            builder.axes[self.number.down(head)] = self.layouts[head]
         ends = {i for i in stored if self.beyond[i]}
         back = tuple(builder.backward(self.readings_in(head, nodes), tops, ends))
         roots = self.tree.roots if head < 0 else ()
@@ -73,10 +78,10 @@ class WayBack:
             if node in needed:
                 up.insert(0, builder.forward(node))
                 needed.update(up[0].inputs)
-        outputs = {i: builder.above[i][0] for i in sorted(ends) if builder.above[i]}
+        outputs = {self.number.down(i): builder.above[i][0] for i in sorted(ends) if builder.above[i]}
         needed.update(outputs.values())
         read = tuple(i for i in (*sorted(stored), *(builder.above[head] if head >= 0 else ())) if i in needed)
-        return DownStage(head, (*up, *back), boxed, read, outputs, builder.results, roots, frozenset(ends))
+        return Stage(head, (*up, *back), boxed, read, outputs, builder.results, roots)
 
     def readings_in(self, head: int, nodes: Sequence[int]) -> list[Reading]:
         """Readings of a stage: those of its joins, and of its tables; those of a head are its reader's."""

@@ -1,36 +1,63 @@
-"""What a plan that spills to disk consists of: stages, their boxes, and what they cost."""
+"""What a plan whose tables leave memory consists of: stages, their boxes, the tables between them, what they cost."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import Any
 
 from ...tasks.steps.step import Step
-from ...tasks.sweeps.sweep import freed_tables
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A table between stages.
+
+    Parameters
+    ----------
+    name : str
+    axes : tuple of int
+        Variables with several states; first those whose shares the reader adds up.
+    chunked : frozenset of int
+        Variables along which it is cut, so that writers and readers touch whole chunks only.
+    shared : tuple of int
+        Variables that the boxes of its writer fix and its reader does not know.
+    """
+
+    name: str
+    axes: tuple[int, ...]
+    chunked: frozenset[int]
+    shared: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the tree that runs box by box.
+    """A part of the tree that runs box by box, one way or, on the way back, both ways.
 
     Parameters
     ----------
     head : int
-        Node whose table is written to disk, -1 for the stage that ends at the roots.
+        Node at the top of the stage, -1 for the stage that ends at the roots.
     steps : tuple of Step
         Lowered for the sizes inside a box.
     boxed : tuple of int
-        Variables that a box fixes; of the head's scope, except in the last stage.
+        Variables that a box fixes; of the head's scope, except in the stage at the roots.
     inputs : tuple of int
-        Heads of the stages whose tables it reads.
+        Stored tables that it reads, by their numbers.
+    outputs : mapping of int to int
+        For each stored table that it writes the table of a box that this is.
+    results : mapping of tuple of int to int
+        The table that answers each set of variables.
+    roots : tuple of int
+        Tables of the value of everything; none but in the stage at the roots.
     chunked : frozenset of int
-        Variables along which the output is chunked.
+        Variables along which the table at the head is cut.
     computing_bytes : int
         Of one box while it computes: leaves, input boxes, messages, workspace, the output.
     moving_bytes : int
-        Of one box while its inputs are read, or its output is written.
+        Of one box while its inputs are read, or its output is written; 0 where that is a part of computing.
     peak_bytes : int
         Of one box while the one before is written or the one after is read, and of decoding the stage.
     """
@@ -39,10 +66,18 @@ class Stage:
     steps: tuple[Step, ...]
     boxed: tuple[int, ...]
     inputs: tuple[int, ...]
-    chunked: frozenset[int]
-    computing_bytes: int
-    moving_bytes: int
-    peak_bytes: int
+    outputs: Mapping[int, int]
+    results: Mapping[tuple[int, ...], int] = field(default_factory=dict)
+    roots: tuple[int, ...] = ()
+    chunked: frozenset[int] = frozenset()
+    computing_bytes: int = 0
+    moving_bytes: int = 0
+    peak_bytes: int = 0
+
+    @property
+    def found_name(self) -> str:
+        """Name of the table of what its boxes find: beliefs, and in the receipts roots."""
+        return "result" if self.head < 0 else f"beliefs_{self.head}"
 
 
 @dataclass(frozen=True)
@@ -52,6 +87,9 @@ class Spill:
     Parameters
     ----------
     stages : tuple of Stage
+        Up to the one at the roots, then those on the way back, if there is one; the stage at the roots runs both ways.
+    tables : mapping of int to Stored
+        Between the stages, by their numbers.
     dims : tuple of int
     itemsize : int
     memory_bytes : int
@@ -66,11 +104,14 @@ class Spill:
         Predicted for one core and one disk.
     disk_rate : float
         Bytes per second that the disk was measured to write and read.
+    slots : int
+        Boxes at a time, each with its own peak: several on a device.
     resident : bool
         Whether the tables stay in the host's memory, beside a device.
     """
 
     stages: tuple[Stage, ...]
+    tables: Mapping[int, Stored]
     dims: tuple[int, ...]
     itemsize: int
     memory_bytes: int
@@ -80,83 +121,72 @@ class Spill:
     written_bytes: int
     seconds: float
     disk_rate: float
+    slots: int = 1
     resident: bool = False
 
-    def boxes(self, stage: Stage) -> int:
-        """Number of boxes of a stage."""
-        return prod(self.dims[v] for v in stage.boxed)
-
-    def room_bytes(self, stage: Stage) -> int:
-        """What other boxes may move while one of this stage computes."""
-        return max(s.peak_bytes for s in self.stages) - stage.computing_bytes
+    @cached_property
+    def top(self) -> int:
+        """Index of the stage at the roots."""
+        return next(i for i, stage in enumerate(self.stages) if stage.head < 0)
 
     @cached_property
     def tasks(self) -> int:
         """Number of boxes of all stages."""
         return sum(self.boxes(s) for s in self.stages)
 
+    @property
+    def cuts(self) -> tuple[tuple[int, tuple[int, ...], frozenset[int]], ...]:
+        """What makes the same stages again: head, boxed and chunked variables of each up to the roots."""
+        return tuple((s.head, s.boxed, s.chunked) for s in self.stages[: self.top + 1])
 
-@dataclass(frozen=True)
-class DownStage:
-    """A stage on the way back.
+    def boxes(self, stage: Stage) -> int:
+        """Number of boxes of a stage."""
+        return prod(self.dims[v] for v in stage.boxed)
 
-    Parameters
-    ----------
-    head : int
-        Node at the top of the stage, -1 for the stage that ends at the roots.
-    steps : tuple of Step
-        Upward messages that are needed again, then the backward ones and the readings, lowered for a box.
-    boxed : tuple of int
-        Variables that a box fixes; the same as on the way up.
-    inputs : tuple of int
-        Tables on disk that are read: heads of stages below, and the message from above the head.
-    outputs : mapping of int to int
-        For each head of a stage below that is to be visited too, the table of a box that is its message.
-    results : mapping of tuple of int to int
-        The table that answers each target.
-    roots : tuple of int
-        Tables of the value of everything; none but in the last stage.
-    visited : frozenset of int
-        Heads of the stages below that something is read from.
-    """
+    def states(self, stage: Stage, number: int) -> dict[int, int]:
+        """States that box ``number`` fixes; the last variable varies fastest."""
+        states = {}
+        for v in reversed(stage.boxed):
+            number, states[v] = divmod(number, self.dims[v])
+        return states
 
-    head: int
-    steps: tuple[Step, ...]
-    boxed: tuple[int, ...]
-    inputs: tuple[int, ...]
-    outputs: Mapping[int, int]
-    results: Mapping[tuple[int, ...], int]
-    roots: tuple[int, ...]
-    visited: frozenset[int]
+    def number(self, stage: Stage, states: Mapping[int, int]) -> int:
+        """Number of the box with the given states."""
+        number = 0
+        for v in stage.boxed:
+            number = number * self.dims[v] + states[v]
+        return number
+
+    def room_bytes(self, stage: Stage) -> int:
+        """What other boxes may move while one of this stage computes."""
+        return max(s.peak_bytes for s in self.stages) - stage.computing_bytes if stage.moving_bytes else 0
+
+    def box_bytes(self, stage: Stage) -> int:
+        """Bytes that the steps of one box of a stage read and write."""
+        return sum(sum(s.lowered.input_cells) + s.lowered.out_cells for s in stage.steps) * self.itemsize
 
     @cached_property
-    def freed(self) -> tuple[tuple[int, ...], ...]:
-        """For each step the tables that nobody needs after it, its own if it is only written."""
-        kept = {*self.results.values(), *self.roots}
-        return freed_tables(self.steps, kept)
+    def swept_bytes(self) -> int:
+        """Bytes that the steps of all boxes read and write."""
+        return sum(self.boxes(stage) * self.box_bytes(stage) for stage in self.stages)
 
+    def moved_bytes(self, stage: Stage, table: int) -> int:
+        """Bytes of one box of a stored table that a box of a stage reads or writes."""
+        return prod(self.dims[v] for v in self.tables[table].axes if v not in stage.boxed) * self.itemsize
 
-@dataclass(frozen=True)
-class TwoWaySpill(Spill):
-    """Stages of both ways.
-
-    Parameters
-    ----------
-    down : tuple of DownStage
-        From the roots to the leaves. The first runs both ways in one, so that the last of ``stages`` does not
-        run by itself.
-    found_bytes : int
-        Weights and beliefs of all boxes, on disk.
-    """
-
-    down: tuple[DownStage, ...] = ()
-    found_bytes: int = 0
-
-    @cached_property
-    def tasks(self) -> int:
-        """Number of boxes of all stages, both ways."""
-        boxed = [*(stage.boxed for stage in self.stages[:-1]), *(stage.boxed for stage in self.down)]
-        return sum(prod(self.dims[v] for v in variables) for variables in boxed)
+    def records(self) -> list[dict[str, Any]]:
+        """Return what ``inspect`` shows of the stages, and what makes them again."""
+        return [
+            {
+                "head": stage.head,
+                "table": stage.found_name if index >= self.top else self.tables[stage.head].name,
+                "boxed": list(stage.boxed),
+                "boxes": self.boxes(stage),
+                "chunked": sorted(stage.chunked),
+                "peak_bytes": stage.peak_bytes,
+            }
+            for index, stage in enumerate(self.stages)
+        ]
 
 
 @dataclass(frozen=True)

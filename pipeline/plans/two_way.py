@@ -25,7 +25,7 @@ from ..trees.layouts import choose_layouts
 from ..trees.memory import table_bytes
 from ..trees.tree import Tree, bits_of, elimination_order
 from .plan import sliced_dims
-from .stages import DeviceNeeds, TwoWaySpill
+from .stages import DeviceNeeds, Spill
 from .two_way_costs import sweeps_cost
 
 # Up to here a belief is stored and each of its variables summed from it; a larger one is swept for each.
@@ -68,7 +68,7 @@ class TwoWay:
         Variables that are conditioned on.
     threads : int
         Threads that share a large step, each with a workspace of its own.
-    spill : TwoWaySpill or None
+    spill : Spill or None
         How both sweeps run with large tables on disk; None for a plan in memory.
     device : DeviceNeeds or None
         What a slice needs on a GPU, where all of its tables are at once; None for a plan on CPUs.
@@ -86,7 +86,7 @@ class TwoWay:
     cost: TreeCost
     model_bytes: int
     threads: int = 1
-    spill: TwoWaySpill | None = None
+    spill: Spill | None = None
     device: DeviceNeeds | None = None
 
     @cached_property

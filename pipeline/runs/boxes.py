@@ -1,64 +1,71 @@
-"""Running a spill plan: boxes as tasks with explicit dependencies, resumable from the ledger (DESIGN §8, §9)."""
+"""Running a plan whose tables leave memory: boxes as tasks with explicit dependencies, resumable from the receipts.
+
+A task reads boxes of stored tables, fixes the states of some variables, runs a program, and writes boxes of other
+tables, or what it found; see DESIGN §8, §9. Needs and producers are known by key: a table and a chunk of it. Where the
+tables are, a store knows; whether there is a way back makes no difference here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice, product
-from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from math import prod
+from typing import Any, Generic, TypeVar
 
 from ...cluster.budget import default_memory_bytes
 from ...cluster.pool import Node
-from ...storage import ledger
-from ...storage.chunks import damaged, lost_files
 from ...storage.errors import ChunkLostError
 from ...storage.spec import Receipt, TableSpec
-from ...storage.tables import create_table, delete_table
-from ...tasks.boxes.boxes import Box, codec_for, read_slice, root_table, run_box
+from ...tasks.boxes.boxes import Box, run_box
+from ...tasks.boxes.codecs import Codec, codec_for
+from ...tasks.boxes.stores import ChunkFiles, Key, Store
+from ...tasks.gpu.memory import DeviceMemoryError
+from ...tasks.sweeps.program import Program
 from ..errors import InternalError
 from ..plans.plan import sliced_dims
-from ..plans.planner import lowered_step
 from ..plans.stages import Spill, Stage
-from ..queries.decode import decode
+from ..queries.beliefs import belief_dtype
+from ..trees.memory import table_bytes
 from .forward import Run
 from .pools import open_tables
 
 T = TypeVar("T")
 Task = tuple[int, int]
+"""The index of a stage, and the number of a box."""
 
 # A chunk that is lost again and again is a broken disk.
 ATTEMPTS = 5
-
-
-class Boxed(Protocol):
-    """What runs box by box."""
-
-    @property
-    def boxed(self) -> tuple[int, ...]:
-        """Variables that a box fixes."""
-        ...
+# What parts have in common is computed in each of them: a box that needs more is planned again, or given up.
+_MOST_PARTS = 1 << 6
 
 
 @dataclass
-class OutOfCore(Generic[T]):
-    """One sweep of a plan that spills, in a folder.
+class Boxes(Generic[T]):
+    """The boxes of all stages of a plan, over a store.
 
     Parameters
     ----------
     run : Run
         Network, arithmetic, pool and threads, and the plan.
-    folder : Path
-        Tables and ledger.
+    store : Store
+        Where the tables between stages are.
     keep : bool
         Whether tables are needed after the sweep, for decoding.
     """
 
     run: Run[T]
-    folder: Path
+    store: Store
     keep: bool = False
-    receipts: dict[tuple[str, tuple[int, ...]], Receipt] = field(default_factory=dict)
+    receipts: dict[Key, Receipt] = field(default_factory=dict)
+    wanted: dict[Task, set[Key]] = field(default_factory=dict)
+    """What each waiting task is to write."""
+    sent: dict[int, Any] = field(default_factory=dict)
+    """What the boxes of a stage share, where the pool's tasks find it."""
+    cut: dict[Task, tuple[int, ...]] = field(default_factory=dict)
+    """Boxes that did not fit a device, and the further variables that their parts fix by now."""
 
     @property
     def spill(self) -> Spill:
@@ -68,302 +75,253 @@ class OutOfCore(Generic[T]):
 
     @cached_property
     def specs(self) -> dict[int, TableSpec]:
-        """The table of every stage but the last, by head."""
-        model, variables = self.run.network.model, self.run.network.variables
-        specs = {}
-        for stage in self.spill.stages[:-1]:
-            wide = tuple(v for v in self.run.plan.layouts[stage.head] if self.spill.dims[v] > 1)
-            specs[stage.head] = TableSpec(
-                name=f"msg_{stage.head}",
-                variables=wide,
-                labels=tuple(model.names[variables[v]] for v in wide),
-                shape=tuple(self.spill.dims[v] for v in wide),
-                chunked=stage.chunked,
+        """The tables between stages, by number."""
+        model, variables, dims = self.run.network.model, self.run.network.variables, self.spill.dims
+        return {
+            number: TableSpec(
+                name=table.name,
+                variables=table.axes,
+                labels=tuple(model.names[variables[v]] for v in table.axes),
+                shape=tuple(dims[v] for v in table.axes),
+                chunked=table.chunked,
                 dtype=self.run.problem.semiring.dtype,
             )
+            for number, table in self.spill.tables.items()
+        }
+
+    @cached_property
+    def found(self) -> dict[int, TableSpec]:
+        """What the boxes of a stage find, their weights and beliefs, by the index of the stage."""
+        specs = {}
+        for index, stage in enumerate(self.spill.stages):
+            if stage.results or stage.roots:
+                sizes = sliced_dims(self.spill.dims, stage.boxed)
+                cells = max(1, sum(1 + prod(sizes[v] for v in target) for target in stage.results))
+                shape, dtype = (self.spill.boxes(stage), cells), belief_dtype(self.run.arithmetic)
+                specs[index] = TableSpec(stage.found_name, (0, 1), ("box", "cell"), shape, frozenset((0,)), dtype)
         return specs
 
     @cached_property
-    def shared(self) -> list[Any]:
-        """What the boxes of each stage share, where the pool's tasks find it."""
-        return [self.run.pool.put(self.box(i)) for i in range(len(self.spill.stages))]
+    def by_name(self) -> dict[str, TableSpec]:
+        """All tables that are stored, by name; roots alone have only receipts."""
+        found = [spec for index, spec in self.found.items() if self.spill.stages[index].results]
+        return {spec.name: spec for spec in (*self.specs.values(), *found)}
 
     @cached_property
-    def disk_rate(self) -> float | None:
-        """Bytes per second of the disk, if the tables are too large to stay in memory beside a task's own."""
-        if self.run.device:
-            return None
-        room = default_memory_bytes() - self.spill.peak_bytes * self.run.pool.width
-        return self.spill.disk_rate if self.spill.disk_bytes > room else None
+    def codec(self) -> Codec[T]:
+        """How tables are stored."""
+        return codec_for(self.run.problem.semiring)
 
-    def box(self, index: int) -> Box[T]:
-        """Build the leaf tables of a stage."""
-        stage = self.spill.stages[index]
-        outputs = (stage.head,) if stage.head >= 0 else self.run.plan.tree.roots
-        program = replace(self.run.program(stage.steps, outputs), dims=self.spill.dims)
-        sizes = sliced_dims(self.spill.dims, stage.boxed)
-        algebra = self.run.arithmetic.algebra(sizes, self.run.compiled)
-        inputs = {i: self.specs[i] for i in stage.inputs}
-        return Box(
-            self.folder.absolute(),
-            replace(program, algebra=algebra),
-            self.spill.dims,
-            inputs,
-            stage.head,
-            self.specs.get(stage.head),
-            "result",
-            codec_for(self.run.problem.semiring),
-            self.disk_rate,
-        )
+    @cached_property
+    def writer(self) -> dict[str, int]:
+        """The stage that writes a table, by name."""
+        made = {self.specs[table].name: i for i, stage in enumerate(self.spill.stages) for table in stage.outputs}
+        return made | {spec.name: index for index, spec in self.found.items()}
 
-    def states(self, stage: Boxed, number: int) -> dict[int, int]:
-        """States that box ``number`` fixes; the last variable varies fastest."""
-        states = {}
-        for v in reversed(stage.boxed):
-            number, states[v] = divmod(number, self.spill.dims[v])
-        return states
+    def producer(self, key: Key) -> Task:
+        """The task that writes a chunk."""
+        name, chunk = key
+        index = self.writer[name]
+        if index in self.found and self.found[index].name == name:
+            return index, chunk[0]
+        stage, axes = self.spill.stages[index], self.by_name[name].variables
+        return index, self.spill.number(stage, {v: chunk[axes.index(v)] for v in stage.boxed})
 
-    def number(self, stage: Boxed, states: Mapping[int, int]) -> int:
-        """Number of the box with the given states."""
-        number = 0
-        for v in stage.boxed:
-            number = number * self.spill.dims[v] + states[v]
-        return number
-
-    def outputs(self, task: Task) -> list[tuple[str, tuple[int, ...]]]:
-        """Keys of the receipts that a task leaves."""
-        stage = self.spill.stages[task[0]]
-        spec = self.specs.get(stage.head)
-        if spec is None:
-            return [("result", (task[1],))]
-        return [(spec.name, chunk) for chunk in spec.chunks_at(self.states(stage, task[1]))]
-
-    def needs(self, task: Task) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
+    def needs(self, task: Task) -> dict[str, list[Key]]:
         """Keys of the chunks that a task reads, by table."""
         stage = self.spill.stages[task[0]]
-        states = self.states(stage, task[1])
-        found = {}
-        for head in stage.inputs:
-            spec = self.specs[head]
-            found[spec.name] = [(spec.name, chunk) for chunk in spec.chunks_at(states)]
-        return found
+        states = self.spill.states(stage, task[1])
+        specs = [self.specs[table] for table in stage.inputs]
+        return {spec.name: [(spec.name, chunk) for chunk in spec.chunks_at(states)] for spec in specs}
 
-    def producers(self, task: Task) -> Iterator[Task]:
-        """Tasks that write what a task reads."""
-        stage = self.spill.stages[task[0]]
-        states = self.states(stage, task[1])
-        for head in stage.inputs:
-            index = self.index_of[head]
-            source = self.spill.stages[index]
-            choices = [(states[v],) if v in states else range(self.spill.dims[v]) for v in source.boxed]
-            for combination in product(*choices):
-                yield index, self.number(source, dict(zip(source.boxed, combination, strict=True)))
-
-    @cached_property
-    def index_of(self) -> dict[int, int]:
-        """Index of the stage that ends at a head."""
-        return {stage.head: i for i, stage in enumerate(self.spill.stages)}
-
-    def is_done(self, task: Task) -> bool:
-        """Whether every receipt of a task is in the ledger."""
-        return all(key in self.receipts for key in self.outputs(task))
+    def goals(self) -> Iterator[Key]:
+        """Keys of what the answer is read from."""
+        if self.keep:
+            yield from ((spec.name, chunk) for spec in self.specs.values() for chunk in spec.chunks_at({}))
+        for spec in self.found.values():
+            yield from ((spec.name, (box, 0)) for box in range(spec.shape[0]))
 
     def demanded(self) -> dict[Task, set[Task]]:
         """Unfinished tasks that the answer needs, each with the unfinished ones it waits for."""
-        last = len(self.spill.stages) - 1
-        goals = range(last + 1) if self.keep else [last]
-        stack = [(i, b) for i in goals for b in range(self.spill.boxes(self.spill.stages[i]))]
+        self.wanted = {}
         waiting: dict[Task, set[Task]] = {}
+        stack = [key for key in self.goals() if key not in self.receipts]
         while stack:
-            task = stack.pop()
-            if task in waiting or self.is_done(task):
-                continue
-            before = {p for p in self.producers(task) if not self.is_done(p)}
-            waiting[task] = before
-            stack.extend(before)
+            key = stack.pop()
+            task = self.producer(key)
+            self.wanted.setdefault(task, set()).add(key)
+            if task not in waiting:
+                lacking = [k for keys in self.needs(task).values() for k in keys if k not in self.receipts]
+                waiting[task] = {self.producer(k) for k in lacking}
+                stack.extend(lacking)
         return waiting
 
     def resume(self) -> None:
-        """Take over what an earlier run finished: receipts whose chunk files are there in full length."""
-        open_tables(self.run.pool, self.folder)
-        self.receipts = ledger.load(self.folder)
-        names = {spec.name: spec for spec in self.specs.values()}
-        self.forget([receipt.key for receipt in lost_files(self.folder, names, self.receipts)])
-
-    def sweep(self) -> list[list[Any]]:
-        """Run every box that is not done yet; return the root tables of the last stage's boxes, in order."""
-        self.resume()
-        self.complete()
-        return self.roots()
+        """Take over what an earlier run finished."""
+        if self.store.folder is not None:
+            open_tables(self.run.pool, self.store.folder)
+        self.receipts = self.store.known(self.by_name)
 
     def complete(self) -> None:
-        """Run what the answer lacks. Once a chunk turns out to be lost, all others are verified too."""
-        for _ in range(ATTEMPTS):
+        """Run what the answer lacks. Once a chunk turns out to be lost, all others are verified too.
+
+        Boxes that do not fit the device are cut until they do.
+        """
+        attempts = 0
+        while attempts < ATTEMPTS:
             waiting = self.demanded()
-            self.create_tables(waiting)
+            for name in {name for keys in self.wanted.values() for name, _ in keys if name in self.by_name}:
+                self.store.create(self.by_name[name])
             self.report_done(waiting)
-            lost = self.attempt(waiting)
-            ledger.sync(self.folder)
-            if not lost:
+            lost, larger = self.attempt(waiting)
+            self.store.sync()
+            if not lost and not larger:
                 return
-            self.forget([*lost, *self.damaged()])
-        raise InternalError(f"chunks of {self.folder} are lost as fast as they are written")
+            if lost:
+                self.forget([*lost, *self.store.damaged(self.by_name, self.receipts)])
+                attempts += 1
+            for task, error in larger.items():
+                self.cut_further(task, error)
+        raise InternalError(f"chunks of {self.store.folder} are lost as fast as they are written")
 
-    def create_tables(self, waiting: Mapping[Task, set[Task]]) -> None:
-        """Make room for what the waiting tasks write."""
-        for index in {index for index, _ in waiting}:
-            if (spec := self.specs.get(self.spill.stages[index].head)) is not None:
-                self.create(spec)
-
-    def damaged(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Verify the checksum of every chunk; return the keys of those that differ."""
-        names = {spec.name: spec for spec in self.specs.values()}
-        return [receipt.key for receipt in damaged(self.folder, names, self.receipts)]
-
-    def forget(self, lost: list[tuple[str, tuple[int, ...]]]) -> None:
+    def forget(self, lost: list[Key]) -> None:
         """Drop the receipts of lost chunks."""
         for key in lost:
             self.receipts.pop(key, None)
 
-    def attempt(self, waiting: dict[Task, set[Task]]) -> list[tuple[str, tuple[int, ...]]]:
-        """Run tasks in the order of their needs; return the keys of chunks that turned out to be lost."""
-        lost: list[tuple[str, tuple[int, ...]]] = []
-        nodes = {task: self.node(task[0], before) for task, before in waiting.items()}
+    def attempt(self, waiting: Mapping[Task, set[Task]]) -> tuple[list[Key], dict[Task, DeviceMemoryError]]:
+        """Run tasks in the order of their needs; return chunks that turned out to be lost, and boxes too large."""
+        lost: list[Key] = []
+        larger: dict[Task, DeviceMemoryError] = {}
         readers = self.open_readers(waiting)
-        for task, outcome in self.run.pool.run_graph(nodes):
+        for task, outcome in self.run.pool.run_graph({t: self.node(t[0], before) for t, before in waiting.items()}):
             if isinstance(outcome, ChunkLostError):
                 lost.append((outcome.table, outcome.chunk))
-                continue
-            if isinstance(outcome, BaseException):
-                self.fail(task, outcome)
-                continue
-            for receipt in outcome:
-                self.receipts[receipt.key] = receipt
-            self.report(task)
-            if not lost:
-                self.free_inputs(task, readers)
-        return lost
+            elif isinstance(outcome, DeviceMemoryError):
+                larger[task] = outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                self.receipts.update({receipt.key: receipt for receipt in outcome})
+                if self.run.progress is not None:
+                    self.run.progress(self.spill.box_bytes(self.spill.stages[task[0]]))
+                if not lost:
+                    self.free_inputs(task, readers)
+        return lost, larger
+
+    def node(self, index: int, before: set[Task]) -> Node:
+        """Describe a box to the pool; on the way up one that reads goes first: what it reads was just written."""
+        stage = self.spill.stages[index]
+        priority = index if stage.inputs and index <= self.spill.top else -index - 1
+        return Node(before, self.call, priority, stage.moving_bytes, self.spill.room_bytes(stage))
 
     def call(self, task: Task) -> tuple[Any, ...]:
         """The function call of a task, once all that it needs is there."""
-        stage = self.spill.stages[task[0]]
+        index, number = task
+        if index not in self.sent:
+            self.sent[index] = self.run.pool.put(self.box(index))
         read = {name: [self.receipts[key] for key in keys] for name, keys in self.needs(task).items()}
-        wanted = {chunk for name, chunk in self.outputs(task) if (name, chunk) not in self.receipts}
-        states = self.states(stage, task[1])
-        return run_box, self.shared[task[0]], task[1], states, read, wanted, self.run.threads
+        wanted: dict[str, set[tuple[int, ...]]] = {}
+        for name, chunk in self.wanted[task]:
+            wanted.setdefault(name, set()).add(chunk)
+        states = self.spill.states(self.spill.stages[index], number)
+        return run_box, self.sent[index], number, states, read, wanted, self.run.threads, self.cut.get(task, ())
 
-    def node(self, index: int, before: set[Task]) -> Node:
-        """Describe a box of a stage to the pool; one that reads goes first: what it reads was just written."""
+    def box(self, index: int) -> Box[T]:
+        """Build the leaf tables of a stage."""
         stage = self.spill.stages[index]
-        priority = index if stage.inputs else -index - 1
-        return Node(before, self.call, priority, stage.moving_bytes, self.spill.room_bytes(stage))
+        overlaps = stage.moving_bytes > 0
+        outputs: dict[int, list[TableSpec]] = {}
+        for number, table in stage.outputs.items():
+            outputs.setdefault(table, []).append(self.specs[number])
+        return Box(
+            program=self.program(stage, {*stage.results.values(), *stage.roots, *(outputs if overlaps else ())}),
+            store=self.store,
+            codec=self.codec,
+            inputs={table: self.specs[table] for table in stage.inputs},
+            shared={table: self.spill.tables[table].shared for table in stage.inputs},
+            outputs={table: tuple(specs) for table, specs in outputs.items()},
+            results=tuple(stage.results.values()),
+            roots=stage.roots,
+            found=self.found.get(index),
+            overlaps=overlaps,
+            device=self.run.device,
+        )
 
-    def open_readers(self, waiting: Mapping[Task, set[Task]]) -> dict[int, int]:
-        """For each stage, how many of its boxes have yet to run."""
-        count = dict.fromkeys(range(len(self.spill.stages)), 0)
-        for index, _ in waiting:
-            count[index] += 1
+    def program(self, stage: Stage, outputs: set[int]) -> Program[T]:
+        """Build the program of a stage for the sizes inside a box, with leaves for all."""
+        run, dims = self.run, self.spill.dims
+        algebra = run.arithmetic.algebra(sliced_dims(dims, stage.boxed), run.compiled)
+        if run.device:
+            from ...tasks.sweeps.device_sweep import on_device
+
+            algebra = on_device(algebra, run.least_cells)
+        return replace(run.program(stage.steps, tuple(sorted(outputs))), dims=dims, algebra=algebra)
+
+    def open_readers(self, waiting: Mapping[Task, set[Task]]) -> dict[Any, int]:
+        """For each table, how many boxes have yet to read it; for each stage, how many of its boxes have yet to run."""
+        count: Counter[Any] = Counter(index for index, _ in waiting)
+        for index, boxes in list(count.items()):
+            count.update({self.specs[table].name: boxes for table in self.spill.stages[index].inputs})
         return count
 
-    def free_inputs(self, task: Task, readers: dict[int, int]) -> None:
-        """Delete the tables that a finished stage read, unless the decoding needs them."""
+    def free_inputs(self, task: Task, readers: dict[Any, int]) -> None:
+        """Delete the tables that nobody reads any more, unless the decoding needs them."""
+        for name in self.needs(task):
+            readers[name] -= 1
+            if not readers[name] and not self.keep:
+                self.remove(self.by_name[name])
         readers[task[0]] -= 1
-        if self.keep or readers[task[0]]:
-            return
-        ledger.sync(self.folder)
-        for head in self.spill.stages[task[0]].inputs:
-            self.delete(self.specs[head])
+        if not readers[task[0]]:
+            del self.sent[task[0]]
 
-    def create(self, spec: TableSpec) -> None:
-        """Make room for a table; its first box does where that chooses how to store it."""
-        if self.disk_rate is None:
-            create_table(self.folder, spec)
+    def remove(self, spec: TableSpec) -> None:
+        """Delete a table, and what is known of it; first the receipts of what was made from it are forced to disk."""
+        self.store.sync()
+        self.store.delete(spec)
+        self.forget([key for key in self.receipts if key[0] == spec.name])
 
-    def delete(self, spec: TableSpec) -> None:
-        """Remove a table."""
-        delete_table(self.folder, spec)
-
-    def cells(self, spec: TableSpec, fixed: Mapping[int, int]) -> Any:
-        """Return the cells of a table that agree with fixed variables."""
-        receipts = [self.receipts[spec.name, chunk] for chunk in spec.chunks_at(fixed)]
-        return read_slice(self.folder, spec, receipts, fixed)
-
-    def fail(self, task: Task, error: BaseException) -> None:
-        """Take note of a task that ended with an error, or raise it."""
-        raise error
+    def cut_further(self, task: Task, error: DeviceMemoryError) -> None:
+        """Do a box that did not fit the device in parts, or in more of them: in each its large tables are smaller."""
+        stage, cut = self.spill.stages[task[0]], self.cut.get(task, ())
+        sizes = sliced_dims(self.spill.dims, (*stage.boxed, *cut))
+        gains: Counter[int] = Counter()
+        for axes in (axes for step in stage.steps for axes in (*step.input_axes, step.axes)):
+            cells = table_bytes(sizes, axes, 1)
+            gains.update({v: cells**2 * (1 - 1 / sizes[v] ** 2) for v in axes if sizes[v] > 1})
+        variable = max(gains, key=lambda v: (gains[v], -v), default=None)
+        if variable is None or prod(self.spill.dims[v] for v in (*cut, variable)) > _MOST_PARTS:
+            raise error
+        self.cut[task] = (*cut, variable)
+        if not cut:
+            self.run.note(f"a box did not fit the device ({error}); it was done in parts")
 
     def report_done(self, waiting: Mapping[Task, set[Task]]) -> None:
         """Report the bytes of the boxes that need not run."""
-        if self.run.progress is None:
-            return
-        boxes = sum(self.spill.boxes(s) * self.box_bytes(i) for i, s in enumerate(self.spill.stages))
-        self.run.progress(boxes - sum(self.box_bytes(index) for index, _ in waiting))
-
-    def report(self, task: Task) -> None:
-        """Report a finished box."""
         if self.run.progress is not None:
-            self.run.progress(self.box_bytes(task[0]))
+            left = sum(self.spill.box_bytes(self.spill.stages[index]) for index, _ in waiting)
+            self.run.progress(self.spill.swept_bytes - left)
 
-    def box_bytes(self, index: int) -> int:
-        """Bytes that the steps of one box of a stage read and write."""
-        stage = self.spill.stages[index]
-        return sum((sum(s.lowered.input_cells) + s.lowered.out_cells) for s in stage.steps) * self.spill.itemsize
 
-    def roots(self) -> list[list[Any]]:
-        """Root tables of every box of the last stage, or of each of its parts, rebuilt from their receipts."""
-        dtype = self.run.problem.semiring.dtype
-        return [[root_table(value, dtype) for value in roots] for _, roots in self.ends()]
+@contextmanager
+def opened_boxes(run: Run[T], name: str, keep: bool) -> Iterator[Boxes[T]]:
+    """Open the boxes of a plan: over files in the run's folder if it has one, otherwise over host memory."""
+    store = _store(run, name)
+    try:
+        yield Boxes(run, store, keep)
+    finally:
+        store.close()
 
-    def ends(self) -> Iterator[tuple[dict[int, int], Any]]:
-        """Yield what every box of the last stage fixes, with its roots; where it was done in parts, each of them."""
-        last = self.spill.stages[-1]
-        for b in range(self.spill.boxes(last)):
-            value, states = self.receipts["result", (b,)].value, self.states(last, b)
-            if "parts" not in value:
-                yield states, value["roots"]
-                continue
-            choices = product(*(range(self.spill.dims[v]) for v in value["also"]))
-            for more, roots in zip(choices, value["parts"], strict=True):
-                yield {**states, **dict(zip(value["also"], more, strict=True))}, roots
 
-    def decoded(self, best: int, is_optimal: Callable[[dict[int, int]], bool]) -> dict[int, int]:
-        """Return the optimal states; chunks that are lost or damaged by now are computed again first.
+def _store(run: Run[Any], name: str) -> Store:
+    spill, folder = run.plan.spill, run.folder and (run.folder / name).absolute()
+    assert spill is not None
+    if not run.device:
+        assert folder is not None
+        # tables that do not fit the memory beside the tasks make them wait for the disk
+        room = default_memory_bytes() - spill.peak_bytes * run.pool.width
+        return ChunkFiles(folder, spill.disk_rate if spill.disk_bytes > room else None)
+    from ...tasks.boxes.device_stores import BufferedFiles, HostTables
+    from ...tasks.gpu.memory import Pinned
 
-        Slices are read without their chunks' checksums, which need whole chunks; so all checksums are verified
-        if the states turn out not to be optimal.
-        """
-        for _ in range(ATTEMPTS):
-            try:
-                states = self.decode(best)
-            except ChunkLostError as error:
-                lost = [(error.table, error.chunk)]
-            else:
-                lost = [] if is_optimal(states) else self.damaged()
-                if not lost:
-                    return states
-            self.forget(lost)
-            self.complete()
-        raise InternalError(f"chunks of {self.folder} are lost as fast as they are written")
-
-    def decode(self, best: int) -> dict[int, int]:
-        """Return the optimal states, given the best of :meth:`ends`; reads only the slices it needs."""
-        assignment = dict(next(islice(self.ends(), best, None))[0])
-        for stage in reversed(self.spill.stages):
-            scope = self.run.plan.tree.scopes[stage.head] if stage.head >= 0 else tuple(assignment)
-            self.decode_stage(stage, {v: assignment[v] for v in scope}, assignment)
-        return assignment
-
-    def decode_stage(self, stage: Stage, fixed: Mapping[int, int], assignment: dict[int, int]) -> None:
-        """Sweep a stage again with the variables above it fixed, keeping its messages, and decode it."""
-        sizes = sliced_dims(self.spill.dims, fixed)
-        problem = self.run.problem
-        program = replace(self.run.program(stage.steps, ()), dims=self.spill.dims)
-        tables = dict(program.restricted_leaves(fixed))
-        for head in stage.inputs:
-            tables[head] = self.cells(self.specs[head], fixed)
-        steps = [lowered_step(s.node, s.inputs, s.input_axes, s.axes, sizes, problem) for s in stage.steps]
-        again = program.again(tuple(steps), tables)
-        kept = again.run(keep=[s.node for s in steps], threads=self.run.threads)
-        states = dict(fixed)
-        decode(steps, {**tables, **kept}, sizes, problem.semiring, states, self.run.compiled)  # type: ignore[dict-item]
-        assignment.update(states)
+    return HostTables(Pinned(spill.disk_bytes)) if folder is None else BufferedFiles(folder)

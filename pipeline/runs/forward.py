@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ...cluster.pool import Pool, SerialPool
-from ...tasks.boxes.boxes import codec_for
+from ...tasks.boxes.codecs import codec_for
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, on_host

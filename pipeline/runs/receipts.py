@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from ...storage import ledger
 from ...storage.spec import Receipt
-from ...tasks.boxes.boxes import Codec, new_receipt, packed_roots, root_table
+from ...tasks.boxes.boxes import new_receipt
+from ...tasks.boxes.codecs import Codec, packed_roots, root_table
 
 T = TypeVar("T")
 

@@ -1,67 +1,36 @@
-"""One box of an out-of-core stage: read the input chunks it needs, sweep, write its chunks, leave receipts.
+"""One box of a stage: read the tables it needs, sweep, write the tables it makes and what it finds, leave receipts.
 
-Reading and writing are phases of their own, so that they can go on beside the computation of other boxes.
+A variable that a box fixes and that the reader of a table does not know has to be summed over all boxes, or minimised:
+every box writes its share, and the reader adds the shares up as it reads them. In the same way a box that a device has
+no memory for is done in parts, which fix further variables: what they share is added up, the rest put side by side.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...storage import ledger
-from ...storage.chunks import damaged, map_chunk, read_chunk, write_chunk
-from ...storage.compression import paying
 from ...storage.spec import Receipt, TableSpec
-from ...storage.tables import create_table, stored_table
-from ..steps.semiring import Semiring
+from ..gpu import arrays
+from ..gpu.memory import DeviceMemoryError, is_short, own_stream
+from ..steps.step import Step, make_step
 from ..sweeps.program import Program
-from ..sweeps.scaled import Scaled, joined_scales
+from ..sweeps.scaled import SumProduct
+from .codecs import Codec, packed_roots
+from .stores import Chunk, Store, box_shape, place
 
 Array = NDArray[Any]
 T = TypeVar("T")
-
-
-class Codec(Protocol[T]):
-    """How a kind of table goes to disk: its values as an array, the rest into the receipt."""
-
-    def pack(self, table: T) -> tuple[Array, dict[str, Any]]:
-        """Return the values and what else has to be kept."""
-        ...
-
-    def unpack(self, values: Array, parts: Sequence[tuple[Array, dict[str, Any]]]) -> T:
-        """Rebuild a table from its values; ``parts`` are views of them with what was kept for each."""
-        ...
-
-
-class PlainCodec:
-    """Bare arrays."""
-
-    def pack(self, table: Array) -> tuple[Array, dict[str, Any]]:
-        """Return the array."""
-        return table, {}
-
-    def unpack(self, values: Array, parts: Sequence[tuple[Array, dict[str, Any]]]) -> Array:
-        """Return the array, flat."""
-        return values.reshape(-1)
-
-
-class ScaledCodec:
-    """Probabilities: every chunk has a scale of its own."""
-
-    def pack(self, table: Scaled) -> tuple[Array, dict[str, Any]]:
-        """Return the values, with scale and bounds apart."""
-        kept = {"log_scale": table.log_scale, "low": table.low, "high": table.high, "logs": table.logs}
-        return table.values, kept
-
-    def unpack(self, values: Array, parts: Sequence[tuple[Array, dict[str, Any]]]) -> Scaled:
-        """Bring all parts to one scale, in place."""
-        return joined_scales(values.reshape(-1), [(view, Scaled(view, **kept)) for view, kept in parts])
+States = Mapping[int, int]
+Receipts = Mapping[str, Sequence[Receipt]]
+Wanted = Mapping[str, Collection[Chunk]]
 
 
 @dataclass(frozen=True)
@@ -70,46 +39,52 @@ class Box(Generic[T]):
 
     Parameters
     ----------
-    folder : Path
-        The run directory, as every worker sees it.
     program : Program
-        Steps lowered for the sizes inside a box; its leaves have all states.
-    sizes : tuple of int
-        Domain sizes without boxes.
-    inputs : mapping of int to TableSpec
-        Tables on disk that the steps read.
-    head : int
-        The node whose table is written, -1 for the roots.
-    output : TableSpec or None
-        None for the last stage, whose root tables are single values.
-    result : str
-        Name of the last stage's results in the ledger.
+        Steps lowered for the sizes inside a box; leaves with all states. Its outputs are what is needed at the end:
+        results, roots, and the tables that are written after the sweep. Others are written as they are made.
+    store : Store
     codec : Codec
-    disk_rate : float, optional
-        Bytes per second of a disk that has to be waited for, so that compression may pay and chunks go there at once;
-        None where the tables stay in the page cache.
+    inputs : mapping of int to TableSpec
+        Stored tables, by the number under which the steps read them.
+    shared : mapping of int to tuple of int
+        Of an input the variables whose shares are to be added up; none for most.
+    outputs : mapping of int to tuple of TableSpec
+        Stored tables that a table of the steps, or an input, is written to.
+    results : tuple of int
+        Tables that are beliefs.
+    roots : tuple of int
+        Tables of the value of everything; none in most stages.
+    found : TableSpec or None
+        The array of what the boxes find: for each its weights and its beliefs. Roots go into the receipt.
+    overlaps : bool
+        Whether boxes read and write while others compute.
+    device : bool
+        Whether the program runs on a device.
     """
 
-    folder: Path
     program: Program[T]
-    sizes: tuple[int, ...]
-    inputs: Mapping[int, TableSpec]
-    head: int
-    output: TableSpec | None
-    result: str
+    store: Store
     codec: Codec[T]
-    disk_rate: float | None = None
+    inputs: Mapping[int, TableSpec]
+    shared: Mapping[int, tuple[int, ...]]
+    outputs: Mapping[int, tuple[TableSpec, ...]]
+    results: tuple[int, ...]
+    roots: tuple[int, ...]
+    found: TableSpec | None
+    overlaps: bool = False
+    device: bool = False
+
+    def finds(self, wanted: Wanted) -> bool:
+        """Whether what a box finds is wanted."""
+        return self.found is not None and self.found.name in wanted
 
 
 def run_box(
-    box: Box[T],
-    number: int,
-    states: Mapping[int, int],
-    receipts: Mapping[str, Sequence[Receipt]],
-    wanted: Collection[tuple[int, ...]],
-    threads: int,
+    box: Box[T], number: int, states: States, receipts: Receipts, wanted: Wanted, threads: int, also: Sequence[int] = ()
 ) -> Generator[None, None, list[Receipt]]:
     """Task in three phases: read what a box needs, sweep, write; returns its receipts, which are in the ledger by then.
+
+    Where boxes do not overlap, everything happens in the second phase.
 
     Parameters
     ----------
@@ -119,87 +94,246 @@ def run_box(
         The variables that the box fixes.
     receipts : mapping
         For each input table the receipts of the chunks that the box needs.
-    wanted : collection of tuples of int
-        Chunks of the output to write; those that are there from an earlier run stay as they are.
+    wanted : mapping
+        For each table the chunks to write; those that are there from an earlier run stay as they are.
+    also : sequence of int
+        Further variables that are fixed, one state after the other, because the whole box does not fit the device.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If a part does not fit the device.
     """
     start = time.perf_counter()
-    if box.output is not None and (done := finished(box.folder, box.output, wanted)):
+    if done := _finished(box, wanted):
         return done
-    tables = {
-        node: read_box(box.folder, spec, box.codec, receipts[spec.name], states) for node, spec in box.inputs.items()
-    }
-    seconds = time.perf_counter() - start
-    yield
+    left = Left(box, number, states, wanted, tuple(also), start)
+    if box.device:
+        yield
+        _on_device(left, receipts, threads)
+        return left.recorded()
+    if not box.overlaps:
+        yield
+        left.start = time.perf_counter()
+    tables = {node: _read(box, node, receipts, states, there=False) for node in box.inputs}
+    seconds = time.perf_counter() - left.start
+    if box.overlaps:
+        yield
     start = time.perf_counter()
-    leaves = box.program.restricted_leaves(states)
-    live = box.program.again(box.program.steps, leaves).run(tables, threads=threads)
-    del tables, leaves
+    live = _swept(left, box.program, tables, states, threads)
+    del tables
     seconds += time.perf_counter() - start
-    yield
-    start = time.perf_counter() - seconds
-    if box.output is None:
-        values = packed_roots(box.codec, [live[node] for node in box.program.outputs])
-        done = [new_receipt(box.result, (number,), 0, 0, start, {"roots": values})]
-    else:
-        done = write_box(box.folder, box.output, box.codec, live[box.head], states, wanted, start, box.disk_rate)
-    ledger.append(box.folder, done)
-    return done
+    if box.overlaps:
+        yield
+    left.start = time.perf_counter() - seconds
+    left.end(live, states)
+    return left.recorded()
 
 
-def codec_for(semiring: Semiring) -> Codec[Any]:
-    """Return how the tables of a semiring go to disk."""
-    return ScaledCodec() if semiring.name == "sum_product" else PlainCodec()
+def _finished(box: Box[T], wanted: Wanted) -> list[Receipt]:
+    """Return the receipts of a box that was done before, or nothing."""
+    found: list[Receipt] = []
+    if box.finds(wanted) and not box.results:
+        return found  # roots have no file
+    specs = (*(spec for specs in box.outputs.values() for spec in specs), box.found)
+    for spec in specs:
+        if spec is not None and spec.name in wanted:
+            receipts = box.store.finished(spec, wanted[spec.name])
+            if not receipts:
+                return []
+            found += receipts
+    return found
 
 
-def packed_roots(codec: Codec[T], tables: Sequence[T]) -> list[dict[str, Any]]:
-    """Return root tables, of one value each, for a receipt."""
-    packed = [codec.pack(table) for table in tables]
-    return [{"root": values.reshape(-1)[0].item(), **kept} for values, kept in packed]
+def _on_device(left: Left[Any], receipts: Receipts, threads: int) -> None:
+    """Do a box part by part on this thread's stream."""
+    failure = ""
+    try:
+        with own_stream():
+            for part in left.parts():
+                _part_there(left, part, receipts, threads)
+    except MemoryError as error:
+        if not is_short(error):
+            raise
+        failure = str(error)
+    if failure:  # raised here, where no traceback keeps tables of the device alive
+        arrays.free_pools()
+        raise DeviceMemoryError(failure)
 
 
-def root_table(value: Mapping[str, Any], dtype: str) -> Any:
-    """Rebuild a root's table from what its receipt says."""
-    entry = np.array([value["root"]], dtype=dtype)
-    kept = {name: value[name] for name in ("log_scale", "low", "high", "logs") if name in value}
-    return Scaled(entry, **kept) if kept else entry
+def _part_there(left: Left[T], part: States, receipts: Receipts, threads: int) -> None:
+    """Bring the inputs where they are read, sweep, and take what is made."""
+    box = left.box
+    program = _lowered(box.program, part) if left.also else box.program
+    places = program.algebra.places  # type: ignore[attr-defined]
+    there = places.device_nodes(program.steps)
+    read_there = {i for step in program.steps if step.node in there for i in step.inputs}
+    tables = {node: _read(box, node, receipts, part, there=node in read_there) for node in box.inputs}
+    left.end(_swept(left, program, tables, part, threads), part)
 
 
-def finished(folder: Path, spec: TableSpec, wanted: Collection[tuple[int, ...]]) -> list[Receipt]:
-    """Return the receipts of a box that was done before, or nothing.
+def _lowered(program: Program[T], part: States) -> Program[T]:
+    """Lower the steps for what a part leaves open."""
+    sizes = tuple(1 if v in part else n for v, n in enumerate(program.dims))
+    algebra: Any = program.algebra
+    steps = tuple(make_step(s.node, s.inputs, s.input_axes, s.axes, sizes, s.lowered.semiring) for s in program.steps)
+    if isinstance(algebra, SumProduct):
+        algebra = replace(algebra, sizes=sizes)
+    return replace(program, steps=steps, algebra=algebra)
 
-    A task runs again when the worker that did it is lost before its result was fetched.
+
+def _read(box: Box[T], node: int, receipts: Receipts, states: States, *, there: bool) -> T:
+    """Read the part of an input that agrees with ``states``, adding up its shares, to the host or to a device."""
+    shared, spec = box.shared.get(node, ()), box.inputs[node]
+    total = None
+    for combination in product(*(range(box.program.dims[v]) for v in shared)):
+        at = {**states, **dict(zip(shared, combination, strict=True))}
+        share = _read_part(box, spec, receipts[spec.name], at, there)
+        total = share if total is None else box.codec.added(total, share)
+    assert total is not None
+    return box.codec.settled(total) if shared else total
+
+
+def _read_part(box: Box[T], spec: TableSpec, receipts: Sequence[Receipt], states: States, there: bool) -> T:
+    """Read the part of a table that agrees with ``states``."""
+    shape = box_shape(spec, states)
+    values = (arrays.empty(prod(shape), spec.dtype) if there else np.empty(prod(shape), spec.dtype)).reshape(shape)
+    chunks = set(spec.chunks_at(states))
+    read = [receipt for receipt in receipts if receipt.chunk in chunks]
+    box.store.load(spec, values, read, states)
+    return box.codec.unpack(values, [(values[place(spec, r.chunk, states)], r.value) for r in read])
+
+
+def _swept(left: Left[T], program: Program[T], tables: Mapping[int, T], states: States, threads: int) -> dict[int, T]:
+    """Run the steps of a box; tables that are not needed at the end are written as they are made."""
+    later = set(program.outputs)
+    for node in tables.keys() - later:
+        left.take(node, tables[node], states)
+
+    def made(step: Step, table: T) -> None:
+        if step.node not in later:
+            left.take(step.node, table, states)
+
+    leaves = program.restricted_leaves(states)
+    return program.again(program.steps, leaves).run(tables, threads=threads, on_table=made)
+
+
+@dataclass
+class Left(Generic[T]):
+    """What a box leaves behind: chunks of stored tables, its beliefs, its roots, and the receipts of all.
+
+    Parameters
+    ----------
+    also : tuple of int
+        Variables that the parts of the box fix besides ``states``.
+    start : float
+        When the box began, by ``time.perf_counter()``.
+    pieces : dict
+        For each belief, and each table of a box in parts, what was made of it, by the states of ``also`` that it has.
+    roots : list
+        Of each part.
     """
-    if not all((folder / spec.name / spec.file_name(chunk)).exists() for chunk in wanted):
-        return []
-    found = ledger.load(folder)
-    receipts = {chunk: found[spec.name, chunk] for chunk in wanted if (spec.name, chunk) in found}
-    if len(receipts) < len(wanted) or damaged(folder, {spec.name: spec}, receipts):
-        return []
-    return list(receipts.values())
 
+    box: Box[T]
+    number: int
+    states: States
+    wanted: Wanted
+    also: tuple[int, ...]
+    start: float
+    done: list[Receipt] = field(default_factory=list)
+    pieces: dict[int, dict[Chunk, T]] = field(default_factory=dict)
+    roots: list[list[dict[str, Any]]] = field(default_factory=list)
 
-def write_box(
-    folder: Path,
-    spec: TableSpec,
-    codec: Codec[T],
-    table: T,
-    states: Mapping[int, int],
-    wanted: Collection[tuple[int, ...]],
-    start: float,
-    disk_rate: float | None,
-) -> list[Receipt]:
-    """Write the wanted ones of the chunks that make up a box of a table; for ``disk_rate`` see :class:`Box`."""
-    values, kept = codec.pack(table)
-    spec = create_table(folder, spec, str if disk_rate is None else lambda: paying(values, disk_rate))
-    view = values.reshape([1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)])
-    done = []
-    for chunk in spec.chunks_at(states):
-        if chunk not in wanted:
-            continue
-        index = _place(spec, chunk, states)
-        nbytes, checksum = write_chunk(folder, spec, chunk, view[index], flushed=disk_rate is not None)
-        done.append(new_receipt(spec.name, chunk, nbytes, checksum, start, kept))
-    return done
+    def parts(self) -> Iterator[dict[int, int]]:
+        """Yield what each part of the box fixes; the last variable varies fastest."""
+        for more in product(*(range(self.box.program.dims[v]) for v in self.also)):
+            yield {**self.states, **dict(zip(self.also, more, strict=True))}
+
+    def take(self, node: int, table: T, part: States) -> None:
+        """Store a table that is wanted, or keep it until it is whole."""
+        specs = self._specs(node)
+        if node in self.box.results or (specs and self.also):
+            self._keep(node, table, part)
+            return
+        for spec in specs:
+            self._save(spec, table)
+
+    def end(self, live: Mapping[int, T], part: States) -> None:
+        """Take what a part has at its end."""
+        for node, table in live.items():
+            self.take(node, table, part)
+        if self.box.roots:
+            self.roots.append(packed_roots(self.box.codec, [live[node] for node in self.box.roots]))
+
+    def recorded(self) -> list[Receipt]:
+        """Put together what parts made, write what was found, and make all receipts count."""
+        box = self.box
+        for node in self.pieces.keys() - set(box.results):
+            table = self._whole(node)
+            for spec in self._specs(node):
+                self._save(spec, table)
+        if box.finds(self.wanted):
+            self._find()
+        box.store.record(self.done)
+        return self.done
+
+    def _specs(self, node: int) -> list[TableSpec]:
+        return [spec for spec in self.box.outputs.get(node, ()) if spec.name in self.wanted]
+
+    def _axes(self, node: int) -> tuple[int, ...]:
+        """Axes of a table that is put together."""
+        if node in self.box.outputs:
+            return self.box.outputs[node][0].variables
+        return next(step.axes for step in self.box.program.steps if step.node == node)
+
+    def _keep(self, node: int, table: T, part: States) -> None:
+        """Keep a part of a table on the host, added to those of the same place."""
+        if self.box.device:
+            from ..sweeps.device_sweep import fetch
+
+            table = fetch(table)
+        codec, axes = self.box.codec, self._axes(node)
+        own, at = self.pieces.setdefault(node, {}), tuple(part[v] for v in self.also if v in axes)
+        own[at] = codec.settled(codec.added(own[at], table)) if at in own else table
+
+    def _whole(self, node: int) -> T:
+        """Put the parts of a table side by side."""
+        pieces, axes, dims = self.pieces[node], self._axes(node), self.box.program.dims
+        if len(pieces) == 1:
+            return next(iter(pieces.values()))
+        cut = [v for v in self.also if v in axes]
+        packed = {at: self.box.codec.pack(piece) for at, piece in pieces.items()}
+        dtype = next(iter(packed.values()))[0].dtype
+        values = np.empty([1 if v in self.states else dims[v] for v in axes], dtype)
+        found = []
+        for at, (cells, kept) in packed.items():
+            states = dict(zip(cut, at, strict=True))
+            view = values[tuple(slice(states[v], states[v] + 1) if v in states else slice(None) for v in axes)]
+            view[...] = cells.reshape(view.shape)
+            found.append((view, kept))
+        return self.box.codec.unpack(values, found)
+
+    def _save(self, spec: TableSpec, table: T) -> None:
+        """Store the wanted ones of the chunks that make up the box of a table."""
+        values, kept = self.box.codec.pack(table)
+        chunks = [chunk for chunk in spec.chunks_at(self.states) if chunk in self.wanted[spec.name]]
+        view = values.reshape(box_shape(spec, self.states))
+        for chunk, nbytes, checksum in self.box.store.save(spec, view, chunks, self.states):
+            self.done.append(new_receipt(spec.name, chunk, nbytes, checksum, self.start, kept))
+
+    def _find(self) -> None:
+        """Write the weights and the beliefs of a box; the receipt holds the roots of its parts."""
+        box, spec, chunk = self.box, self.box.found, (self.number, 0)
+        assert spec is not None
+        nbytes = checksum = 0
+        if box.results:
+            weights, beliefs = zip(*(box.codec.weighed(self._whole(node)) for node in box.results), strict=True)
+            values = np.zeros(spec.shape[1], spec.dtype)
+            np.concatenate([weights, *(table.reshape(-1) for table in beliefs)], out=values)
+            where = {spec.variables[0]: self.number}
+            ((_, nbytes, checksum),) = box.store.save(spec, values.reshape(1, -1), [chunk], where)
+        value = {"parts": self.roots, "also": list(self.also)} if self.roots else {}
+        self.done.append(new_receipt(spec.name, chunk, nbytes, checksum, self.start, value))
 
 
 def new_receipt(
@@ -210,49 +344,3 @@ def new_receipt(
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return Receipt(table, chunk, nbytes, checksum, time.perf_counter() - start, peak, value)
-
-
-def read_box(
-    folder: Path, spec: TableSpec, codec: Codec[T], receipts: Sequence[Receipt], states: Mapping[int, int]
-) -> T:
-    """Read the part of a table that agrees with ``states``; every chunk must be cut along those it has.
-
-    The result has one state for each fixed variable.
-    """
-    shape = [1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)]
-    values = np.empty(shape, dtype=spec.dtype)
-    spec = stored_table(folder, spec)
-    parts = []
-    for receipt in receipts:
-        view = values[_place(spec, receipt.chunk, states)]
-        read_chunk(folder, spec, receipt, view)
-        parts.append((view, receipt.value))
-    return codec.unpack(values, parts)
-
-
-def read_slice(folder: Path, spec: TableSpec, receipts: Sequence[Receipt], states: Mapping[int, int]) -> Array:
-    """Read only the cells of a table of costs that agree with ``states``, from memory maps; compressed chunks whole.
-
-    The result is flat and has one state for each fixed variable.
-    """
-    shape = [1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)]
-    values = np.empty(shape, dtype=spec.dtype)
-    spec = stored_table(folder, spec)
-    inside = tuple(states[v] if v in states and v not in spec.chunked else slice(None) for v in spec.variables)
-    for receipt in receipts:
-        view = values[_place(spec, receipt.chunk, states)]
-        if spec.compression:
-            cells = np.empty(spec.chunk_shape, spec.dtype)
-            read_chunk(folder, spec, receipt, cells)
-        else:
-            cells = map_chunk(folder, spec, receipt.chunk)
-        view[...] = cells[inside].reshape(view.shape)
-    return values.reshape(-1)
-
-
-def _place(spec: TableSpec, chunk: tuple[int, ...], states: Mapping[int, int]) -> tuple[slice, ...]:
-    """Where a chunk lies in a box that fixes ``states``."""
-    return tuple(
-        slice(c, c + 1) if v in spec.chunked and v not in states else slice(None)
-        for v, c in zip(spec.variables, chunk, strict=True)
-    )

@@ -1,132 +1,84 @@
-"""Where the tables between stages are while boxes run on a device: in page-locked host memory, or in chunk files.
+"""Tables beside a device: in page-locked host memory, or in chunk files that pass through it.
 
-Both hand out chunks as host arrays from which the device copies at the link's rate.
+Both hand out host arrays from which and to which the device copies at the link's rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...storage import ledger
-from ...storage.chunks import map_chunk, read_chunk, write_chunk
+from ...storage.chunks import read_chunk, write_chunk
 from ...storage.spec import Receipt, TableSpec
-from ...storage.tables import create_table, delete_table, stored_table
-from ..gpu.memory import Pinned
-from .boxes import _place, finished
+from ...storage.tables import create_table, stored_table
+from ..gpu import arrays
+from ..gpu.arrays import is_device
+from ..gpu.kernels import cupy
+from ..gpu.memory import Pinned, to_device, to_host
+from .stores import Chunk, ChunkFiles, Key, Written, place, within
 
 Array = NDArray[Any]
-Chunk = tuple[int, ...]
 
 BUFFERS = Pinned()
 """What chunks of files pass through in this process."""
 
 
-class Store(Protocol):
-    """Chunks of tables."""
+class BufferedFiles(ChunkFiles):
+    """Chunk files whose chunks pass through page-locked buffers, to and from a device."""
 
-    def create(self, spec: TableSpec) -> None:
-        """Make room for a table."""
-        ...
-
-    def delete(self, spec: TableSpec) -> None:
-        """Remove a table."""
-        ...
-
-    def finished(self, spec: TableSpec, wanted: Collection[Chunk]) -> list[Receipt]:
-        """Return the receipts of chunks that are all there already, or nothing."""
-        ...
-
-    def reading(self, spec: TableSpec, receipt: Receipt) -> AbstractContextManager[Array]:
-        """Give a chunk, in its shape, for as long as the context lasts."""
-        ...
-
-    def room(self, spec: TableSpec) -> Array:
-        """Return page-locked memory for a chunk, in its shape."""
-        ...
-
-    def put(self, spec: TableSpec, chunk: Chunk, values: Array) -> tuple[int, int]:
-        """Store what was written into a `room`; return bytes and checksum."""
-        ...
-
-    def discard(self, values: Array) -> None:
-        """Take a `room` back without storing it."""
-        ...
-
-    def record(self, receipts: list[Receipt]) -> None:
-        """Make receipts count."""
-        ...
-
-    def cells(self, spec: TableSpec, chunk: Chunk) -> Array:
-        """Return a chunk to pick a few cells from."""
-        ...
-
-
-@dataclass(frozen=True)
-class ChunkFiles:
-    """Chunk files and a ledger in a folder, as on a CPU."""
-
-    folder: Path
-
-    def create(self, spec: TableSpec) -> None:
-        """Write the metadata."""
-        create_table(self.folder, spec)
-
-    def delete(self, spec: TableSpec) -> None:
-        """Remove the files."""
-        delete_table(self.folder, spec)
-
-    def finished(self, spec: TableSpec, wanted: Collection[Chunk]) -> list[Receipt]:
-        """Look into the ledger: a lost worker may have finished the box."""
-        return finished(self.folder, spec, wanted)
-
-    @contextmanager
-    def reading(self, spec: TableSpec, receipt: Receipt) -> Iterator[Array]:
-        """Read a chunk's file and check it."""
-        values, block = _shaped(BUFFERS, spec)
+    def load(self, spec: TableSpec, values: Any, receipts: Sequence[Receipt], states: Mapping[int, int]) -> None:
+        """Read all files, and check them, while those before are on their way."""
+        spec = stored_table(self.folder, spec)
+        buffers: list[Array] = []
         try:
-            read_chunk(self.folder, stored_table(self.folder, spec), receipt, values)
-            yield values
+            for receipt in receipts:
+                buffers.append(_room(BUFFERS, spec))
+                read_chunk(self.folder, spec, receipt, buffers[-1])
+                _send(buffers[-1][within(spec, states)], values[place(spec, receipt.chunk, states)])
         finally:
-            BUFFERS.give(block)
+            _wait()
+            for buffer in buffers:
+                BUFFERS.give(_block(buffer))
 
-    def room(self, spec: TableSpec) -> Array:
-        """Return a buffer."""
-        return _shaped(BUFFERS, spec)[0]
-
-    def put(self, spec: TableSpec, chunk: Chunk, values: Array) -> tuple[int, int]:
-        """Write a chunk's file."""
+    def save(
+        self, spec: TableSpec, values: Any, chunks: Collection[Chunk], states: Mapping[int, int]
+    ) -> Iterable[Written]:
+        """Fetch all chunks, then write their files."""
+        spec = create_table(self.folder, spec)
+        buffers = _fetched(BUFFERS, spec, values, chunks, states)
         try:
-            return write_chunk(self.folder, stored_table(self.folder, spec), chunk, values)
+            for chunk, buffer in buffers.items():
+                yield chunk, *write_chunk(self.folder, spec, chunk, buffer)
         finally:
-            BUFFERS.give(_block(values))
+            for buffer in buffers.values():
+                BUFFERS.give(_block(buffer))
 
-    def discard(self, values: Array) -> None:
-        """Give a buffer back."""
-        BUFFERS.give(_block(values))
-
-    def record(self, receipts: list[Receipt]) -> None:
-        """Append to the ledger."""
-        ledger.append(self.folder, receipts)
-
-    def cells(self, spec: TableSpec, chunk: Chunk) -> Array:
-        """Map the file."""
-        return map_chunk(self.folder, spec, chunk)
+    def close(self) -> None:
+        """Free the buffers."""
+        BUFFERS.release()
 
 
 class HostTables:
     """Chunks in page-locked memory of this process; nothing is copied but to and from the device."""
 
+    folder: Path | None = None
+
     def __init__(self, memory: Pinned):
-        self._memory = memory
-        self._chunks: dict[tuple[str, Chunk], Array] = {}
+        self.memory = memory
+        self._chunks: dict[Key, Array] = {}
+
+    def known(self, specs: Mapping[str, TableSpec]) -> dict[Key, Receipt]:
+        """Nothing outlives the process, so nothing was finished before."""
+        return {}
+
+    def damaged(self, specs: Mapping[str, TableSpec], receipts: Mapping[Key, Receipt]) -> list[Key]:
+        """Nothing can be."""
+        return []
 
     def create(self, spec: TableSpec) -> None:
         """Nothing to do: chunks take their memory as they come."""
@@ -134,50 +86,69 @@ class HostTables:
     def delete(self, spec: TableSpec) -> None:
         """Give back the memory of a table."""
         for key in [key for key in self._chunks if key[0] == spec.name]:
-            self._memory.give(_block(self._chunks.pop(key)))
+            self.memory.give(_block(self._chunks.pop(key)))
 
-    def close(self) -> None:
-        """Free everything."""
-        for values in self._chunks.values():
-            self._memory.give(_block(values))
-        self._chunks.clear()
-        self._memory.release()
-
-    def finished(self, spec: TableSpec, wanted: Collection[Chunk]) -> list[Receipt]:
-        """Nothing outlives the process, so nothing was finished before."""
+    def finished(self, spec: TableSpec, chunks: Collection[Chunk]) -> list[Receipt]:
+        """Every task runs once."""
         return []
 
-    @contextmanager
-    def reading(self, spec: TableSpec, receipt: Receipt) -> Iterator[Array]:
-        """Give the chunk itself."""
-        yield self._chunks[spec.name, receipt.chunk]
+    def load(self, spec: TableSpec, values: Any, receipts: Sequence[Receipt], states: Mapping[int, int]) -> None:
+        """Copy from the chunks themselves."""
+        for receipt in receipts:
+            cells = self._chunks[receipt.key][within(spec, states)]
+            _send(cells, values[place(spec, receipt.chunk, states)])
+        _wait()
 
-    def room(self, spec: TableSpec) -> Array:
-        """Return memory for a chunk."""
-        return _shaped(self._memory, spec)[0]
-
-    def put(self, spec: TableSpec, chunk: Chunk, values: Array) -> tuple[int, int]:
-        """Keep a chunk."""
-        self._chunks[spec.name, chunk] = values
-        return values.nbytes, 0
-
-    def discard(self, values: Array) -> None:
-        """Give the memory back."""
-        self._memory.give(_block(values))
+    def save(
+        self, spec: TableSpec, values: Any, chunks: Collection[Chunk], states: Mapping[int, int]
+    ) -> Iterable[Written]:
+        """Keep the chunks, in the place of those from a task that did not come to its end."""
+        for chunk, cells in _fetched(self.memory, spec, values, chunks, states).items():
+            before = self._chunks.pop((spec.name, chunk), None)
+            if before is not None:
+                self.memory.give(_block(before))
+            self._chunks[spec.name, chunk] = cells
+            yield chunk, cells.nbytes, 0
 
     def record(self, receipts: list[Receipt]) -> None:
         """Nothing to do: receipts go to the caller."""
 
-    def cells(self, spec: TableSpec, chunk: Chunk) -> Array:
+    def sync(self) -> None:
+        """Nothing to do."""
+
+    def chunk(self, spec: TableSpec, receipt: Receipt) -> Array:
         """Return the chunk itself."""
-        return self._chunks[spec.name, chunk]
+        return self._chunks[receipt.key]
+
+    def close(self) -> None:
+        """Free everything."""
+        for values in self._chunks.values():
+            self.memory.give(_block(values))
+        self._chunks.clear()
+        self.memory.release()
 
 
-def _shaped(memory: Pinned, spec: TableSpec) -> tuple[Array, Array]:
-    """Take memory for a chunk; return it in the chunk's shape, and the block to give back."""
+def _fetched(
+    memory: Pinned, spec: TableSpec, values: Any, chunks: Collection[Chunk], states: Mapping[int, int]
+) -> dict[Chunk, Array]:
+    """Copy chunks of a table to page-locked memory."""
+    rooms: dict[Chunk, Array] = {}
+    try:
+        for chunk in chunks:
+            rooms[chunk] = _room(memory, spec)
+            _fetch(values[place(spec, chunk, states)], rooms[chunk])
+        _wait()
+    except BaseException:
+        for room in rooms.values():
+            memory.give(_block(room))
+        raise
+    return rooms
+
+
+def _room(memory: Pinned, spec: TableSpec) -> Array:
+    """Take memory for a chunk, in the chunk's shape."""
     nbytes = prod(spec.chunk_shape) * np.dtype(spec.dtype).itemsize
-    block = memory.take(nbytes)
-    return block[:nbytes].view(spec.dtype).reshape(spec.chunk_shape), block
+    return memory.take(nbytes)[:nbytes].view(spec.dtype).reshape(spec.chunk_shape)
 
 
 def _block(values: Array) -> Array:
@@ -188,11 +159,28 @@ def _block(values: Array) -> Array:
     return base
 
 
-def picked(store: Store, spec: TableSpec, states: Mapping[int, int]) -> Array:
-    """Return the cells of a table that agree with ``states``: flat, with one state for each fixed variable."""
-    values = np.empty([1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)], spec.dtype)
-    for chunk in spec.chunks_at(states):
-        inside = tuple(states[v] if v in states and v not in spec.chunked else slice(None) for v in spec.variables)
-        view = values[_place(spec, chunk, states)]
-        view[...] = store.cells(spec, chunk)[inside].reshape(view.shape)
-    return values.reshape(-1)
+def _wait() -> None:
+    """Wait for the copies of this thread."""
+    cupy().cuda.get_current_stream().synchronize()
+
+
+def _send(source: Array, target: Any) -> None:
+    """Copy host values to a table on either side."""
+    if not is_device(target):
+        target[...] = source.reshape(target.shape)
+        return
+    source = np.ascontiguousarray(source)
+    if target.flags.c_contiguous:
+        to_device(source, target)
+        return
+    there = arrays.empty(target.size, target.dtype.name)
+    to_device(source, there)
+    target[...] = there.reshape(target.shape)
+
+
+def _fetch(source: Any, target: Array) -> None:
+    """Copy values of either side to a place in page-locked memory."""
+    if is_device(source):
+        to_host(cupy().ascontiguousarray(source), target)
+    else:
+        target[...] = source.reshape(target.shape)

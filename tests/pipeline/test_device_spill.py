@@ -19,7 +19,7 @@ from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.device_fit import SLOTS, Around
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.runs import device_boxes as device_spill
+from bucketflow.tasks.boxes.device_stores import HostTables
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import named_model
 from tests.pipeline.test_budget import entries, grid
@@ -79,8 +79,8 @@ def test_tables_stay_in_host_memory_where_it_suffices(
     place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     used: list[Any] = []
-    original = device_spill.HostResident.close
-    monkeypatch.setattr(device_spill.HostResident, "close", lambda s: (used.append(s.memory), original(s)))
+    original = HostTables.close
+    monkeypatch.setattr(HostTables, "close", lambda s: (used.append(s.memory), original(s)))
     model = grid(6, 6, 3)
     options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": small(model, "optimum", 4)}
     bucketflow.solve(model, **options)

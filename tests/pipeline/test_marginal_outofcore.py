@@ -27,7 +27,7 @@ from bucketflow.pipeline.api import propagate as marginal_runs
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.runs import both_ways as marginal_outofcore
+from bucketflow.pipeline.runs.boxes import Boxes
 from bucketflow.storage import ledger
 from bucketflow.tasks.sweeps.scaled import Scaled, joined_scales
 from tests.killing import killing_one
@@ -63,7 +63,7 @@ def stages(found: bucketflow.Marginals) -> int:
     """How many stages an answer took."""
     assert found.plan is not None
     assert found.plan.spill is not None
-    return len(found.plan.spill.down)
+    return len(found.plan.spill.stages) - found.plan.spill.top
 
 
 def joined(*models: Model) -> Model:
@@ -87,7 +87,8 @@ def test_random_networks(case: tuple[Model, dict[str, int], list[str]], maximum:
 
 
 @pytest.mark.parametrize("kind", ["markov", "steep", "cost", "max"])
-def test_many_boxes(kind: str) -> None:
+def test_many_boxes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "_RUNS", ())  # all large tables are stored, so that there are many stages
     model = grid(7, 7, 4, "steep" if kind == "max" else kind)
     options: dict[str, Any] = {"joint": ("x3", "x20"), "evidence": {"x8": 2}, "maximum": kind in ("cost", "max")}
     whole = bucketflow.marginals(model, **options)
@@ -187,9 +188,8 @@ def test_every_task_is_within_its_plan(maximum: bool, runs: tuple[int, ...], mon
     plan = bucketflow.marginals(model, **options).plan
     assert plan is not None
     assert plan.spill is not None
-    peaks = {stage.head: stage.peak_bytes for stage in plan.spill.stages}
-    order = [*plan.spill.stages[:-1], *plan.spill.down]
-    ratios = memory_of_tasks(monkeypatch, lambda index: peaks[order[index].head] + MARGIN)
+    order = plan.spill.stages
+    ratios = memory_of_tasks(monkeypatch, lambda index: order[index].peak_bytes + MARGIN)
     tracemalloc.start()
     try:
         bucketflow.marginals(model, **options)
@@ -203,14 +203,14 @@ def test_every_task_is_within_its_plan(maximum: bool, runs: tuple[int, ...], mon
 def test_disk_bytes_are_what_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(7, 7, 3, "markov")
     most = 0
-    original = marginal_outofcore.BothWays.free_inputs
+    original = Boxes.free_inputs
 
     def measured(self: Any, task: Any, readers: Any) -> None:
         nonlocal most
         most = max(most, sum(p.stat().st_size for p in (tmp_path / "run").rglob("c.*")))
         original(self, task, readers)
 
-    monkeypatch.setattr(marginal_outofcore.BothWays, "free_inputs", measured)
+    monkeypatch.setattr(Boxes, "free_inputs", measured)
     plan = bucketflow.marginals(model).plan
     assert plan is not None
     found = bucketflow.marginals(model, fit="spill", memory=MARGIN + plan.peak_bytes // 8, workdir=tmp_path / "run")
@@ -253,10 +253,8 @@ def test_the_cheaper_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 def boxes_done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Record the boxes that run from now on."""
     done: list[Any] = []
-    original = marginal_outofcore.BothWays.call
-    monkeypatch.setattr(
-        marginal_outofcore.BothWays, "call", lambda self, task: (done.append(task), original(self, task))[1]
-    )
+    original = Boxes.call
+    monkeypatch.setattr(Boxes, "call", lambda self, task: (done.append(task), original(self, task))[1])
     return done
 
 
@@ -292,17 +290,17 @@ def test_a_disk_that_damages_every_table(tmp_path: Path, monkeypatch: pytest.Mon
     options: dict[str, Any] = {"fit": "spill", "memory": MARGIN + plan.peak_bytes // 8}
     expected = bucketflow.marginals(model, **options)
     damaged: set[str] = set()
-    original = marginal_outofcore.BothWays.call
+    original = Boxes.call
 
     def call(self: Any, task: Any) -> Any:
         for name, keys in self.needs(task).items():
             if len(damaged) < 3 and name not in damaged:
                 damaged.add(name)
-                path = self.folder / name / self.by_name[name].file_name(keys[0][1])
+                path = self.store.folder / name / self.by_name[name].file_name(keys[0][1])
                 path.write_bytes(bytes(b ^ 0x15 for b in path.read_bytes()))
         return original(self, task)
 
-    monkeypatch.setattr(marginal_outofcore.BothWays, "call", call)
+    monkeypatch.setattr(Boxes, "call", call)
     same(bucketflow.marginals(model, workdir=tmp_path / "run", **options), expected)
     assert len(damaged) == 3
 

@@ -222,13 +222,13 @@ def test_lost_chunks_are_computed_again(tmp_path: Path, how: str, monkeypatch: p
     original = outofcore.run_box
 
     def noted(*args: Any) -> Any:
-        done.append((args[0].head, args[1]))
+        done.append((args[0].outputs and next(iter(args[0].outputs)), args[1]))
         return (yield from original(*args))
 
     monkeypatch.setattr(outofcore, "run_box", noted)
     again = bucketflow.solve(model, **options)
     assert (again.value, again.assignment) == (first.value, first.assignment)
-    assert 1 <= len({box for box in done if box[0] >= 0}) <= count
+    assert 1 <= len({box for box in done if box[0]}) <= count
     assert sum(p.stat().st_mtime_ns != at for p, at in stamps.items()) == count
 
 

@@ -1,0 +1,189 @@
+"""Where the tables between stages are: here in chunk files and a ledger, to and from host arrays directly."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...storage import ledger
+from ...storage.chunks import damaged, lost_files, map_chunk, read_chunk, write_chunk
+from ...storage.compression import paying
+from ...storage.spec import Receipt, TableSpec
+from ...storage.tables import create_table, delete_table, stored_table
+
+Array = NDArray[Any]
+Chunk = tuple[int, ...]
+Key = tuple[str, Chunk]
+Written = tuple[Chunk, int, int]
+"""A chunk, the bytes it takes where it is stored, and their checksum."""
+
+
+class Store(Protocol):
+    """Chunks of tables, and the receipts that make them count."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Where others find the tables; None where nothing outlives this process."""
+        ...
+
+    def known(self, specs: Mapping[str, TableSpec]) -> dict[Key, Receipt]:
+        """Return the receipts of an earlier run whose chunks seem to be there."""
+        ...
+
+    def damaged(self, specs: Mapping[str, TableSpec], receipts: Mapping[Key, Receipt]) -> list[Key]:
+        """Verify every chunk; return the keys of those that differ from their receipt."""
+        ...
+
+    def create(self, spec: TableSpec) -> None:
+        """Make room for a table."""
+        ...
+
+    def delete(self, spec: TableSpec) -> None:
+        """Remove a table."""
+        ...
+
+    def finished(self, spec: TableSpec, chunks: Collection[Chunk]) -> list[Receipt]:
+        """Return the receipts of chunks that are all there already, or nothing."""
+        ...
+
+    def load(self, spec: TableSpec, values: Any, receipts: Sequence[Receipt], states: Mapping[int, int]) -> None:
+        """Fill the part of a table that agrees with ``states``, shaped, on the host or on a device."""
+        ...
+
+    def save(
+        self, spec: TableSpec, values: Any, chunks: Collection[Chunk], states: Mapping[int, int]
+    ) -> Iterable[Written]:
+        """Store some of the chunks that make up the part of a table that agrees with ``states``."""
+        ...
+
+    def record(self, receipts: list[Receipt]) -> None:
+        """Make receipts count."""
+        ...
+
+    def sync(self) -> None:
+        """Make sure that what counts survives."""
+        ...
+
+    def chunk(self, spec: TableSpec, receipt: Receipt) -> Array:
+        """Return a chunk to pick a few cells from."""
+        ...
+
+    def close(self) -> None:
+        """Give back what only this process has."""
+        ...
+
+
+@dataclass(frozen=True)
+class ChunkFiles:
+    """Chunk files and a ledger in a folder that all workers see.
+
+    Parameters
+    ----------
+    folder : Path
+    disk_rate : float, optional
+        Bytes per second of a disk that has to be waited for, so that compression may pay and chunks go there at once;
+        None where the tables stay in the page cache.
+    """
+
+    folder: Path
+    disk_rate: float | None = None
+
+    def known(self, specs: Mapping[str, TableSpec]) -> dict[Key, Receipt]:
+        """Return the receipts whose chunk files are there in full length."""
+        receipts = ledger.load(self.folder)
+        for lost in lost_files(self.folder, specs, receipts):
+            del receipts[lost.key]
+        return receipts
+
+    def damaged(self, specs: Mapping[str, TableSpec], receipts: Mapping[Key, Receipt]) -> list[Key]:
+        """Verify the checksum of every chunk file."""
+        return [receipt.key for receipt in damaged(self.folder, specs, receipts)]
+
+    def create(self, spec: TableSpec) -> None:
+        """Write the metadata; the first box does where it chooses how to store the table."""
+        if self.disk_rate is None:
+            create_table(self.folder, spec)
+
+    def delete(self, spec: TableSpec) -> None:
+        """Remove the files."""
+        delete_table(self.folder, spec)
+
+    def finished(self, spec: TableSpec, chunks: Collection[Chunk]) -> list[Receipt]:
+        """Look into the ledger: a task runs again when the worker that did it is lost before its result was fetched."""
+        if not all((self.folder / spec.name / spec.file_name(chunk)).exists() for chunk in chunks):
+            return []
+        found = ledger.load(self.folder)
+        receipts = {(spec.name, chunk): found[spec.name, chunk] for chunk in chunks if (spec.name, chunk) in found}
+        if len(receipts) < len(chunks) or damaged(self.folder, {spec.name: spec}, receipts):
+            return []
+        return list(receipts.values())
+
+    def load(self, spec: TableSpec, values: Array, receipts: Sequence[Receipt], states: Mapping[int, int]) -> None:
+        """Read chunk files, straight into their places."""
+        spec = stored_table(self.folder, spec)
+        for receipt in receipts:
+            read_chunk(self.folder, spec, receipt, values[place(spec, receipt.chunk, states)])
+
+    def save(
+        self, spec: TableSpec, values: Array, chunks: Collection[Chunk], states: Mapping[int, int]
+    ) -> Iterable[Written]:
+        """Write chunk files."""
+        rate = self.disk_rate
+        spec = create_table(self.folder, spec, str if rate is None else lambda: paying(values, rate))
+        for chunk in chunks:
+            view = values[place(spec, chunk, states)]
+            yield chunk, *write_chunk(self.folder, spec, chunk, view, flushed=rate is not None)
+
+    def record(self, receipts: list[Receipt]) -> None:
+        """Append to the ledger."""
+        ledger.append(self.folder, receipts)
+
+    def sync(self) -> None:
+        """Force the ledger to disk."""
+        ledger.sync(self.folder)
+
+    def chunk(self, spec: TableSpec, receipt: Receipt) -> Array:
+        """Map the file; read it whole if it is compressed."""
+        spec = stored_table(self.folder, spec)
+        if not spec.compression:
+            return map_chunk(self.folder, spec, receipt.chunk)
+        cells = np.empty(spec.chunk_shape, spec.dtype)
+        read_chunk(self.folder, spec, receipt, cells)
+        return cells
+
+    def close(self) -> None:
+        """Nothing to do: the files stay."""
+
+
+def box_shape(spec: TableSpec, states: Mapping[int, int]) -> list[int]:
+    """Shape of the part of a table that agrees with ``states``: one state for each fixed variable."""
+    return [1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)]
+
+
+def place(spec: TableSpec, chunk: Chunk, states: Mapping[int, int]) -> tuple[slice, ...]:
+    """Where a chunk lies in the part of a table that agrees with ``states``."""
+    return tuple(
+        slice(c, c + 1) if v in spec.chunked and v not in states else slice(None)
+        for v, c in zip(spec.variables, chunk, strict=True)
+    )
+
+
+def within(spec: TableSpec, states: Mapping[int, int]) -> tuple[slice, ...]:
+    """Where the cells that agree with ``states`` lie in a chunk; all of it if the table is cut along them."""
+    return tuple(
+        slice(states[v], states[v] + 1) if v in states and v not in spec.chunked else slice(None)
+        for v in spec.variables
+    )
+
+
+def picked(store: Store, spec: TableSpec, receipts: Sequence[Receipt], states: Mapping[int, int]) -> Array:
+    """Return only the cells of a table that agree with ``states``, flat, with one state for each fixed variable."""
+    values = np.empty(box_shape(spec, states), spec.dtype)
+    for receipt in receipts:
+        values[place(spec, receipt.chunk, states)] = store.chunk(spec, receipt)[within(spec, states)]
+    return values.reshape(-1)
