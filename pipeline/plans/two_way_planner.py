@@ -14,6 +14,7 @@ from ..search.orders import search_tree
 from ..trees.costs import Rates
 from ..trees.sizes import Sizer
 from ..trees.slicing import next_slice
+from ..trees.stars import split_stars
 from ..trees.tree import Target, Tree, bucket_tree, junction_tree
 from .message_program import device_needs
 from .plan import PlanOptions, Problem, format_bytes
@@ -117,7 +118,8 @@ def choose_tree(problem: Problem, options: PlanOptions, rates: Rates) -> Tree:
     """Choose the tree that is cheapest in both directions.
 
     Merged steps, which save a forward sweep from writing a table, are dear on the way back: every input asks
-    for the whole join again. So trees are compared as they are and with all their joins pairwise.
+    for the whole join again. So trees are compared as they are and with all their joins pairwise, and steps of many
+    inputs are split where that makes no table larger.
     """
     dims, scopes = problem.dims, problem.scopes
     if options.children is not None:
@@ -127,14 +129,14 @@ def choose_tree(problem: Problem, options: PlanOptions, rates: Rates) -> Tree:
     if options.tree != "refined" and (given or options.order_seconds is None):
         build = bucket_tree if options.tree == "bucket" else junction_tree
         return build(dims, scopes, order)  # type: ignore[arg-type]
-    best = bucket_tree(dims, scopes, order)  # type: ignore[arg-type]
+    best = split_stars(bucket_tree(dims, scopes, order))  # type: ignore[arg-type]
     if options.order_seconds is None and _multiplied_cells(best) < _TINY_CELLS:
         return best
     # what each step costs besides its loops is about the same for all trees
     loops = replace(rates, step_seconds=0.0)
     sizer, units = Sizer(dims), group_units(len(dims), scopes)
     forest = pairwise_forest(units, sizer, len(dims), order)  # type: ignore[arg-type]
-    pairwise = forest_tree(forest, units, dims, scopes)
+    pairwise = split_stars(forest_tree(forest, units, dims, scopes))
     best = min(best, pairwise, key=lambda tree: two_way_seconds(tree, rates, problem.itemsize))
     if options.order_seconds is None and two_way_seconds(best, loops, problem.itemsize) < _SMALL_SECONDS:
         return best
@@ -149,6 +151,7 @@ def choose_tree(problem: Problem, options: PlanOptions, rates: Rates) -> Tree:
         itemsize=problem.itemsize,
     )
     split = forest_tree(split_steps(searched, units, sizer), units, dims, scopes)
+    searched, split = split_stars(searched), split_stars(split)
     return min((best, searched, split), key=lambda tree: two_way_seconds(tree, rates, problem.itemsize))
 
 
