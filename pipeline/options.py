@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -46,6 +47,11 @@ class Options:
         for name, value, known in (("tree", self.tree, TreeKind), ("fit", self.fit, Fit)):
             if value not in get_args(known):
                 raise ModelError(f"unknown {name} {value!r}; one of {', '.join(get_args(known))}")
+        if self.order_time is not None and not 0 <= self.order_time < math.inf:
+            raise ModelError(f"order_time is {self.order_time}; it must be a number of seconds, 0 or more")
+        for name in ("memory", "disk", "gpu_memory"):
+            if (size := getattr(self, name)) is not None:
+                parse_size(size)
 
     @property
     def memory_bytes(self) -> int:
@@ -149,11 +155,16 @@ def parse_size(size: int | str) -> int:
     ModelError
         If it is none.
     """
-    if isinstance(size, int):
-        return size
+    try:
+        found = size if isinstance(size, int) else _parsed(size)
+    except (ValueError, OverflowError, TypeError, AttributeError):
+        found = -1
+    if found < 0:
+        raise ModelError(f"{size!r} is not a size; write for example 4GB or 512MiB")
+    return found
+
+
+def _parsed(size: str) -> int:
     from dask.utils import parse_bytes
 
-    try:
-        return int(parse_bytes(size))
-    except ValueError:
-        raise ModelError(f"{size!r} is not a size; write for example 4GB or 512MiB") from None
+    return int(parse_bytes(size))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..evidence.findings import likelihood
+from ..keywords import Keywords
 from ..models.model import Model
 from ..options import Options
 from ..queries.expansion import Asked
@@ -31,7 +32,7 @@ def marginals(
     families: bool = False,
     maximum: bool = False,
     progress: Callable[[int, int], None] | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Marginals:
     """Compute the posterior marginals of a model.
 
@@ -81,7 +82,7 @@ def marginals(
     return answer(question, chosen, progress)
 
 
-def in_memory(**options: Any) -> Options:
+def in_memory(**options: Unpack[Keywords]) -> Options:
     """Check that nothing is asked for that compiled models do not do: tables on disk."""
     chosen = Options(**options)
     given = [name for name in ("disk", "workdir") if getattr(chosen, name) is not None]

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from ...storage.errors import StorageError
 from ...storage.rundir import stored_plan
 from ..errors import IncompatibleRunError
+from ..keywords import Where
 from ..results.posteriors import Marginals
 from ..results.result import Result
 from .solve import load, solve
 
 
 def resume(
-    workdir: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None, **options: Any
+    workdir: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None, **options: Unpack[Where]
 ) -> Result | Marginals:
     """Continue the run in a run directory, without doing finished chunks again.
 

@@ -8,14 +8,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ...cluster.budget import peak_rss_bytes
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, SerialPool
 from ...tasks.cpu.compiler import compiler_pays
+from ..examples import file_or_example
 from ..formats import load as load_file
 from ..formats import save as save
+from ..keywords import Keywords
 from ..models.model import Model
 from ..models.preprocess import Query
 from ..options import Options, parse_size
@@ -46,13 +48,13 @@ Progress = Callable[[int, int], None]
 
 
 def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model:
-    """Read a model file; the format follows from its content and name.
+    """Read a model file, or an example by its name; the format follows from content and name.
 
     Parameters
     ----------
     path : str or path
         A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif``, ``.bifxml``, ``.xdsl``, ``.dsl`` or Hugin ``.net`` file,
-        plain, ``.gz`` or ``.xz``.
+        plain, ``.gz`` or ``.xz``; where there is no such file, the name of an example such as ``"satellite"``.
     memory : int or str, optional
         What reading may take, in bytes or as ``"4GB"``; most of the free memory by default.
 
@@ -64,10 +66,13 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model
         If reading it takes more than ``memory``.
     """
     allowed = None if memory is None else parse_size(memory)
+    path = file_or_example(path)
     return replace(load_file(path, memory=allowed), source=os.path.abspath(path))
 
 
-def prepared_plan(model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Any) -> Prepared:
+def prepared_plan(
+    model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Unpack[Keywords]
+) -> Prepared:
     """Plan a query, with seconds predicted for this machine; see :func:`plan`."""
     found = prepare(model, query, evidence, Options(**options))
     if found.prices is None:
@@ -77,7 +82,9 @@ def prepared_plan(model: Model, query: str = "optimum", *, evidence: Evidence = 
     return replace(found, prices=replace(found.prices, chosen=with_rates(found.prices.chosen, rates)))
 
 
-def plan(model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Any) -> Plan | None:
+def plan(
+    model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Unpack[Keywords]
+) -> Plan | None:
     """Plan a query without computing anything.
 
     Takes the same arguments as :func:`solve`. Returns None if preprocessing leaves nothing to eliminate.
@@ -96,7 +103,7 @@ def solve(
     *,
     evidence: Evidence = None,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Result:
     """Answer a query exactly.
 
@@ -107,7 +114,9 @@ def solve(
         Minimum cost or most probable explanation with an assignment; log10 of the partition function or of
         the probability of the evidence; the exact number of possible assignments.
     evidence : mapping, path or None
-        Variable name → state label or index, or an evidence file.
+        Variable name → state label or index, or an evidence file. Indices count from 0; a text that is a label
+        means that label, even if it looks like a number. Files without names (``.uai``, ``.wcsp``) have variables
+        ``x0``, ``x1``, …
     progress : callable, optional
         Called with (bytes done, bytes planned).
     memory : int or str, optional

@@ -254,10 +254,9 @@ def _load(file: str, memory: str | None = None) -> tuple[Model, float]:
     import time
 
     from ..api.solve import load
-    from ..examples import file_or_example
 
     start = time.perf_counter()
-    return load(file_or_example(file), memory=memory), time.perf_counter() - start
+    return load(file, memory=memory), time.perf_counter() - start
 
 
 def _settings(model: Model, options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:

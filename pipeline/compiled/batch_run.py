@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from ..api.marginals import in_memory
 from ..errors import ModelError
 from ..evidence.cases import CaseMarginals, Cases
 from ..evidence.likelihoods import case_likelihoods
+from ..keywords import Where
 from ..options import Options
 from ..queries.expansion import expanded, loose_log
 from ..runs.pools import DaskPools
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
-def answer_cases(compiled: Compiled, cases: Cases, variables: Sequence[int], **options: Any) -> Iterator[CaseMarginals]:
+def answer_cases(
+    compiled: Compiled, cases: Cases, variables: Sequence[int], **options: Unpack[Where]
+) -> Iterator[CaseMarginals]:
     """Yield the posteriors block by block, in order.
 
     Findings of the compiled model hold in every case, except those on variables that the cases observe.

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from numpy.typing import NDArray
 
@@ -19,6 +19,7 @@ from ...tasks.sweeps.scaled import Scaled, weighted
 from ..api.marginals import Names, asked_of, in_memory
 from ..evidence.cases import CaseMarginals, Cases, cases_of, joined
 from ..evidence.findings import Finding, finding_vector, findings_of, same_finding, variable_index
+from ..keywords import Keywords, Where
 from ..models.model import Model
 from ..options import Options
 from ..plans.two_way import TwoWay
@@ -42,7 +43,9 @@ _COMPILED_CELLS = 1 << 20
 _LOADING_SECONDS = 0.5
 
 
-def compile_model(model: Model, *, joint: Iterable[Names] = (), families: bool = False, **options: Any) -> Compiled:
+def compile_model(
+    model: Model, *, joint: Iterable[Names] = (), families: bool = False, **options: Unpack[Keywords]
+) -> Compiled:
     """Prepare a model for many questions about its marginals.
 
     The tree is planned without evidence; findings are multiplied into it, so that it stays the same and only
@@ -152,7 +155,7 @@ class Compiled:
         assert found.log10_evidence is not None
         return found.log10_evidence
 
-    def marginals_batch(self, cases: Any, query_vars: Names = "all", **options: Any) -> CaseMarginals:
+    def marginals_batch(self, cases: Any, query_vars: Names = "all", **options: Unpack[Where]) -> CaseMarginals:
         """Return the posteriors of many cases at once, all in the same sweeps.
 
         Parameters
@@ -167,7 +170,7 @@ class Compiled:
         """
         return joined(self.model, list(self.batches(cases, query_vars, **options)))
 
-    def batches(self, cases: Any, query_vars: Names = "all", **options: Any) -> Iterator[CaseMarginals]:
+    def batches(self, cases: Any, query_vars: Names = "all", **options: Unpack[Where]) -> Iterator[CaseMarginals]:
         """Yield what :meth:`marginals_batch` returns block by block, so that not all of it is in memory."""
         found = cases if isinstance(cases, Cases) else cases_of(self.model, cases)
         asked = asked_of(self.model, query_vars, (), False)

@@ -182,7 +182,7 @@ class Model:
         return tuple(min(FORBIDDEN, rest + low) for low in self.lowest)
 
     def state_index(self, variable: int, state: str | int) -> int:
-        """Return the index of a state given by label or by number.
+        """Return the index of a state given by label or by number, counted from 0; a text that is a label is one.
 
         Raises
         ------

@@ -239,6 +239,16 @@ def test_progress_is_shown_on_terminals_only() -> None:
     assert run("solve", "satellite").stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--memory", "-1"), ("--memory", "1e400"), ("--disk", "-5GB"), ("--gpu-memory", "many"), ("--order-time", "nan")],
+)
+def test_numbers_that_are_none_are_refused(option: str, value: str) -> None:
+    said = in_process("solve", "satellite", option, value, code=2)
+    assert value in said
+    assert said.count("\n") == 1
+
+
 def test_rounding_is_not_shown() -> None:
     assert "log10   0\n" in re.sub(" +", "   ", in_process("solve", "diagnosis", "--query", "partition"))
     assert repr(Result("partition", "ok", log10=9.6e-17)).splitlines()[-1] == "log10   0"

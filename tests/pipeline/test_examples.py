@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import bucketflow
 from bucketflow.pipeline.errors import ModelError
 from bucketflow.pipeline.examples import Example, example_path, examples
 from bucketflow.pipeline.formats import load
@@ -28,6 +30,25 @@ def test_every_file_belongs_to_an_example() -> None:
     folder = example_path("grid").parent
     listed = {e.file for e in examples()} | {e.evidence for e in examples() if e.evidence}
     assert {p.name for p in Path(folder).iterdir() if p.is_file() and p.suffix != ".py"} == listed
+
+
+def test_examples_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = bucketflow.load("diagnosis")
+    assert Path(model.source) == example_path("diagnosis")
+    assert len(bucketflow.marginals(model, evidence="diagnosis.evid")) == 26
+    monkeypatch.chdir(tmp_path)
+    Path("diagnosis").write_text("MARKOV 1 2 1 1 0 2 1 3")
+    assert bucketflow.load("diagnosis").dims == (2,)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/marginals.md"])
+def test_documented_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / page).read_text()
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(block, {})
 
 
 def test_unknown_example() -> None:

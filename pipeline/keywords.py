@@ -1,0 +1,34 @@
+"""The keywords that the public functions share, with their types; what they mean: :func:`bucketflow.solve`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, TypedDict
+
+from .budget.fit import Fit
+from .plans.plan import TreeKind
+
+
+class Where(TypedDict, total=False):
+    """Where to run, and within what memory."""
+
+    memory: int | str | None
+    threads: int | None
+    workers: int | None
+    scheduler: str | None
+    client: Any
+    gpus: int | str | None
+    gpu_memory: int | str | None
+
+
+class Keywords(Where, total=False):
+    """How to plan, too."""
+
+    order: str | Sequence[str]
+    order_time: float | None
+    tree: TreeKind
+    seed: int
+    fit: Fit
+    disk: int | str | None
+    workdir: str | PathLike[str] | None

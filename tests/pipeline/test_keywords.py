@@ -1,0 +1,31 @@
+"""The keywords of the public functions have types, so that type checkers see typing errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Unpack, get_type_hints
+
+import pytest
+
+import bucketflow
+from bucketflow.pipeline.keywords import Keywords, Where
+from bucketflow.pipeline.options import Options
+
+
+def test_keywords_are_the_options() -> None:
+    assert get_type_hints(Keywords) == {name: get_type_hints(Options)[name] for name in Options.__dataclass_fields__}
+
+
+@pytest.mark.parametrize(
+    ("function", "keywords"),
+    [
+        *((function, Keywords) for function in (bucketflow.solve, bucketflow.plan, bucketflow.marginals)),
+        (bucketflow.compile, Keywords),
+        *((function, Where) for function in (bucketflow.resume, bucketflow.Compiled.marginals_batch)),
+        (bucketflow.Compiled.batches, Where),
+    ],
+)
+def test_public_functions_say_which_keywords_they_take(function: Callable[..., Any], keywords: type) -> None:
+    assert function.__annotations__["options"] == f"Unpack[{keywords.__name__}]"
+    assert function.__globals__[keywords.__name__] is keywords
+    assert function.__globals__["Unpack"] is Unpack
