@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
+import signal
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-# How long to wait for a scheduler, and then for its first worker.
-_PATIENCE = "15s"
-
-
-class ClusterError(Exception):
-    """No usable cluster at the given address."""
+from . import address as addresses
+from .address import ClusterError as ClusterError
+from .address import ClusterLostError, verify_listening
 
 
 @contextmanager
@@ -26,18 +24,43 @@ def local_client(workers: int) -> Iterator[Any]:
     """
     from distributed import Client, LocalCluster
 
-    with (
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            memory_limit=0,
-            dashboard_address=None,
-            silence_logs=logging.ERROR,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
+    with ExitStack() as opened:
+        with children_ignore_interrupts():
+            cluster = opened.enter_context(
+                LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    memory_limit=0,
+                    dashboard_address=None,
+                    scheduler_kwargs=NO_DASHBOARD,
+                    silence_logs=logging.CRITICAL,
+                )
+            )
+        without_web_server(cluster)
+        yield opened.enter_context(Client(cluster))
+
+
+# Dask serves its figures on a port, without a dashboard too; any free one, until it is closed.
+NO_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+
+
+def without_web_server(cluster: Any) -> None:
+    """Close the port on which a scheduler of this process serves its figures: nobody was told of it."""
+    cluster.loop.add_callback(cluster.scheduler.http_server.stop)
+
+
+@contextmanager
+def children_ignore_interrupts() -> Iterator[None]:
+    """Start processes and threads that Ctrl-C does not reach, and that start others like them.
+
+    A terminal sends it to all processes at once. It is for this one, which stops the others.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -51,18 +74,34 @@ def remote_client(address: str) -> Iterator[Any]:
     """
     from distributed import Client
 
+    verify_listening(address)
+    _verify_certificates(address)
     try:
-        client = Client(address, timeout=_PATIENCE, set_as_default=False)
-    except (OSError, ValueError, TimeoutError) as error:
+        client = Client(address, timeout=addresses.PATIENCE_SECONDS, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
         raise ClusterError(f"no Dask scheduler answers at {address} ({error})") from None
     with client:
         _verify(client, address)
-        yield client
+        try:
+            yield client
+        except ClusterLostError:
+            logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # it would say the same once more
+            raise
+
+
+def _verify_certificates(address: str) -> None:
+    from distributed.security import Security
+
+    if address.startswith("tls://") and Security().get_connection_args("client")["ssl_context"] is None:
+        raise ClusterError(
+            f"{address} needs certificates: name them in Dask's configuration, distributed.comm.tls.ca-file and "
+            "distributed.comm.tls.client.cert and .key"
+        )
 
 
 def _verify(client: Any, address: str) -> None:
     try:
-        client.wait_for_workers(1, timeout=_PATIENCE)
+        client.wait_for_workers(1, timeout=addresses.PATIENCE_SECONDS)
     except TimeoutError:
         raise ClusterError(f"the scheduler at {address} has no workers") from None
     from .. import __version__

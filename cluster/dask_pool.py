@@ -5,15 +5,20 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from .connect import verify_shared
 from .pool import Call, Node, _in_a_row, _Ready
+from .waiting import Watch, connected
 
 # How long the number of workers is taken for granted.
 _FRESH_SECONDS = 1.0
+# A scheduler that is gone is noticed beside a question to it.
+_ANSWER_SECONDS = 2.0
 
 
 class DaskPool:
@@ -30,10 +35,14 @@ class DaskPool:
         self.client = client
         self._key = key
         self._count = 0
+        self._watch = Watch(self.slots)
 
     def slots(self) -> dict[str, int]:
         """Return how many tasks each worker runs at the same time, by address."""
-        return {address: int(threads) for address, threads in self.client.nthreads().items()}
+        while True:
+            with connected(self.client), suppress(TimeoutError):
+                found = self.client.nthreads(callback_timeout=_ANSWER_SECONDS)
+                return {address: int(threads) for address, threads in found.items()}
 
     @property
     def width(self) -> int:
@@ -46,7 +55,8 @@ class DaskPool:
 
     def share(self, folder: Path) -> None:
         """Write and read on every worker; see :func:`connect.verify_shared`."""
-        verify_shared(self.client, folder)
+        with connected(self.client):
+            verify_shared(self.client, folder)
 
     def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0, worker: str | None = None) -> Any:
         """Start a task, at the given worker if it is still there when the task may run."""
@@ -64,7 +74,10 @@ class DaskPool:
 
     def get(self, handle: Any) -> Any:
         """Wait for a result; a failed task raises here."""
-        return handle.result()
+        outcome = self._watch.outcome(self._watch.ended(handle))
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     def stream(self, function: Callable[..., Any], calls: Iterable[Call]) -> Iterator[Any]:
         """Keep a few calls in flight for each worker thread."""
@@ -84,29 +97,24 @@ class DaskPool:
 
     def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
         """Keep a few tasks in flight for each worker thread; a lost worker's tasks start again elsewhere."""
-        from distributed import as_completed
-
         ready, balance = _Ready(nodes), _Balance(self.slots)
         running: dict[Any, tuple[Hashable, str | None]] = {}
-        done = as_completed(loop=self.client.loop)
+        done: SimpleQueue[Any] = SimpleQueue()
         while True:
             while len(running) < 2 * balance.width and (key := ready.pop()) is not None:
                 function, *args = nodes[key].call(key)
                 worker = balance.take()
                 future = self.submit(_in_a_row, function, *args, worker=worker)
                 running[future.key] = key, worker
-                done.add(future)
+                future.add_done_callback(done.put)
             if not running:
                 return
-            future = next(done)
+            future = self._watch.next_of(done)
             key, worker = running.pop(future.key)
             balance.give_back(worker)
-            error = future.exception()
-            if error is None:
-                outcome = future.result()
+            outcome = self._watch.outcome(future)
+            if not isinstance(outcome, BaseException):
                 ready.finish(key)
-            else:
-                outcome = error
             yield key, outcome
             future.release()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from .connect import ClusterError
+from .connect import NO_DASHBOARD, ClusterError, children_ignore_interrupts, without_web_server
 
 # Left to the context of CUDA, the libraries and the pool's rounding.
 SHARE = 0.9
@@ -81,17 +81,18 @@ def gpu_client(count: int) -> Iterator[Any]:
                 "nthreads": _THREADS,
                 "resources": {"GPU": 1},
                 "memory_limit": 0,
-                "silence_logs": 40,
+                "silence_logs": 50,
                 "env": {"CUDA_VISIBLE_DEVICES": name},
                 "name": f"gpu-{number}",
             },
         }
         for number, name in enumerate(visible_gpus()[:count])
     }
-    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "dashboard_address": ":0", "port": 0}}
-    with (
-        SpecCluster(workers=workers, scheduler=scheduler, silence_logs=40) as cluster,
-        Client(cluster) as client,
-    ):
+    scheduler = {"cls": Scheduler, "options": {**NO_DASHBOARD, "port": 0}}
+    with ExitStack() as opened:
+        with children_ignore_interrupts():
+            cluster = opened.enter_context(SpecCluster(workers=workers, scheduler=scheduler, silence_logs=50))
+        without_web_server(cluster)
+        client = opened.enter_context(Client(cluster))
         client.wait_for_workers(count)
         yield client

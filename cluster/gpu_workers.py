@@ -127,7 +127,7 @@ class GpuPool(DaskPool):
 
     def slots(self) -> dict[str, int]:
         """Return how many tasks each worker's device has room for, by address."""
-        threads: dict[str, int] = self.client.nthreads()
+        threads = super().slots()
         there = [address for address in self._workers or threads if address in threads]
         self._mixed = len(there) < len(threads)
         return {address: min(int(threads[address]), self._at_a_time) for address in there}

@@ -11,13 +11,13 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...cluster.pool import Pool, SerialPool
+from ...cluster.pool import Pool
 from ...cluster.threads import ThreadPool
 from ...tasks.gpu.memory import is_short
 from ..budget.device_fit import boxes_at_a_time
 from ..options import Options
 from ..plans.planner import with_rates
-from ..runs.pools import DaskPools
+from ..runs.pools import DaskPools, serial_pool
 from ..trees.costs import Rates
 from .workdir import check_space, free_bytes
 
@@ -32,14 +32,14 @@ def pool_for(options: Options, prepared: Prepared, task_seconds: float) -> Abstr
     """A pool for the plan: serial unless a cluster was asked for and there is enough for some of its tasks."""
     plan = prepared.plan
     if plan is None:
-        return nullcontext(SerialPool())
+        return serial_pool(options)
     at_a_time = boxes_at_a_time(plan, options.memory_bytes) if options.gpu_count and plan.spill else 1
     seconds = plan.seconds
     if options.gpu_workers:  # otherwise it runs on this machine's CPU
         seconds = inf if plan.spill else with_rates(plan, Rates()).seconds
     if options.distributed and (plan.slices > 1 or seconds >= 2 * task_seconds):
         return DaskPools(options, at_a_time)
-    return nullcontext(ThreadPool(at_a_time) if at_a_time > 1 else SerialPool())
+    return nullcontext(ThreadPool(at_a_time)) if at_a_time > 1 else serial_pool(options)
 
 
 @contextmanager

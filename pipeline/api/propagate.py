@@ -35,7 +35,7 @@ from ..runs.boxes import opened_boxes
 from ..runs.device_sweeps import DeviceSweeps, exact_in_doubles
 from ..runs.forward import TASK_SECONDS, Run
 from ..runs.parts import cut_for, run_parts
-from ..runs.pools import DaskPools
+from ..runs.pools import DaskPools, serial_pool
 from ..runs.slices import TABLES, Slices, build_sweeps, group_size, run_seconds, sweep_slices, whole_beliefs
 from ..trees.costs import Rates
 from ..trees.memory import step_bytes
@@ -308,11 +308,11 @@ def _pool(plan: TwoWay, options: Options) -> AbstractContextManager[Pool]:
     One propagation is for one device, that of this process or of a worker.
     """
     if not options.distributed or run_seconds(plan) < 2 * TASK_SECONDS:
-        return nullcontext(SerialPool())
+        return serial_pool(options)
     if plan.device and not options.remote and plan.slices == 1:
-        return nullcontext(SerialPool())
+        return serial_pool(options)
     if not plan.device and plan.slices == 1 and not plan.spill and not _spread_pays(plan, options):
-        return nullcontext(SerialPool())
+        return serial_pool(options)
     return DaskPools(options)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..evidence.likelihoods import case_likelihoods
 from ..keywords import Where
 from ..options import Options
 from ..queries.expansion import expanded, loose_log
-from ..runs.pools import DaskPools
+from ..runs.pools import DaskPools, serial_pool
 from ..trees.tree import Target
 from .batch_program import (
     BatchProgram,
@@ -69,7 +69,7 @@ def answer_cases(
 
 
 def _pool(options: Options, blocks: int) -> AbstractContextManager[Pool]:
-    return DaskPools(options) if options.distributed and blocks > 1 else nullcontext(SerialPool())
+    return DaskPools(options) if options.distributed and blocks > 1 else serial_pool(options)
 
 
 class _Runner:

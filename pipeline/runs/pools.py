@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from ...cluster.connect import ClusterError, local_client, remote_client
+from ...cluster.address import ClusterError, ClusterLostError, verify_listening
+from ...cluster.connect import local_client, remote_client
 from ...cluster.dask_pool import DaskPool
 from ...cluster.gpu import gpu_client
 from ...cluster.gpu_workers import GpuPool
-from ...cluster.pool import Pool
+from ...cluster.pool import Pool, SerialPool
 from ...storage import ledger
 from ...storage.errors import disk_full
 from ...storage.rundir import sweep_partial_files
 from ...storage.tables import drop_damaged_tables
-from ..errors import BucketflowError
+from ..errors import BucketflowError, StoppedError
 from ..options import Options
 from .forward import table_of
 
@@ -49,7 +51,33 @@ class DaskPools(AbstractContextManager[Pool]):
             raise BucketflowError(str(error)) from None
 
     def __exit__(self, *details: Any) -> bool | None:
-        return self._opened.__exit__(*details)
+        closed = self._opened.__exit__(*details)
+        if isinstance(details[1], ClusterLostError):
+            raise self._lost(details[1]) from None
+        return closed
+
+    def _lost(self, error: ClusterLostError) -> BucketflowError:
+        folder = self._options.folder
+        if folder is not None:
+            return StoppedError(f"{error}; continue with: bucketflow resume {folder}")
+        return BucketflowError(f"{error}; ask again once there are workers, with --workdir DIR to keep finished work")
+
+
+@contextmanager
+def serial_pool(options: Options) -> Iterator[Pool]:
+    """A pool of this thread, for what is too small for the cluster of the options; its address has to be right still.
+
+    Raises
+    ------
+    BucketflowError
+        If no scheduler is there.
+    """
+    if options.scheduler is not None and options.client is None:
+        try:
+            verify_listening(options.scheduler)
+        except ClusterError as error:
+            raise BucketflowError(str(error)) from None
+    yield SerialPool()
 
 
 def open_tables(pool: Pool, folder: Path) -> None:
@@ -65,6 +93,8 @@ def open_tables(pool: Pool, folder: Path) -> None:
     (folder / ledger.FOLDER).mkdir(parents=True, exist_ok=True)
     try:
         pool.share(folder.absolute())
+    except ClusterLostError:
+        raise
     except ClusterError as error:
         raise BucketflowError(str(error)) from None
     except OSError as error:
