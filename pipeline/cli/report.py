@@ -72,9 +72,12 @@ def process_bytes(plan: Plan) -> int:
 
 def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
     names = [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced]
-    own = format_bytes(process_bytes(plan))
-    budget = f"{format_bytes(prepared.memory_bytes)}; Python and its code take some {own} beside it"
-    rows = [*plan.rows(), ("budget", budget), ("planning", f"{prepared.seconds:.2f} s")]
+    rows = [
+        *plan.rows(),
+        ("budget", format_bytes(prepared.memory_bytes)),
+        ("process", f"some {format_bytes(process_bytes(plan))} outside the budget, for Python and its code"),
+        ("planning", f"{prepared.seconds:.2f} s"),
+    ]
     prices = prepared.prices
     ways = (("slicing", prices.slices), ("spilling", prices.spill)) if prices else ()
     for label, way in ways:
@@ -164,7 +167,8 @@ def print_run(facts: dict[str, Any]) -> None:
     for s in facts["stages"]:
         figures = (format_bytes(s["bytes"]), format_bytes(s["peak_bytes_planned"]), f"{s['seconds']:.2f}")
         stages.add_row(s["table"], f"{s['boxes']:,}", f"{s['chunks_done']:,}", *figures)
-    _show(stages)
+    if facts["stages"]:
+        _show(stages)
     for task in facts["slowest"]:
         click.echo(f"slow: {task['table']} {task['chunk']} {task['seconds']} s")
 

@@ -266,7 +266,7 @@ def test_standard_output_may_be_full(arguments: list[str]) -> None:
 
 def test_plans_say_what_the_process_takes_beside_its_budget() -> None:
     printed = re.sub(" +", " ", in_process("plan", "grid", "--memory", "3GB"))
-    assert "budget 3 GB; Python and its code take some 50 MB beside it\n" in printed
+    assert "budget 3 GB\nprocess some 50 MB outside the budget" in printed
     found = json.loads(in_process("plan", "grid", "--memory", "3GB", "--json"))["plan"]
     assert (found["memory_bytes"], found["process_bytes"]) == (3 * 10**9, 50_000_000)
     assert "Python and compiled code" in in_process("plan", "--help")
