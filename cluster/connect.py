@@ -7,6 +7,7 @@ import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def children_ignore_interrupts() -> Iterator[None]:
 
     A terminal sends it to all processes at once. It is for this one, which stops the others.
     """
+    resource_tracker.ensure_running()  # where it is not, starting it lets the signal through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -1,10 +1,13 @@
-"""Killing a worker in the middle of a run."""
+"""Killing workers and commands in the middle of a run."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -19,3 +22,38 @@ def killing_one(client: Any, share: float) -> tuple[Callable[[int, int], None], 
             os.kill(victim, signal.SIGKILL)
 
     return kill_one, killed
+
+
+# A command line that says so on standard error when its run has begun, as the first bytes are reported.
+_REPORTING = """
+import sys
+from contextlib import contextmanager
+from bucketflow.pipeline.cli import progress
+from bucketflow.pipeline.cli.main import main
+
+@contextmanager
+def reporting(hidden):
+    said = []
+    def report(done, planned):
+        if not said:
+            said.append(print("running", file=sys.stderr, flush=True))
+    yield report
+
+progress.progress_bar = reporting
+main()
+"""
+
+
+def running(*args: object, folder: Path) -> subprocess.Popen[str]:
+    """Start a command in a session of its own and return when its run has begun; temporary files go to a folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _REPORTING, *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == "running\n"
+    return process

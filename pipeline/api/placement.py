@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...cluster.pool import Pool
 from ...cluster.threads import ThreadPool
+from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
 from ..budget.device_fit import boxes_at_a_time
 from ..options import Options
@@ -53,9 +53,9 @@ def temporary_folder(prepared: Prepared, options: Options) -> Iterator[Path | No
         yield None
         return
     shared = plan.spill.resident and _has_room(_SHARED_MEMORY, plan.spill.disk_bytes)
-    with tempfile.TemporaryDirectory(prefix="bucketflow-", dir=_SHARED_MEMORY if shared else None) as folder:
-        check_space(Path(folder), plan, 0)
-        yield Path(folder)
+    with scratch_folder(_SHARED_MEMORY if shared else None) as folder:
+        check_space(folder, plan, 0)
+        yield folder
 
 
 def _has_room(folder: Path, nbytes: int) -> bool:

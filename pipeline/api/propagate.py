@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from numpy.typing import NDArray
 
 from ...cluster.budget import peak_rss_bytes
 from ...cluster.pool import Pool, SerialPool
+from ...storage.scratch import scratch_folder
 from ...tasks.cpu.compiler import compiler_pays
 from ...tasks.gpu.memory import is_short
 from ..budget.spill import plan_marginal_spill, way_up
@@ -278,8 +278,7 @@ def _on_disk(
     assert plan.spill is not None
     report = progress and accumulated(progress, plan.spill.swept_bytes)
     run = Run(network, way_up(plan), problem, arithmetic, pool, threads, compiler_pays(plan.cells), report)
-    with nullcontext(folder) if folder else TemporaryDirectory(prefix="bucketflow-") as place:
-        home = Path(place)
+    with nullcontext(folder) if folder else scratch_folder() as home:
         check_room(home, plan.spill.disk_bytes - used_bytes(home))
         with opened_boxes(replace(run, folder=home), TABLES, keep=False) as boxes:
             return propagated(boxes)

@@ -14,6 +14,7 @@ import click
 
 from ... import __version__
 from ..errors import BucketflowError
+from .signals import terminable
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -21,24 +22,26 @@ if TYPE_CHECKING:
 _STOPPED = 130
 _EXIT_CODES = (
     "Exit codes: 0 answered (infeasible is an answer), 2 bad input or usage, 3 refused because of a budget, "
-    "4 stopped but resumable, 130 Ctrl-C, 1 a bug."
+    "4 stopped but resumable, 130 Ctrl-C, 143 SIGTERM, 1 a bug."
 )
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """End expected failures as one sentence and their exit code, and Ctrl-C without a traceback."""
+    """End expected failures as one sentence and their exit code, and Ctrl-C and SIGTERM without a traceback."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
+        codes: list[int] = []
         try:
-            command(*args, **kwargs)
+            with terminable(codes):
+                command(*args, **kwargs)
         except BucketflowError as error:
             _end(str(error), error.exit_code)
         except MemoryError:
             _end("out of memory; give a smaller --memory or --gpu-memory, so that the plan fits", 3)
         except KeyboardInterrupt:
-            _end("stopped", _STOPPED)
+            _end("stopped", codes[0] if codes else _STOPPED)
 
     return run
 
