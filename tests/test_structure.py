@@ -106,8 +106,6 @@ def test_folders_import_downwards(room: str) -> None:
 def test_no_import_circles() -> None:
     """Also none that only type checkers would follow."""
     edges = {path: {t for t in imported(path) if t.name != "__init__.py"} - {path} for path in modules()}
-    for name in ("file.py", "batch_run.py"):  # to be cut
-        edges[ROOT / "pipeline/compiled" / name].discard(ROOT / "pipeline/compiled/compiled.py")
     done: set[Path] = set()
 
     def visit(path: Path, trail: tuple[Path, ...]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,15 +30,13 @@ from .batch_program import (
     ranges,
     run_block,
 )
-
-if TYPE_CHECKING:
-    from .compiled import Compiled
+from .state import CompiledState
 
 Array = NDArray[Any]
 
 
 def answer_cases(
-    compiled: Compiled, cases: Cases, variables: Sequence[int], **options: Unpack[Where]
+    compiled: CompiledState, cases: Cases, variables: Sequence[int], **options: Unpack[Where]
 ) -> Iterator[CaseMarginals]:
     """Yield the posteriors block by block, in order.
 
@@ -75,7 +73,7 @@ def _pool(options: Options, blocks: int) -> AbstractContextManager[Pool]:
 class _Runner:
     """One batch over a compiled model."""
 
-    def __init__(self, compiled: Compiled, variables: tuple[int, ...]) -> None:
+    def __init__(self, compiled: CompiledState, variables: tuple[int, ...]) -> None:
         self.compiled = compiled
         self.variables = variables
         self.model, self.network = compiled.model, compiled.skeleton.network

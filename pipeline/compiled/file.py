@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -24,27 +25,47 @@ from ..queries.arithmetic import Partition
 from ..queries.expansion import Asked, local_targets
 from ..trees.costs import Rates
 from ..trees.tree import Tree
-from .compiled import Compiled
 from .structure import Skeleton
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 _FORMAT = "bucketflow compiled model 1"
 _OPTIONS = ("memory", "seed", "threads")
 
 
-def save_compiled(compiled: Compiled, path: str | PathLike[str]) -> None:
+@dataclass(frozen=True)
+class Saved:
+    """What a file holds of a compiled model.
+
+    Parameters
+    ----------
+    skeleton : Skeleton
+    options : Options
+        Of which the file keeps those that still matter.
+    findings : mapping of int to ndarray
+        Likelihoods by variable.
+    tables : mapping of int to Scaled
+        The messages that are up to date under them.
+    """
+
+    skeleton: Skeleton
+    options: Options
+    findings: Mapping[int, Array]
+    tables: Mapping[int, Scaled]
+
+
+def save_compiled(saved: Saved, path: str | PathLike[str]) -> None:
     """Write the model, the tree, the findings and all tables that are up to date."""
-    skeleton = compiled.skeleton
-    tables = compiled.current_tables()
+    skeleton, findings, tables = saved.skeleton, saved.findings, saved.tables
     header = {
         "format": _FORMAT,
         "model": _model_facts(skeleton.model),
         "joints": skeleton.asked.joints,
         "families": bool(skeleton.asked.families),
         "children": skeleton.plan.tree.children if skeleton.plan else (),
-        "findings": sorted(compiled.findings),
-        "options": {key: getattr(compiled.options, key) for key in _OPTIONS},
+        "findings": sorted(findings),
+        "options": {key: getattr(saved.options, key) for key in _OPTIONS},
         "tables": [[n, t.values.size, t.log_scale, t.low, t.high, t.logs] for n, t in tables.items()],
     }
     functions = skeleton.model.functions
@@ -54,13 +75,13 @@ def save_compiled(compiled: Compiled, path: str | PathLike[str]) -> None:
             header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
             functions=_flat([f.values for f in functions]),
             rows=_flat([f.rows for f in functions if f.rows is not None]).astype(np.int64),
-            findings=_flat([compiled.findings[v] for v in sorted(compiled.findings)]),
+            findings=_flat([findings[v] for v in sorted(findings)]),
             tables=_flat([t.values for t in tables.values()]),
         )
 
 
-def load_compiled(path: str | PathLike[str]) -> Compiled:
-    """Read what :func:`save_compiled` wrote.
+def load_compiled(path: str | PathLike[str], restored: Callable[[Saved], T]) -> T:
+    """Read what :func:`save_compiled` wrote and return what ``restored`` makes of it.
 
     Raises
     ------
@@ -73,12 +94,12 @@ def load_compiled(path: str | PathLike[str]) -> Compiled:
         header = json.loads(arrays["header"].tobytes())
         if header["format"] != _FORMAT:
             raise ValueError(header["format"])
-        return _rebuilt(header, arrays)
+        return restored(_rebuilt(header, arrays))
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, BadZipFile) as error:
         raise FormatError(str(path), None, "a compiled model", f"{type(error).__name__}: {error}") from None
 
 
-def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Compiled:
+def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Saved:
     model = _model_from(header["model"], arrays["functions"], arrays["rows"])
     functions = tuple(range(len(model.functions))) if header["families"] else ()
     asked = Asked(tuple(range(len(model.dims))), tuple(tuple(j) for j in header["joints"]), functions)
@@ -90,7 +111,7 @@ def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Compiled
         tree = Tree(network.dims, network.scopes, tuple(tuple(kids) for kids in header["children"]))
         semiring = Partition(network).semiring
         plan = plan_two_way(tree, targets, semiring, rates=Rates(), model_bytes=model.nbytes)
-    compiled = Compiled(Skeleton(model, network, plan, asked, fixed_value(network)), Options(**header["options"]))
+    skeleton = Skeleton(model, network, plan, asked, fixed_value(network))
     findings = _cut(arrays["findings"], [model.dims[v] for v in header["findings"]])
     vectors = dict(zip(header["findings"], findings, strict=True))
     parts = _cut(arrays["tables"], [entry[1] for entry in header["tables"]])
@@ -98,8 +119,7 @@ def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Compiled
         node: Scaled(values, log_scale, low, high, logs)
         for (node, _, log_scale, low, high, logs), values in zip(header["tables"], parts, strict=True)
     }
-    compiled.restore(vectors, tables)
-    return compiled
+    return Saved(skeleton, Options(**header["options"]), vectors, tables)
 
 
 def _model_facts(model: Model) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ..steps.step import Step
 from ..sweeps.einsum import einsum_step
 from ..sweeps.scaled import Scaled, SumProduct
 from ..sweeps.sweep import useful_threads
+from .kept import KeptTables
 from .nests import MOST_PLACES, is_small, nests
 from .packed_loops import Layout, State, normalise, put, run_small
 
@@ -37,21 +38,19 @@ class _InPlace(SumProduct):
         return einsum_step(quick, views, out.reshape(sizes)).reshape(-1)
 
 
-class Packed:
-    """Does what :class:`.incremental.Incremental` does, with compiled loops; the same parameters."""
+class Packed(KeptTables):
+    """Keeps all tables in one array, for compiled loops."""
 
-    def __init__(
-        self, steps: Sequence[Step], n_forward: int, leaves: Mapping[int, Scaled], algebra: SumProduct
-    ) -> None:
-        self.computed = 0
-        self._steps = tuple(steps)
+    compiled = True
+
+    def _set_up(self, leaves: Mapping[int, Scaled]) -> None:
+        steps = self._steps
         room = max((step.lowered.out_cells for step in steps), default=0)
-        self._algebra = _InPlace(algebra.sizes, algebra.compiled, np.empty(room))
+        self._algebra = _InPlace(self._algebra.sizes, self._algebra.compiled, np.empty(room))
         self._index = {node: i for i, node in enumerate([*leaves, *(step.node for step in steps)])}
-        self._position = {step.node: k for k, step in enumerate(steps)}
         self._cells = [*(t.values.size for t in leaves.values()), *(step.lowered.out_cells for step in steps)]
         self._starts = [0, *accumulate(self._cells)]
-        self._layout, scratch = self._laid_out(n_forward)
+        self._layout, scratch = self._laid_out(self._forward)
         tables = len(self._cells)
         self._state = State(
             values=np.empty(self._starts[-1] + scratch),
@@ -64,9 +63,7 @@ class Packed:
             stale=np.ones(len(steps), np.int64),
             places=np.zeros(MOST_PLACES, np.int64),
         )
-        self._needs: dict[tuple[int, ...], Array] = {}
         self._reads: dict[tuple[int, ...], tuple[Array, list[int]]] = {}
-        self.reset(leaves)
 
     def table(self, node: int) -> Scaled:
         """Return a table; its values change with the next refresh."""
@@ -87,11 +84,6 @@ class Packed:
             return None
         return [flat[start:end] for start, end in pairwise(ends)]
 
-    def current(self) -> dict[int, Scaled]:
-        """Return what the steps made and nothing has changed since."""
-        fresh = np.flatnonzero(self._state.stale == 0)
-        return {self._steps[k].node: self.table(self._steps[k].node) for k in fresh}
-
     def copies(self, nodes: Iterable[int]) -> dict[int, Scaled]:
         """Return tables that stay as they are."""
         found = {node: self.table(node) for node in nodes}
@@ -110,19 +102,16 @@ class Packed:
         """Replace a leaf table."""
         self._put(node, table)
 
-    def restore(self, tables: Mapping[int, Scaled]) -> None:
-        """Take over tables that were computed from the present leaves; see :meth:`.Incremental.restore`."""
-        for node, table in tables.items():
-            if node not in self._position or table.values.size != self._cells[self._index[node]]:
-                raise ValueError(f"table {node} does not belong to this plan")
+    def _is_stale(self, position: int) -> bool:
+        return bool(self._state.stale[position])
+
+    def _restore(self, tables: Mapping[int, Scaled]) -> None:
         for node, table in tables.items():
             self._put(node, table)
         for node in tables:
             self._state.stale[self._position[node]] = 0
 
-    def refresh(self, wanted: Iterable[int], threads: int = 1) -> None:
-        """Compute what is stale of the tables in ``wanted`` and of those that they need."""
-        order = self._needed(tuple(wanted))
+    def _refresh(self, order: Array, threads: int) -> None:
         at, done = run_small(self._layout, self._state, order, 0)
         self.computed += done
         while at < len(order):
@@ -137,17 +126,6 @@ class Packed:
         values = np.ascontiguousarray(table.values).reshape(-1)
         i, logs = self._index[node], int(table.logs)
         put(self._layout, self._state, i, values, 0, table.log_scale, table.low, table.high, logs)
-
-    def _needed(self, wanted: tuple[int, ...]) -> Array:
-        """Return the steps behind some tables, in execution order."""
-        if wanted not in self._needs:
-            reached = set(wanted)
-            for step in reversed(self._steps):
-                if step.node in reached:
-                    reached.update(step.inputs)
-            order = [k for k, step in enumerate(self._steps) if step.node in reached]
-            self._needs[wanted] = np.array(order, np.int64)
-        return self._needs[wanted]
 
     def _laid_out(self, n_forward: int) -> tuple[Layout, int]:
         """Put all steps into arrays; also return the cells of scratch that they need, behind the tables."""

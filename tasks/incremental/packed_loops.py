@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from numba import njit
 
 from ..sweeps.scaled import HIGHEST, LOOSE, LOWEST
-from .incremental import SAME
+from .kept import SAME
 
 _BLOCK = 256
 

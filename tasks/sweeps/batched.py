@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..dense import run
 from ..steps.step import Step
-from .scaled import HIGHEST, LOWEST, Scaled
+from .scaled import LOWEST, Scaled, in_range
 
 Array = NDArray[Any]
 
@@ -74,7 +74,7 @@ class CaseProduct:
         """Return the output of ``step``."""
         gone = {v for axes in step.input_axes for v in axes}.difference(step.axes)
         summed = sum(self._logs[v] for v in gone)
-        if not _fits(tables, summed):
+        if not in_range(tables, summed):
             tables = [self._tamed(table, LOWEST / len(tables)) for table in tables]
         values = run(step.lowered, [t.values for t in tables], threads=threads, compiled=self.compiled)
         scale = tables[0].log_scale
@@ -96,12 +96,6 @@ class CaseProduct:
         self.endangered |= bad
         scale = table.log_scale + (np.log(top) if table.varies else math.log(top[0]))
         return CaseTable(values.reshape(-1), scale, float(lows[~bad].min(initial=0.0)), 0.0, table.varies)
-
-
-def _fits(tables: Sequence[CaseTable], summed: float) -> bool:
-    """Whether every product, partial product and sum of a step stays in range."""
-    low = sum(min(t.low, 0.0) for t in tables)
-    return low >= LOWEST and sum(max(t.high, 0.0) for t in tables) + summed <= HIGHEST
 
 
 def log_totals(root: CaseTable) -> Array:

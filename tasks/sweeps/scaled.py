@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,6 +206,29 @@ def _lowest_finite(logs: Array, high: float) -> float:
     return float(np.min(logs, where=logs > -math.inf, initial=high))
 
 
+class Bounded(Protocol):
+    """A table whose non-zero entries have their ln within bounds."""
+
+    @property
+    def low(self) -> float: ...
+
+    @property
+    def high(self) -> float: ...
+
+
+def in_range(tables: Sequence[Bounded], summed: float) -> bool:
+    """Whether every product, partial product and sum of a step stays in the range of natural numbers.
+
+    ``summed`` is ln of the number of cells that are summed into one.
+    """
+    low = sum(min(t.low, 0.0) for t in tables)
+    return low >= LOWEST and sum(max(t.high, 0.0) for t in tables) + summed <= HIGHEST
+
+
+def _fits(tables: Sequence[Scaled], summed: float) -> bool:
+    return not any(t.logs for t in tables) and in_range(tables, summed)
+
+
 @dataclass(frozen=True)
 class SumProduct:
     """The algebra of :class:`Scaled` tables.
@@ -226,7 +249,7 @@ class SumProduct:
         gone = {v for axes in step.input_axes for v in axes if v not in step.axes}
         summed = sum(math.log(self.sizes[v]) for v in gone)
         scale = math.fsum(t.log_scale for t in tables)
-        if not self._fits(tables, summed):
+        if not _fits(tables, summed):
             return self._endangered_step(step, tables, summed, threads)
         values = self._run(step, tables, threads)
         low, high = sum(t.low for t in tables), sum(t.high for t in tables) + summed
@@ -248,7 +271,7 @@ class SumProduct:
         scale = math.fsum(t.log_scale for t in tables)
         if not any(t.logs or t.high > HIGHEST / len(tables) for t in tables):
             values = self._run(step, tables, threads)
-            if self._fits(tables, summed) or (all(t.high <= 0.0 for t in tables) and float(values.min()) > _SAFE):
+            if _fits(tables, summed) or (all(t.high <= 0.0 for t in tables) and float(values.min()) > _SAFE):
                 return measured(values, scale)
             del values
         return self._log_step(step, tables, threads)
@@ -256,13 +279,6 @@ class SumProduct:
     def restrict(self, table: Scaled, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Scaled:
         """Return the table with some variables fixed; its bounds still hold."""
         return replace(table, values=restrict(table.values, axes, sizes, states))
-
-    @staticmethod
-    def _fits(tables: Sequence[Scaled], summed: float) -> bool:
-        """Whether every product, partial product and sum of the step stays in range."""
-        low = sum(min(t.low, 0.0) for t in tables)
-        high = sum(max(t.high, 0.0) for t in tables) + summed
-        return not any(t.logs for t in tables) and low >= LOWEST and high <= HIGHEST
 
     def _log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         logs = [as_logs(t).values for t in tables]

@@ -22,7 +22,7 @@ import pytest
 import bucketflow
 from bucketflow import Compiled, Marginals, Model, ModelError
 from bucketflow.pipeline.budget.boxes import MARGIN
-from bucketflow.pipeline.compiled.compiled import kept_tables
+from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function
 from tests.exact import Weights, costs
 from tests.models import named_model

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.compiled.compiled import kept_tables
+from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.trees import stars
 from bucketflow.pipeline.trees.stars import MOST_INPUTS, split_stars

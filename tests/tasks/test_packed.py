@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.compiled import compiled as compiled_module
-from bucketflow.pipeline.compiled.compiled import kept_tables
+from bucketflow.pipeline.compiled import state as compiled_module
+from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function
 from bucketflow.tasks.incremental.incremental import Incremental
 from bucketflow.tasks.incremental.nests import is_small, nests
