@@ -89,3 +89,8 @@ def format_bytes(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
         value /= 1000
     raise AssertionError
+
+
+def shorten(text: str, width: int = 40) -> str:
+    """Return the text itself, or its beginning when it is longer than ``width`` characters."""
+    return text if len(text) <= width else text[: width - 3] + "..."

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError
+from ..errors import FormatError, shorten
 from ..models.model import FORBIDDEN, Function, Model
-from .text.source import Source, shorten
+from .text.source import Source
 from .text.tables import first_bad_state, take_function, take_rows, take_variables, tuple_table
 from .text.tokens import MAX_DOMAIN, Tokens
 from .text.words import Words

@@ -7,90 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ModelError
-
-Kind = Literal["cost", "markov", "bayes"]
-
-# A stored cost of at least this is forbidden whatever the top.
-FORBIDDEN = 1 << 62
-# So many rows are compared sooner one by one than sorted.
-_FEW_ROWS = 64
-
-
-@dataclass(frozen=True, eq=False)
-class Function:
-    """A function over a scope of distinct variables: dense, or explicit rows plus a default.
-
-    Parameters
-    ----------
-    scope : tuple of int
-        Variable indices; may be empty (a constant).
-    values : ndarray
-        Dense: one value per assignment, shape = domain sizes in scope order.
-        Rows: shape ``(rows,)``. dtype int64 for costs, float64 for probabilities.
-    rows : ndarray, shape (rows, arity), integer, optional
-        State indices of each listed assignment, without repetition.
-    default : int or float
-        The value of every assignment that ``rows`` does not list.
-    child : int, optional
-        The variable whose conditional distribution this is (Bayesian networks).
-    """
-
-    scope: tuple[int, ...]
-    values: NDArray[Any]
-    rows: NDArray[Any] | None = None
-    default: int | float = 0
-    child: int | None = None
-
-    @cached_property
-    def positive(self) -> tuple[float, float]:
-        """Least and greatest of the values above 0, of probabilities; 1 and 1 if all are 0."""
-        values = np.append(self.values, self.default) if self.rows is not None else self.values
-        values = values[values > 0]
-        return (float(values.min()), float(values.max())) if values.size else (1.0, 1.0)
-
-    @cached_property
-    def allowed(self) -> NDArray[np.bool_] | None:
-        """Which values are not 0, of probabilities; None if the function excludes no assignment."""
-        if self.rows is not None and self.default != 0:
-            return None
-        nonzero = np.asarray(self.values != 0)
-        return None if self.rows is None and nonzero.all() else nonzero
-
-    @cached_property
-    def supported(self) -> bool:
-        """Whether every state of every variable of a dense scope has a value other than 0, of probabilities."""
-        if self.rows is not None or self.allowed is None or not self.scope:
-            return self.allowed is None
-        axes = range(self.values.ndim)
-        return all(self.allowed.any(axis=tuple(a for a in axes if a != axis)).all() for axis in axes)
-
-    def at(self, states: Sequence[int]) -> int | float:
-        """Return the value at one assignment of the scope (state indices in scope order)."""
-        if self.rows is None:
-            value: int | float = self.values[tuple(states)].item()
-            return value
-        hits = np.flatnonzero((self.rows == np.asarray(states, dtype=self.rows.dtype)).all(axis=1))
-        return self.values[hits[0]].item() if hits.size else self.default
+from ..errors import ModelError, shorten
+from .checks import Kind as Kind
+from .checks import checked_functions, checked_variables, integer, kind_named
+from .function import FORBIDDEN as FORBIDDEN
+from .function import Function as Function
+from .function import dense_function as dense_function
+from .function import row_function as row_function
 
 
-def dense_function(scope: Sequence[int], values: NDArray[Any], child: int | None = None) -> Function:
-    """Build a dense function; a variable named twice in the scope keeps only its diagonal."""
-    distinct = tuple(dict.fromkeys(scope))
-    if len(distinct) < len(scope):
-        # The diagonal of equal axes is a view whose stride is the sum of theirs.
-        size = dict(zip(scope, values.shape, strict=True))
-        stride = dict.fromkeys(distinct, 0)
-        for v, step in zip(scope, values.strides, strict=True):
-            stride[v] += step
-        shape, strides = [size[v] for v in distinct], [stride[v] for v in distinct]
-        values = np.ascontiguousarray(np.lib.stride_tricks.as_strided(values, shape, strides))
-    return Function(distinct, values, child=child)
+def _array(values: ArrayLike, what: str) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ModelError(f"{what} has values that are no array: {error}") from None
 
 
 def _least(function: Function) -> int:
@@ -99,22 +34,6 @@ def _least(function: Function) -> int:
     if function.rows is not None and function.default < FORBIDDEN:
         ends.append(int(function.default))
     return min(ends, default=0)
-
-
-def row_function(scope: Sequence[int], rows: NDArray[Any], values: NDArray[Any], default: int | float) -> Function:
-    """Build a function from listed rows; later duplicates win, a repeated variable keeps consistent rows."""
-    distinct = tuple(dict.fromkeys(scope))
-    if len(distinct) < len(scope):
-        first = [list(scope).index(v) for v in scope]
-        keep = (rows == rows[:, first]).all(axis=1)
-        columns = [list(scope).index(v) for v in distinct]
-        rows, values = rows[keep][:, columns], values[keep]
-    if len(rows) > 1 and not (len(rows) <= _FEW_ROWS and len(set(map(tuple, rows.tolist()))) == len(rows)):
-        _, last = np.unique(rows[::-1], axis=0, return_index=True)
-        if len(last) < len(rows):
-            pick = np.sort(len(rows) - 1 - last)
-            rows, values = rows[pick], values[pick]
-    return Function(distinct, values, rows=rows, default=default)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +74,69 @@ class Model:
     source: str = ""
     evidence: Mapping[int, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        kind = kind_named(self.kind)
+        names, dims, states = checked_variables(self.names, self.dims, self.states)
+        top = None if self.top is None else integer(self.top, "top", low=None)
+        integer(self.decimals, "the number of decimals")
+        functions = checked_functions(kind, dims, self.functions)
+        evidence = {}
+        for v, state in self.evidence.items():
+            variable = integer(v, "a variable of a model's evidence, by its index,", high=len(dims))
+            evidence[variable] = integer(state, f"the state of {names[variable]!r}", high=dims[variable])
+        for name, value in zip(
+            ("names", "dims", "states", "functions", "top", "evidence"),
+            (names, dims, states, functions, top, evidence),
+            strict=True,
+        ):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def build(
+        cls,
+        kind: Kind,
+        variables: Mapping[str, int | Sequence[str]],
+        functions: Iterable[tuple[Sequence[str], ArrayLike]],
+        *,
+        top: int | None = None,
+        name: str = "",
+    ) -> Model:
+        """Build a model from names and arrays.
+
+        Parameters
+        ----------
+        kind : {"cost", "markov", "bayes"}
+        variables : mapping
+            Variable name → number of states, or their labels.
+        functions : iterable of (names, array)
+            The names of the variables that a function is over, and one value for each of their joint states: an
+            axis a variable, in that order. In a Bayesian network the last variable is the child.
+        top : int, optional
+            Totals of costs of at least this are forbidden.
+
+        Raises
+        ------
+        ModelError
+            If names, shapes or values contradict each other.
+        """
+        states = tuple(None if isinstance(s, int | np.integer) else tuple(s) for s in variables.values())
+        dims = tuple(s if isinstance(s, int | np.integer) else len(s) for s in variables.values())
+        places = {variable: v for v, variable in enumerate(variables)}
+        made = []
+        for k, (scope, values) in enumerate(functions):
+            scope = (scope,) if isinstance(scope, str) else tuple(scope)
+            if unknown := [v for v in scope if v not in places]:
+                raise ModelError(f"function {k} is over {unknown[0]!r}, which is not a variable of the model")
+            found = tuple(places[v] for v in scope)
+            child = found[-1] if kind == "bayes" and found else None
+            made.append(Function(found, _array(values, f"function {k}"), child=child))
+        return cls(kind, tuple(variables), dims, states, tuple(made), top=top, name=name)
+
+    def __repr__(self) -> str:
+        size, named = max(self.dims, default=0), f" {shorten(self.name)!r}" if self.name else ""
+        counts = f"{len(self.dims)} variables of up to {size} states, {len(self.functions)} functions"
+        return f"<{self.kind} model{named}: {counts}>"
+
     @cached_property
     def index(self) -> dict[str, int]:
         """Variable index by name."""
@@ -194,7 +176,9 @@ class Model:
             return labels.index(state)
         try:
             number = int(state)
-        except ValueError:
+        except (ValueError, TypeError, OverflowError):
+            number = -1
+        if not isinstance(state, str) and number != state:
             number = -1
         if 0 <= number < self.dims[variable]:
             return number

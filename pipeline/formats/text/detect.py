@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ...errors import FormatError
-from .source import Source, shorten
+from ...errors import FormatError, shorten
+from .source import Source
 
 _BY_SUFFIX = {
     ".wcsp": "wcsp",

@@ -13,7 +13,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
-from ...errors import BudgetError, FormatError, format_bytes
+from ...errors import BudgetError, FormatError, format_bytes, shorten
 
 MAX_TEXT_BYTES = 4 << 30
 _CHUNK_BYTES = 1 << 20
@@ -129,11 +129,6 @@ def read_source(path: str | os.PathLike[str], memory: int) -> Source:
 def strip_compression(name: str) -> str:
     """Return a file name without a trailing ``.gz`` or ``.xz``."""
     return name[:-3] if name.lower().endswith((".gz", ".xz")) else name
-
-
-def shorten(text: str, width: int = 40) -> str:
-    """Return the text itself, or its beginning when it is longer than ``width`` characters."""
-    return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def blank(data: bytearray, comment: re.Pattern[bytes]) -> None:

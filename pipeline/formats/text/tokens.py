@@ -12,8 +12,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import FormatError
-from .source import Source, shorten
+from ...errors import FormatError, shorten
+from .source import Source
 
 MAX_DOMAIN = 2**31 - 1
 _INT64 = np.iinfo(np.int64)

@@ -1,0 +1,171 @@
+"""What a model made by hand could get wrong: each fault one sentence, found once, when the model is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from operator import index
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+
+from ..errors import ModelError
+from .function import Function
+
+Kind = Literal["cost", "markov", "bayes"]
+# Functions of fewer cells are checked together, in one array.
+_SMALL_CELLS = 1 << 12
+
+States = tuple[tuple[str, ...] | None, ...]
+
+
+class Checked(tuple[Function, ...]):
+    """Functions that are known to fit domains and a kind, so that a changed copy of a model need not look again."""
+
+    fits: tuple[tuple[int, ...], str]
+
+
+def kind_named(kind: Any) -> Kind:
+    """Check the kind of a model."""
+    if kind not in get_args(Kind):
+        raise ModelError(f"unknown kind of model {kind!r}; one of {', '.join(get_args(Kind))}")
+    return cast(Kind, kind)
+
+
+def integer(value: Any, what: str, low: int | None = 0, high: int | None = None) -> int:
+    """Check that a value is an integer of at least ``low``, and below ``high``."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise ModelError(f"{what} is {value!r}, which is no integer") from None
+    if (low is not None and number < low) or (high is not None and number >= high):
+        bounds = f"at least {low}" if high is None else f"{low} to {high - 1}"
+        raise ModelError(f"{what} is {number}; expected {bounds}")
+    return number
+
+
+def checked_variables(
+    names: Iterable[Any], dims: Iterable[Any], states: Iterable[Any]
+) -> tuple[tuple[str, ...], tuple[int, ...], States]:
+    """Check names, domain sizes and labels.
+
+    Raises
+    ------
+    ModelError
+        If they differ in number, a name or label is missing or used twice, or a domain is empty.
+    """
+    names, dims, states = _tuple(names), _tuple(dims), _tuple(states)
+    if not len(names) == len(dims) == len(states):
+        raise ModelError(f"a model has {len(names)} names, {len(dims)} domains and {len(states)} lists of labels")
+    _check_labels(names, "variables")
+    if not all(type(size) is int and size >= 1 for size in dims):
+        dims = tuple(integer(size, f"the domain of {name!r}", 1) for name, size in zip(names, dims, strict=True))
+    if any(labels is not None for labels in states):
+        states = tuple(None if labels is None else _tuple(labels) for labels in states)
+        for name, size, labels in zip(names, dims, states, strict=True):
+            if labels is not None:
+                _check_labels(labels, f"states of {name!r}")
+                if len(labels) != size:
+                    raise ModelError(f"variable {name!r} has {size} states and {len(labels)} labels")
+    return names, dims, states
+
+
+def checked_functions(kind: Kind, dims: tuple[int, ...], functions: Iterable[Any]) -> Checked:
+    """Check functions against the domains, and give their values the dtype of the kind.
+
+    Raises
+    ------
+    ModelError
+        If a scope, shape, state or value is not what the kind of model allows.
+    """
+    if isinstance(functions, Checked) and functions.fits == (dims, kind):
+        return functions
+    sizes = dict(enumerate(dims))
+    given = list(functions)
+    for k, f in enumerate(given):
+        if (fault := function_fault(f, sizes)) is not None:
+            raise ModelError(f"function {k} {fault}")
+        if f.rows is not None and kind == "cost":
+            integer(f.default, f"the default cost of function {k}", low=None)
+    dtype = np.dtype(np.int64 if kind == "cost" else np.float64)
+    given = [f if f.values.dtype == dtype else _converted(k, f, dtype) for k, f in enumerate(given)]
+    if kind != "cost":
+        _check_probabilities(given)
+    found = Checked(given)
+    found.fits = (dims, kind)
+    return found
+
+
+def function_fault(function: Any, sizes: Mapping[int, int]) -> str | None:
+    """Return what is wrong with a function over variables of these sizes, or None."""
+    if not isinstance(function, Function):
+        return f"is no Function but {type(function).__name__}"
+    scope: Any = function.scope
+    values: Any = function.values
+    if not isinstance(scope, tuple) or not isinstance(values, np.ndarray):
+        return "needs a tuple of variable indices as scope and an array of values"
+    try:
+        shape = tuple([sizes[v] for v in scope])
+    except (KeyError, TypeError):
+        return f"has the scope {scope}, where variables are numbered 0 to {len(sizes) - 1}"
+    if len(set(scope)) < len(scope):
+        return f"has the scope {scope}, which names a variable twice"
+    if function.child is not None and function.child not in scope:
+        return f"has the child {function.child}, which is not in its scope {scope}"
+    if function.rows is not None:
+        return _rows_fault(function, shape)
+    return None if values.shape == shape else f"has values of shape {values.shape}; its scope has shape {shape}"
+
+
+def _rows_fault(function: Function, shape: tuple[int, ...]) -> str | None:
+    rows: Any = function.rows
+    values = function.values
+    if not isinstance(rows, np.ndarray) or not np.issubdtype(rows.dtype, np.integer):
+        return "has rows that are no array of integers"
+    if rows.shape != (len(values), len(shape)) or values.ndim != 1:
+        return f"has rows of shape {rows.shape} and values of shape {values.shape} for {len(shape)} variables"
+    if rows.size and not ((rows >= 0).all() and (rows < np.array(shape)).all()):
+        return f"lists states outside of its domains {shape}"
+    return None if function.distinct else "lists an assignment twice"
+
+
+def _tuple(items: Any) -> tuple[Any, ...]:
+    if isinstance(items, str) or not isinstance(items, Iterable):
+        raise ModelError(f"a model takes lists of names, domains, labels and functions, not {items!r}")
+    return items if type(items) is tuple else tuple(items)
+
+
+def _check_labels(labels: Sequence[Any], what: str) -> None:
+    """Check that labels are different strings."""
+    if not all(isinstance(label, str) for label in labels):
+        raise ModelError(f"the names of {what} must be strings")
+    if len(set(labels)) < len(labels):
+        twice = next(label for k, label in enumerate(labels) if label in labels[:k])
+        raise ModelError(f"the names of {what} must differ; {twice!r} occurs twice")
+
+
+def _converted(k: int, function: Function, dtype: np.dtype[Any]) -> Function:
+    """Return a function with values of another dtype, if they are equal in it."""
+    needed = "integers, of at most 64 bits" if dtype.kind == "i" else "numbers"
+    if function.values.dtype.kind not in "biuf":
+        raise ModelError(f"function {k} has values of type {function.values.dtype}; expected {needed}")
+    with np.errstate(invalid="ignore"):
+        values = function.values.astype(dtype)
+    if dtype.kind == "i" and not np.array_equal(values, function.values):
+        raise ModelError(f"function {k} has costs that are no integers of at most 64 bits; multiply and round them")
+    return replace(function, values=values)
+
+
+def _check_probabilities(functions: Sequence[Function]) -> None:
+    small = [f.values.reshape(-1) for f in functions if f.values.size < _SMALL_CELLS]
+    large = [f.values for f in functions if f.values.size >= _SMALL_CELLS]
+    defaults = [f.default for f in functions if f.rows is not None]
+    if all(map(_are_probabilities, [np.concatenate([np.zeros(0), *small]), *large, np.array(defaults, dtype=float)])):
+        return
+    k = next(k for k, f in enumerate(functions) if not _are_probabilities(np.append(f.values, f.default)))
+    raise ModelError(f"function {k} has a value that is negative or not finite; probabilities and potentials may not")
+
+
+def _are_probabilities(values: Any) -> bool:
+    return not values.size or bool(values.min() >= 0.0 and values.max() < math.inf)
