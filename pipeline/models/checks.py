@@ -9,6 +9,7 @@ from operator import index
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ModelError
 from .function import Function
@@ -82,7 +83,7 @@ def checked_functions(kind: Kind, dims: tuple[int, ...], functions: Iterable[Any
     if isinstance(functions, Checked) and functions.fits == (dims, kind):
         return functions
     sizes = dict(enumerate(dims))
-    given = list(functions)
+    given = [_as_arrays(k, f) for k, f in enumerate(functions)]
     for k, f in enumerate(given):
         if (fault := function_fault(f, sizes)) is not None:
             raise ModelError(f"function {k} {fault}")
@@ -101,10 +102,7 @@ def function_fault(function: Any, sizes: Mapping[int, int]) -> str | None:
     """Return what is wrong with a function over variables of these sizes, or None."""
     if not isinstance(function, Function):
         return f"is no Function but {type(function).__name__}"
-    scope: Any = function.scope
-    values: Any = function.values
-    if not isinstance(scope, tuple) or not isinstance(values, np.ndarray):
-        return "needs a tuple of variable indices as scope and an array of values"
+    scope, values = function.scope, function.values
     try:
         shape = tuple([sizes[v] for v in scope])
     except (KeyError, TypeError):
@@ -116,6 +114,30 @@ def function_fault(function: Any, sizes: Mapping[int, int]) -> str | None:
     if function.rows is not None:
         return _rows_fault(function, shape)
     return None if values.shape == shape else f"has values of shape {values.shape}; its scope has shape {shape}"
+
+
+def _as_arrays(k: int, function: Any) -> Any:
+    """Turn lists for scope and values, and a number for a constant, into a tuple and an array."""
+    if not isinstance(function, Function) or (type(function.scope) is tuple and type(function.values) is np.ndarray):
+        return function
+    scope: Any = function.scope
+    if isinstance(scope, str) or not isinstance(scope, Iterable):
+        raise ModelError(f"function {k} has the scope {scope!r}; expected a tuple of variable indices")
+    return replace(function, scope=tuple(scope), values=array_of(function.values, f"function {k}"))
+
+
+def array_of(values: Any, what: str) -> NDArray[Any]:
+    """Return values as an array.
+
+    Raises
+    ------
+    ModelError
+        If they are lists of different lengths.
+    """
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ModelError(f"{what} has values that are no array: {error}") from None
 
 
 def _rows_fault(function: Function, shape: tuple[int, ...]) -> str | None:

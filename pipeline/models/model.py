@@ -7,25 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..errors import ModelError, shorten
 from .checks import Kind as Kind
-from .checks import checked_functions, checked_variables, integer, kind_named
+from .checks import array_of, checked_functions, checked_variables, integer, kind_named
 from .function import FORBIDDEN as FORBIDDEN
 from .function import Function as Function
 from .function import dense_function as dense_function
 from .function import row_function as row_function
-
-
-def _array(values: ArrayLike, what: str) -> NDArray[Any]:
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise ModelError(f"{what} has values that are no array: {error}") from None
 
 
 def _least(function: Function) -> int:
@@ -129,7 +121,7 @@ class Model:
                 raise ModelError(f"function {k} is over {unknown[0]!r}, which is not a variable of the model")
             found = tuple(places[v] for v in scope)
             child = found[-1] if kind == "bayes" and found else None
-            made.append(Function(found, _array(values, f"function {k}"), child=child))
+            made.append(Function(found, array_of(values, f"function {k}"), child=child))
         return cls(kind, tuple(variables), dims, states, tuple(made), top=top, name=name)
 
     def __repr__(self) -> str:

@@ -48,8 +48,8 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"functions": (Function((0, 2), PAIR),)}, "numbered 0 to 1"),
     ({"functions": (Function(("a", "b"), PAIR),)}, "numbered 0 to 1"),  # type: ignore[arg-type]
     ({"functions": (Function((1, 1), PAIR),)}, "names a variable twice"),
-    ({"functions": (Function([0, 1], PAIR),)}, "a tuple of variable indices"),  # type: ignore[arg-type]
-    ({"functions": (Function((0, 1), PAIR.tolist()),)}, "an array of values"),  # type: ignore[arg-type]
+    ({"functions": (Function(0, PAIR),)}, "the scope 0; expected a tuple"),  # type: ignore[arg-type]
+    ({"functions": (Function((0, 1), [[1], [1, 2]]),)}, "values that are no array"),  # type: ignore[arg-type]
     ({"functions": (Function((0, 1), PAIR[0]),)}, r"values of shape \(2,\); its scope has shape \(2, 2\)"),
     ({"functions": (Function((0,), PAIR[0], child=1),)}, "the child 1, which is not in its scope"),
     (
@@ -84,7 +84,7 @@ def test_lists_and_integers_will_do() -> None:
         names=["a", "b"],
         dims=[np.int64(2), 2],
         states=[None, ["no", "yes"]],
-        functions=[Function((0,), np.array([1, 2]))],
+        functions=[Function([0], [1, 2]), Function((), 3)],  # type: ignore[arg-type]
     )
     assert (model.names, model.dims, model.states) == (("a", "b"), (2, 2), (None, ("no", "yes")))
     assert model.functions[0].values.dtype == np.float64
