@@ -20,6 +20,7 @@ from .text.source import Source, read_source
 from .uai import read_uai
 from .wcsp import read_wcsp
 from .writers import save
+from .xml_networks import read_xdsl, read_xmlbif
 
 __all__ = ["load", "load_evidence", "save"]
 
@@ -32,6 +33,8 @@ _READERS: dict[str, Callable[[Source], Model]] = {
     "uai": read_uai,
     "erg": read_erg,
     "bif": read_bif,
+    "xmlbif": read_xmlbif,
+    "xdsl": read_xdsl,
     "net": read_hugin,
 }
 
@@ -43,7 +46,7 @@ def load(
 ) -> Model:
     """Read a model, and evidence on it if a second file is given, within ``memory`` bytes.
 
-    The format follows from the name (``.wcsp .cfn .uai .erg .bif .net``, also with ``.gz`` or ``.xz``),
+    The format follows from the name (``.wcsp .cfn .uai .erg .bif .bifxml .xdsl .net``, also with ``.gz`` or ``.xz``),
     or else from the content. Evidence files beside the model are never read on their own.
 
     Raises

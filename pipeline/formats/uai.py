@@ -10,7 +10,9 @@ from .text.tables import cell_count, full_table, take_function, take_variables
 from .text.tokens import MAX_DOMAIN, Tokens
 from .text.words import Words
 
-# pyAgrum writes lines that begin with a number sign.
+# pyAgrum writes comments behind a number sign: the variable's name after a scope of a Bayesian network, whose
+# tables it lists with the first parent fastest, not slowest as the format has it.
+_AGRUM = re.compile(rb"^[0-9][0-9 ]*   # \S", re.MULTILINE)
 _COMMENT = re.compile(rb"/\*.*?(?:\*/|\Z)|#[^\n]*", re.DOTALL)
 _KINDS: dict[str, Kind] = {"MARKOV": "markov", "BAYES": "bayes"}
 
@@ -23,6 +25,7 @@ def read_uai(source: Source) -> Model:
     FormatError
         If the file is malformed.
     """
+    agrum = b"#" in source.data and _AGRUM.search(source.data) is not None
     tokens = Words(source.blank(_COMMENT))
     kind = _KINDS.get(tokens.peek(0).upper())
     if kind is None:
@@ -35,6 +38,8 @@ def read_uai(source: Source) -> Model:
     scopes: list[list[int]] = []
     for _ in range(n_functions):
         scopes.append(read_scope(tokens, at, n_vars))
+        if agrum and kind == "bayes" and len(scopes[-1]) > 2:
+            raise tokens.fail(at, "tables with the first parent slowest", "one of pyAgrum's; let it save .bif or .net")
         at += 1 + len(scopes[-1])
     functions = []
     for scope in scopes:

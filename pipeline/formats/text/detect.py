@@ -14,11 +14,28 @@ _BY_SUFFIX = {
     ".uai": "uai",
     ".erg": "erg",
     ".bif": "bif",
+    ".bifxml": "xmlbif",
+    ".xdsl": "xdsl",
     ".net": "net",
 }
-_KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif or .net model"
+_KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl or .net model"
+# Kinds of files that are not read, by name.
+_UNREAD = {
+    ".dsl": "a GeNIe .dsl file (GeNIe saves .xdsl as well)",
+    ".yaml": "a DCOP problem in YAML",
+    ".yml": "a DCOP problem in YAML",
+    ".cnf": "a formula in DIMACS format",
+    ".wcnf": "a formula in DIMACS format",
+    ".opb": "a pseudo-Boolean problem",
+    ".lp": "a linear program",
+    ".mps": "a linear program",
+    ".mzn": "a MiniZinc model",
+    ".fzn": "a MiniZinc model",
+}
 # Tried in this order on the beginning of a file whose name says nothing.
 _BY_CONTENT = (
+    (re.compile(r"\s*<(?s:.*<)?BIF[\s>]"), "xmlbif"),
+    (re.compile(r"\s*<(?s:.*<)?smile[\s>]"), "xdsl"),
     (re.compile(r"\s*\{"), "cfn"),
     (re.compile(r"\s*(?:MARKOV|BAYES)\b", re.IGNORECASE), "uai"),
     (re.compile(r"(?:\s|//[^\n]*\n)*+(?:network|variable|probability)\b"), "bif"),
@@ -26,6 +43,10 @@ _BY_CONTENT = (
     (re.compile(r"\s*\S+(?:[ \t]+\d+){4}\s*\n"), "wcsp"),
     (re.compile(r"\s*\d+[ \t]*\r?\n\s*\d"), "erg"),
     (re.compile(r"\s*\S+(?:\s+\d+){4}"), "wcsp"),
+)
+_UNREAD_BY_CONTENT = (
+    (re.compile(r"\s*<(?s:.*<)?instance[\s>]"), "a constraint or DCOP problem in XML (XCSP)"),
+    (re.compile(r"(?:c[^\n]*\n)*p\s+w?cnf\s"), "a formula in DIMACS format"),
 )
 _HEAD_BYTES = 1 << 16
 
@@ -45,6 +66,9 @@ def detect_format(source: Source) -> str:
     if source.suffix in _BY_SUFFIX:
         return _BY_SUFFIX[source.suffix]
     head = source.head(_HEAD_BYTES)
+    unread = [_UNREAD.get(source.suffix), *(what for pattern, what in _UNREAD_BY_CONTENT if pattern.match(head))]
+    for what in filter(None, unread):
+        raise FormatError(source.path, None, _KNOWN, f"{what}, which is not read")
     for pattern, name in _BY_CONTENT:
         if pattern.match(head):
             return name
