@@ -17,14 +17,13 @@ from ...cluster.pool import Pool, SerialPool
 from ...storage.scratch import scratch_folder
 from ...tasks.cpu.compiler import compiler_pays
 from ...tasks.gpu.memory import is_short
-from ..budget.spill import plan_marginal_spill, way_up
-from ..budget.two_way_fit import fitted_propagation
+from ..budget.fit import cheapest, fitted
+from ..budget.spill import plan_spill
 from ..models.model import Function, Model
-from ..models.preprocess import Network, Query, reduce_model
+from ..models.preprocess import Network, Query, reduce_model, with_joints
 from ..options import Options
-from ..plans.plan import PlanOptions, Problem
-from ..plans.two_way import TwoWay
-from ..plans.two_way_planner import plan_slices, plan_whole, with_joints
+from ..plans.plan import Plan, PlanOptions, Problem
+from ..plans.planner import plan_as_before, whole_plan, whole_plans
 from ..queries.arithmetic import Arithmetic, CostOptimum, Partition, optimum_arithmetic
 from ..queries.beliefs import Beliefs
 from ..queries.expansion import Asked, dressed, local_targets
@@ -97,7 +96,7 @@ class PreparedMarginals:
 
     Parameters
     ----------
-    plan : TwoWay or None
+    plan : Plan or None
         None where nothing is left to propagate.
     group : int
         Slices in one task.
@@ -108,7 +107,7 @@ class PreparedMarginals:
     question: Question
     network: Network
     arithmetic: Arithmetic[Any]
-    plan: TwoWay | None
+    plan: Plan | None
     group: int
     seconds: float
 
@@ -140,7 +139,7 @@ def answer(question: Question, options: Options, progress: Progress | None) -> M
         try:
             return replace(_answered(prepared, options, progress, None), notes=tuple(notes))
         except MemoryError as error:
-            if prepared.plan is None or prepared.plan.device is None or not is_short(error):
+            if prepared.plan is None or not prepared.plan.device or not is_short(error):
                 raise
             options = replace(options, gpu_memory=prepared.plan.peak_bytes // 2)
             notes.append(f"the device ran out of memory ({error}); planned again within {options.gpu_memory}")
@@ -174,36 +173,38 @@ def prepare(question: Question, options: Options, stored: Mapping[str, Any] | No
     if not exact_in_doubles(arithmetic):
         options = replace(options, gpus=None)
     plan = None
+    problem = problem_of(network, arithmetic, targets)
     if network.leaves:
         if stored is None:
-            plan = plan_for(network, arithmetic, targets, options)
+            plan = plan_for(problem, network, options)
         else:
-            plan = _same_plan(problem_of(network, arithmetic), targets, _plan_options(network, options), stored)
+            plan = _same_plan(problem, _plan_options(network, options), stored)
     group = stored["group"] if stored else group_size(plan) if plan else 1
     return PreparedMarginals(question, network, arithmetic, plan, group, time.perf_counter() - start)
 
 
-def plan_for(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[Target], options: Options) -> TwoWay:
+def plan_for(problem: Problem, network: Network, options: Options) -> Plan:
     """Plan both sweeps; the machine is asked for its memory only where the plan needs more than next to nothing."""
-    problem = problem_of(network, arithmetic)
     if options.memory is options.gpu_memory is None and options.fit != "spill":
         small = _plan_options(network, replace(options, memory=1 << 62))
-        plan = plan_whole(problem, targets, small, Rates())
+        plan = whole_plan(problem, small, Rates())
         if plan.peak_bytes <= _SMALL_BYTES:
             return plan
+    wanted = _plan_options(network, options)
+    if wanted.device:
+        return cheapest(whole_plans(problem, wanted, Rates()), problem, wanted, Rates(), options.fit, None).chosen
     rate = partial(measured_disk_rate, options.folder)
-    fit = "slice" if options.gpus is not None and options.fit == "auto" else options.fit
-    return fitted_propagation(problem, targets, _plan_options(network, options), fit, options.disk_bytes, rate)
+    return fitted(problem, wanted, Rates(), options.fit, options.disk_bytes, rate).chosen
 
 
 def _plan_options(network: Network, options: Options) -> PlanOptions:
     return replace(plan_options(network, options), device=options.gpus is not None)
 
 
-def problem_of(network: Network, arithmetic: Arithmetic[Any]) -> Problem:
+def problem_of(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[Target]) -> Problem:
     """Return what the planner is given."""
     semiring = arithmetic.semiring
-    return Problem(network.dims, network.scopes, semiring, semiring.itemsize, network.model.nbytes)
+    return Problem(network.dims, network.scopes, semiring, semiring.itemsize, network.model.nbytes, tuple(targets))
 
 
 def with_likelihoods(model: Model, soft: Mapping[int, Array]) -> Model:
@@ -211,16 +212,14 @@ def with_likelihoods(model: Model, soft: Mapping[int, Array]) -> Model:
     return replace(model, functions=(*model.functions, *(Function((v,), w) for v, w in soft.items())))
 
 
-def _same_plan(problem: Problem, targets: list[Target], options: PlanOptions, stored: Mapping[str, Any]) -> TwoWay:
+def _same_plan(problem: Problem, options: PlanOptions, stored: Mapping[str, Any]) -> Plan:
     """Make the plan of an earlier run again, whatever is allowed now."""
     again = replace(options, children=tuple(tuple(kids) for kids in stored["children"]))
     if not stored["cuts"]:
-        return plan_slices(problem, targets, again, Rates(), frozenset(stored["sliced"]))
-    again = replace(
-        again, device=False, stages=tuple((head, tuple(boxed), frozenset(cut)) for head, boxed, cut in stored["cuts"])
-    )
-    whole = plan_whole(problem, targets, again, Rates())
-    return plan_marginal_spill(problem, targets, again, Rates(), whole, 1.0)
+        return plan_as_before(problem, replace(again, sliced=tuple(stored["sliced"])), Rates())
+    stages = tuple((head, tuple(boxed), frozenset(cut)) for head, boxed, cut in stored["cuts"])
+    again = replace(again, device=False, stages=stages)
+    return plan_spill(problem, again, Rates(), whole_plan(problem, again, Rates()), 1.0)
 
 
 def _answered(
@@ -245,7 +244,7 @@ def propagate(prepared: PreparedMarginals, options: Options, progress: Progress 
     offset = fixed if isinstance(arithmetic, Partition | CostOptimum) else -fixed
     if plan is None:
         return Beliefs(offset, {})
-    if plan.device is None:
+    if not plan.device:
         options = replace(options, gpus=None)
     with _pool(plan, options) as pool:
         threads = options.thread_count if isinstance(pool, SerialPool) and plan.seconds > _THREADED_SECONDS else 1
@@ -266,7 +265,7 @@ def propagate(prepared: PreparedMarginals, options: Options, progress: Progress 
 
 def _on_disk(
     prepared: PreparedMarginals,
-    plan: TwoWay,
+    plan: Plan,
     folder: Path | None,
     pool: Pool,
     threads: int,
@@ -274,17 +273,17 @@ def _on_disk(
 ) -> Beliefs:
     """Run out of core, in a temporary folder if there is no run directory."""
     network, arithmetic = prepared.network, prepared.arithmetic
-    problem = problem_of(network, arithmetic)
+    problem = problem_of(network, arithmetic, ())
     assert plan.spill is not None
     report = progress and accumulated(progress, plan.spill.swept_bytes)
-    run = Run(network, way_up(plan), problem, arithmetic, pool, threads, compiler_pays(plan.cells), report)
+    run = Run(network, plan, problem, arithmetic, pool, threads, compiler_pays(plan.cells), report)
     with nullcontext(folder) if folder else scratch_folder() as home:
         check_room(home, plan.spill.disk_bytes - used_bytes(home))
         with opened_boxes(replace(run, folder=home), TABLES, keep=False) as boxes:
             return propagated(boxes)
 
 
-def slices_of(prepared: PreparedMarginals, plan: TwoWay, folder: Path | None) -> Slices[Any]:
+def slices_of(prepared: PreparedMarginals, plan: Plan, folder: Path | None) -> Slices[Any]:
     """Build the leaf tables and what else the tasks share."""
     arithmetic = prepared.arithmetic
     sweeps = build_sweeps(prepared.network, plan, arithmetic, compiler_pays(plan.cells))
@@ -293,7 +292,7 @@ def slices_of(prepared: PreparedMarginals, plan: TwoWay, folder: Path | None) ->
     )
 
 
-def _report(plan: TwoWay, progress: Progress | None) -> Callable[[int, int], None] | None:
+def _report(plan: Plan, progress: Progress | None) -> Callable[[int, int], None] | None:
     """Turn finished groups into bytes."""
     if progress is None:
         return None
@@ -301,7 +300,7 @@ def _report(plan: TwoWay, progress: Progress | None) -> Callable[[int, int], Non
     return lambda done, groups: progress(moved * done // groups, moved)
 
 
-def _pool(plan: TwoWay, options: Options) -> AbstractContextManager[Pool]:
+def _pool(plan: Plan, options: Options) -> AbstractContextManager[Pool]:
     """Workers for slices, boxes or parts; serial unless a cluster was asked for and there is enough for it.
 
     One propagation is for one device, that of this process or of a worker.
@@ -315,7 +314,7 @@ def _pool(plan: TwoWay, options: Options) -> AbstractContextManager[Pool]:
     return DaskPools(options)
 
 
-def _spread_pays(plan: TwoWay, options: Options) -> bool:
+def _spread_pays(plan: Plan, options: Options) -> bool:
     """Whether the parts of one propagation are worth starting workers, where all of its tables fit into one."""
     if options.folder is not None or cut_for(plan, options.workers or 2, TASK_SECONDS, Rates()) is None:
         return False

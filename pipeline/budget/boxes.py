@@ -12,12 +12,10 @@ from functools import cached_property
 from math import prod
 
 from ...tasks.steps.step import Step
-from ...tasks.sweeps.sweep import freed_tables
 from ..errors import BudgetError
 from ..plans.plan import PlanOptions, Problem, format_bytes, sliced_dims
 from ..plans.planner import lowered_step
 from ..plans.stages import Stage
-from ..plans.two_way import live_peak
 from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Sizing, leaf_bytes, sweep_peak, table_bytes
 from ..trees.tree import Tree, elimination_order
@@ -193,11 +191,8 @@ class Boxing:
         transit = 2 * max(read, default=0)
         written = 2 * max((self.bytes_of(number.node(i), sizes) for i in stage.outputs), default=0)
         found = 3 * found_bytes(stage, sizes)
-        freed = freed_tables(stage.steps, {*stage.results.values(), *stage.roots})
-        made = live_peak(stage.steps, freed, self.problem.itemsize, self.options.threads)
-        if self.options.device:
-            sizing = Sizing(sizes, self.problem.itemsize, device=True)
-            made += max((sizing.workspace_bytes(step) for step in stage.steps), default=0)
+        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads, self.options.device)
+        made = sweep_peak(stage.steps, sizing, (*stage.results.values(), *stage.roots))
         leaves = self.all_leaves + self.leaves_bytes(stage.steps, sizes)
         return leaves + sum(read) + max(transit, made + max(written, found)) + self.way_back.result_bytes
 

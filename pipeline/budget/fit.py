@@ -8,7 +8,8 @@ from typing import Literal
 
 from ..errors import BudgetError
 from ..plans.plan import Plan, PlanOptions, Problem, format_bytes
-from ..plans.planner import CLOSE, sliced_plan, whole_plans
+from ..plans.planner import whole_plans
+from ..plans.slices import CLOSE, sliced_plan
 from ..trees.costs import Rates
 from .spill import plan_spill
 
@@ -82,16 +83,17 @@ def cheapest(
         If no allowed way fits.
     """
     whole = next(plans)
-    if fit != "spill" and whole.peak_bytes <= options.memory_bytes:
+    if fit != "spill" and whole.fits(options.memory_bytes):
         return Prices(whole)
     others = list(plans) if fit != "spill" else []
-    smaller = next((plan for plan in others if plan.peak_bytes <= options.memory_bytes), None)
+    smaller = next((plan for plan in others if plan.fits(options.memory_bytes)), None)
     if smaller and (fit == "refuse" or smaller.seconds <= CLOSE * whole.seconds):
         return Prices(smaller)
     if fit == "refuse":
+        where, ways = ("on a GPU", "--fit slice") if options.device else ("of memory", "--fit slice or --fit spill")
         raise BudgetError(
-            f"the plan needs {format_bytes(whole.peak_bytes)} of memory, allowed "
-            f"{format_bytes(options.memory_bytes)}; --fit slice or --fit spill would find other ways"
+            f"the plan needs {format_bytes(whole.peak_bytes)} {where}, allowed "
+            f"{format_bytes(options.memory_bytes)}; {ways} would find another way"
         )
     slices = spill = None
     if fit != "spill":

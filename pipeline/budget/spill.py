@@ -15,7 +15,7 @@ from ..errors import BudgetError
 from ..plans.numbering import Numbering
 from ..plans.plan import Plan, PlanOptions, Problem, sliced_dims
 from ..plans.stages import Spill, Stage, Stored
-from ..plans.two_way import TwoWay, choose_readings
+from ..plans.two_way import choose_readings
 from ..trees.costs import Rates
 from ..trees.memory import parts_below
 from .boxes import MARGIN, Boxing, found_bytes
@@ -43,28 +43,15 @@ def plan_spill(
     disk_rate: float,
     nominal_rate: float = DISK_RATE,
 ) -> Plan:
-    """Cut a plan that does not fit memory into stages and boxes that do; see :func:`cut_into_stages`."""
-    boxing = Boxing(problem, options, rates, whole.tree, whole.layouts, nominal_rate)
+    """Cut a plan that does not fit memory into stages and boxes that do, one way or both."""
+    tree, way_back = whole.tree, None
+    if problem.targets is not None:
+        results = 2 * sum(prod(tree.dims[v] for v in t) for t in problem.targets) * 8
+        way_back = WayBack(tree, whole.layouts, problem.semiring, choose_readings(tree, problem.targets), results)
+        options = replace(options, decode=False)
+    boxing = Boxing(problem, options, rates, tree, whole.layouts, nominal_rate, way_back)
     spill = cut_into_stages(boxing, disk_rate)
     return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
-
-
-def plan_marginal_spill(
-    problem: Problem,
-    targets: Sequence[tuple[int, ...]],
-    options: PlanOptions,
-    rates: Rates,
-    whole: TwoWay,
-    disk_rate: float,
-    nominal_rate: float = DISK_RATE,
-) -> TwoWay:
-    """Cut a propagation that does not fit memory into stages and boxes that do, both ways."""
-    tree = whole.tree
-    results = 2 * sum(prod(tree.dims[v] for v in t) for t in targets) * 8
-    way_back = WayBack(tree, whole.layouts, problem.semiring, choose_readings(tree, targets), results)
-    options = replace(options, decode=False)
-    boxing = Boxing(problem, options, rates, tree, whole.layouts, nominal_rate, way_back)
-    return replace(whole, spill=cut_into_stages(boxing, disk_rate))
 
 
 def cut_into_stages(boxing: Boxing, disk_rate: float) -> Spill:
@@ -270,22 +257,3 @@ class Cutter:
                 found.append(replace(back, chunked=stage.chunked, peak_bytes=stage.peak_bytes))
                 visited.update(i for i in stage.inputs if way_back.beyond[i])
         return tuple(found)
-
-
-def way_up(plan: TwoWay) -> Plan:
-    """Return the forward sweep of a propagation as a plan of its own."""
-    return Plan(
-        tree=plan.tree,
-        dims=plan.dims,
-        layouts=plan.layouts,
-        steps=plan.up,
-        cuts=frozenset(),
-        sliced=(),
-        itemsize=plan.itemsize,
-        leaf_bytes=plan.leaf_bytes,
-        model_bytes=plan.model_bytes,
-        peak_bytes=plan.peak_bytes,
-        cost=plan.cost,
-        unsliced_cells=plan.cells,
-        spill=plan.spill,
-    )

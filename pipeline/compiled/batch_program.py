@@ -18,7 +18,8 @@ from ...tasks.sweeps.batched import CaseProduct, CaseTable, for_all_cases, log_t
 from ...tasks.sweeps.scaled import LOWEST, Scaled
 from ...tasks.sweeps.sweep import freed_tables, sweep
 from ..evidence.likelihoods import case_likelihoods
-from ..plans.two_way import TwoWay, live_peak
+from ..plans.plan import Plan
+from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target
 
 Array = NDArray[Any]
@@ -43,7 +44,7 @@ class BatchProgram:
 
     Parameters
     ----------
-    plan : TwoWay
+    plan : Plan
     leaves : mapping of int to Scaled
         Leaf tables with the findings that all cases share.
     shared : mapping of int to Scaled
@@ -55,7 +56,7 @@ class BatchProgram:
     compiled : bool
     """
 
-    plan: TwoWay
+    plan: Plan
     leaves: Mapping[int, Scaled]
     shared: Mapping[int, Scaled]
     observations: tuple[Observation, ...]
@@ -86,9 +87,12 @@ class BatchProgram:
         """Peak bytes of the tables of one block, its leaves and workspace included."""
         steps, itemsize = self.block_steps(cases), SUM_PRODUCT.itemsize
         leaves = {o.leaf for o in self.observations}
-        held = 2 * itemsize * cases * sum(math.prod(self.plan.tree.dims[v] for v in self.plan.axes[i]) for i in leaves)
+        held = (
+            2 * itemsize * cases * sum(math.prod(self.plan.tree.dims[v] for v in self.plan.layouts[i]) for i in leaves)
+        )
         answers = sum(math.prod(self.plan.tree.dims[v] for v in t) for t in self.targets)
-        peak = live_peak(steps, freed_tables(steps, self.kept), itemsize)
+        sizes = (*self.plan.tree.dims, cases)
+        peak = sweep_peak(steps, Sizing(sizes, itemsize), self.kept)
         return held + 2 * itemsize * cases * answers + peak
 
     @property
@@ -119,7 +123,7 @@ class BatchProgram:
         values = {o.leaf: self.leaves[o.leaf].values[:, None] for o in self.observations}
         lows = {leaf: np.full(cases, self.leaves[leaf].low) for leaf in values}
         for o in self.observations:
-            axes = self.plan.axes[o.leaf]
+            axes = self.plan.layouts[o.leaf]
             found = case_likelihoods(evidence[o.variable], o.states)
             after = math.prod([dims[v] for v in axes[axes.index(o.variable) + 1 :]])
             split = values[o.leaf].reshape(-1, len(o.states), after, values[o.leaf].shape[-1])
@@ -148,7 +152,7 @@ class BlockAnswer:
 
 
 def batch_program(
-    plan: TwoWay,
+    plan: Plan,
     leaves: Mapping[int, Scaled],
     tables: Mapping[int, Scaled],
     observations: Sequence[Observation],

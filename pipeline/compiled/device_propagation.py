@@ -22,7 +22,7 @@ from ..evidence.likelihoods import likelihoods
 from ..models.preprocess import Network
 from ..options import Options
 from ..plans.message_program import constant_values, message_program, probability_leaves
-from ..plans.two_way import TwoWay
+from ..plans.plan import Plan
 from ..queries.beliefs import Beliefs
 from ..runs.device_sweeps import check_case
 from ..runs.pools import DaskPools
@@ -45,7 +45,7 @@ class GpuPropagation:
     Parameters
     ----------
     network : Network
-    plan : TwoWay
+    plan : Plan
         Without slices.
     leaves : mapping of int to Scaled
         Leaf tables without findings.
@@ -65,7 +65,7 @@ class GpuPropagation:
     def __init__(
         self,
         network: Network,
-        plan: TwoWay,
+        plan: Plan,
         leaves: Mapping[int, Scaled],
         hosts: Mapping[int, int],
         fixed: float,

@@ -17,10 +17,10 @@ from ...tasks.sweeps.scaled import Scaled
 from ..api.answers import fixed_value
 from ..errors import FormatError
 from ..models.model import Function, Model
-from ..models.preprocess import reduce_model
+from ..models.preprocess import reduce_model, with_joints
 from ..options import Options
-from ..plans.two_way import plan_two_way
-from ..plans.two_way_planner import with_joints
+from ..plans.plan import PlanOptions, Problem
+from ..plans.planner import plan_tree
 from ..queries.arithmetic import Partition
 from ..queries.expansion import Asked, local_targets
 from ..trees.costs import Rates
@@ -110,7 +110,8 @@ def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Saved:
         network = with_joints(network, targets)
         tree = Tree(network.dims, network.scopes, tuple(tuple(kids) for kids in header["children"]))
         semiring = Partition(network).semiring
-        plan = plan_two_way(tree, targets, semiring, rates=Rates(), model_bytes=model.nbytes)
+        problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes, tuple(targets))
+        plan = plan_tree(problem, PlanOptions(), Rates(), tree)
     skeleton = Skeleton(model, network, plan, asked, fixed_value(network))
     findings = _cut(arrays["findings"], [model.dims[v] for v in header["findings"]])
     vectors = dict(zip(header["findings"], findings, strict=True))

@@ -21,7 +21,7 @@ from ..evidence.cases import Cases
 from ..evidence.findings import Finding, finding_vector, findings_of, same_finding, variable_index
 from ..models.model import Model
 from ..options import Options
-from ..plans.two_way import TwoWay
+from ..plans.plan import Plan
 from ..queries.arithmetic import Partition
 from ..queries.beliefs import Beliefs, posteriors
 from ..queries.expansion import Asked, dressed, local_targets
@@ -72,7 +72,7 @@ class CompiledState:
         return self.skeleton.model
 
     @property
-    def plan(self) -> TwoWay | None:
+    def plan(self) -> Plan | None:
         """The plan of both sweeps; None where preprocessing left nothing to eliminate."""
         return self.skeleton.plan
 
@@ -240,7 +240,7 @@ class CompiledState:
         return weighted(self._base[leaf], [network.dims[v] for v in axes], found) if found else self._base[leaf]
 
 
-def kept_tables(plan: TwoWay, leaves: Mapping[int, Scaled], compiled: bool) -> KeptTables:
+def kept_tables(plan: Plan, leaves: Mapping[int, Scaled], compiled: bool) -> KeptTables:
     """Keep all tables of a plan, in compiled loops or as NumPy goes."""
     if compiled:
         from ...tasks.incremental.packed import Packed

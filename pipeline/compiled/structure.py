@@ -9,14 +9,12 @@ from functools import cached_property
 
 from ..api.answers import fixed_value
 from ..api.marginals import Names, asked_of
-from ..api.propagate import plan_for
+from ..api.propagate import plan_for, problem_of
 from ..errors import BudgetError, ModelError
 from ..models.model import Model
-from ..models.preprocess import Network, reduce_model
+from ..models.preprocess import Network, reduce_model, with_joints
 from ..options import Options
-from ..plans.plan import format_bytes
-from ..plans.two_way import TwoWay
-from ..plans.two_way_planner import with_joints
+from ..plans.plan import Plan, format_bytes
 from ..queries.arithmetic import Partition
 from ..queries.expansion import Asked, local_targets
 from ..trees.tree import Target
@@ -31,7 +29,7 @@ class Skeleton:
     model : Model
     network : Network
         Without any evidence.
-    plan : TwoWay or None
+    plan : Plan or None
     asked : Asked
         Every variable, and the joints that were compiled in.
     fixed : float or None
@@ -40,7 +38,7 @@ class Skeleton:
 
     model: Model
     network: Network
-    plan: TwoWay | None
+    plan: Plan | None
     asked: Asked
     fixed: float | None
 
@@ -70,12 +68,13 @@ def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: O
     network = with_joints(network, targets) if network.feasible else network
     plan = None
     if network.leaves:
-        plan = plan_for(network, Partition(network), targets, replace(options, memory=1 << 62, fit="auto"))
+        problem = problem_of(network, Partition(network), targets)
+        plan = plan_for(problem, network, replace(options, memory=1 << 62, fit="auto"))
         check_memory(plan, options.memory_bytes)
     return Skeleton(model, network, plan, asked, fixed_value(network))
 
 
-def check_memory(plan: TwoWay, memory_bytes: int) -> None:
+def check_memory(plan: Plan, memory_bytes: int) -> None:
     """Refuse to keep all messages where they do not fit.
 
     Raises

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Literal
@@ -306,3 +306,10 @@ def components(n_variables: int, scopes: Sequence[Sequence[int]]) -> int:
         for v in scope[1:]:
             parent[find(v)] = find(scope[0])
     return len({find(v) for scope in scopes for v in scope})
+
+
+def with_joints(network: Network, targets: Sequence[tuple[int, ...]]) -> Network:
+    """Add a table of ones over every target that no leaf contains, so that some clique does."""
+    several = [set(t) for t in dict.fromkeys(targets) if len(t) > 1]
+    extra = [tuple(sorted(t)) for t in several if not any(t.issubset(scope) for scope in network.scopes)]
+    return replace(network, leaves=(*network.leaves, *(Leaf(t, ()) for t in extra))) if extra else network

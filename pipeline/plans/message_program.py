@@ -21,7 +21,7 @@ from ..trees.tree import Target
 from .stages import DeviceNeeds
 
 if TYPE_CHECKING:
-    from .two_way import TwoWay
+    from .plan import Plan
 
 Array = NDArray[Any]
 
@@ -64,13 +64,13 @@ def cost_leaves(leaves: Mapping[int, Array], semiring: Semiring) -> DeviceLeaves
 
 
 def message_program(
-    plan: TwoWay, leaves: DeviceLeaves, hosts: Mapping[int, int], targets: Sequence[Target], group: int = 1
+    plan: Plan, leaves: DeviceLeaves, hosts: Mapping[int, int], targets: Sequence[Target], group: int = 1
 ) -> MessageProgram:
     """Turn a plan into a program that answers some targets.
 
     Parameters
     ----------
-    plan : TwoWay
+    plan : Plan
     leaves : DeviceLeaves
         Without findings; with all states where the plan has slices.
     hosts : mapping of int to int
@@ -118,7 +118,7 @@ def message_program(
     )
 
 
-def device_needs(plan: TwoWay) -> DeviceNeeds:
+def device_needs(plan: Plan) -> DeviceNeeds:
     """Return what a slice of a plan needs on a GPU."""
     tables, results = _Tables(plan, {}), tuple(plan.results.values())
     operations = tables.operations(results)
@@ -151,12 +151,12 @@ def constant_values(program: MessageProgram, leaves: DeviceLeaves) -> NDArray[np
 class _Tables:
     """Numbers of the tables that a plan does not have: leaves before findings, and the findings."""
 
-    def __init__(self, plan: TwoWay, hosts: Mapping[int, int]) -> None:
+    def __init__(self, plan: Plan, hosts: Mapping[int, int]) -> None:
         self._plan = plan
         self.hosting: dict[int, list[int]] = {}
         for v, leaf in hosts.items():
             self.hosting.setdefault(leaf, []).append(v)
-        self.bare = 1 + max(plan.axes, default=0)
+        self.bare = 1 + max([plan.tree.n_leaves, *(step.node for step in plan.steps)])
         self.findings = self.bare + plan.tree.n_leaves
 
     def leaf_of(self, table: int) -> int:
@@ -181,7 +181,7 @@ class _Tables:
             yield Operation(leaf, inputs, fuse([axes, *((v,) for v in variables)], axes, sizes))
 
 
-def _needed_operations(plan: TwoWay, results: Collection[int]) -> list[Operation]:
+def _needed_operations(plan: Plan, results: Collection[int]) -> list[Operation]:
     """The forward sweep, for the probability of the evidence, and what some results need of the backward one."""
     needed = {step.node for step in plan.up} | set(results)
     for step in reversed(plan.steps):

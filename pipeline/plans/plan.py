@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import log2, prod
 from typing import Literal
 
+from ...tasks.incremental.nests import scratch_cells
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from ..errors import format_bytes as format_bytes
 from ..search.orders import OrderName
 from ..trees.costs import TreeCost
-from ..trees.memory import parts_below
-from ..trees.tree import Tree
-from .stages import Spill
+from ..trees.memory import Sizing, parts_below
+from ..trees.tree import Target, Tree
+from .stages import DeviceNeeds, Spill
 
 TreeKind = Literal["refined", "bucket", "junction"]
 
@@ -76,6 +77,9 @@ class Problem:
         Bytes of one value in every table.
     model_bytes : int
         What the model itself occupies while the plan runs.
+    targets : tuple of tuple of int or None
+        Sets of variables whose joint beliefs are wanted, each within the scope of some leaf, ascending: the plan goes
+        both ways. None for one sweep.
     """
 
     dims: tuple[int, ...]
@@ -83,11 +87,12 @@ class Problem:
     semiring: Semiring
     itemsize: int
     model_bytes: int = 0
+    targets: tuple[Target, ...] | None = None
 
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """A frozen description of everything that will run, and what it costs.
+    """A frozen description of everything that will run, and what it costs: one sweep, or both ways.
 
     Parameters
     ----------
@@ -97,31 +102,40 @@ class Plan:
         Domain sizes without slicing.
     layouts : tuple of tuple of int
         Axis order of every node's table.
-    steps : tuple of Step
-        In execution order.
+    up : tuple of Step
+        The forward sweep, in execution order.
+    back : tuple of Step
+        The backward sweep with the readings; with ``cuts`` also the upward steps that are done again on the way.
+    results : mapping of tuple of int to int
+        The table that answers each target.
     cuts : frozenset of int
-        Nodes whose table is kept while the parts below them are dropped and, for the assignment, swept again
-        with the variables above them fixed. Empty: one part, whose messages are all kept for the decoding.
+        Nodes whose table is kept while the parts below them are dropped and made again later: to decode an
+        assignment with the variables above them fixed, or on the way back. Empty: all messages are kept.
     sliced : tuple of int
         Variables that are conditioned on; the steps run once for each of their joint states.
     leaf_bytes, model_bytes, peak_bytes : int
-        Leaf tables, the model itself, and everything together at the worst moment.
+        Leaf tables, the model itself, and everything together at the worst moment; of one slice, or of one box. On
+        a GPU both sweeps have all tables of a slice there, with what describes them.
     cost : TreeCost
         Of one slice.
     unsliced_cells : int
         Cells of the best plan without slicing.
     variant_from : int
         The steps before this one do not depend on the slice.
+    threads : int
+        Threads that share a large step, each with a workspace of its own.
     spill : Spill or None
         How the steps run with their large tables on disk; None for a plan in memory.
     device : bool
         Whether steps run on a GPU.
+    needs : DeviceNeeds or None
+        What a slice of both sweeps needs on a GPU.
     """
 
     tree: Tree
     dims: tuple[int, ...]
     layouts: tuple[tuple[int, ...], ...]
-    steps: tuple[Step, ...]
+    up: tuple[Step, ...]
     cuts: frozenset[int]
     sliced: tuple[int, ...]
     itemsize: int
@@ -131,8 +145,33 @@ class Plan:
     cost: TreeCost
     unsliced_cells: int
     variant_from: int = 0
+    back: tuple[Step, ...] = ()
+    results: Mapping[Target, int] = field(default_factory=dict)
+    threads: int = 1
     spill: Spill | None = None
     device: bool = False
+    needs: DeviceNeeds | None = None
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps, in execution order."""
+        return (*self.up, *self.back)
+
+    @cached_property
+    def outputs(self) -> tuple[int, ...]:
+        """Tables that outlive the sweeps: the roots and the results."""
+        return tuple(dict.fromkeys((*self.tree.roots, *self.results.values())))
+
+    @property
+    def way(self) -> Literal["memory", "slices", "disk"]:
+        """Where the tables are: in memory, as a whole or slice by slice, or on disk."""
+        if self.spill:
+            return "disk"
+        return "slices" if self.sliced else "memory"
+
+    def fits(self, memory_bytes: int) -> bool:
+        """Whether a slice fits the budget and, on a GPU, its tables can be counted."""
+        return self.peak_bytes <= memory_bytes and (self.needs is None or self.needs.countable)
 
     @property
     def slices(self) -> int:
@@ -171,6 +210,15 @@ class Plan:
         """Work of all slices over the work without slicing."""
         return self.cells / max(self.unsliced_cells, 1)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Model, leaves and every other table together, with workspace: what a compiled model keeps."""
+        sizing = Sizing(self.tree.dims, self.itemsize, self.threads)
+        tables = sum(step.lowered.out_cells for step in self.steps) * self.itemsize
+        workspace = max((sizing.workspace_bytes(step) for step in self.steps), default=0)
+        scratch = scratch_cells(self.steps) * self.itemsize
+        return self.model_bytes + 2 * self.leaf_bytes + tables + workspace + scratch
+
     def rows(self) -> list[tuple[str, str]]:
         """Return the figures as labelled lines for a person."""
         rows = [
@@ -201,7 +249,7 @@ class Plan:
     @cached_property
     def parts(self) -> dict[int, list[Step]]:
         """The steps below each cut, in execution order; those that end at the roots under -1, last."""
-        return parts_below(self.tree, self.steps, self.cuts)
+        return parts_below(self.tree, self.up, self.cuts)
 
 
 def sliced_dims(dims: Sequence[int], sliced: Iterable[int]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Plans of two-way propagation: every message of a tree in both directions, and where beliefs are read. Pure.
+"""The steps of both sweeps: every message of a tree in both directions, and where beliefs are read. Pure.
 
 The backward sweep is the adjoint of the forward one (Darwiche 2003, §4): what comes from above a node is
 combined with the node's other children and reduced to the scope of each child,
@@ -10,23 +10,14 @@ so that ``up[c] ⊗ down[c]`` is the belief of a table's scope (Shafer and Sheno
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
-from typing import Literal
 
-from ...tasks.incremental.nests import scratch_cells
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
-from ...tasks.sweeps.sweep import freed_tables, useful_threads
-from ..trees.costs import Rates, TreeCost
 from ..trees.layouts import choose_layouts
-from ..trees.memory import table_bytes
 from ..trees.tree import Tree, bits_of, elimination_order
-from .plan import sliced_dims
-from .stages import DeviceNeeds, Spill
-from .two_way_costs import sweeps_cost
 
 # Up to here a belief is stored and each of its variables summed from it; a larger one is swept for each.
 STORED_CELLS = 8192
@@ -41,183 +32,6 @@ class Reading:
     node: int
     join: bool
     targets: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
-class TwoWay:
-    """The steps of both sweeps over one tree.
-
-    Tables are numbered: first the nodes of the tree, then what comes from above each of them, then stored
-    beliefs and results.
-
-    Parameters
-    ----------
-    tree : Tree
-        With domain sizes as inside one slice.
-    dims : tuple of int
-        Domain sizes without slicing.
-    layouts : tuple of tuple of int
-        Axis order of every node's table.
-    up, back : tuple of Step
-        The forward sweep, children first; the backward one with the readings, parents first.
-    results : mapping of tuple of int to int
-        The table that answers each set of variables.
-    axes : mapping of int to tuple of int
-        Axis order of every table.
-    sliced : tuple of int
-        Variables that are conditioned on.
-    threads : int
-        Threads that share a large step, each with a workspace of its own.
-    spill : Spill or None
-        How both sweeps run with large tables on disk; None for a plan in memory.
-    device : DeviceNeeds or None
-        What a slice needs on a GPU, where all of its tables are at once; None for a plan on CPUs.
-    """
-
-    tree: Tree
-    dims: tuple[int, ...]
-    layouts: tuple[tuple[int, ...], ...]
-    up: tuple[Step, ...]
-    back: tuple[Step, ...]
-    results: Mapping[tuple[int, ...], int]
-    axes: Mapping[int, tuple[int, ...]]
-    sliced: tuple[int, ...]
-    itemsize: int
-    cost: TreeCost
-    model_bytes: int
-    threads: int = 1
-    spill: Spill | None = None
-    device: DeviceNeeds | None = None
-
-    @cached_property
-    def steps(self) -> tuple[Step, ...]:
-        """Both sweeps, in execution order."""
-        return (*self.up, *self.back)
-
-    @cached_property
-    def freed(self) -> tuple[tuple[int, ...], ...]:
-        """For each step the tables that nobody needs after it."""
-        return freed_tables(self.steps, self.kept)
-
-    @cached_property
-    def kept(self) -> frozenset[int]:
-        """Tables that outlive the sweeps: the roots and the results."""
-        return frozenset((*self.tree.roots, *self.results.values()))
-
-    @property
-    def slices(self) -> int:
-        """Number of independent sub-problems."""
-        return prod(self.dims[v] for v in self.sliced)
-
-    @property
-    def way(self) -> Literal["memory", "slices", "disk"]:
-        """Where the messages are: in memory, as a whole or slice by slice, or on disk."""
-        if self.spill:
-            return "disk"
-        return "slices" if self.sliced else "memory"
-
-    @property
-    def cells(self) -> int:
-        """Cells swept over all slices."""
-        return self.cost.cells * self.slices
-
-    @property
-    def seconds(self) -> float:
-        """Predicted run time on one core."""
-        return self.spill.seconds if self.spill else self.cost.seconds * self.slices
-
-    @cached_property
-    def leaf_bytes(self) -> int:
-        """Bytes of the leaf tables, with those of a slice where there are slices."""
-        sizes = (self.dims, self.tree.dims) if self.sliced else (self.dims,)
-        return sum(table_bytes(s, scope, self.itemsize) for s in sizes for scope in self.tree.leaves)
-
-    @property
-    def kept_bytes(self) -> int:
-        """Model, leaves and every other table together, with workspace: what a compiled model keeps."""
-        tables = sum(step.lowered.out_cells for step in self.steps) * self.itemsize
-        workspace = max((workspace_bytes(step, self.threads) for step in self.steps), default=0)
-        scratch = scratch_cells(self.steps) * self.itemsize
-        return self.model_bytes + 2 * self.leaf_bytes + tables + workspace + scratch
-
-    @cached_property
-    def peak_bytes(self) -> int:
-        """Model, leaves, live messages and workspace at the worst moment; of one slice, or of one box.
-
-        On a GPU, all tables of a slice with what describes them.
-        """
-        if self.spill:
-            return self.spill.peak_bytes
-        if self.device:
-            return self.device.nbytes
-        peak = live_peak(self.steps, self.freed, self.itemsize, self.threads)
-        return self.model_bytes + self.leaf_bytes + peak
-
-
-def workspace_bytes(step: Step, threads: int) -> int:
-    """Bytes of a step's temporaries, with as many threads as it would use."""
-    return step.lowered.workspace_bytes + (useful_threads(step, threads) - 1) * step.lowered.thread_bytes
-
-
-def live_peak(steps: Sequence[Step], freed: Sequence[tuple[int, ...]], itemsize: int, threads: int = 1) -> int:
-    """Peak bytes of what the steps make and of their workspace, as :func:`~.tasks.sweeps.sweep.sweep` frees it."""
-    made: dict[int, int] = {}
-    live = peak = 0
-    for step, gone in zip(steps, freed, strict=True):
-        lowered = step.lowered
-        made[step.node] = lowered.out_cells * itemsize
-        live += made[step.node]
-        workspace = lowered.workspace_bytes
-        if threads > 1:
-            workspace = workspace_bytes(step, threads)
-        if live + workspace > peak:
-            peak = live + workspace
-        for i in gone:
-            live -= made.get(i, 0)
-    return peak
-
-
-def plan_two_way(
-    tree: Tree,
-    targets: Sequence[tuple[int, ...]],
-    semiring: Semiring,
-    *,
-    sliced: Collection[int] = (),
-    rates: Rates,
-    model_bytes: int = 0,
-    threads: int = 1,
-) -> TwoWay:
-    """Lay out and lower both sweeps.
-
-    Parameters
-    ----------
-    tree : Tree
-    targets : sequence of tuple of int
-        Sets of variables whose joint beliefs are wanted, each within the scope of some leaf, ascending.
-    sliced : collection of int
-        Variables that are conditioned on.
-    """
-    fixed = set(sliced)
-    inside = replace(tree, dims=sliced_dims(tree.dims, fixed)) if fixed else tree
-    layouts = table_layouts(inside)
-    builder = StepBuilder(inside, layouts, semiring)
-    readings = choose_readings(inside, targets)
-    up = tuple([builder.forward(node) for node in inside.schedule])
-    back = tuple(builder.backward(readings))
-    return TwoWay(
-        tree=inside,
-        dims=tree.dims,
-        layouts=layouts,
-        up=up,
-        back=back,
-        results=builder.results,
-        axes=builder.axes,
-        sliced=tuple(sorted(fixed)),
-        itemsize=semiring.itemsize,
-        cost=sweeps_cost((*up, *back), inside, semiring.itemsize, rates),
-        model_bytes=model_bytes,
-        threads=threads,
-    )
 
 
 def table_layouts(tree: Tree) -> tuple[tuple[int, ...], ...]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..models.model import Model
-from ..plans.two_way import TwoWay
+from ..plans.plan import Plan
 from ..text import logarithm, printable
 from .result import plain_number
 
@@ -61,7 +61,7 @@ class Marginals(Mapping[str, Array]):
     families: dict[int, Array] = field(default_factory=dict)
     log10_evidence: float | None = None
     value: int | Decimal | None = None
-    plan: TwoWay | None = None
+    plan: Plan | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
@@ -165,7 +165,7 @@ class Marginals(Mapping[str, Array]):
         return f"<table>{''.join(rows)}</table>" if rows else escape(repr(self))
 
 
-def plan_figures(plan: TwoWay | None) -> dict[str, int | str] | None:
+def plan_figures(plan: Plan | None) -> dict[str, int | str] | None:
     """Return the plan's figures that ``--json`` prints."""
     if plan is None:
         return None

@@ -21,9 +21,9 @@ from ..plans.message_program import (
     message_program,
     probability_leaves,
 )
-from ..plans.plan import format_bytes
-from ..plans.two_way import TwoWay, live_peak
+from ..plans.plan import Plan, format_bytes
 from ..queries.arithmetic import Arithmetic, CostOptimum, Partition
+from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target
 
 _EXACT: Final = 1 << 53
@@ -39,7 +39,7 @@ class DeviceSweeps:
 
     Parameters
     ----------
-    plan : TwoWay
+    plan : Plan
     leaves : mapping of int to table
         Leaf tables with all states.
     arithmetic : Arithmetic
@@ -47,10 +47,10 @@ class DeviceSweeps:
         Budget on the device.
     """
 
-    def __init__(self, plan: TwoWay, leaves: Mapping[int, Any], arithmetic: Arithmetic[Any], memory_bytes: int) -> None:
+    def __init__(self, plan: Plan, leaves: Mapping[int, Any], arithmetic: Arithmetic[Any], memory_bytes: int) -> None:
         self._arithmetic, self._memory_bytes = arithmetic, memory_bytes
         self._targets: tuple[Target, ...] = tuple(plan.results)
-        self._host_bytes = live_peak(plan.steps, plan.freed, plan.itemsize)
+        self._host_bytes = sweep_peak(plan.steps, Sizing(plan.tree.dims, plan.itemsize), plan.outputs)
         self._program = message_program(plan, self._leaves(leaves), {}, self._targets)
         self._device: DeviceMessages | None = None
 

@@ -14,11 +14,11 @@ from typing import Any
 from ...cluster.pool import Pool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program, pick, run_part
+from ..plans.plan import Plan
 from ..plans.planner import MAX_SENT_BYTES
-from ..plans.two_way import TwoWay
-from ..plans.two_way_costs import predicted_seconds
 from ..trees.costs import Rates
 from ..trees.memory import partition
+from ..trees.two_way_costs import predicted_seconds
 
 # A part should take at least this share of what each worker would do if all did the same.
 _SHARE = 0.25
@@ -50,7 +50,7 @@ class Cut:
     seconds: float
 
 
-def cut_for(plan: TwoWay, width: int, seconds: float, rates: Rates) -> Cut | None:
+def cut_for(plan: Plan, width: int, seconds: float, rates: Rates) -> Cut | None:
     """Cut a plan without slices into parts of at least ``seconds`` for ``width`` workers; None where it does not pay.
 
     Tables that would be too large to send stay inside a part.
@@ -84,7 +84,7 @@ def cut_for(plan: TwoWay, width: int, seconds: float, rates: Rates) -> Cut | Non
 
 
 def run_parts(
-    plan: TwoWay,
+    plan: Plan,
     cut: Cut,
     program: Program[Any],
     pool: Pool,
@@ -122,8 +122,8 @@ def run_parts(
         beside = [] if task[1] else [running[own[1]]]
         nodes = tuple(step.node for step in steps[task])
         running[task] = pool.submit(run_part, parts[task[0]], nodes, outputs[task], *beside, *messages)
-    found = {i: program.leaves[i] for i in plan.kept if i not in cut.makers}
-    answers = picked(i for i in plan.kept if i in cut.makers)
+    found = {i: program.leaves[i] for i in plan.outputs if i not in cut.makers}
+    answers = picked(i for i in plan.outputs if i in cut.makers)
     for done, handle in enumerate(answers, 1):
         found.update(pool.get(handle))
         if report is not None:
@@ -131,7 +131,7 @@ def run_parts(
     return found
 
 
-def _homes(plan: TwoWay) -> dict[int, int]:
+def _homes(plan: Plan) -> dict[int, int]:
     """For every table that a step makes the internal node of the tree whose join it comes from."""
     tree, nodes = plan.tree, len(plan.tree.scopes)
     homes = {step.node: step.node for step in plan.up}
@@ -146,7 +146,7 @@ def _homes(plan: TwoWay) -> dict[int, int]:
     return homes
 
 
-def _bundled(plan: TwoWay, head: Mapping[int, int], load: Mapping[int, float], enough: float) -> dict[int, int]:
+def _bundled(plan: Plan, head: Mapping[int, int], load: Mapping[int, float], enough: float) -> dict[int, int]:
     """Put the parts of small trees together, under the name of that which comes last."""
     own: dict[int, float] = defaultdict(float)
     for node, top in head.items():
@@ -162,7 +162,7 @@ def _bundled(plan: TwoWay, head: Mapping[int, int], load: Mapping[int, float], e
     return {node: names[top] for node, top in head.items()}
 
 
-def _longest_chain(plan: TwoWay, makers: Mapping[int, Task], work: Mapping[int, float]) -> float:
+def _longest_chain(plan: Plan, makers: Mapping[int, Task], work: Mapping[int, float]) -> float:
     """Seconds of the longest chain of tasks, each of which waits for all that it reads."""
     seconds: dict[Task, float] = defaultdict(float)
     needs: dict[Task, set[Task]] = defaultdict(set)
@@ -184,7 +184,7 @@ def _longest_chain(plan: TwoWay, makers: Mapping[int, Task], work: Mapping[int, 
     return max(ends.values())
 
 
-def _parts(plan: TwoWay, cut: Cut, program: Program[Any]) -> dict[int, Program[Any]]:
+def _parts(plan: Plan, cut: Cut, program: Program[Any]) -> dict[int, Program[Any]]:
     """Give every part its steps and the leaves that they read."""
     steps: dict[int, list[Step]] = defaultdict(list)
     for step in plan.steps:
@@ -192,11 +192,11 @@ def _parts(plan: TwoWay, cut: Cut, program: Program[Any]) -> dict[int, Program[A
     return {head: program.part(steps[head]) for head in cut.heads}
 
 
-def _sent(plan: TwoWay, cut: Cut) -> dict[Task, tuple[int, ...]]:
+def _sent(plan: Plan, cut: Cut) -> dict[Task, tuple[int, ...]]:
     """For every task the tables that it keeps for others and for the answer."""
     makers = cut.makers
     needed: dict[Task, set[int]] = defaultdict(set)
-    for i in plan.kept:
+    for i in plan.outputs:
         if i in makers:
             needed[makers[i]].add(i)
     for step in plan.steps:

@@ -23,8 +23,7 @@ from ...storage.tables import create_table
 from ...tasks.boxes.boxes import new_receipt
 from ...tasks.sweeps.program import Program
 from ..models.preprocess import Network
-from ..plans.plan import sliced_dims
-from ..plans.two_way import TwoWay
+from ..plans.plan import Plan, sliced_dims
 from ..queries.arithmetic import Arithmetic
 from ..queries.beliefs import Beliefs, belief_dtype, combiner_for, merge, place
 from ..trees.tree import Target
@@ -106,7 +105,7 @@ class Slices(Generic[T]):
         return {v: int(state) for v, state in zip(self.sliced, found, strict=True)}
 
 
-def group_size(plan: TwoWay) -> int:
+def group_size(plan: Plan) -> int:
     """Slices in a task: as many as are worth the overhead of one, and few enough that several devices end together.
 
     How many devices there are makes no difference, so that sums are the same on any number of them.
@@ -116,7 +115,7 @@ def group_size(plan: TwoWay) -> int:
     return max(1, min(worth, even))
 
 
-def run_seconds(plan: TwoWay) -> float:
+def run_seconds(plan: Plan) -> float:
     """Predict how long a plan takes where it runs: on one core, or on a device."""
     return plan.seconds / (_CORES_OF_A_DEVICE if plan.device else 1)
 
@@ -238,9 +237,9 @@ def _stored(slices: Slices[Any], pool: Pool, threads: int) -> Iterator[Beliefs]:
     ledger.sync(slices.folder)
 
 
-def build_sweeps(network: Network, plan: TwoWay, arithmetic: Arithmetic[Any], compiled: bool) -> Program[Any]:
+def build_sweeps(network: Network, plan: Plan, arithmetic: Arithmetic[Any], compiled: bool) -> Program[Any]:
     """Build the leaf tables and put both sweeps together."""
     axes = {node: plan.layouts[node] for node in range(plan.tree.n_leaves)}
     leaves = {node: arithmetic.leaf(network.leaves[node], a) for node, a in axes.items()}
     algebra = arithmetic.algebra(plan.tree.dims, compiled)
-    return Program(plan.steps, leaves, axes, tuple(plan.kept), plan.dims, algebra)
+    return Program(plan.steps, leaves, axes, plan.outputs, plan.dims, algebra)

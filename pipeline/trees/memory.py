@@ -8,7 +8,7 @@ from math import prod
 
 from ...tasks.gpu.tiling.lowering import device_step
 from ...tasks.steps.step import Step, make_step
-from ...tasks.sweeps.sweep import useful_threads
+from ...tasks.sweeps.sweep import freed_tables, useful_threads
 from .tree import Tree
 
 # What steps with less cannot need on a device: the part of its memory that no plan may use is larger.
@@ -60,18 +60,19 @@ class Sizing:
 
 
 def sweep_peak(steps: Sequence[Step], sizing: Sizing, kept: Collection[int]) -> int:
-    """Return the peak bytes of messages and workspace while ``steps`` run, leaves not counted.
+    """Return the peak bytes of what ``steps`` make and of their workspace, leaves not counted.
 
-    Mirrors :func:`bucketflow.tasks.sweeps.sweep.sweep`: a message is freed after the step that reads it unless it
-    is in ``kept``.
+    Mirrors :func:`bucketflow.tasks.sweeps.sweep.sweep`: a table is freed after the last step that reads it unless it
+    is in ``kept``, also where it is made again later.
     """
-    keep = set(kept)
-    made = {step.node: table_bytes(sizing.sizes, step.axes, sizing.itemsize) for step in steps}
+    made: dict[int, int] = {}
     live = peak = 0
-    for step in steps:
+    for step, gone in zip(steps, freed_tables(steps, kept), strict=True):
+        live -= made.get(step.node, 0)
+        made[step.node] = table_bytes(sizing.sizes, step.axes, sizing.itemsize)
         live += made[step.node]
         peak = max(peak, live + sizing.workspace_bytes(step))
-        live -= sum(made[i] for i in step.inputs if i in made and i not in keep)
+        live -= sum([made.pop(i) for i in gone if i in made])
     return peak
 
 

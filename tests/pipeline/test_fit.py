@@ -10,8 +10,10 @@ from bucketflow.pipeline.budget import fit
 from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.plans import planner
+from bucketflow.pipeline.plans import slices as in_slices
 from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
-from bucketflow.pipeline.plans.planner import CLOSE, conditioned_plan, sliced_plan, whole_plans
+from bucketflow.pipeline.plans.planner import conditioned_plan, whole_plans
+from bucketflow.pipeline.plans.slices import CLOSE, sliced_plan
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.memory import Sizing, sweep_peak
 from bucketflow.tasks.gpu.tiling.lowering import device_step
@@ -68,8 +70,8 @@ def test_a_dearer_tree_that_fits_is_taken(way: fit.Fit) -> None:
 
 def test_others_are_planned_only_where_the_cheapest_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    original = planner._plan
-    monkeypatch.setattr(planner, "_plan", lambda *args: made.append(1) or original(*args))
+    original = planner.plan_tree
+    monkeypatch.setattr(planner, "plan_tree", lambda *args: made.append(1) or original(*args))
     in_memory(grid(9), OPTIONS)
     assert made == [1]
 
@@ -85,9 +87,9 @@ def test_no_variable_is_conditioned_on_in_vain(
     options = replace(options, memory_bytes=whole.peak_bytes // share)
     plans = []
     for tries in (0, 100):
-        monkeypatch.setattr(planner, "_tries", lambda _, tries=tries: tries)
+        monkeypatch.setattr(in_slices, "_tries", lambda _, tries=tries: tries)
         try:
-            plans.append(planner._conditioned(wanted, options, RATES, whole))
+            plans.append(in_slices._conditioned(wanted, options, RATES, whole))
         except BudgetError:
             assert (count, share) == (3, 8)
             return
@@ -106,18 +108,18 @@ def test_a_given_tree_is_not_searched_on_where_slices_cost_little(monkeypatch: p
     wholes = list(whole_plans(wanted, options, RATES))
     options = replace(options, memory_bytes=min(plan.peak_bytes for plan in wholes) // 2)
     turns = []
-    original = planner.refine_tree
-    monkeypatch.setattr(planner, "refine_tree", lambda *args, **rest: turns.append(1) or original(*args, **rest))
+    original = in_slices.refine_tree
+    monkeypatch.setattr(in_slices, "refine_tree", lambda *args, **rest: turns.append(1) or original(*args, **rest))
     searched = in_memory(wanted, options)
-    assert len(turns) == planner.REARRANGINGS
+    assert len(turns) == in_slices.REARRANGINGS
     assert searched.peak_bytes <= options.memory_bytes
-    assert searched.seconds <= planner._conditioned(wanted, options, RATES, wholes[0]).seconds
+    assert searched.seconds <= in_slices._conditioned(wanted, options, RATES, wholes[0]).seconds
     given = replace(options, children=wholes[0].tree.children)
     in_memory(wanted, given)
-    assert len(turns) == 2 * planner.REARRANGINGS
-    monkeypatch.setattr(planner, "CLOSE", 1e6)
+    assert len(turns) == 2 * in_slices.REARRANGINGS
+    monkeypatch.setattr(in_slices, "CLOSE", 1e6)
     assert in_memory(wanted, given).tree.children == wholes[0].tree.children
-    assert len(turns) == 2 * planner.REARRANGINGS
+    assert len(turns) == 2 * in_slices.REARRANGINGS
 
 
 def test_temporaries_of_a_device_count_with_the_step_that_has_them() -> None:

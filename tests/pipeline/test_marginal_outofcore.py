@@ -24,9 +24,13 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.connect import local_client
 from bucketflow.pipeline.api import propagate as marginal_runs
+from bucketflow.pipeline.api.marginals import asked_of
+from bucketflow.pipeline.api.propagate import Question
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.models.model import Function
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.results.posteriors import plan_figures
 from bucketflow.pipeline.runs.boxes import Boxes
 from bucketflow.storage import ledger
 from bucketflow.tasks.sweeps.scaled import Scaled, joined_scales
@@ -235,15 +239,16 @@ def test_refusals_name_both_numbers() -> None:
 
 
 def test_the_cheaper_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = grid(9, 9, 4, "markov")
-    plan = bucketflow.marginals(model).plan
+    model = grid(8, 20, 4, "markov")
+    question = Question(model, {}, {}, asked_of(model, "all", (), False), False)
+    plan = marginal_runs.prepare(question, Options(memory="8GB"), None).plan
     assert plan is not None
-    memory = plan.peak_bytes // 6
+    memory = MARGIN + plan.peak_bytes // 6
     ways = {}
     for rate in (1e12, 1e2):
         monkeypatch.setattr(marginal_runs, "measured_disk_rate", lambda _, rate=rate: rate)
-        found = bucketflow.marginals(model, memory=memory)
-        figures = json.loads(found.to_json())["plan"]
+        figures = plan_figures(marginal_runs.prepare(question, Options(memory=memory), None).plan)
+        assert figures is not None
         ways[rate] = figures["way"]
         assert figures["peak_bytes"] <= memory
         assert (figures["disk_bytes"] > 0) == (figures["way"] == "disk")

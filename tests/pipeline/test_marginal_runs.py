@@ -158,7 +158,7 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bucketflow
     bucketflow.save(grid(9, 9, 4, "markov"), path)
     whole = bucketflow.marginals(bucketflow.load(path), evidence={"x0": 1}, joint=("x3", "x40"))
     assert whole.plan is not None
-    return path, whole, whole.plan.peak_bytes // 16
+    return path, whole, whole.plan.peak_bytes // 24
 
 
 def command(*args: object) -> list[str]:

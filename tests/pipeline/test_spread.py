@@ -14,7 +14,7 @@ from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api import propagate as marginal_runs
 from bucketflow.pipeline.compiled.compiled import compile_model
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.plans.two_way import TwoWay
+from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.queries.arithmetic import Partition
 from bucketflow.pipeline.runs import parts as spread
 from bucketflow.pipeline.runs.parts import cut_for, run_parts
@@ -24,7 +24,7 @@ from bucketflow.tasks.sweeps.program import Program
 from tests.models import bayes_models, markov_models, named_model
 
 
-def planned(model: Model) -> tuple[TwoWay, Program] | None:
+def planned(model: Model) -> tuple[Plan, Program] | None:
     skeleton = compile_model(model, families=True).skeleton
     if skeleton.plan is None or skeleton.fixed is None:
         return None

@@ -16,6 +16,7 @@ from bucketflow.tasks.gpu import extremes as gpu_extremes
 from bucketflow.tasks.gpu import kernels as gpu_kernels
 from bucketflow.tasks.gpu import product_launch as gpu_product
 from bucketflow.tasks.gpu import run as gpu
+from bucketflow.tasks.gpu import stream_launch as gpu_stream
 from bucketflow.tasks.gpu.tiling.lowering import device_step
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import (
@@ -97,7 +98,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         found.add(gpu_kernels.kernel_source(name, law, dtype, **constants))
         return SimpleNamespace()
 
-    for module in (gpu, gpu_brick_launch, gpu_joins, gpu_product, gpu_extremes):
+    for module in (gpu_stream, gpu_brick_launch, gpu_joins, gpu_product, gpu_extremes):
         monkeypatch.setattr(module, "kernel", record)
     return found
 

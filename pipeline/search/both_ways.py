@@ -1,0 +1,74 @@
+"""The tree that is cheapest in both directions: for the messages of a forward and a backward sweep. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..trees.costs import Rates
+from ..trees.sizes import Sizer
+from ..trees.stars import split_stars
+from ..trees.tree import Tree, bucket_tree, junction_tree
+from ..trees.two_way_costs import two_way_seconds
+from .forests import forest_tree, group_units, pairwise_forest, split_steps
+from .min_fill import min_fill_order
+from .orders import OrderName, search_tree
+
+# Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
+_TINY_CELLS = 1 << 23
+# Propagations whose loops are predicted to take less are planned without the compiled search.
+_SMALL_SECONDS = 0.1
+
+
+def tree_for_both_ways(
+    dims: Sequence[int],
+    scopes: Sequence[tuple[int, ...]],
+    *,
+    tree: str,
+    order: OrderName | Sequence[int],
+    seconds: float | None,
+    seed: int,
+    rates: Rates,
+    itemsize: int,
+) -> Tree:
+    """Choose the tree that is cheapest in both directions.
+
+    Merged steps, which save a forward sweep from writing a table, are dear on the way back: every input asks
+    for the whole join again. So trees are compared as they are and with all their joins pairwise, and steps of many
+    inputs are split where that makes no table larger.
+    """
+    given = None if isinstance(order, str) else order
+    first = min_fill_order(dims, scopes, seed) if given is None else given
+    if tree != "refined" and (given is not None or seconds is None):
+        build = bucket_tree if tree == "bucket" else junction_tree
+        return build(dims, scopes, first)
+    best = split_stars(bucket_tree(dims, scopes, first))
+    if seconds is None and _multiplied_cells(best) < _TINY_CELLS:
+        return best
+    # what each step costs besides its loops is about the same for all trees
+    loops = replace(rates, step_seconds=0.0)
+    sizer, units = Sizer(dims), group_units(len(dims), scopes)
+    forest = pairwise_forest(units, sizer, len(dims), first)
+    pairwise = split_stars(forest_tree(forest, units, dims, scopes))
+    best = min(best, pairwise, key=lambda found: two_way_seconds(found, rates, itemsize))
+    if seconds is None and two_way_seconds(best, loops, itemsize) < _SMALL_SECONDS:
+        return best
+    searched = search_tree(
+        dims,
+        scopes,
+        tree=tree,
+        order=order,
+        seconds=seconds,
+        seed=seed,
+        rates=rates,
+        itemsize=itemsize,
+    )
+    split = forest_tree(split_steps(searched, units, sizer), units, dims, scopes)
+    searched, split = split_stars(searched), split_stars(split)
+    return min((best, searched, split), key=lambda found: two_way_seconds(found, rates, itemsize))
+
+
+def _multiplied_cells(tree: Tree) -> int:
+    """Multiplications of both sweeps: every table of a join with the others, in every direction."""
+    inputs = [len(kids) for kids in tree.children]
+    return sum([k * (k + 1) * cells for k, cells in zip(inputs, tree.joined_cells, strict=True)])
