@@ -44,6 +44,33 @@ main()
 """
 
 
+# A command line that sends itself a signal, once, when so many receipts are written.
+_DYING = """
+import os, sys
+from bucketflow.pipeline.cli.main import main
+from bucketflow.storage import ledger
+
+count, number = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+append, written = ledger.append, []
+
+def dying(folder, receipts):
+    append(folder, receipts)
+    before = len(written)
+    written.extend(receipts)
+    if before < count <= len(written):
+        os.kill(os.getpid(), number)
+
+ledger.append = dying
+main()
+"""
+
+
+def stopped(receipts: int, how: signal.Signals, *args: object) -> subprocess.CompletedProcess[str]:
+    """Run a command that is sent a signal when so many receipts of its run are written."""
+    command = [sys.executable, "-c", _DYING, str(receipts), str(int(how)), *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
 def running(*args: object, folder: Path) -> subprocess.Popen[str]:
     """Start a command in a session of its own and return when its run has begun; temporary files go to a folder."""
     process = subprocess.Popen(

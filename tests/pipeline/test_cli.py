@@ -21,7 +21,7 @@ from bucketflow.pipeline.examples import example_path
 def run(*args: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own."""
     command = [sys.executable, "-m", "bucketflow", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | variables)
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | variables)
 
 
 def answer(*args: object) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def test_rounding_is_not_shown() -> None:
 def test_standard_output_may_be_full(arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "bucketflow", *arguments]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.stderr == "bucketflow: cannot write to standard output: No space left on device\n"
     assert done.returncode == 2
 

@@ -130,7 +130,7 @@ for path in sys.argv[1:]:
 print("answers", json.dumps(answers))
 """
     command = [sys.executable, "-c", script, *map(str, paths)]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     answers = json.loads(next(line for line in lines if line.startswith("answers")).removeprefix("answers"))
     return [None if answer is None else (answer[0], answer[1]) for answer in answers]
 

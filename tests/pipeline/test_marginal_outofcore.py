@@ -34,10 +34,10 @@ from bucketflow.pipeline.results.posteriors import plan_figures
 from bucketflow.pipeline.runs.boxes import Boxes
 from bucketflow.storage import ledger
 from bucketflow.tasks.sweeps.scaled import Scaled, joined_scales
-from tests.killing import killing_one
+from tests.killing import killing_one, stopped
 from tests.models import cost_models, named_model
 from tests.pipeline.test_budget import SLACK_BYTES, grid
-from tests.pipeline.test_marginal_runs import command, same, started
+from tests.pipeline.test_marginal_runs import command, same
 from tests.pipeline.test_marginals import PROBABILITIES, asked
 from tests.pipeline.test_outofcore import memory_of_tasks
 
@@ -334,13 +334,10 @@ def test_resume_after_a_kill(tmp_path: Path, long_run: tuple[Path, bucketflow.Ma
     path, expected, memory = long_run
     run = tmp_path / "run"
     asked = ("marginals", path, "--evidence", "x0=1", "--joint", "x3,x40", "--memory", f"{memory}B", "--fit", "spill")
-    process = started(run, receipts, *asked, "--workdir", run)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL
+    assert stopped(receipts, signal.SIGKILL, *asked, "--workdir", run).returncode == -signal.SIGKILL
     before = ledger.load(run / "tables")
     stamps = {p: p.stat().st_mtime_ns for p in (run / "tables").glob("*/c.*") if "partial" not in p.name}
-    done = subprocess.run(command("resume", run), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command("resume", run), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["log10_evidence"] == pytest.approx(expected.log10_evidence, rel=1e-12)

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from bucketflow.pipeline.runs import slices as marginal_slices
 from bucketflow.storage import ledger
 from bucketflow.storage.errors import DiskFullError
 from bucketflow.storage.rundir import stored_plan, write_json
-from tests.killing import killing_one
+from tests.killing import killing_one, stopped
 from tests.pipeline.test_budget import grid
 
 
@@ -166,15 +165,6 @@ def command(*args: object) -> list[str]:
     return [sys.executable, "-m", "bucketflow", *map(str, args), "--json"]
 
 
-def started(run: Path, receipts: int, *args: object) -> subprocess.Popen[str]:
-    """Start a command and wait until so many of its tasks have finished."""
-    process = subprocess.Popen(command(*args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and len(ledger.load(run / "tables")) < receipts:
-        time.sleep(0.01)
-    return process
-
-
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_resume_after_a_signal(
     tmp_path: Path, long_run: tuple[Path, bucketflow.Marginals, int], how: signal.Signals
@@ -182,16 +172,14 @@ def test_resume_after_a_signal(
     path, expected, memory = long_run
     run = tmp_path / "run"
     asked = ("marginals", path, "--evidence", "x0=1", "--joint", "x3,x40", "--memory", f"{memory}B", "--fit", "slice")
-    process = started(run, 3, *asked, "--workdir", run)
-    process.send_signal(how)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == (4 if how == signal.SIGINT else -signal.SIGKILL), err
+    ended = stopped(3, how, *asked, "--workdir", run)
+    assert ended.returncode == (4 if how == signal.SIGINT else -signal.SIGKILL), ended.stderr
     before = ledger.load(run / "tables")
     stamps = {key: (run / "tables" / "slices" / f"c.{key[1][0]}.0").stat().st_mtime_ns for key in before}
     unfinished = json.loads(subprocess.check_output(command("inspect", run)))
     assert unfinished["status"] == "unfinished"
     assert 3 <= unfinished["stages"][0]["chunks_done"] < unfinished["stages"][0]["boxes"]
-    done = subprocess.run(command("resume", run), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command("resume", run), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["log10_evidence"] == pytest.approx(expected.log10_evidence, rel=1e-12)

@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ from bucketflow.pipeline.api import solve as api
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.rates import disk
 from bucketflow.storage import ledger
-from tests.killing import killing_one
+from tests.killing import killing_one, stopped
 from tests.pipeline.test_budget import SLACK_BYTES, grid, measured_peak
 
 MARGIN = 1 << 20
@@ -277,35 +276,19 @@ def wide_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bucketfl
     return path, bucketflow.solve(model, tree="bucket"), budget(model, "optimum", 8)
 
 
-def start(path: Path, run: Path, memory: int, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bucketflow", "solve", str(path), "--tree", "bucket", "--json"]
-    command += ["--fit", "spill", "--memory", f"{memory}B", "--workdir", str(run), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for_receipts(run: Path, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if (run / "tables" / "ledger").exists() and len(ledger.load(run / "tables")) >= count:
-            return
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_resume_after_a_signal(tmp_path: Path, wide_model: tuple[Path, Any, int], how: signal.Signals) -> None:
     path, expected, memory = wide_model
     run = tmp_path / "run"
-    process = start(path, run, memory)
-    wait_for_receipts(run, 4)
-    process.send_signal(how)
-    _, err = process.communicate(timeout=60)
-    if how == signal.SIGINT and process.returncode != 0:
-        assert process.returncode == 4
-        assert "resume" in err
+    asked = ("solve", path, "--tree", "bucket", "--json", "--fit", "spill", "--memory", f"{memory}B", "--workdir", run)
+    ended = stopped(4, how, *asked)
+    assert ended.returncode == (4 if how == signal.SIGINT else -how), ended.stderr
+    assert ("resume" in ended.stderr) == (how == signal.SIGINT)
     before = ledger.load(run / "tables")
+    assert len(before) >= 4
     stamps = {p: p.stat().st_mtime_ns for p in (run / "tables").glob("msg_*/c.*") if "partial" not in p.name}
     done = subprocess.run(
-        [sys.executable, "-m", "bucketflow", "resume", str(run), "--json"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "bucketflow", "resume", str(run), "--json"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["value"] == expected.value

@@ -28,14 +28,20 @@ def test_an_interrupt_while_a_thread_starts_leaves_nobody_at_work(
         start(thread)
         begun.append(thread)
         if len(begun) == started + 1:
-            time.sleep(0.05)
+            for _ in begun:
+                entered.acquire()
+            raised.set()
             raise KeyboardInterrupt
 
     inside: list[int] = []
+    entered, raised = threading.Semaphore(0), threading.Event()
 
     def work(number: int, start: int, stop: int) -> None:
         inside.append(number)
-        time.sleep(0.3)
+        entered.release()
+        raised.wait()
+        for _ in range(100):
+            time.sleep(0)  # the others go on while this one is at work
         inside.remove(number)
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
@@ -44,5 +50,5 @@ def test_an_interrupt_while_a_thread_starts_leaves_nobody_at_work(
     assert not inside
     monkeypatch.undo()
     for thread in begun:
-        thread.join(5)
+        thread.join()
     assert not inside
