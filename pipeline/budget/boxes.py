@@ -90,10 +90,9 @@ class Boxing:
             self._lowered[node, mask] = lowered_step(node, inputs, axes, self.layouts[node], sizes, self.problem)
         return self._lowered[node, mask]
 
-    def seconds(self, steps: Sequence[Step], sizes: Sequence[int]) -> float:
+    def seconds(self, steps: Sequence[Step]) -> float:
         """Predict the computation of one box."""
-        itemsize = self.problem.itemsize
-        return sum(lowered_seconds(s, sizes, self.rates, itemsize) for s in steps)
+        return sum(lowered_seconds(s, self.rates, self.problem.itemsize) for s in steps)
 
     def stage(self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], preferred: Sequence[int]) -> Stage:
         """Fix variables one by one until a box fits.
@@ -123,7 +122,7 @@ class Boxing:
     ) -> list[int]:
         """Variables that boxes may fix: those that occur in all large tables of the stage first."""
         tree, dims = self.tree, self.tree.dims
-        work = {n: self.seconds([self.step(n)], dims) for n in nodes}
+        work = {n: self.seconds([self.step(n)]) for n in nodes}
         reading = {i: self.bytes_of(i, dims) / self.disk_rate for i in inputs}
         joined = {n: tree.joined[n - tree.n_leaves] for n in nodes}
         own = tree.scopes[head] if head >= 0 else frozenset().union(*joined.values())

@@ -116,7 +116,7 @@ def _spread_seconds(plan: Plan, options: PlanOptions, rates: Rates, devices: int
     """Predict a plan on several devices: rounds of slices and, for an assignment, one more, or its parts."""
     if plan.slices > 1:
         return plan.cost.seconds * (-(-plan.slices // devices) + options.decode)
-    waiting = split_for(plan, devices, 0.0, rates, options.memory_bytes).parts
+    waiting = dict(split_for(plan, devices, 0.0, rates, options.memory_bytes).parts)
     done: dict[int, float] = {}
     free = [0.0] * devices
     while waiting:
@@ -126,7 +126,7 @@ def _spread_seconds(plan: Plan, options: PlanOptions, rates: Rates, devices: int
             for head, steps in waiting.items()
             if not any(i in waiting for s in steps for i in s.inputs)
         )
-        done[head] = begin + sum(lowered_seconds(s, plan.tree.dims, rates, plan.itemsize) for s in waiting.pop(head))
+        done[head] = begin + sum(lowered_seconds(s, rates, plan.itemsize) for s in waiting.pop(head))
         heappush(free, done[head])
     return max(done.values())
 

@@ -199,7 +199,7 @@ class Cutter:
         seconds = 0.0
         for index, stage in enumerate(order):
             boxes, sizes = prod(dims[v] for v in stage.boxed), sliced_dims(dims, stage.boxed)
-            seconds += boxes * (boxing.seconds(stage.steps, sizes) + BOX_SECONDS)
+            seconds += boxes * (boxing.seconds(stage.steps) + BOX_SECONDS)
             files = sum(prod(sizes[v] for v in tables[i].chunked) for i in stage.inputs) * boxes
             files += sum(prod(dims[v] for v in tables[i].chunked) for i in stage.outputs)
             seconds += files * CHUNK_SECONDS

@@ -13,13 +13,12 @@ from ...tasks.steps.step import Step, make_step
 from ..errors import BudgetError
 from ..search.both_ways import tree_for_both_ways
 from ..search.orders import HOPELESS_SECONDS, search_trees
-from ..trees.costs import Rates, TreeCost, lowered_seconds, tree_cost
+from ..trees.costs import Rates, lowered_seconds, steps_cost, tree_cost
 from ..trees.input_joins import with_joined_inputs
 from ..trees.layouts import choose_layouts
 from ..trees.memory import Sizing, leaf_bytes, partition, sweep_peak, table_bytes
 from ..trees.sizes import Sizer
 from ..trees.tree import Tree, elimination_order
-from ..trees.two_way_costs import sweeps_cost
 from .message_program import device_needs
 from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
 from .recompute import cuts_for_decoding, recomputing_peak, remade
@@ -135,7 +134,7 @@ def plan_tree(
     varies = _variant_nodes(tree, sliced)
     up = tuple([builder.forward(node) for node in sorted(tree.schedule, key=varies.__contains__)])
     back = tuple(builder.backward(choose_readings(tree, problem.targets))) if problem.targets is not None else ()
-    cost = _cost((*up, *back), tree, problem, rates)
+    cost = steps_cost((*up, *back), tree, rates, problem.itemsize)
     itemsize = problem.itemsize
     plan = Plan(
         tree=tree,
@@ -182,7 +181,7 @@ def _both_ways(plan: Plan, problem: Problem, options: PlanOptions, rates: Rates)
         if peak <= options.memory_bytes:
             return found
     again = remade(found, problem, sizing, options.memory_bytes - fixed)
-    return found if again is None else replace(again, cost=_cost(again.steps, again.tree, problem, rates))
+    return found if again is None else with_rates(again, rates)
 
 
 def shared_tables(plan: Plan) -> tuple[int, ...]:
@@ -191,18 +190,9 @@ def shared_tables(plan: Plan) -> tuple[int, ...]:
     return tuple(dict.fromkeys(i for s in plan.steps[plan.variant_from :] for i in s.inputs if i in made))
 
 
-def _cost(steps: Sequence[Step], tree: Tree, problem: Problem, rates: Rates) -> TreeCost:
-    """Count the work of one slice and predict its time."""
-    if problem.targets is None:
-        return tree_cost(tree, rates, problem.itemsize)
-    return sweeps_cost(steps, tree, problem.itemsize, rates)
-
-
 def with_rates(plan: Plan, rates: Rates) -> Plan:
     """Return the plan with its seconds predicted from other rates."""
-    if plan.back:
-        return replace(plan, cost=sweeps_cost(plan.steps, plan.tree, plan.itemsize, rates))
-    return replace(plan, cost=tree_cost(plan.tree, rates, plan.itemsize))
+    return replace(plan, cost=steps_cost(plan.steps, plan.tree, rates, plan.itemsize))
 
 
 def relowered(plan: Plan, problem: Problem) -> Plan:
@@ -243,7 +233,7 @@ def split_for(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes
     sizes = plan.tree.dims
     if plan.spill or plan.slices > 1 or plan.seconds < 2 * seconds:
         return plan
-    work = {s.node: lowered_seconds(s, sizes, rates, plan.itemsize) for s in plan.steps}
+    work = {s.node: lowered_seconds(s, rates, plan.itemsize) for s in plan.steps}
     small = {s.node for s in plan.steps if table_bytes(sizes, s.axes, plan.itemsize) <= MAX_SENT_BYTES}
     enough = max(seconds, plan.seconds / (4 * width))
     cuts = partition(plan.tree, [s.node for s in plan.steps], work.__getitem__, enough, small.__contains__) | plan.cuts

@@ -16,9 +16,8 @@ from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program, pick, run_part
 from ..plans.plan import Plan
 from ..plans.planner import MAX_SENT_BYTES
-from ..trees.costs import Rates
+from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import partition
-from ..trees.two_way_costs import predicted_seconds
 
 # A part should take at least this share of what each worker would do if all did the same.
 _SHARE = 0.25
@@ -58,7 +57,7 @@ def cut_for(plan: Plan, width: int, seconds: float, rates: Rates) -> Cut | None:
     tree, first = plan.tree, plan.tree.n_leaves
     if plan.slices > 1 or plan.spill or width < 2 or not plan.up:
         return None
-    work = {step.node: predicted_seconds(step, rates, plan.itemsize) for step in plan.steps}
+    work = {step.node: lowered_seconds(step, rates, plan.itemsize) for step in plan.steps}
     total = sum(work.values())
     if total < 2 * seconds:
         return None

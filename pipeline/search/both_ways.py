@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..trees.costs import Rates
+from ..trees.costs import Rates, two_way_seconds
 from ..trees.sizes import Sizer
 from ..trees.stars import split_stars
 from ..trees.tree import Tree, bucket_tree, junction_tree
-from ..trees.two_way_costs import two_way_seconds
 from .forests import forest_tree, group_units, pairwise_forest, split_steps
 from .min_fill import min_fill_order
 from .orders import OrderName, search_tree

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..trees.costs import Rates, is_matmul, step_seconds
+from ..trees.costs import Rates, sized_work, step_seconds
 from ..trees.sizes import Sizer
 from ..trees.tree import Tree, bits_of, build_tree, mask_of
 
@@ -161,26 +161,20 @@ def merge_steps(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> Tree:
     sweeps what both eliminated.
     """
     first = tree.n_leaves
-    masks, joined = tree.scope_masks, list(tree.joined_masks)
+    masks = tree.scope_masks
     kids = [list(c) for c in tree.children]
-    size = [sizer.cells(m) for m in masks]
 
-    def seconds(union: int, inputs: list[int], node: int) -> float:
-        cells, read = sizer.cells(union), [size[i] for i in inputs]
-        matmul = is_matmul(cells, read, size[node])
-        # beyond three inputs every further one costs as much as another cell: do not merge for nothing
-        swept = cells * max(2, len(inputs) - 1) // 2
-        return step_seconds(swept, sum(read) + size[node], matmul, rates, itemsize)
+    def seconds(inputs: list[int], node: int) -> float:
+        return step_seconds(sized_work(sizer, [masks[i] for i in inputs], masks[node]), rates, itemsize)
 
-    price = [seconds(joined[j], kids[j], first + j) for j in range(len(kids))]
+    price = [seconds(kids[j], first + j) for j in range(len(kids))]
     merged: dict[int, Sequence[int]] = {}
     for j in range(len(kids)):
         for c in sorted((c for c in kids[j] if c >= first), key=lambda c: -price[c - first]):
             rest = [i for i in kids[j] if i != c] + kids[c - first]
-            union = joined[j] | joined[c - first]
-            together = seconds(union, rest, first + j)
+            together = seconds(rest, first + j)
             if together < price[j] + price[c - first]:
-                kids[j], joined[j], price[j] = rest, union, together
+                kids[j], price[j] = rest, together
                 del merged[c]
         merged[first + j] = kids[j]
     return build_tree(tree.dims, tree.leaves, merged)
@@ -265,6 +259,7 @@ def _binary(forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int) ->
         1 / rates.matmul_cells_per_second,
         itemsize / rates.bytes_per_second,
         rates.step_seconds,
+        1 + rates.read_share,
     ]
     return Binary(
         kids,

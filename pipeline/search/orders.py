@@ -31,11 +31,12 @@ __all__ = ["OrderName", "TreeName", "elimination_order", "refine_tree", "search_
 TreeName = Literal["refined", "bucket", "junction"]
 OrderName = Literal["auto", "min-fill", "weighted-min-fill", "min-degree", "min-size", "mixed"]
 
-#: Automatic planning spends this share of the predicted run time, within these numbers of seconds.
-_PLANNING_SHARE = 0.08
-_SHORTEST_PLANNING, _LONGEST_PLANNING = 0.2, 8.0
+#: Automatic planning spends this share of the predicted run time, up to a number of seconds, and the larger share of
+#: shorter runs up to another.
+_PLANNING_SHARE, _LONGEST_PLANNING = 0.08, 8.0
+_SHORT_SHARE, _SHORT_PLANNING = 0.25, 0.2
 #: Plans cheaper than this are made without compiled code, whose loading alone takes as long.
-SMALL_SECONDS = 0.3
+SMALL_SECONDS = 0.1
 #: No search makes a tree that would take longer than this, thirty years, one that somebody waits for.
 HOPELESS_SECONDS = 1e9
 _HOPELESS_PLANNING = 0.5
@@ -223,9 +224,10 @@ class _Search:
     def _budget(self, budget: float, automatic: bool) -> float:
         if not automatic:
             return budget
-        if self.best_seconds > HOPELESS_SECONDS:
+        seconds = self.best_seconds
+        if seconds > HOPELESS_SECONDS:
             return min(budget, _HOPELESS_PLANNING)
-        return min(budget, max(_PLANNING_SHARE * self.best_seconds, _SHORTEST_PLANNING))
+        return min(budget, max(_PLANNING_SHARE * seconds, min(_SHORT_SHARE * seconds, _SHORT_PLANNING)))
 
     def _late(self, budget: float) -> bool:
         return time.monotonic() - self.started > _EMERGENCY * budget + 10.0

@@ -19,11 +19,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ..trees.costs import MATMUL_SIDE
+from ...tasks.steps.lowering import SMALL_CELLS
+from ...tasks.steps.products import LEAST
 from .greedy_orders import random_unit, trailing_zeros
 
 _ONE = np.uint64(1)
 _HUGE_LOG = 900.0
+_SHORT, _LONG, _DEPTH = min(LEAST[:2]), max(LEAST[:2]), LEAST[2]
 
 #: Ways to grow a subtree from its top.
 BREADTH, LARGEST, RANDOM = range(3)
@@ -34,7 +36,7 @@ class Binary(NamedTuple):
 
     ``masks`` are the scopes as bit sets, ``seconds`` the predicted time of each step (0 if virtual), ``reads``
     the cells that a step reads when the node is its input, ``logs`` the log2 domain sizes, and ``rates`` the
-    seconds per cell, per cell of a product, per cell moved and per step.
+    seconds per cell, per cell of a product, per cell moved and per step, and what three tables to read cost over two.
     """
 
     kids: NDArray[np.int64]
@@ -64,9 +66,11 @@ class Choice(NamedTuple):
 def split_seconds(
     cells: float, left: float, right: float, out: float, moved: float, plain: bool, rates: NDArray[np.float64]
 ) -> float:
-    """Predict a step of two inputs; ``plain`` tells that both are stored tables."""
+    """Predict a step of two inputs, stored tables if ``plain``, else of three or more."""
     arithmetic = cells * rates[0]
-    if plain and cells >= MATMUL_SIDE * max(out, left, right):
+    if not plain:
+        arithmetic *= rates[4]
+    elif cells > SMALL_CELLS and cells >= max(_DEPTH * out, _SHORT * max(left, right), _LONG * min(left, right)):
         arithmetic = cells * rates[1]
     seconds: float = rates[3] + max(arithmetic, moved * rates[2])
     return seconds

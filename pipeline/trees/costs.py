@@ -1,17 +1,28 @@
-"""What a contraction tree costs: cells swept, tables stored, predicted seconds."""
+"""What steps and trees cost: cells swept, tables stored, predicted seconds. The only place that predicts seconds.
+
+A step is priced from its sizes, the number of tables that its loops read, and the kernel that lowering chooses for it.
+All of that follows from scopes, so a search, slices, boxes and lowered steps are compared by the same seconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
-from math import prod
+from math import ceil, log2
+from typing import NamedTuple
 
+from ...tasks.steps.loops import MERGED_CELLS, SPREAD_CELLS
+from ...tasks.steps.lowering import SMALL_CELLS, Lowered
+from ...tasks.steps.products import pays
 from ...tasks.steps.step import Step
-from .memory import step_bytes
-from .tree import Tree
+from .sizes import Sizer
+from .tree import Tree, mask_of
 
-#: A product over a semiring reuses its inputs once each of M, N and K is at least this.
-MATMUL_SIDE = 16
+#: Lowering merges inputs up to this part of the cells of a step.
+_MERGED_SHARE = 16
+_EPSILON = 1e-9
+#: Rates are those of loops that read two tables.
+_READS_RATED = 2
 
 
 @dataclass(frozen=True)
@@ -21,19 +32,22 @@ class Rates:
     Parameters
     ----------
     cells_per_second : float
-        Streaming kernel with inputs in cache.
+        Streaming kernel with two inputs, in cache.
     matmul_cells_per_second : float
-        Two inputs with M, N and K of at least 16 each.
+        Steps that are products of matrices.
     bytes_per_second : float
         Memory traffic.
     step_seconds : float
         Overhead of one step.
+    read_share : float
+        What each table more than two, to read in a streaming loop, adds to the time of a cell, as a share of it.
     """
 
     cells_per_second: float = 1.0e9
     matmul_cells_per_second: float = 8.0e9
     bytes_per_second: float = 5.0e9
     step_seconds: float = 40e-6
+    read_share: float = 0.2
 
 
 GPU_RATES = Rates(2e12, 8e12, 3.5e12, 20e-6)
@@ -57,24 +71,103 @@ class TreeCost:
     steps: int
 
 
-def step_seconds(cells: int | float, moved_cells: int | float, matmul: bool, rates: Rates, itemsize: int) -> float:
-    """Predict one step: the slower of arithmetic and memory, after a fixed overhead (roofline)."""
-    rate = rates.matmul_cells_per_second if matmul else rates.cells_per_second
-    return rates.step_seconds + max(_ratio(cells, rate), _ratio(moved_cells, rates.bytes_per_second / itemsize))
+class Work(NamedTuple):
+    """What the price of a step depends on.
 
-
-def lowered_seconds(step: Step, sizes: Sequence[int], rates: Rates, itemsize: int) -> float:
-    """Predict a step whose loops are fixed."""
-    lowered = step.lowered
-    return step_seconds(lowered.cells, step_bytes(step, sizes, 1), lowered.regime == "matrix", rates, itemsize)
-
-
-def is_matmul(cells: int | float, inputs: Sequence[int | float], output: int | float) -> bool:
-    """Tell whether a step of two inputs is a product with M, N and K of at least 16 each.
-
-    With every eliminated variable in both inputs, cells = M·N·K·batch, so M = cells / right and so on.
+    Parameters
+    ----------
+    cells, moved_cells : int or float
+        Cells of the join, and of all inputs and the output together.
+    reads : int
+        Tables that a streaming loop reads for a cell: large inputs, and joins of small ones. Steps too small for
+        one are priced as if there were two.
+    matrix : bool
+        Whether the kernel is that of matrix products.
     """
-    return len(inputs) == 2 and all(cells >= MATMUL_SIDE * side for side in (*inputs, output))
+
+    cells: int | float
+    moved_cells: int | float
+    reads: int
+    matrix: bool
+
+
+def step_seconds(work: Work, rates: Rates, itemsize: int) -> float:
+    """Predict one step: the slower of arithmetic and memory, after a fixed overhead (roofline)."""
+    arithmetic = _ratio(work.cells, rates.matmul_cells_per_second if work.matrix else rates.cells_per_second)
+    if not work.matrix:
+        arithmetic *= 1.0 + rates.read_share * (work.reads - _READS_RATED)
+    return rates.step_seconds + max(arithmetic, _ratio(work.moved_cells, rates.bytes_per_second / itemsize))
+
+
+def lowered_seconds(step: Step, rates: Rates, itemsize: int) -> float:
+    """Predict a step whose loops are fixed."""
+    return step_seconds(lowered_work(step.lowered), rates, itemsize)
+
+
+def lowered_work(lowered: Lowered) -> Work:
+    """What a lowered step sweeps, moves and reads."""
+    axes, reads = lowered.axes, _READS_RATED
+    if lowered.cells > SMALL_CELLS:
+        masks = [mask_of(axis for axis, stride in enumerate(strides) if stride) for strides in axes.strides]
+        reads = _reads(Sizer(axes.sizes), masks, lowered.input_cells, lowered.cells)
+    return Work(lowered.cells, sum(lowered.input_cells) + lowered.out_cells, reads, lowered.regime == "matrix")
+
+
+def sized_work(sizer: Sizer, inputs: Sequence[int], output: int) -> Work:
+    """What a step of the given scopes, as bit sets, will sweep, move and read once it is lowered."""
+    joined = 0
+    for mask in inputs:
+        joined |= mask
+    cells, sizes, out = sizer.cells(joined), [sizer.cells(mask) for mask in inputs], sizer.cells(output)
+    if cells <= SMALL_CELLS:
+        return Work(cells, sum(sizes) + out, _READS_RATED, False)
+    matrix = _is_product(sizer, inputs, sizes, cells, output, out)
+    return Work(cells, sum(sizes) + out, _reads(sizer, inputs, sizes, cells), matrix)
+
+
+def _is_product(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells: int, output: int, out: int) -> bool:
+    """Whether lowering makes a step a product of its two largest inputs, the others folded into them."""
+    if len(inputs) < 2:
+        return False
+    first, second, *rest = sorted(range(len(inputs)), key=lambda i: -sizes[i])
+    left, right = inputs[first], inputs[second]
+    if not pays(cells // sizes[second], cells // sizes[first], cells // out):
+        return False
+    wide = sizer.wide
+    lonely = wide & ~output & (left ^ right)
+    return not lonely and all(not wide & inputs[i] & ~left or not wide & inputs[i] & ~right for i in rest)
+
+
+def _reads(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells: int) -> int:
+    """Count what loops read: small inputs are merged; a join in the first-level cache is as good as none."""
+    if len(inputs) < 3:
+        return len(inputs)
+    limit = min(SPREAD_CELLS, cells // _MERGED_SHARE)
+    small = [mask for mask, size in zip(inputs, sizes, strict=True) if size <= limit]
+    union = 0
+    for mask in small:
+        union |= mask
+    size = sizer.log(union)
+    merged = ceil(size / log2(SPREAD_CELLS) - _EPSILON) if size > log2(MERGED_CELLS) + _EPSILON else 0
+    return max(2, len(inputs) - len(small) + min(len(small), merged))
+
+
+def steps_cost(steps: Iterable[Step], tree: Tree, rates: Rates, itemsize: int) -> TreeCost:
+    """Count the work of lowered steps, one way or both ways over a tree."""
+    cells = read = written = count = 0
+    seconds = 0.0
+    # steps that look alike are lowered once
+    alike: dict[int, tuple[float, int]] = {}
+    for step in steps:
+        lowered = step.lowered
+        known = alike.get(id(lowered))
+        if known is None:
+            known = alike[id(lowered)] = lowered_seconds(step, rates, itemsize), sum(lowered.input_cells)
+        seconds += known[0]
+        cells, read, written = cells + lowered.cells, read + known[1], written + lowered.out_cells
+        count += 1
+    width = max([mask.bit_count() for mask in tree.joined_masks], default=0) - 1
+    return TreeCost(cells, max(tree.cells, default=1), width, read, written, seconds, count)
 
 
 def tree_cost(tree: Tree, rates: Rates | None = None, itemsize: int = 8, sliced: Set[int] = frozenset()) -> TreeCost:
@@ -87,22 +180,36 @@ def tree_cost(tree: Tree, rates: Rates | None = None, itemsize: int = 8, sliced:
         product of their domain sizes.
     """
     rates = rates or Rates()
-    dims = [1 if v in sliced else d for v, d in enumerate(tree.dims)]
-    sizes = [prod(dims[v] for v in scope) for scope in tree.scopes]
+    sizer = Sizer([1 if v in sliced else d for v, d in enumerate(tree.dims)])
+    masks, fixed = tree.scope_masks, mask_of(sliced)
     cells = read = written = 0
     seconds = 0.0
     width = -1
-    for j, (kids, joined) in enumerate(zip(tree.children, tree.joined, strict=True)):
-        swept = prod(dims[v] for v in joined)
-        inputs = [sizes[c] for c in kids]
-        output = sizes[tree.n_leaves + j]
-        cells += swept
-        read += sum(inputs)
-        written += output
-        width = max(width, len(joined - sliced) - 1)
-        matmul = is_matmul(swept, inputs, output)
-        seconds += step_seconds(swept, sum(inputs) + output, matmul, rates, itemsize)
-    return TreeCost(cells, max(sizes, default=1), width, read, written, seconds, len(tree.children))
+    for kids, joined, output in zip(tree.children, tree.joined_masks, masks[tree.n_leaves :], strict=True):
+        work = sized_work(sizer, [masks[c] for c in kids], output)
+        out = sizer.cells(output)
+        cells, read, written = cells + int(work.cells), read + int(work.moved_cells) - out, written + out
+        width = max(width, (joined & ~fixed).bit_count() - 1)
+        seconds += step_seconds(work, rates, itemsize)
+    largest = max(map(sizer.cells, masks), default=1)
+    return TreeCost(cells, largest, width, read, written, seconds, len(tree.children))
+
+
+def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:
+    """Predict both sweeps: a node's join is swept upward, and once more for each of its inputs."""
+    sizer, masks = Sizer(tree.dims), tree.scope_masks
+    seconds = 0.0
+    for node, kids in enumerate(tree.children, tree.n_leaves):
+        tables = [*[masks[c] for c in kids], masks[node]]
+        up = sized_work(sizer, tables[:-1], tables[-1])
+        seconds += step_seconds(up, rates, itemsize)
+        if len(tables) > 3 or up.cells <= SMALL_CELLS:
+            seconds += len(kids) * step_seconds(up._replace(matrix=False), rates, itemsize)
+            continue
+        for i, table in enumerate(tables[:-1]):
+            down = sized_work(sizer, tables[:i] + tables[i + 1 :], table)
+            seconds += step_seconds(down, rates, itemsize)
+    return seconds
 
 
 def _ratio(amount: int | float, rate: float) -> float:

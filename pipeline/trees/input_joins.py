@@ -13,7 +13,8 @@ from functools import cache
 from math import log2
 from operator import itemgetter
 
-from .costs import MATMUL_SIDE, Rates, is_matmul, step_seconds
+from ...tasks.steps.products import LEAST
+from .costs import Rates, sized_work, step_seconds
 from .sizes import Sizer
 from .tree import Tree, build_tree
 
@@ -44,37 +45,26 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
     kids: dict[int, Sequence[int]] = {tree.n_leaves + j: c for j, c in enumerate(tree.children)}
     pending = [(tree.n_leaves + j, mask) for j, mask in enumerate(tree.joined_masks)]
 
-    def seconds(cells: int, inputs: Sequence[_Group], out: int) -> float:
-        """Predict a step; beyond three inputs, after lowering, every further one costs as much as another cell."""
-        sizes = [sizer.cells(union) for _, union in inputs]
-        (_, first), (_, second), *rest = sorted([*inputs, ([], 0)], key=lambda group: -sizer.cells(group[1]))
-        # lowering folds what a factor includes into it
-        folded = all(not mask & ~first or not mask & ~second for _, mask in rest)
-        matmul = folded and is_matmul(cells, [sizer.cells(first), sizer.cells(second)], out)
-        read = len(_grouped(inputs, sizer, _CACHED_CELLS, _FEW_INPUTS))
-        return step_seconds(cells * max(2, read - 1) // 2, sum(sizes) + out, matmul, rates, itemsize)
+    def seconds(inputs: Sequence[_Group], out: int) -> float:
+        return step_seconds(sized_work(sizer, [union for _, union in inputs], out), rates, itemsize)
 
     while pending:
         node, joined = pending.pop()
-        cells, out = sizer.cells(joined), sizer.cells(masks[node])
+        cells = sizer.cells(joined)
         if len(kids[node]) <= 2 or cells < _LEAST_STEP:
             continue
         single = [([i], masks[i]) for i in kids[node]]
         choices = [single]
-        if len(factors := _grouped(single, sizer, min(cells // MATMUL_SIDE, largest), 2)) == 2:
+        if len(factors := _grouped(single, sizer, min(cells // min(LEAST), largest), 2)) == 2:
             choices.append(factors)
         if len(_grouped(single, sizer, _CACHED_CELLS, _FEW_INPUTS)) > _MANY_INPUTS:
             choices.append(_grouped(single, sizer, min(cells // _SHARE, largest), _FEW_INPUTS))
         if choices == [single]:
             continue
 
-        def price(groups: list[_Group], cells: int = cells, out: int = out) -> float:
-            joins = (
-                seconds(size, [([i], masks[i]) for i in members], size)
-                for members, size in ((members, sizer.cells(union)) for members, union in groups)
-                if len(members) > 1
-            )
-            return seconds(cells, groups, out) + sum(joins)
+        def price(groups: list[_Group], out: int = masks[node]) -> float:
+            joins = (seconds([([i], masks[i]) for i in members], union) for members, union in groups if members[1:])
+            return seconds(groups, out) + sum(joins)
 
         direct: list[int] = []
         for members, union in min(choices, key=price):

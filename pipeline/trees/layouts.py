@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ...tasks.steps.products import pays
 from .tree import Tree
 
 RUN_CELLS = 128
@@ -25,9 +26,6 @@ _LONGEST_RUN = 4096
 
 _SMALL_CELLS = 1024
 """Steps on tables up to this size spend their time between the loops: they get no run."""
-
-PRODUCT_CELLS = 8
-"""Rows, columns and depth from which the kernels treat a step as a matrix product."""
 
 _Run = frozenset[int]
 
@@ -125,10 +123,10 @@ class _Chooser:
         yield self._longest_lived(kept)
 
     def _is_product(self, node: int, first: int, second: int) -> bool:
-        """Whether a step is a matrix product: rows, columns and depth are all long enough to reuse data."""
+        """Whether lowering makes a matrix product of a step: rows, columns and depth are long enough to reuse data."""
         a, b, out = (self.tree.scopes[n] for n in (first, second, node))
         groups = (a & out) - b, (b & out) - a, (a & b) - out
-        return all(math.prod([self.tree.dims[v] for v in group]) >= PRODUCT_CELLS for group in groups)
+        return pays(*(math.prod([self.tree.dims[v] for v in group]) for group in groups))
 
     def _longest_lived(self, variables: Iterable[int]) -> _Run:
         """Take the variables that are eliminated last until they make a run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log2, prod
+from math import log2
 
 
 class Sizer:
@@ -14,6 +14,8 @@ class Sizer:
         for v, d in enumerate(dims):
             classes[d] = classes.get(d, 0) | 1 << v
         self._classes = [(d, log2(d), mask) for d, mask in classes.items() if d > 1]
+        self.wide = sum(mask for *_, mask in self._classes)
+        """The variables of more than one state."""
 
     def log(self, mask: int) -> float:
         """Return the log2 size."""
@@ -24,4 +26,7 @@ class Sizer:
 
     def cells(self, mask: int) -> int:
         """Return the exact size."""
-        return prod(d ** (mask & members).bit_count() for d, _, members in self._classes)
+        size = 1
+        for d, _, members in self._classes:
+            size *= d ** (mask & members).bit_count()
+        return size

@@ -13,7 +13,7 @@ from math import log2, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from .costs import Rates, is_matmul, step_seconds
+from .costs import Rates, sized_work, step_seconds
 from .sizes import Sizer
 from .tree import Tree
 
@@ -49,7 +49,7 @@ class _Incidence:
         self.sizes = np.array([sizes[i] for i in large])
         self.tables = _membership([tree.scopes[i] for i in large], self.variables)
         self.steps = _membership(tree.joined, self.variables)
-        self.log_seconds = np.array(_log_seconds(tree, sizer, sizes, rates, itemsize))
+        self.log_seconds = np.array(_log_seconds(tree, sizer, rates, itemsize))
 
     def log_work(self, sliced: Iterable[int]) -> tuple[float, NDArray[np.float64]]:
         """Return log2 of all slices' seconds, and what conditioning on each candidate too would make it.
@@ -166,18 +166,17 @@ def slice_count(tree: Tree, sliced: Iterable[int]) -> int:
     return prod(tree.dims[v] for v in sliced)
 
 
-def _log_seconds(tree: Tree, sizer: Sizer, sizes: Sequence[float], rates: Rates, itemsize: int) -> list[float]:
+def _log_seconds(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> list[float]:
     """Return log2 of the predicted seconds of each step, without its overhead."""
-    streaming = replace(rates, step_seconds=0.0)
-    out = []
-    for j, kids in enumerate(tree.children):
-        swept = sizer.log(tree.joined_masks[j])
+    loops = replace(rates, step_seconds=0.0)
+    masks = tree.scope_masks
+    found = []
+    for kids, output in zip(tree.children, masks[tree.n_leaves :], strict=True):
+        work = sized_work(sizer, [masks[c] for c in kids], output)
         # relative to the sweep, which may be beyond the range of floats
-        inputs = [2.0 ** (sizes[c] - swept) for c in kids]
-        output = 2.0 ** (sizes[tree.n_leaves + j] - swept)
-        matmul = is_matmul(1.0, inputs, output)
-        out.append(swept + log2(step_seconds(1.0, sum(inputs) + output, matmul, streaming, itemsize)))
-    return out
+        share = work._replace(cells=1.0, moved_cells=work.moved_cells / work.cells)
+        found.append(log2(work.cells) + log2(step_seconds(share, loops, itemsize)))
+    return found
 
 
 def _membership(sets: Sequence[frozenset[int]], variables: NDArray[np.int64]) -> NDArray[np.float64]:

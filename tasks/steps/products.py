@@ -21,7 +21,7 @@ TILE_ROWS: Final = 8
 TILE_BYTES: Final = 128
 """A register tile: with two vectors of columns its accumulators fill 16 of 32 registers."""
 
-_LEAST: Final = (8, 16, 8)
+LEAST: Final = (8, 16, 8)
 """Rows, columns and depth from which packing pays (measured against the streaming loops)."""
 
 
@@ -60,10 +60,16 @@ def as_product(axes: Axes, semiring: Semiring) -> Product | None:
         groups = _groups(axes, first, second)
         if groups is None:
             return None
-        if all(cells(axes, g) >= n for g, n in zip(groups[1:], _LEAST, strict=True)):
+        if all(cells(axes, g) >= n for g, n in zip(groups[1:], LEAST, strict=True)):
             folded = _fold(axes, first, second, order[2:])
             return None if folded is None else Product(*folded, *groups, _offsets(axes, folded, groups))
     return None
+
+
+def pays(left: int, right: int, depth: int) -> bool:
+    """Whether packing pays for factors with so many cells besides the depth and the batch, either of them the rows."""
+    rows, columns, deep = LEAST
+    return depth >= deep and min(left, right) >= min(rows, columns) and max(left, right) >= max(rows, columns)
 
 
 def cells(axes: Axes, group: Group) -> int:

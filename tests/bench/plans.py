@@ -21,7 +21,7 @@ from bucketflow.pipeline.trees.slicing import slice_count, slice_tree
 from bucketflow.pipeline.trees.tree import Tree
 
 #: Counts cells only: nothing but arithmetic takes time.
-CELLS_ONLY = Rates(1e9, 1e9, 1e30, 0.0)
+CELLS_ONLY = Rates(1e9, 1e9, 1e30, 0.0, 0.0)
 #: A difference below this is no difference: PLANS.tsv has one decimal.
 TOLERANCE = 0.06
 

@@ -25,7 +25,7 @@ from bucketflow.pipeline.trees.sizes import Sizer
 from bucketflow.pipeline.trees.tree import bucket_tree, elimination_order
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 
-CELLS_ONLY = Rates(1.0, 1.0, 1e30, 0.0)
+CELLS_ONLY = Rates(1.0, 1.0, 1e30, 0.0, 0.0)
 
 
 @st.composite

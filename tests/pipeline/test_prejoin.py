@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.trees import input_joins as prejoin
-from bucketflow.pipeline.trees.costs import Rates, is_matmul
+from bucketflow.pipeline.trees.costs import Rates, sized_work
 from bucketflow.pipeline.trees.input_joins import with_joined_inputs
 from bucketflow.pipeline.trees.sizes import Sizer
 from bucketflow.pipeline.trees.tree import Tree, build_tree
@@ -52,9 +52,9 @@ def test_two_factors_become_a_product() -> None:
     outside = (*left, *right, 25)
     tree = build_tree((2,) * 26, (*scopes, outside), {99: [0, 1, 2, 3], 100: [99, 4]})
     found = joined(tree)
-    sizes = [1 << len(scope) for scope in found.scopes]
-    steps = list(zip(found.children, found.joined, sizes[found.n_leaves :], strict=True))
-    assert [is_matmul(1 << len(join), [sizes[c] for c in kids], out) for kids, join, out in steps].count(True) == 1
+    masks, sizer = found.scope_masks, Sizer(found.dims)
+    steps = zip(found.children, masks[found.n_leaves :], strict=True)
+    assert [sized_work(sizer, [masks[c] for c in kids], out).matrix for kids, out in steps].count(True) == 1
 
 
 def test_cached_inputs_and_factors_stay() -> None:

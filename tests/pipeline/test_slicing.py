@@ -13,7 +13,7 @@ from bucketflow.pipeline.trees.costs import Rates, tree_cost
 from bucketflow.pipeline.trees.slicing import next_slice, slice_count, slice_tree
 from bucketflow.pipeline.trees.tree import Tree, bucket_tree
 
-CELLS_ONLY = Rates(1.0, 1.0, 1e30, 0.0)
+CELLS_ONLY = Rates(1.0, 1.0, 1e30, 0.0, 0.0)
 LOOPS_ONLY = Rates(step_seconds=0.0)
 
 

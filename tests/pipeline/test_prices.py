@@ -1,0 +1,114 @@
+"""One price: a step costs the same seconds whoever asks, and slices, boxes and trees are compared by them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log2
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bucketflow.pipeline.budget.boxes import Boxing
+from bucketflow.pipeline.budget.fit import fitted
+from bucketflow.pipeline.plans.plan import PlanOptions, Problem
+from bucketflow.pipeline.plans.planner import whole_plan, whole_plans, with_rates
+from bucketflow.pipeline.search.forests import Rearranger, group_units, split_steps
+from bucketflow.pipeline.trees.costs import (
+    Rates,
+    lowered_seconds,
+    lowered_work,
+    sized_work,
+    step_seconds,
+    steps_cost,
+    tree_cost,
+)
+from bucketflow.pipeline.trees.sizes import Sizer
+from bucketflow.pipeline.trees.slicing import _Incidence
+from bucketflow.pipeline.trees.tree import Tree
+from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT, min_plus
+
+RATES = Rates()
+
+
+def only_step(dims, leaves):
+    """A tree whose only step combines all leaves, laid out and lowered."""
+    problem = Problem(dims, leaves, MIN_PLUS, 8)
+    (plan,) = whole_plans(problem, PlanOptions(children=(tuple(range(len(leaves))),)), RATES)
+    return plan
+
+
+@given(
+    dims=st.lists(st.sampled_from((1, 2, 3, 8, 16, 40)), min_size=3, max_size=5).map(tuple),
+    scopes=st.lists(st.sets(st.integers(0, 2), min_size=1), min_size=1, max_size=7),
+)
+@example(dims=(40, 40, 40), scopes=[{0, 1}, {1, 2}, {0, 2}])
+@example(dims=(40, 40, 40), scopes=[{0, 1}, {1, 2}])
+@example(dims=(8, 40, 16), scopes=[{0, 1}, {1, 2}, {1}])
+def test_every_road_predicts_the_same_seconds(dims, scopes):
+    for outside in range(3):
+        leaves = (*(tuple(sorted(scope)) for scope in scopes), (outside,))
+        kids = (tuple(range(len(scopes))), (len(scopes), len(leaves)))
+        problem = Problem(dims, leaves, MIN_PLUS, 8)
+        (plan,) = whole_plans(problem, PlanOptions(children=kids), RATES)
+        masks, sizer = plan.tree.scope_masks, Sizer(dims)
+        sized = [sized_work(sizer, [masks[c] for c in inputs], masks[len(leaves) + j]) for j, inputs in enumerate(kids)]
+        assert [lowered_work(step.lowered) for step in plan.steps] == sized
+        seconds = sum(lowered_seconds(step, RATES, 8) for step in plan.steps)
+        boxing = Boxing(problem, PlanOptions(), RATES, plan.tree, plan.layouts, 1e9)
+        assert boxing.seconds(plan.steps) == pytest.approx(seconds)
+        assert plan.seconds == with_rates(plan, RATES).seconds == pytest.approx(seconds)
+        assert tree_cost(plan.tree, RATES).seconds == pytest.approx(seconds)
+        assert replace(plan.cost, seconds=0) == replace(tree_cost(plan.tree), seconds=0)
+        loops = Rates(step_seconds=0.0)
+        slices = _Incidence(plan.tree, RATES, 8, None)
+        expected = [log2(step_seconds(work, loops, 8)) for work in sized]
+        assert slices.log_seconds.tolist() == pytest.approx(expected)
+
+
+@given(sides=st.tuples(*[st.sampled_from((2, 7, 8, 15, 16, 33, 64))] * 3))
+def test_the_search_prices_products_as_lowering_does(sides):
+    scopes = ((0, 1), (1, 2), (0, 2))
+    tree = Tree(sides, scopes, ((0, 1), (2, 3)))
+    forest = split_steps(tree, group_units(3, scopes), Sizer(sides))
+    assert Rearranger(forest, sides, RATES, 8, 0).seconds == pytest.approx(tree_cost(tree, RATES).seconds)
+
+
+def test_more_tables_to_read_take_longer():
+    sizer = Sizer((64, 16, 64))
+    seconds = [step_seconds(sized_work(sizer, [7] * k, 5), Rates(bytes_per_second=1e30), 4) for k in range(1, 9)]
+    assert seconds == sorted(seconds)
+    assert (seconds[7] - RATES.step_seconds) / (seconds[1] - RATES.step_seconds) == pytest.approx(2.2)
+    assert sized_work(sizer, [7, 7, 1, 2], 5).reads == 2  # small tables are merged before the loops
+
+
+def seven_by_seven(semiring):
+    """The sizes of a grid of 7x7 variables of 8 states."""
+    pairs = [(v, v + 1) for v in range(49) if (v + 1) % 7] + [(v, v + 7) for v in range(42)]
+    return Problem((8,) * 49, tuple(pairs), semiring, semiring.itemsize)
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_an_optimum_at_a_third_of_its_memory_runs_in_slices(decode):
+    problem = seven_by_seven(min_plus("int16"))
+    whole = next(whole_plans(problem, PlanOptions(decode=decode), RATES))
+    options = PlanOptions(memory_bytes=whole.peak_bytes // 3, decode=decode)
+    prices = fitted(problem, options, RATES, "auto", None, lambda: 5e8)
+    assert prices.chosen is prices.slices
+
+
+def test_marginals_at_a_third_of_their_memory_run_in_slices():
+    """Priced apart, boxes on disk looked cheaper than eight slices, which take half of their time."""
+    problem = replace(seven_by_seven(SUM_PRODUCT), targets=tuple((v,) for v in range(49)))
+    options = PlanOptions(memory_bytes=whole_plan(problem, PlanOptions(), RATES).peak_bytes // 3)
+    prices = fitted(problem, options, RATES, "auto", None, lambda: 5e8)
+    assert prices.chosen is prices.slices
+    assert prices.chosen.slices == 8
+
+
+def test_cost_of_both_ways_is_that_of_the_lowered_steps():
+    plan = only_step((8, 9, 10), ((0, 1), (1, 2), (2,)))
+    problem = Problem(plan.dims, plan.tree.leaves, SUM_PRODUCT, 8, targets=((0,), (2,)))
+    both = whole_plan(problem, PlanOptions(), RATES)
+    assert plan.cost == steps_cost(plan.steps, plan.tree, RATES, 8)
+    assert both.seconds == pytest.approx(sum(lowered_seconds(step, RATES, 8) for step in both.steps))
