@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from ..evidence.findings import likelihood
+from ..evidence.findings import likelihood, named_findings
 from ..keywords import Keywords
 from ..models.model import Model
 from ..options import Options
@@ -100,6 +100,7 @@ def one_worker_a_gpu(chosen: Options) -> Options:
 
 def split_evidence(model: Model, evidence: Findings) -> tuple[dict[int, int], dict[int, Array]]:
     """Separate observed states from likelihood vectors, both by variable index."""
+    evidence = named_findings(evidence)
     if not isinstance(evidence, Mapping):
         return observed(model, evidence), {}
     vectors = {

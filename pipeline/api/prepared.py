@@ -12,6 +12,7 @@ from typing import Any
 from ..budget.device_fit import fitted_for_device
 from ..budget.fit import Prices, fitted
 from ..errors import ModelError
+from ..evidence.findings import named_findings
 from ..formats import load_evidence
 from ..formats import save as save
 from ..models.model import Model
@@ -84,7 +85,8 @@ def prepare(
 
 
 def observed(model: Model, evidence: Evidence) -> dict[int, int]:
-    """Read evidence from a mapping or a file into variable index → state index."""
+    """Read evidence from a mapping, a pandas Series or a file into variable index → state index."""
+    evidence = named_findings(evidence)
     if evidence is None:
         return dict(model.evidence)
     if isinstance(evidence, Mapping):

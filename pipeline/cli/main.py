@@ -240,7 +240,8 @@ def convert(source: str, target: str) -> None:
     """Write the model in SOURCE to TARGET, a .uai or .wcsp file (.gz and .xz too)."""
     from ..api import solve as api
 
-    api.save(_load(source)[0], target)
+    for note in api.save(_load(source)[0], target):
+        click.echo(f"bucketflow: note: {note}", err=True)
 
 
 @main.command()

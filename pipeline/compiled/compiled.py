@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any, Unpack
 
 from ..api.marginals import Names, asked_of, in_memory
-from ..evidence.cases import CaseMarginals, Cases, cases_of, joined
+from ..evidence.cases import CaseMarginals, Cases, cases_of, joined, no_cases
 from ..keywords import Keywords, Where
 from ..models.model import Model
 from .batch_run import answer_cases
@@ -54,8 +54,8 @@ class Compiled(CompiledState):
 
         Parameters
         ----------
-        cases : mapping, or sequence of mappings
-            Name → one state (None for unobserved) for each case, or → likelihoods ``(cases, states)``; or for
+        cases : mapping, data frame, or sequence of mappings
+            Name → one state (None or NaN for unobserved) for each case, or → likelihoods ``(cases, states)``; or for
             each case a mapping of name to state. Present findings on other variables hold in every case.
         query_vars : "all" or sequence of str
         **options
@@ -68,6 +68,8 @@ class Compiled(CompiledState):
         """Yield what :meth:`marginals_batch` returns block by block, so that not all of it is in memory."""
         found = cases if isinstance(cases, Cases) else cases_of(self.model, cases)
         asked = asked_of(self.model, query_vars, (), False)
+        if not found.count:
+            return iter([no_cases(self.model, asked.variables)])
         return answer_cases(self, found, asked.variables, **options)
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from ..errors import FormatError, ModelError, writing
+from ..formats.whole_files import whole_file
 from ..models.model import Model
 from .cases import CaseMarginals, Cases, states_of
 
@@ -44,8 +45,9 @@ def _chunks(rows: Any, path: str, model: Model, chunk_rows: int) -> Iterator[Cas
     for name in header:
         if name not in model.index or header.count(name) > 1:
             raise FormatError(path, 1, "distinct names of variables of the model", repr(name))
-    line = 1
-    while chunk := list(islice(rows, chunk_rows)):
+    line, none_yet = 1, True
+    while (chunk := list(islice(rows, chunk_rows))) or none_yet:
+        none_yet = False
         # an empty line is nothing, or a case that leaves the only variable unobserved
         cells = [row or [""] for row in chunk if row or len(header) == 1]
         for k, row in enumerate(chunk):
@@ -68,7 +70,8 @@ def _states(path: str, model: Model, name: str, cells: tuple[str, ...]) -> Any:
 def case_writer(path: str | PathLike[str], model: Model) -> Iterator[Write]:
     """Open a file for posteriors by its ending: ``.csv``, ``.jsonl`` or, with pyarrow, ``.parquet``.
 
-    A row a case: its number, ``ok`` or ``impossible``, log10 of the evidence, and the posteriors.
+    The file takes the place of another only when all cases are answered. A row a case: its number, ``ok`` or
+    ``impossible``, log10 of the evidence, and the posteriors.
 
     Raises
     ------
@@ -76,16 +79,19 @@ def case_writer(path: str | PathLike[str], model: Model) -> Iterator[Write]:
         If the ending is another one, pyarrow is missing, or the file cannot be written.
     """
     suffix = Path(path).suffix.lower()
-    if suffix == ".parquet":
-        with _parquet(path, model) as write:
-            yield write
-        return
-    if suffix not in _TEXT:
+    if suffix != ".parquet" and suffix not in _TEXT:
         raise ModelError(f"cannot write cases to {str(path)!r}; use .csv, .jsonl or .parquet")
+    opened = _parquet if suffix == ".parquet" else _text
+    with whole_file(path) as partial, opened(path, partial, model) as write:
+        yield write
+
+
+@contextmanager
+def _text(path: str | PathLike[str], partial: Path, model: Model) -> Iterator[Write]:
     with writing(path):
-        file = Path(path).open("w", newline="", encoding="utf-8")  # noqa: SIM115 - closing may fail, too
+        file = partial.open("w", newline="", encoding="utf-8")
     try:
-        yield _checked(_TEXT[suffix](file, model), path)
+        yield _checked(_TEXT[Path(path).suffix.lower()](file, model), path)
     finally:
         with writing(path):
             file.close()
@@ -141,7 +147,7 @@ _TEXT: dict[str, Callable[[TextIO, Model], Write]] = {".csv": _csv_writer, ".jso
 
 
 @contextmanager
-def _parquet(path: str | PathLike[str], model: Model) -> Iterator[Write]:
+def _parquet(path: str | PathLike[str], partial: Path, model: Model) -> Iterator[Write]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -162,7 +168,7 @@ def _parquet(path: str | PathLike[str], model: Model) -> Iterator[Write]:
         columns |= dict(zip(column_names(model, block), numbers, strict=True))
         table = pyarrow.table(columns)
         if not opened:
-            opened.append(parquet.ParquetWriter(path, table.schema))
+            opened.append(parquet.ParquetWriter(partial, table.schema))
         opened[0].write_table(table)
         count += len(possible)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..models.model import Model
+from .findings import is_missing
 
 Array = NDArray[Any]
 
@@ -46,8 +47,8 @@ def cases_of(model: Model, cases: Any) -> Cases:
 
     Parameters
     ----------
-    cases : mapping, or sequence of mappings
-        Name → one state label or index (None for unobserved) for each case, or → likelihoods, shape
+    cases : mapping, data frame, or sequence of mappings
+        Name → one state label or index (None or NaN for unobserved) for each case, or → likelihoods, shape
         ``(cases, states)``; or for each case a mapping of name to state.
 
     Raises
@@ -55,7 +56,10 @@ def cases_of(model: Model, cases: Any) -> Cases:
     ModelError
         If a name or state is unknown, or columns differ in length.
     """
-    if isinstance(cases, Mapping):
+    if hasattr(cases, "columns") and hasattr(cases, "to_dict"):
+        columns = {name: cases[name].tolist() for name in cases.columns}
+        count = len(cases)
+    elif isinstance(cases, Mapping):
         columns = dict(cases)
         lengths = {len(column) for column in columns.values()}
         if len(lengths) > 1:
@@ -90,11 +94,9 @@ def _column(model: Model, name: str, column: Any) -> Array:
 
 
 def states_of(model: Model, variable: int, cells: Sequence[Any]) -> Array:
-    """Turn labels or indices into states; None and the empty string are unobserved."""
-    known: dict[Any, int] = {None: -1, "": -1}
-    for cell in dict.fromkeys(cells):
-        if cell not in known:
-            known[cell] = model.state_index(variable, cell)
+    """Turn labels or indices into states; None, NaN and the empty string are unobserved."""
+    cells = list(cells)  # an array gives another NaN each time, and none equals another
+    known = {cell: -1 if is_missing(cell) else model.state_index(variable, cell) for cell in dict.fromkeys(cells)}
     return np.fromiter((known[cell] for cell in cells), dtype=np.int32, count=len(cells))
 
 
@@ -134,6 +136,12 @@ class CaseMarginals(Mapping[str, Array]):
         return (
             f"posteriors of {len(self.tables)} variables in {len(self.log10_evidence)} cases, {impossible} impossible"
         )
+
+
+def no_cases(model: Model, variables: Sequence[int]) -> CaseMarginals:
+    """Return the answer to no case at all, about some variables."""
+    tables = {model.names[v]: np.zeros((0, model.dims[v])) for v in variables}
+    return CaseMarginals(model, tables, np.zeros(0))
 
 
 def joined(model: Model, blocks: Sequence[CaseMarginals]) -> CaseMarginals:

@@ -17,9 +17,26 @@ Finding = Any
 """A state's label or index, or one likelihood a state."""
 
 
+def named_findings(evidence: Any) -> Any:
+    """Return a pandas Series of findings as a mapping without what is missing; anything else as it is."""
+    if isinstance(evidence, Mapping) or not hasattr(evidence, "to_dict"):
+        return evidence
+    return {name: finding for name, finding in evidence.to_dict().items() if not is_missing(finding)}
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell of a table says that nothing is observed: None, an empty string, NaN or pandas' NA."""
+    if isinstance(cell, float | np.floating):
+        return bool(np.isnan(cell))
+    return cell is None or (isinstance(cell, str) and not cell) or type(cell).__name__ in ("NAType", "NaTType")
+
+
 def findings_of(model: Model, evidence: Mapping[str, Finding]) -> dict[int, Array]:
     """Turn named findings into likelihood vectors by variable index."""
-    return {v: finding_vector(model, v, f) for v, f in ((variable_index(model, n), f) for n, f in evidence.items())}
+    return {
+        v: finding_vector(model, v, f)
+        for v, f in ((variable_index(model, n), f) for n, f in named_findings(evidence).items())
+    }
 
 
 def finding_vector(model: Model, variable: int, finding: Finding) -> Array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
-import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from ..errors import ModelError, writing
 from ..models.model import FORBIDDEN, Function, Model
 from .text.source import strip_compression
+from .whole_files import whole_file
 
-_UNBOUNDED_TOP = FORBIDDEN
 
-
-def save(model: Model, path: str | os.PathLike[str]) -> None:
+def save(model: Model, path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Write a model as .uai or .wcsp, as its name says, compressed if that ends in ``.gz`` or ``.xz``.
 
-    The file appears whole or not at all. Evidence and labels have no place in these formats.
+    The file appears whole or not at all. Returns what is not as in the model, in sentences: names, labels and
+    evidence have no place in these formats; costs become integers of at least 0 to be minimised.
 
     Raises
     ------
@@ -33,10 +33,13 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     """
     target = Path(path)
     suffix = Path(strip_compression(target.name)).suffix.lower()
+    notes = list(_lost(model))
     if suffix == ".uai":
         lines = _uai_lines(model)
     elif suffix == ".wcsp":
-        lines = _wcsp_lines(model)
+        stored = _shifted(model)
+        lines = _wcsp_lines(stored.model)
+        notes += _shift_notes(model, stored)
     else:
         raise ModelError(f"cannot write {os.fspath(path)}: models are written as .uai or .wcsp")
     data = "".join(f"{line}\n" for line in lines).encode()
@@ -44,26 +47,9 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
         data = gzip.compress(data, mtime=0)  # no time stamp: equal models give equal files
     elif target.suffix.lower() == ".xz":
         data = lzma.compress(data)
-    _write_whole(target, data)
-
-
-def _write_whole(target: Path, data: bytes) -> None:
-    with writing(target):
-        handle, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.chmod(partial, 0o666 & ~_umask())
-            os.replace(partial, target)
-        except BaseException:
-            os.unlink(partial)
-            raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with whole_file(target) as partial, writing(target):
+        partial.write_bytes(data)
+    return tuple(notes)
 
 
 def _uai_lines(model: Model) -> Iterator[str]:
@@ -101,10 +87,71 @@ def _dense_values(function: Function, model: Model) -> NDArray[np.generic]:
     return table
 
 
+@dataclass(frozen=True)
+class _Shifted:
+    """A model of costs of at least 0, and what was subtracted from its totals."""
+
+    model: Model
+    shift: int
+
+
+def _shifted(model: Model) -> _Shifted:
+    """Subtract the least cost of every function with a negative one from it, and all of these from the top.
+
+    Raises
+    ------
+    ModelError
+        If the model has no costs, or costs that are too far from each other.
+    """
+    if model.kind != "cost":
+        raise ModelError("the model holds probabilities, and .wcsp holds costs; write .uai")
+    lows = [min(low, 0) for low in model.lowest]
+    functions = tuple(f if low == 0 else _raised(f, -low) for f, low in zip(model.functions, lows, strict=True))
+    shift = sum(lows)
+    top = _open_top(functions) if model.top is None else max(model.top - shift, 0)
+    return _Shifted(replace(model, functions=functions, top=top), shift)
+
+
+def _raised(function: Function, by: int) -> Function:
+    """Add to all costs that are not forbidden."""
+    allowed = function.values < FORBIDDEN
+    if _highest(function) + by >= FORBIDDEN:
+        raise ModelError("the model cannot be written as .wcsp: costs of a function are 2**62 or more apart")
+    default = function.default if function.rows is None or function.default >= FORBIDDEN else function.default + by
+    return replace(function, values=np.where(allowed, function.values + by, FORBIDDEN), default=default)
+
+
+def _highest(function: Function) -> int:
+    """Return the greatest cost that is not forbidden, or 0."""
+    costs = function.values if function.rows is None else np.append(function.values, function.default)
+    return int(costs[costs < FORBIDDEN].max(initial=0))
+
+
+def _open_top(functions: tuple[Function, ...]) -> int:
+    """Return a top that no total reaches."""
+    return max(FORBIDDEN, sum(map(_highest, functions)) + 1)
+
+
+def _lost(model: Model) -> Iterator[str]:
+    """Say which names, labels and findings have no place in .uai and .wcsp."""
+    if any(name != f"x{v}" for v, name in enumerate(model.names)):
+        yield "names of variables are not kept: variables are numbered from 0 in the model's order"
+    if any(labels is not None for labels in model.states):
+        yield "labels of states are not kept: states are numbered from 0 in the model's order"
+    if model.evidence:
+        yield f"the model's evidence on {len(model.evidence)} variables is not kept"
+
+
+def _shift_notes(model: Model, stored: _Shifted) -> Iterator[str]:
+    factor = (-1 if model.maximize else 1) * 10**model.decimals
+    if stored.shift or factor != 1:
+        scaled = "value" if factor == 1 else f"{factor} * value"
+        yield f"costs are integers of at least 0: the file's total is {scaled} + {-stored.shift}"
+
+
 def _wcsp_lines(model: Model) -> Iterator[str]:
-    _check_wcsp(model)
     name = "_".join(model.name.split()) or "model"
-    top = _UNBOUNDED_TOP if model.top is None else model.top
+    top = FORBIDDEN if model.top is None else model.top
     yield f"{name} {len(model.dims)} {max(model.dims, default=0)} {len(model.functions)} {top}"
     yield " ".join(map(str, model.dims))
     for f in model.functions:
@@ -114,33 +161,18 @@ def _wcsp_lines(model: Model) -> Iterator[str]:
 def _wcsp_function(function: Function, dims: tuple[int, ...], top: int) -> Iterator[str]:
     head = " ".join(map(str, (len(function.scope), *function.scope)))
     if not function.scope:
-        yield f"{head} {min(int(function.at(())), top)} 0"
+        yield f"{head} {_written(function.at(()), top)} 0"
     elif function.rows is not None:
-        yield f"{head} {min(int(function.default), top)} {len(function.rows)}"
+        yield f"{head} {_written(function.default, top)} {len(function.rows)}"
         for row, cost in zip(function.rows.tolist(), function.values.tolist(), strict=True):
-            yield " ".join(map(str, (*row, min(cost, top))))
+            yield " ".join(map(str, (*row, _written(cost, top))))
     else:
         # Every cell is listed, so that it reads back as a dense function; the default is never used.
         yield f"{head} 0 {function.values.size}"
         states = product(*(range(dims[v]) for v in function.scope))
         for row, cost in zip(states, function.values.ravel().tolist(), strict=True):
-            yield " ".join(map(str, (*row, min(cost, top))))
+            yield " ".join(map(str, (*row, _written(cost, top))))
 
 
-def _check_wcsp(model: Model) -> None:
-    reason = None
-    if model.kind != "cost":
-        reason = "it holds probabilities; write .uai"
-    elif model.decimals:
-        reason = f"its costs have {model.decimals} decimals"
-    elif model.maximize:
-        reason = "it is maximised"
-    elif any(_least(f) < 0 for f in model.functions):
-        reason = "it has negative costs"
-    if reason is not None:
-        raise ModelError(f"the model cannot be written as .wcsp, which holds integer costs to minimise: {reason}")
-
-
-def _least(function: Function) -> int:
-    default = [int(function.default)] if function.rows is not None else []
-    return min([*default, int(function.values.min(initial=0))])
+def _written(cost: int | float, top: int) -> int:
+    return top if cost >= FORBIDDEN else min(int(cost), top)

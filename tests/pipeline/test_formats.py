@@ -608,13 +608,11 @@ def test_bif_to_uai_keeps_the_child_last(read: Read, tmp_path: Path) -> None:
 
 def test_what_cannot_be_written(read: Read, tmp_path: Path) -> None:
     cost, potential = read(WCSP, "a.wcsp"), read(UAI.format(kind="MARKOV"), "a.uai")
-    decimal = read(CFN, "a.cfn")
-    negative = read('{problem: {mustbe: "<9"} variables: {a: 1} functions: {{scope: [a] costs: [-1]}}}', "b.cfn")
+    apart = Model.build("cost", {"a": 2}, [("a", [-(2**61), 2**62 - 1])])
     for model, name, reason in [
         (cost, "b.uai", "write .wcsp"),
         (potential, "b.wcsp", "write .uai"),
-        (decimal, "b.wcsp", "2 decimals"),
-        (negative, "b.wcsp", "negative costs"),
+        (apart, "b.wcsp", "2..62 or more apart"),
         (cost, "b.bif", "written as .uai or .wcsp"),
         (cost, "missing/b.wcsp", "No such file"),
     ]:

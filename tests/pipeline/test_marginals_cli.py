@@ -227,3 +227,44 @@ def test_a_cluster_gives_what_one_process_gives(monkeypatch: pytest.MonkeyPatch)
     for block, other in zip(blocks, expected, strict=True):
         assert all(np.array_equal(block[name], other[name]) for name in model.names)
         assert math.isfinite(block.log10_evidence.sum())
+
+
+def test_a_bad_file_of_cases_leaves_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "a.uai").write_text("MARKOV 2 2 2 1 2 0 1 4 1 2 3 4")
+    (tmp_path / "cases.csv").write_text("x0\n" + "1\n" * 3 + "7\n")
+    for name in ("out.csv", "out.jsonl", "out.parquet"):
+        (tmp_path / name).write_text("before")
+        args = ["marginals", tmp_path / "a.uai", "--cases", tmp_path / "cases.csv", "--out", tmp_path / name]
+        assert CliRunner().invoke(main, list(map(str, args))).exit_code == 2
+        assert (tmp_path / name).read_text() == "before"
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".")) == []
+
+
+def test_no_cases(tmp_path: Path) -> None:
+    (tmp_path / "a.uai").write_text("MARKOV 2 2 3 1 2 0 1 6 1 2 3 4 5 6")
+    compiled = bucketflow.compile(bucketflow.load(tmp_path / "a.uai"))
+    for cases in ({}, [], {"x0": []}):
+        assert compiled.marginals_batch(cases)["x1"].shape == (0, 3)
+        assert list(compiled.marginals_batch(cases, ["x0"])) == ["x0"]
+    (tmp_path / "cases.csv").write_text("x0\n")
+    args = ["marginals", tmp_path / "a.uai", "--cases", tmp_path / "cases.csv", "--out", tmp_path / "out.csv"]
+    assert CliRunner().invoke(main, list(map(str, args))).exit_code == 0
+    assert (tmp_path / "out.csv").read_text().split(",")[:4] == ["case", "status", "log10_evidence", "x0=0"]
+
+
+def test_frames_as_cases_and_series_as_evidence(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    (tmp_path / "a.uai").write_text("MARKOV 2 2 3 1 2 0 1 6 1 2 3 4 5 6")
+    model = bucketflow.load(tmp_path / "a.uai")
+    compiled = bucketflow.compile(model)
+    frame = pandas.DataFrame({"x0": [0, None, 1], "x1": pandas.array([None, 2, None], dtype="Int64")})
+    expected = compiled.marginals_batch([{"x0": 0}, {"x1": 2}, {"x0": 1}])
+    found = compiled.marginals_batch(frame)
+    assert all(np.array_equal(found[name], expected[name]) for name in model.names)
+    floats = compiled.marginals_batch({"x0": np.array([0.0, np.nan, 1.0]), "x1": [np.nan, 2.0, None]})
+    assert all(np.array_equal(floats[name], expected[name]) for name in model.names)
+    series = frame.iloc[1]
+    assert bucketflow.solve(model, "partition", evidence=series).log10 == pytest.approx(expected.log10_evidence[1])
+    assert bucketflow.marginals(model, evidence=series)["x0"] == pytest.approx(expected["x0"][1])
+    compiled.set_evidence(series)
+    assert compiled.marginals()["x0"] == pytest.approx(expected["x0"][1])

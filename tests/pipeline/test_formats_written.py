@@ -1,0 +1,86 @@
+"""What is written is read again with the same answers, for random models; what is lost is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bucketflow
+from bucketflow import Model
+from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.formats import load, save
+from bucketflow.pipeline.models.model import FORBIDDEN, row_function
+
+from ..models import assignments, bayes_models, cost_models, markov_models
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("written")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    model=cost_models(low=-30),
+    top=st.sampled_from([None, -40, -3, 0, 1, 30, 2**62 + 9]),
+    far=st.booleans(),
+    maximize=st.booleans(),
+    decimals=st.integers(0, 3),
+    suffix=st.sampled_from(["wcsp", "wcsp.gz", "wcsp.xz"]),
+)
+def test_costs(
+    folder: Path, model: Model, top: int | None, far: bool, maximize: bool, decimals: int, suffix: str
+) -> None:
+    functions = [replace(f, values=np.where(f.values > 8, FORBIDDEN, f.values)) if far else f for f in model.functions]
+    model = replace(model, top=top, functions=tuple(functions), maximize=maximize, decimals=decimals)
+    notes = save(model, folder / f"a.{suffix}")
+    again = load(folder / f"a.{suffix}")
+    shift = -sum(min(low, 0) for low in model.lowest)
+    for states in assignments(model, {}):
+        cost = model.cost(states)
+        assert again.cost(states) == (None if cost is None else cost + shift)
+    scaled = decimals > 0 or maximize
+    assert any("the file's total is" in note for note in notes) == (shift > 0 or scaled)
+
+
+@settings(max_examples=80, deadline=None)
+@given(model=st.one_of(markov_models(), bayes_models()), suffix=st.sampled_from(["uai", "uai.gz", "uai.xz"]))
+def test_probabilities(folder: Path, model: Model, suffix: str) -> None:
+    assert save(model, folder / f"a.{suffix}") == ()
+    again = load(folder / f"a.{suffix}")
+    assert again.kind == model.kind
+    for states in assignments(model, {}):
+        assert again.log10_value(states) == model.log10_value(states)
+
+
+def test_rows_are_written_and_shifted(folder: Path) -> None:
+    rows = np.array([[0, 1, 2], [2, 2, 2]])
+    function = row_function((0, 1, 2), rows, np.array([-7, FORBIDDEN]), -2)
+    model = Model("cost", ("a", "b", "c"), (9, 9, 9), (None,) * 3, (function,), top=-1)
+    save(model, folder / "rows.wcsp")
+    again = load(folder / "rows.wcsp")
+    assert again.functions[0].rows is not None
+    assert [again.cost(s) for s in ((0, 1, 2), (0, 0, 0), (2, 2, 2))] == [0, 5, None]
+
+
+CFN = """{problem: {name: n mustbe: "<-8.92"} variables: {a: [u v] b: 2}
+functions: {{scope: [a b] costs: [-10.5 0 3 -9]} {scope: [a] costs: [0.25 inf]}}}"""
+
+
+def test_convert_says_what_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "a.cfn").write_text(CFN)
+    done = CliRunner().invoke(main, ["convert", str(tmp_path / "a.cfn"), str(tmp_path / "a.wcsp")])
+    assert done.exit_code == 0
+    assert done.stdout == ""
+    for words in ("names of variables", "labels of states", "the file's total is 100 * value + 1050"):
+        assert f"bucketflow: note: {words}" in done.stderr.replace("note: costs are integers of at least 0: ", "note: ")
+    before, after = (bucketflow.solve(bucketflow.load(tmp_path / name)) for name in ("a.cfn", "a.wcsp"))
+    assert (str(before.value), after.value) == ("-10.25", 100 * before.value + 1050)
+    model = replace(load(tmp_path / "a.wcsp"), evidence={0: 1})
+    assert save(model, tmp_path / "b.wcsp") == ("the model's evidence on 1 variables is not kept",)
