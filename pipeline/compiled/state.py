@@ -83,7 +83,7 @@ class CompiledState:
 
     def set_evidence(self, evidence: Mapping[str, Finding] | None) -> None:
         """Replace all findings."""
-        new = findings_of(self.model, evidence or {})
+        new = {} if evidence is None else findings_of(self.model, evidence)
         self._change({**dict.fromkeys(self.findings), **new})
 
     def add(self, name: str, finding: Finding) -> None:

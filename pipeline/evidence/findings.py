@@ -41,8 +41,8 @@ def findings_of(model: Model, evidence: Mapping[str, Finding]) -> dict[int, Arra
 
 def finding_vector(model: Model, variable: int, finding: Finding) -> Array:
     """Turn a state into its indicator; check a likelihood vector."""
-    if isinstance(finding, str | int | np.integer):
-        state = model.state_index(variable, finding if isinstance(finding, str) else int(finding))
+    if isinstance(finding, str | int | float | np.integer | np.floating):
+        state = model.state_index(variable, finding)
         return _indicator(model.dims[variable], state)
     return likelihood(model, variable, finding)
 

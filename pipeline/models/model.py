@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -155,7 +156,7 @@ class Model:
         rest = self.top - sum(self.lowest)
         return tuple(min(FORBIDDEN, rest + low) for low in self.lowest)
 
-    def state_index(self, variable: int, state: str | int) -> int:
+    def state_index(self, variable: int, state: str | int | float | np.number[Any]) -> int:
         """Return the index of a state given by label or by number, counted from 0; a text that is a label is one.
 
         Raises
