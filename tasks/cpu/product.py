@@ -28,6 +28,7 @@ from ..steps.products import (
     cells,
 )
 from ..steps.semiring import Semiring
+from .sources import sources_beside
 from .threads import share, split
 from .vectors import (
     VECTOR_BYTES,
@@ -113,6 +114,9 @@ class _Shape(NamedTuple):
     tile: int
     tall: int
     wide: int
+
+
+_SOURCES = sources_beside(__file__, "vectors.py", "../steps/products.py")
 
 
 @njit(nogil=True)
@@ -222,7 +226,15 @@ def _block(
 
 @njit(nogil=True, cache=True)
 def _multiply(
-    law: Any, left: Any, right: Any, shape: Any, batch_start: int, batch_stop: int, start: int, stop: int
+    law: Any,
+    left: Any,
+    right: Any,
+    shape: Any,
+    batch_start: int,
+    batch_stop: int,
+    start: int,
+    stop: int,
+    sources: Any,
 ) -> None:
     """Multiply a range of batches and a range of rows, a stripe of both factors at a time."""
     width = lanes(law) * _VECTORS
@@ -275,6 +287,6 @@ def run_product(
         right = _Factor._make((addresses[1].ctypes.data, *starts[3:6], len(step.right), packed_right))
         shape = _Shape._make((*counts, out.ctypes.data, *starts[6:], tile, tall, wide))
         whole = (start, stop, 0, counts[1]) if by_batch else (0, counts[0], start, stop)
-        _multiply(law, left, right, shape, *whole)
+        _multiply(law, left, right, shape, *whole, _SOURCES)
 
     share(work, ranges)

@@ -5,9 +5,6 @@ A vector holds 64 bytes (one AVX-512 register); LLVM splits it where registers a
 
 A kernel's first argument is a *law*: a named tuple whose type fixes semiring and dtype at compile time and
 whose fields are the constants. Addresses are integers, so one compilation serves any number of tables.
-
-Numba's cache only notices changes of the file that holds the cached kernel (streaming, tropical): whoever
-changes this file or `row_sums` must touch those, or their old machine code is used.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A step is one or more joins of few tables, each a nest of loops over strides. The kernels see one flat array
 that holds every table, and plain integer arrays that say where things are; :mod:`.packed` makes them.
-
-Numba's cache only notices changes of this file: whoever changes a constant that it imports must touch it.
 """
 
 from __future__ import annotations
@@ -17,6 +15,15 @@ from ..sweeps.scaled import HIGHEST, LOOSE, LOWEST
 from .kept import SAME
 
 _BLOCK = 256
+
+
+class Limits(NamedTuple):
+    """Constants of other files, as values: numba's cache would not notice that one changes."""
+
+    lowest: float = LOWEST
+    highest: float = HIGHEST
+    loose: float = LOOSE
+    same: float = SAME
 
 
 class Layout(NamedTuple):
@@ -39,6 +46,7 @@ class Layout(NamedTuple):
     start: Any
     cells: Any
     scratch: int
+    limits: Limits = Limits()
 
 
 class State(NamedTuple):
@@ -187,24 +195,24 @@ def _lane_of_many(
 
 
 @njit(nogil=True)
-def _same_ratios(x: Any, x_at: int, top: float, y: Any, y_at: int, other: float, cells: int) -> bool:
+def _same_ratios(x: Any, x_at: int, top: float, y: Any, y_at: int, other: float, cells: int, same: float) -> bool:
     """Whether two tables with the given maxima are multiples of each other, up to rounding."""
     if top == 0.0 or other == 0.0:
         return top == other
     ratio = other / top
     for first in range(0, cells, _BLOCK):
-        if _differ(x, x_at + first, ratio, y, y_at + first, min(_BLOCK, cells - first)):
+        if _differ(x, x_at + first, ratio, y, y_at + first, min(_BLOCK, cells - first), same):
             return False
     return True
 
 
 @njit(nogil=True)
-def _differ(x: Any, x_at: int, ratio: float, y: Any, y_at: int, cells: int) -> int:
+def _differ(x: Any, x_at: int, ratio: float, y: Any, y_at: int, cells: int, same: float) -> int:
     """Count the entries that are no multiples; one that only underflowed is no zero."""
     count = 0
     for i in range(cells):
         a, b = x[x_at + i], y[y_at + i]
-        count += (abs(a * ratio - b) > SAME * b) | ((a > 0.0) != (b > 0.0))
+        count += (abs(a * ratio - b) > same * b) | ((a > 0.0) != (b > 0.0))
     return count
 
 
@@ -230,7 +238,12 @@ def put(
     natural = not logs and not state.logs[table]
     top = 0.0 if logs or first == stop else _greatest(source, at, cells)
     old = state.top[table]
-    if state.known[table] and natural and first < stop and _same_ratios(values, start, old, source, at, top, cells):
+    if (
+        state.known[table]
+        and natural
+        and first < stop
+        and _same_ratios(values, start, old, source, at, top, cells, layout.limits.same)
+    ):
         if scale == state.scale[table] and old == top:
             return
         for i in range(first, stop):
@@ -251,7 +264,7 @@ def run_small(layout: Any, state: Any, order: Any, begin: int) -> tuple[int, int
 
     It stops at a step without joins, or whose products or result may leave the range of natural numbers.
     """
-    values, scratch = state.values, layout.scratch
+    values, scratch, limits = state.values, layout.scratch, layout.limits
     done = 0
     for position in range(begin, len(order)):
         step = order[position]
@@ -269,15 +282,15 @@ def run_small(layout: Any, state: Any, order: Any, begin: int) -> tuple[int, int
             above += max(state.high[table], 0.0)
             logs |= state.logs[table]
         high += layout.log_summed[step]
-        if first == stop or logs or below < LOWEST or above + layout.log_summed[step] > HIGHEST:
+        if first == stop or logs or below < limits.lowest or above + layout.log_summed[step] > limits.highest:
             return position, done
         for j in range(first, stop):
             join = layout.joins[j]
             _join(values, layout.codes, join[0], layout.bases, join[1], join[2], state.places)
         table = layout.outputs[step]
-        if low < -LOOSE or high > LOOSE:
-            low, high, scale = _measure(values, scratch, layout.cells[table], scale)
-            if low < LOWEST:
+        if low < -limits.loose or high > limits.loose:
+            low, high, scale = _measure(values, scratch, layout.cells[table], scale, limits.lowest)
+            if low < limits.lowest:
                 return position, done
         state.stale[step] = 0
         done += 1
@@ -286,7 +299,7 @@ def run_small(layout: Any, state: Any, order: Any, begin: int) -> tuple[int, int
 
 
 @njit(nogil=True)
-def _measure(values: Any, at: int, cells: int, scale: float) -> tuple[float, float, float]:
+def _measure(values: Any, at: int, cells: int, scale: float, lowest: float) -> tuple[float, float, float]:
     """Scale a table to maximum 1; return exact bounds and its scale. One that spans too much stays as it is."""
     top = _greatest(values, at, cells)
     if top == 0.0:
@@ -297,7 +310,7 @@ def _measure(values: Any, at: int, cells: int, scale: float) -> tuple[float, flo
         if 0.0 < x < least:
             least = x
     low = math.log(least) - math.log(top)
-    if low >= LOWEST:
+    if low >= lowest:
         for i in range(cells):
             values[at + i] /= top
     return low, 0.0, scale + math.log(top)
@@ -309,7 +322,7 @@ def normalise(layout: Any, state: Any, tables: Any, out: Any) -> bool:
     values, at = state.values, 0
     for table in tables:
         start, cells = layout.start[table], layout.cells[table]
-        if state.logs[table] or state.low[table] < LOWEST or state.high[table] > LOOSE:
+        if state.logs[table] or state.low[table] < layout.limits.lowest or state.high[table] > layout.limits.loose:
             return False
         total = 0.0
         for i in range(cells):
