@@ -21,17 +21,19 @@ import numpy as np
 from instances import clique_model
 from needs import cupy
 
+from bucketflow.pipeline.api import answers
 from bucketflow.pipeline.api import solve as api
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.device_fit import SLOTS
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan, sliced_dims
 from bucketflow.pipeline.plans.stages import Stage
-from bucketflow.pipeline.runs import device_boxes as device_spill
+from bucketflow.pipeline.runs.box_decoding import ends, swept_roots
 from bucketflow.pipeline.trees.memory import table_bytes
 from bucketflow.storage.chunks import write_chunk
 from bucketflow.storage.spec import TableSpec
 from bucketflow.tasks.boxes import device_stores
+from bucketflow.tasks.gpu import memory as gpu_memory
 from bucketflow.tasks.gpu.memory import Pinned
 
 cp = cupy()
@@ -119,29 +121,29 @@ class Sweep:
     seconds: list[float]
 
     def __init__(self) -> None:
-        self.original = device_spill.OnDevice.sweep
-        device_spill.OnDevice.sweep = lambda run: self.stages(run) if self.by_stage else self.whole(run)
+        answers.swept_roots = lambda boxes: self.stages(boxes) if self.by_stage else self.whole(boxes)
 
-    def whole(self, run: Any) -> Any:
+    def whole(self, boxes: Any) -> Any:
         """Run all."""
         start = time.perf_counter()
-        found = self.original(run)
+        found = swept_roots(boxes)
         self.seconds = [time.perf_counter() - start]
         return found
 
-    def stages(self, run: Any) -> Any:
+    def stages(self, boxes: Any) -> Any:
         """Run one stage after the other; each waits for all boxes of the one before."""
-        run.resume()
+        boxes.resume()
+        boxes.demanded()
         self.seconds = []
-        for index, stage in enumerate(run.spill.stages):
+        for index, stage in enumerate(boxes.spill.stages):
             if stage.head >= 0:
-                run.create(run.specs[stage.head])
+                boxes.store.create(boxes.specs[stage.head])
             start = time.perf_counter()
-            lost = run.attempt({(index, box): set() for box in range(run.spill.boxes(stage))})
+            lost, larger = boxes.attempt({(index, box): set() for box in range(boxes.spill.boxes(stage))})
             assert not lost
-            assert not run.failed
+            assert not larger
             self.seconds.append(time.perf_counter() - start)
-        return run.roots()
+        return [roots for _, roots in ends(boxes)]
 
 
 def moved(plan: Plan, stage: Stage) -> tuple[int, int]:
@@ -202,7 +204,7 @@ def main() -> None:
     print(f"link: {up / 1e9:.1f} GB/s to the device, {down / 1e9:.1f} GB/s from it, {both / 1e9:.1f} GB/s together")
     if "host" in chosen.kinds:
         memory = Kept()
-        device_spill.Pinned = lambda limit_bytes: memory
+        gpu_memory.Pinned = lambda limit_bytes: memory
         runs = ((True, "first run, which locks the pages"), (True, "again"), (False, "in its own order"))
         for sweep.by_stage, title in runs:
             print(f"host-resident, {title}:")

@@ -25,7 +25,7 @@ from bucketflow.pipeline.plans.plan import Plan, format_bytes
 from bucketflow.pipeline.runs import boxes as outofcore
 from bucketflow.storage import ledger
 from bucketflow.storage.spec import Receipt
-from bucketflow.tasks.boxes import boxes
+from bucketflow.tasks.boxes import stores
 
 _PIECE = 1 << 24
 _GIB = 1 << 30
@@ -119,7 +119,7 @@ def solved(case: Case, folder: Path | None, waiting: bool) -> Timed:
         return timed(case, folder)
     outofcore.default_memory_bytes = lambda: 0
     if not case.packed:
-        boxes.paying = lambda values, rate: ""
+        stores.paying = lambda values, rate: ""
     start = time.perf_counter()
     with without_page_cache(folder):
         found = timed(case, folder)
