@@ -57,7 +57,7 @@ def marginals(
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``,
         ``client``, ``fit``, ``disk``, ``workdir``, ``gpus`` and ``gpu_memory``, as in :func:`bucketflow.solve`. A
-        propagation runs on one GPU, its slices on all; tables on disk are for CPUs.
+        propagation runs on one GPU, its slices on all, and boxes whose tables are in host memory or on disk.
 
     Raises
     ------
@@ -73,8 +73,6 @@ def marginals(
     if model.kind == "cost" and not maximum:
         raise ModelError("a cost network has no marginal probabilities; ask for its max-marginals")
     chosen = one_worker_a_gpu(Options(**options))
-    if chosen.gpus is not None and (chosen.fit == "spill" or chosen.disk is not None):
-        raise ModelError("marginals on GPUs are cut into slices, never spilled; leave out gpus, or fit and disk")
     hard, soft = split_evidence(model, evidence)
     if soft and model.kind == "cost":
         raise ModelError("a cost network takes no likelihoods; observe a state instead")

@@ -16,6 +16,7 @@ from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
 from ..budget.device_fit import boxes_at_a_time
 from ..options import Options
+from ..plans.plan import Plan
 from ..plans.planner import with_rates
 from ..runs.pools import DaskPools, serial_pool
 from ..trees.costs import Rates
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
 _SHARED_MEMORY: Final = Path("/dev/shm")
 
 
-def pool_for(options: Options, prepared: Prepared, task_seconds: float) -> AbstractContextManager[Pool]:
+def pool_for(options: Options, plan: Plan | None, task_seconds: float) -> AbstractContextManager[Pool]:
     """A pool for the plan: serial unless a cluster was asked for and there is enough for some of its tasks."""
-    plan = prepared.plan
     if plan is None:
         return serial_pool(options)
     at_a_time = boxes_at_a_time(plan, options.memory_bytes) if options.gpu_count and plan.spill else 1
@@ -43,12 +43,11 @@ def pool_for(options: Options, prepared: Prepared, task_seconds: float) -> Abstr
 
 
 @contextmanager
-def temporary_folder(prepared: Prepared, options: Options) -> Iterator[Path | None]:
+def temporary_folder(plan: Plan | None, options: Options) -> Iterator[Path | None]:
     """A folder for the tables of a plan that spills; None where they stay in this process's memory.
 
     Processes that share one machine's memory do so through its file system in memory.
     """
-    plan = prepared.plan
     if plan is None or plan.spill is None or (plan.spill.resident and options.gpu_count == 1):
         yield None
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from ...cluster.budget import peak_rss_bytes
 from ...cluster.pool import Pool, SerialPool
-from ...storage.scratch import scratch_folder
 from ...tasks.cpu.compiler import compiler_pays
 from ...tasks.gpu.memory import is_short
-from ..budget.fit import cheapest, fitted
+from ..budget.device_fit import LINK_BYTES_PER_SECOND, fitted_propagation_for_device
+from ..budget.fit import fitted
 from ..budget.spill import plan_spill
 from ..models.model import Function, Model
 from ..models.preprocess import Network, Query, reduce_model, with_joints
 from ..options import Options
 from ..plans.plan import Plan, PlanOptions, Problem
-from ..plans.planner import plan_as_before, whole_plan, whole_plans
+from ..plans.planner import plan_as_before, whole_plan
 from ..queries.arithmetic import Arithmetic, CostOptimum, Partition, optimum_arithmetic
 from ..queries.beliefs import Beliefs
 from ..queries.expansion import Asked, dressed, local_targets
@@ -40,6 +40,8 @@ from ..trees.costs import Rates
 from ..trees.memory import step_bytes
 from ..trees.tree import Target
 from .answers import fixed_value
+from .devices import around_device, least_cells
+from .placement import pool_for, temporary_folder
 from .prepared import plan_options
 from .solve import accumulated
 from .workdir import check_identity, check_room, identity, opened, resumable, used_bytes
@@ -102,6 +104,8 @@ class PreparedMarginals:
         Slices in one task.
     seconds : float
         Spent on preprocessing and planning.
+    notes : list of str
+        What the caller should be told besides the answer; added to by the run.
     """
 
     question: Question
@@ -110,6 +114,7 @@ class PreparedMarginals:
     plan: Plan | None
     group: int
     seconds: float
+    notes: list[str] = field(default_factory=list)
 
     def record(self) -> dict[str, Any] | None:
         """Return what a later run needs to make the same plan again, and what ``inspect`` shows."""
@@ -125,6 +130,7 @@ class PreparedMarginals:
             "cuts": [[head, list(boxed), sorted(chunked)] for head, boxed, chunked in spill.cuts] if spill else [],
             "stages": spill.records() if spill else stages,
             "disk_bytes": spill.disk_bytes if spill else 0,
+            "device": plan.device,
         }
 
 
@@ -137,7 +143,8 @@ def answer(question: Question, options: Options, progress: Progress | None) -> M
     while options.folder is None:
         prepared = prepare(question, options, None)
         try:
-            return replace(_answered(prepared, options, progress, None), notes=tuple(notes))
+            found = _answered(prepared, options, progress, None)
+            return replace(found, notes=(*notes, *found.notes))
         except MemoryError as error:
             if prepared.plan is None or not prepared.plan.device or not is_short(error):
                 raise
@@ -192,7 +199,8 @@ def plan_for(problem: Problem, network: Network, options: Options) -> Plan:
             return plan
     wanted = _plan_options(network, options)
     if wanted.device:
-        return cheapest(whole_plans(problem, wanted, Rates()), problem, wanted, Rates(), options.fit, None).chosen
+        around = partial(around_device, options, LINK_BYTES_PER_SECOND)
+        return fitted_propagation_for_device(problem, wanted, options.fit, around)
     rate = partial(measured_disk_rate, options.folder)
     return fitted(problem, wanted, Rates(), options.fit, options.disk_bytes, rate).chosen
 
@@ -218,7 +226,7 @@ def _same_plan(problem: Problem, options: PlanOptions, stored: Mapping[str, Any]
     if not stored["cuts"]:
         return plan_as_before(problem, replace(again, sliced=tuple(stored["sliced"])), Rates())
     stages = tuple((head, tuple(boxed), frozenset(cut)) for head, boxed, cut in stored["cuts"])
-    again = replace(again, device=False, stages=stages)
+    again = replace(again, device=options.device and stored.get("device", False), stages=stages)
     return plan_spill(problem, again, Rates(), whole_plan(problem, again, Rates()), 1.0)
 
 
@@ -232,7 +240,8 @@ def _answered(
         beliefs = propagate(prepared, options, progress, folder)
     found = dressed(question.model, prepared.network, prepared.arithmetic, question.asked, beliefs)
     seconds = {"plan": prepared.seconds, "run": time.perf_counter() - start}
-    return replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+    notes = tuple(prepared.notes)
+    return replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=notes)
 
 
 def propagate(prepared: PreparedMarginals, options: Options, progress: Progress | None, folder: Path | None) -> Beliefs:
@@ -250,7 +259,7 @@ def propagate(prepared: PreparedMarginals, options: Options, progress: Progress 
         threads = options.thread_count if isinstance(pool, SerialPool) and plan.seconds > _THREADED_SECONDS else 1
         cut = None if folder or plan.device else cut_for(plan, pool.width, TASK_SECONDS, Rates())
         if plan.spill:
-            beliefs = _on_disk(prepared, plan, options.folder, pool, threads, progress)
+            beliefs = _in_boxes(prepared, plan, options, pool, threads, progress)
         elif cut is not None:
             slices = slices_of(prepared, plan, folder)
             beliefs = whole_beliefs(slices, run_parts(plan, cut, slices.program, pool, _report(plan, progress)))
@@ -263,23 +272,26 @@ def propagate(prepared: PreparedMarginals, options: Options, progress: Progress 
     return beliefs if beliefs.total is None else replace(beliefs, total=beliefs.total + offset)
 
 
-def _on_disk(
+def _in_boxes(
     prepared: PreparedMarginals,
     plan: Plan,
-    folder: Path | None,
+    options: Options,
     pool: Pool,
     threads: int,
     progress: Progress | None,
 ) -> Beliefs:
-    """Run out of core, in a temporary folder if there is no run directory."""
+    """Run in boxes, without a run directory in a temporary folder or, from a device, in host memory."""
     network, arithmetic = prepared.network, prepared.arithmetic
     problem = problem_of(network, arithmetic, ())
     assert plan.spill is not None
     report = progress and accumulated(progress, plan.spill.swept_bytes)
+    cells = least_cells(options, problem.semiring) if plan.device else None
     run = Run(network, plan, problem, arithmetic, pool, threads, compiler_pays(plan.cells), report)
-    with nullcontext(folder) if folder else scratch_folder() as home:
-        check_room(home, plan.spill.disk_bytes - used_bytes(home))
-        with opened_boxes(replace(run, folder=home), TABLES, keep=False) as boxes:
+    if options.folder is not None:
+        check_room(options.folder, plan.spill.disk_bytes - used_bytes(options.folder))
+    with nullcontext(options.folder) if options.folder else temporary_folder(plan, options) as place:
+        run = replace(run, folder=place, device=plan.device, least_cells=cells, note=prepared.notes.append)
+        with opened_boxes(run, TABLES, keep=False) as boxes:
             return propagated(boxes)
 
 
@@ -305,6 +317,8 @@ def _pool(plan: Plan, options: Options) -> AbstractContextManager[Pool]:
 
     One propagation is for one device, that of this process or of a worker.
     """
+    if plan.device and plan.spill:
+        return pool_for(options, plan, TASK_SECONDS)
     if not options.distributed or run_seconds(plan) < 2 * TASK_SECONDS:
         return serial_pool(options)
     if plan.device and not options.remote and plan.slices == 1:

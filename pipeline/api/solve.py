@@ -167,7 +167,7 @@ def solve(
     while True:
         prepared = prepare(model, query, evidence, chosen)
         try:
-            with temporary_folder(prepared, chosen) as folder:
+            with temporary_folder(prepared.plan, chosen) as folder:
                 return replace(_answered(prepared, chosen, progress, folder, notes), notes=tuple(notes))
         except MemoryError as error:
             chosen = with_less_device_memory(chosen, prepared, error)
@@ -205,7 +205,7 @@ def _answered(
 ) -> Result:
     """Run a prepared query; what the caller should know besides the answer is added to ``notes``."""
     start = time.perf_counter()
-    with resumable(options.folder), pool_for(options, prepared, TASK_SECONDS) as pool:
+    with resumable(options.folder), pool_for(options, prepared.plan, TASK_SECONDS) as pool:
         run = replace(_run(prepared, options, pool, progress), folder=folder, note=notes.append)
         answer = _ANSWERS[prepared.network.query](run)
     seconds = {"plan": prepared.seconds, "run": time.perf_counter() - start - answer.decode_seconds}

@@ -8,10 +8,10 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Final
 
-from ..plans.plan import Plan, PlanOptions, Problem, sliced_dims
+from ..errors import BudgetError
+from ..plans.plan import Plan, PlanOptions, Problem
 from ..plans.planner import conditioned_plan, split_for, whole_plans, with_rates
 from ..trees.costs import GPU_RATES, Rates, lowered_seconds, tree_cost
-from ..trees.memory import table_bytes
 from .fit import Fit, Prices, cheapest, check_disk
 from .spill import DISK_RATE, plan_spill
 
@@ -54,7 +54,8 @@ class Around:
         """Whether all tables of a plan that spills, and those on their way, stay in the host's memory."""
         spill = plan.spill
         assert spill is not None
-        on_their_way = SLOTS * max((_output_bytes(plan, s.head, s.boxed) for s in spill.stages), default=0)
+        written = (sum(spill.moved_bytes(s, table) for table in s.outputs) for s in spill.stages)
+        on_their_way = SLOTS * max(written, default=0)
         return (
             not self.files and spill.disk_bytes + on_their_way + plan.model_bytes + plan.leaf_bytes <= self.host_bytes
         )
@@ -83,6 +84,36 @@ def fitted_for_device(
     spilled = partial(_spilled, problem, options, rates, around=around)
     found = cheapest(plans, problem, options, rates, fit, spilled)
     return found if found.chosen.spill else spread(problem, options, found, rates, devices)
+
+
+def fitted_propagation_for_device(
+    problem: Problem, options: PlanOptions, fit: Fit, around: Callable[[], Around]
+) -> Plan:
+    """Plan a propagation for the memory of one device.
+
+    All messages of a slice are one launch, so slices are taken wherever that is possible, boxes only where even those
+    do not fit or they were asked for.
+
+    Raises
+    ------
+    BudgetError
+        If no allowed way fits.
+    """
+    rates = Rates()
+    plans = list(whole_plans(problem, options, rates))
+
+    def spilled(whole: Plan) -> Plan:
+        return _spilled(problem, options, rates, whole, around())
+
+    if fit != "auto":
+        return cheapest(iter(plans), problem, options, rates, fit, spilled if fit == "spill" else None).chosen
+    try:
+        return cheapest(iter(plans), problem, options, rates, "slice", None).chosen
+    except BudgetError as refusal:
+        try:
+            return spilled(plans[0])
+        except BudgetError:
+            raise refusal from None
 
 
 def spread(problem: Problem, options: PlanOptions, prices: Prices, rates: Rates, devices: int) -> Prices:
@@ -160,13 +191,6 @@ def _boxed(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, ra
     """Cut a plan into boxes of which several fit the device together."""
     options = replace(options, memory_bytes=options.memory_bytes // SLOTS, threads=1)
     return plan_spill(problem, options, rates, whole, rate, nominal)
-
-
-def _output_bytes(plan: Plan, head: int, boxed: tuple[int, ...]) -> int:
-    assert plan.spill is not None
-    if head < 0:
-        return plan.itemsize
-    return table_bytes(sliced_dims(plan.spill.dims, boxed), plan.tree.scopes[head], plan.itemsize)
 
 
 def boxes_at_a_time(plan: Plan, device_bytes: int) -> int:

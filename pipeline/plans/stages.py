@@ -104,8 +104,6 @@ class Spill:
         Predicted for one core and one disk.
     disk_rate : float
         Bytes per second that the disk was measured to write and read.
-    slots : int
-        Boxes at a time, each with its own peak: several on a device.
     resident : bool
         Whether the tables stay in the host's memory, beside a device.
     """
@@ -121,7 +119,6 @@ class Spill:
     written_bytes: int
     seconds: float
     disk_rate: float
-    slots: int = 1
     resident: bool = False
 
     @cached_property

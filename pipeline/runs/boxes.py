@@ -292,9 +292,9 @@ class Boxes(Generic[T]):
         variable = max(gains, key=lambda v: (gains[v], -v), default=None)
         if variable is None or prod(self.spill.dims[v] for v in (*cut, variable)) > _MOST_PARTS:
             raise error
+        if not self.cut:
+            self.run.note(f"boxes did not fit the device ({error}); they were done in parts")
         self.cut[task] = (*cut, variable)
-        if not cut:
-            self.run.note(f"a box did not fit the device ({error}); it was done in parts")
 
     def report_done(self, waiting: Mapping[Task, set[Task]]) -> None:
         """Report the bytes of the boxes that need not run."""

@@ -15,14 +15,16 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline.api import solve as api
-from bucketflow.pipeline.budget import spill
+from bucketflow.pipeline.budget import boxes, spill
 from bucketflow.pipeline.budget.device_fit import SLOTS, Around
 from bucketflow.pipeline.models.model import Function
+from bucketflow.pipeline.plans import slices
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.tasks.boxes.device_stores import HostTables
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import named_model
 from tests.pipeline.test_budget import entries, grid
+from tests.pipeline.test_marginal_runs import same
 
 
 @pytest.fixture(params=["stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
@@ -138,6 +140,98 @@ def test_boxes_that_do_not_fit_are_done_in_parts(
         assert cut.log10 == pytest.approx(free.log10, rel=1e-12)
 
 
+def propagation(kind: str) -> tuple[bucketflow.Model, dict[str, Any]]:
+    """A model and what is asked of it."""
+    model = grid(6, 6, 3, "steep" if kind == "max" else kind)
+    return model, {"joint": ("x3", "x20"), "evidence": {"x8": 2}, "maximum": kind in ("cost", "max")}
+
+
+PROPAGATIONS = ["markov", "steep", "cost", "max"]
+
+
+@pytest.mark.parametrize("where", ["host", "disk", "workdir"])
+@pytest.mark.parametrize("kind", PROPAGATIONS)
+def test_propagations_whose_tables_leave_the_device(
+    kind: str, where: str, place: StandIn | RealDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where == "disk":
+        monkeypatch.setattr(Around, "holds", too_small)
+    monkeypatch.setattr(spill, "_RUNS", ())
+    model, asked = propagation(kind)
+    free = bucketflow.marginals(model, **asked, tree="bucket")
+    assert free.plan is not None
+    for share in (1, 2):
+        options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill"}
+        options["gpu_memory"] = SLOTS * (free.plan.peak_bytes // share + (1 << 20) + (1 << 13))
+        if where == "workdir":
+            options["workdir"] = tmp_path / str(share)
+        found = bucketflow.marginals(model, **asked, **options)
+        assert found.plan is not None
+        assert found.plan.spill is not None
+        assert found.plan.device
+        assert found.plan.spill.resident == (where == "host")
+        assert len(found.plan.spill.stages) > 3
+        assert found.plan.peak_bytes <= options["gpu_memory"]
+        same(found, free, rel=1e-11)
+        assert not found.notes
+
+
+@pytest.mark.parametrize("where", ["host", "disk"])
+@pytest.mark.parametrize("kind", PROPAGATIONS)
+def test_boxes_of_propagations_that_do_not_fit_are_done_in_parts(
+    kind: str, where: str, place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that lack the variable of the parts are sums over them, as are beliefs."""
+    if where == "disk":
+        monkeypatch.setattr(Around, "holds", too_small)
+    monkeypatch.setattr(spill, "_RUNS", ())
+    model, asked = propagation(kind)
+    free = bucketflow.marginals(model, **asked)
+    assert free.plan is not None
+    options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": SLOTS * (1 << 24)}
+    for share in (2, 9):
+        place.largest_table_bytes = max(s.lowered.out_cells for s in free.plan.steps) * free.plan.itemsize // share
+        place.refused = 0
+        cut = bucketflow.marginals(model, **asked, **options)
+        assert place.refused > 0
+        assert "done in parts" in cut.notes[0]
+        same(cut, free, rel=1e-11)
+
+
+def test_propagations_leave_the_device_where_even_slices_do_not_fit(
+    place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "MAX_SLICES", 1)
+    for module in (boxes, spill):
+        monkeypatch.setattr(module, "MARGIN", 0)
+    model, asked = propagation("markov")
+    free = bucketflow.marginals(model, **asked)
+    assert free.plan is not None
+    found = bucketflow.marginals(model, **asked, gpus=1, gpu_memory=free.plan.peak_bytes)
+    assert found.plan is not None
+    assert found.plan.spill is not None
+    same(found, free, rel=1e-11)
+    with pytest.raises(bucketflow.BudgetError, match="allowed 1 kB; slicing would take"):
+        bucketflow.marginals(model, **asked, gpus=1, gpu_memory=1000)
+
+
+def test_a_run_directory_of_a_propagation_is_resumed_on_either_side(
+    place: StandIn | RealDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill, "_RUNS", ())
+    model, asked = propagation("markov")
+    options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": SLOTS * (1 << 21)}
+    first = bucketflow.marginals(model, **asked, **options, workdir=tmp_path / "run")
+    for gpus in (1, None):
+        beliefs = sorted((tmp_path / "run" / "tables").glob("beliefs_*/c.*"))
+        for path in beliefs[::2]:
+            path.unlink()
+        again = bucketflow.marginals(model, **asked, gpus=gpus, workdir=tmp_path / "run")
+        assert again.plan is not None
+        assert again.plan.device == (gpus is not None)
+        same(again, first, rel=1e-11)
+
+
 @pytest.mark.parametrize("where", ["host", "workdir"])
 @pytest.mark.parametrize(("query", "kind"), CASES)
 def test_the_last_stage_is_done_in_parts_too(
@@ -215,10 +309,10 @@ def test_device_memory_stays_within_the_budget(budget: int, monkeypatch: pytest.
         options: dict[str, Any] = {"tree": "bucket", "order": model.names}
         whole = bucketflow.solve(model, gpus=1, **options)
         before = there.held_bytes()
-        boxes = bucketflow.solve(model, gpus=1, **options, fit="spill", gpu_memory=budget)
+        boxed = bucketflow.solve(model, gpus=1, **options, fit="spill", gpu_memory=budget)
         held = there.held_bytes()
-    assert boxes.value == whole.value
-    assert boxes.plan is not None
-    assert boxes.plan.spill is not None
-    assert boxes.plan.spill.tasks > SLOTS
+    assert boxed.value == whole.value
+    assert boxed.plan is not None
+    assert boxed.plan.spill is not None
+    assert boxed.plan.spill.tasks > SLOTS
     assert held <= budget < before
