@@ -13,6 +13,7 @@ from math import prod
 
 from ...tasks.steps.step import Step
 from ..errors import BudgetError
+from ..plans.numbering import Numbering
 from ..plans.plan import PlanOptions, Problem, format_bytes, sliced_dims
 from ..plans.planner import lowered_step
 from ..plans.stages import Stage
@@ -25,6 +26,8 @@ from .way_back import WayBack
 MAX_BOXES = 1 << 16
 # What receipts, buffers of strided chunks and the interpreter's own temporaries need besides tables.
 MARGIN = 1 << 20
+# Weights and entries of beliefs are stored in so many.
+BELIEF_BYTES = 8
 # Work and reading that this share of a stage repeats do not decide about the order of its variables.
 _REPEATED_SHARE = 0.02
 # A chunk goes through memory whole when it is compressed, so it is a small part of the budget, and a file of its
@@ -184,7 +187,7 @@ class Boxing:
     def back_peak(self, stage: Stage) -> int:
         """Bytes of a box on the way back: tables that are read, what is made of them, and one on its way out."""
         assert self.way_back is not None
-        sizes, number = sliced_dims(self.tree.dims, stage.boxed), self.way_back.number
+        sizes, number = sliced_dims(self.tree.dims, stage.boxed), Numbering(len(self.tree.scopes))
         read = [self.bytes_of(number.node(i), sizes) for i in stage.inputs]
         # what comes from above is a sum of shares: another one, as it is stored and unpacked
         transit = 2 * max(read, default=0)
@@ -233,4 +236,4 @@ class Boxing:
 
 def found_bytes(stage: Stage, sizes: Sequence[int]) -> int:
     """Bytes of the weights and beliefs that a box with the given sizes inside finds."""
-    return sum(prod(sizes[v] for v in target) + 1 for target in stage.results) * 8
+    return sum(prod(sizes[v] for v in target) + 1 for target in stage.results) * BELIEF_BYTES

@@ -18,7 +18,7 @@ from ..plans.stages import Spill, Stage, Stored
 from ..plans.two_way import choose_readings
 from ..trees.costs import Rates
 from ..trees.memory import parts_below
-from .boxes import MARGIN, Boxing, found_bytes
+from .boxes import BELIEF_BYTES, MARGIN, Boxing, found_bytes
 from .way_back import WayBack
 
 # Tables of less than this share of the budget stay in memory within a stage, to begin with.
@@ -43,35 +43,31 @@ def plan_spill(
     disk_rate: float,
     nominal_rate: float = DISK_RATE,
 ) -> Plan:
-    """Cut a plan that does not fit memory into stages and boxes that do, one way or both."""
-    tree, way_back = whole.tree, None
-    if problem.targets is not None:
-        results = 2 * sum(prod(tree.dims[v] for v in t) for t in problem.targets) * 8
-        way_back = WayBack(tree, whole.layouts, problem.semiring, choose_readings(tree, problem.targets), results)
-        options = replace(options, decode=False)
-    boxing = Boxing(problem, options, rates, tree, whole.layouts, nominal_rate, way_back)
-    spill = cut_into_stages(boxing, disk_rate)
-    return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
-
-
-def cut_into_stages(boxing: Boxing, disk_rate: float) -> Spill:
-    """Choose stages, or make those of the options again.
+    """Cut a plan that does not fit memory into stages and boxes that do, one way or both.
 
     Parameters
     ----------
-    boxing : Boxing
-        For the plan in memory, without slices.
+    whole : Plan
+        The plan in memory, without slices.
     disk_rate : float
         Bytes per second, to predict the time with; the choice of stages does not depend on it.
+    nominal_rate : float
+        Bytes per second, to choose stages with.
 
     Raises
     ------
     BudgetError
         If some step does not fit even in its smallest box.
     """
-    cutter = Cutter(boxing, boxing.tree.schedule)
-    before = boxing.options.stages
-    return cutter.priced(cutter.best() if before is None else cutter.as_before(before), disk_rate)
+    tree, way_back = whole.tree, None
+    if problem.targets is not None:
+        results = 2 * sum(prod(tree.dims[v] for v in t) for t in problem.targets) * BELIEF_BYTES
+        way_back = WayBack(tree, whole.layouts, problem.semiring, choose_readings(tree, problem.targets), results)
+        options = replace(options, decode=False)
+    cutter = Cutter(Boxing(problem, options, rates, tree, whole.layouts, nominal_rate, way_back), tree.schedule)
+    stages = cutter.best() if options.stages is None else cutter.as_before(options.stages)
+    spill = cutter.priced(stages, disk_rate)
+    return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
 
 
 @dataclass(frozen=True)

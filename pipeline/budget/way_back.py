@@ -13,7 +13,6 @@ from functools import cached_property
 
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
-from ..plans.numbering import Numbering
 from ..plans.plan import sliced_dims
 from ..plans.stages import Stage
 from ..plans.two_way import Reading, StepBuilder
@@ -41,11 +40,6 @@ class WayBack:
     result_bytes: int
     _made: dict[tuple[int, frozenset[int], tuple[int, ...]], Stage] = field(default_factory=dict)
 
-    @cached_property
-    def number(self) -> Numbering:
-        """How tables are numbered."""
-        return Numbering(len(self.tree.scopes))
-
     def stage(self, head: int, nodes: Sequence[int], inputs: Iterable[int], boxed: tuple[int, ...]) -> Stage:
         """Lower the way back through a stage for the sizes inside a box, or remember it.
 
@@ -64,11 +58,11 @@ class WayBack:
 
     def _lowered(self, head: int, nodes: Sequence[int], stored: frozenset[int], boxed: tuple[int, ...]) -> Stage:
         builder = StepBuilder(self.tree, self.layouts, self.semiring)
-        builder.sizes = sliced_dims(self.tree.dims, boxed)
+        builder.sizes, number = sliced_dims(self.tree.dims, boxed), builder.number
         tops = self.tree.roots if head < 0 else (head,)
         if head >= 0:
-            builder.above[head] = (self.number.down(head),) if self.is_joined(head) else ()
-            builder.axes[self.number.down(head)] = self.layouts[head]
+            builder.above[head] = (number.down(head),) if self.is_joined(head) else ()
+            builder.axes[number.down(head)] = self.layouts[head]
         ends = {i for i in stored if self.beyond[i]}
         back = tuple(builder.backward(self.readings_in(head, nodes), tops, ends))
         roots = self.tree.roots if head < 0 else ()
@@ -78,7 +72,7 @@ class WayBack:
             if node in needed:
                 up.insert(0, builder.forward(node))
                 needed.update(up[0].inputs)
-        outputs = {self.number.down(i): builder.above[i][0] for i in sorted(ends) if builder.above[i]}
+        outputs = {number.down(i): builder.above[i][0] for i in sorted(ends) if builder.above[i]}
         needed.update(outputs.values())
         read = tuple(i for i in (*sorted(stored), *(builder.above[head] if head >= 0 else ())) if i in needed)
         return Stage(head, (*up, *back), boxed, read, outputs, builder.results, roots)

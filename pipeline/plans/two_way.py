@@ -18,6 +18,7 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
 from ..trees.layouts import choose_layouts
 from ..trees.tree import Tree, bits_of, elimination_order
+from .numbering import Numbering
 
 # Up to here a belief is stored and each of its variables summed from it; a larger one is swept for each.
 STORED_CELLS = 8192
@@ -80,7 +81,7 @@ class StepBuilder:
         self.axes: dict[int, tuple[int, ...]] = dict(enumerate(layouts))
         self.results: dict[tuple[int, ...], int] = {}
         self._layouts = layouts
-        self._next = 2 * len(layouts)
+        self.number, self._made = Numbering(len(layouts)), 0
         # what comes from above each node; nothing comes from above a root
         self.above: dict[int, tuple[int, ...]] = dict.fromkeys(tree.roots, ())
 
@@ -133,14 +134,13 @@ class StepBuilder:
         inputs = (*self.above[parent], *siblings)
         self.above[node] = self.above[parent]
         if siblings:
-            number = len(self.tree.scopes) + node
-            self.above[node] = (number,)
+            self.above[node] = (self.number.down(node),)
             axes = self._layouts[node]
             if node < self.tree.n_leaves:
                 # a variable that only this leaf has is not in what comes from above
                 held = {v for i in inputs for v in self.axes[i]}
                 axes = tuple([v for v in axes if v in held])
-            yield self.step(number, inputs, axes)
+            yield self.step(self.number.down(node), inputs, axes)
 
     def _read(self, reading: Reading) -> Iterator[Step]:
         tables = self.tree.children[reading.node - self.tree.n_leaves] if reading.join else (reading.node,)
@@ -149,13 +149,14 @@ class StepBuilder:
             union = tuple(dict.fromkeys([v for i in inputs for v in self.axes[i]]))
             cells = prod([self.sizes[v] for v in union])
             if cells <= STORED_CELLS and (len(reading.targets) > 2 or cells > _WORTH_STORING):
-                stored = self._number()
+                stored = self._result()
                 yield self.step(stored, inputs, union)
                 inputs = (stored,)
         for target in reading.targets:
-            self.results[target] = self._number()
+            self.results[target] = self._result()
             yield self.step(self.results[target], inputs, target)
 
-    def _number(self) -> int:
-        self._next += 1
-        return self._next - 1
+    def _result(self) -> int:
+        """Return the number of another result."""
+        self._made += 1
+        return self.number.result(self._made - 1)

@@ -14,6 +14,7 @@ from typing import Any
 from ...cluster.pool import Pool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program, pick, run_part
+from ..plans.numbering import Numbering
 from ..plans.plan import Plan
 from ..plans.planner import MAX_SENT_BYTES
 from ..trees.costs import Rates, lowered_seconds
@@ -132,14 +133,14 @@ def run_parts(
 
 def _homes(plan: Plan) -> dict[int, int]:
     """For every table that a step makes the internal node of the tree whose join it comes from."""
-    tree, nodes = plan.tree, len(plan.tree.scopes)
+    tree, number = plan.tree, Numbering(len(plan.tree.scopes))
     homes = {step.node: step.node for step in plan.up}
     for step in plan.back:
-        if nodes <= step.node < 2 * nodes:
-            homes[step.node] = tree.parent[step.node - nodes]
+        if number.is_down(step.node):
+            homes[step.node] = tree.parent[number.node(step.node)]
             continue
-        near = [i for i in step.inputs if i >= 2 * nodes or i < nodes]
-        places = [homes[i] if i >= 2 * nodes else tree.parent[i] if tree.parent[i] >= 0 else i for i in near]
+        near = [i for i in step.inputs if not number.is_down(i)]
+        places = [homes[i] if not number.is_up(i) else tree.parent[i] if tree.parent[i] >= 0 else i for i in near]
         # a single function that is a tree by itself is read anywhere
         homes[step.node] = places[0] if places[0] in homes else plan.up[-1].node
     return homes
