@@ -124,8 +124,9 @@ def _refusal(whole: Plan, sliced: frozenset[int], allowed_bytes: int, tried: Pla
     largest = max(table_bytes(whole.tree.dims, s.axes, whole.itemsize) for s in whole.steps)
     slices = prod(whole.dims[v] for v in sliced)
     price = "" if tried is None else f" at {tried.slice_overhead:.3g} times the work"
+    where, otherwise = (" on a GPU", ", or leave --gpus out") if whole.device else ("", "")
     return BudgetError(
-        f"the plan needs {format_bytes(whole.peak_bytes)} (largest message {format_bytes(largest)}), allowed "
-        f"{format_bytes(allowed_bytes)}; slicing would take at least {float(slices):.3g} slices{price}; "
-        "try a larger --memory or a longer --order-time"
+        f"the plan needs {format_bytes(whole.peak_bytes)} (largest message {format_bytes(largest)}){where}, allowed "
+        f"{format_bytes(allowed_bytes)}; slicing would take {float(slices):.3g} slices or more{price}; "
+        f"try a larger --memory or a longer --order-time{otherwise}"
     )
