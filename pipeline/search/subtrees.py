@@ -71,7 +71,7 @@ def split_seconds(
     if not plain:
         arithmetic *= rates[4]
     elif cells > SMALL_CELLS and cells >= max(_DEPTH * out, _SHORT * max(left, right), _LONG * min(left, right)):
-        arithmetic = cells * rates[1]
+        arithmetic = cells * rates[1] + moved * rates[0]
     seconds: float = rates[3] + max(arithmetic, moved * rates[2])
     return seconds
 

@@ -93,8 +93,11 @@ class Work(NamedTuple):
 
 def step_seconds(work: Work, rates: Rates, itemsize: int) -> float:
     """Predict one step: the slower of arithmetic and memory, after a fixed overhead (roofline)."""
-    arithmetic = _ratio(work.cells, rates.matmul_cells_per_second if work.matrix else rates.cells_per_second)
-    if not work.matrix:
+    if work.matrix:  # factors are packed, and the result is unpacked, at the pace of a streaming loop
+        arithmetic = _ratio(work.cells, rates.matmul_cells_per_second)
+        arithmetic += _ratio(work.moved_cells, rates.cells_per_second)
+    else:
+        arithmetic = _ratio(work.cells, rates.cells_per_second)
         arithmetic *= 1.0 + rates.read_share * (work.reads - _READS_RATED)
     return rates.step_seconds + max(arithmetic, _ratio(work.moved_cells, rates.bytes_per_second / itemsize))
 

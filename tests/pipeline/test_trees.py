@@ -148,7 +148,7 @@ def test_cost_of_a_hopeless_tree():
 def test_matmul_rate():
     rates = Rates(cells_per_second=1.0, matmul_cells_per_second=4.0, bytes_per_second=1e30, step_seconds=0.5)
     tree = bucket_tree((32, 16, 32, 2), ((0, 1), (1, 2), (0, 3), (2, 3)), (1, 0, 2, 3))
-    assert tree_cost(tree, rates).seconds == pytest.approx(0.5 + 16384 / 4 + 0.5 + 2048 + 0.5 + 64)
+    assert tree_cost(tree, rates).seconds == pytest.approx(0.5 + 16384 / 4 + 2048 + 0.5 + 2048 + 0.5 + 64)
 
 
 def peak_cells(tree: Tree, sequence: tuple[int, ...]) -> int:
