@@ -65,9 +65,9 @@ main()
 """
 
 
-def stopped(receipts: int, how: signal.Signals, *args: object) -> subprocess.CompletedProcess[str]:
-    """Run a command that is sent a signal when so many receipts of its run are written."""
-    command = [sys.executable, "-c", _DYING, str(receipts), str(int(how)), *map(str, args)]
+def stopped(receipts: int, how: signal.Signals, *args: object, setup: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command that is sent a signal when so many receipts of its run are written; ``setup`` runs first."""
+    command = [sys.executable, "-c", setup + _DYING, str(receipts), str(int(how)), *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True)
 
 
