@@ -54,7 +54,7 @@ class DaskPool:
         return self.submit(itself, value)
 
     def share(self, folder: Path) -> None:
-        """Write and read on every worker; see :func:`connect.verify_shared`."""
+        """Write and read on every worker; see :func:`.connect.verify_shared`."""
         with connected(self.client):
             verify_shared(self.client, folder)
 

@@ -16,7 +16,7 @@ class ThreadPool(SerialPool):
         self.width = width
 
     def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
-        """Keep ``width`` tasks running; see :class:`Pool`."""
+        """Keep ``width`` tasks running; see :class:`~.pool.Pool`."""
         ready = _Ready(nodes)
         running: dict[Future[Any], Hashable] = {}
         with ThreadPoolExecutor(self.width) as threads:

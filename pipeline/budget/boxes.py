@@ -1,4 +1,4 @@
-"""Cutting one stage of a plan out of core into boxes that fit the budget (DESIGN §8).
+"""Cutting one stage of a plan out of core into boxes that fit the budget.
 
 A box fixes some variables of the stage's output; inside, the stage is an ordinary sweep. What the fixed variables
 do not occur in is read or computed again in every box, so those that occur in most of the stage are fixed first.

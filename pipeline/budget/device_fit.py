@@ -69,7 +69,7 @@ def fitted_for_device(
     rates: Rates = GPU_RATES,
     devices: int = 1,
 ) -> Prices:
-    """Plan a query for the memory of one device: whole, in slices, or in boxes; see :func:`fit.fitted`.
+    """Plan a query for the memory of one device: whole, in slices, or in boxes; see :func:`.fit.fitted`.
 
     The tree is searched for with nominal rates and is a function of the seed; ``rates``, which may have been measured,
     choose between the ways.

@@ -1,8 +1,30 @@
-"""Planning out of core: stages whose tables live on disk, each cut into boxes that fit the budget (DESIGN §8).
+"""Planning out of core: stages whose tables live on disk, each cut into boxes that fit the budget.
 
 A stage is a connected part of the tree; its output is a table on disk. A table is chunked along the variables that
 its writer or its reader fixes, so both touch whole chunks only: one writer a chunk. Since a box may run through many
 steps, only few tables have to be stored: with none at all the boxes are slices.
+
+A grid of 3 x 6 variables of eight states in half of the memory that its plan needs: a few stages, named by the node
+whose table they write (-1: the roots), each run once for every state of one variable.
+
+>>> from bucketflow.pipeline.plans.planner import plan_tree
+>>> from bucketflow.pipeline.trees.tree import bucket_tree
+>>> from bucketflow.tasks.steps.semiring import MIN_PLUS
+>>> scopes = [(v, v + 1) for v in range(18) if v % 3 < 2] + [(v, v + 3) for v in range(15)]
+>>> tree = bucket_tree((8,) * 18, scopes, order=range(18))
+>>> problem = Problem(tree.dims, tree.leaves, MIN_PLUS, itemsize=8)
+>>> whole = plan_tree(problem, PlanOptions(), Rates(), tree)
+>>> within = PlanOptions(memory_bytes=MARGIN + whole.peak_bytes // 2)
+>>> spill = plan_spill(problem, within, Rates(), whole, disk_rate=DISK_RATE).spill
+>>> for stage in spill.stages:
+...     stage.head, stage.boxed, spill.boxes(stage)
+(30, (4,), 8)
+(33, (7,), 8)
+(36, (10,), 8)
+(37, (12,), 8)
+(-1, (14,), 8)
+>>> spill.states(spill.stages[0], 5)
+{4: 5}
 """
 
 from __future__ import annotations

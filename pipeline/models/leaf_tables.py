@@ -1,8 +1,8 @@
 """The numbers behind a network: function values as the entries of its leaf tables, per query.
 
-Costs become non-negative integers above an exact offset, in the narrowest dtype that cannot overflow
-(DESIGN §5); probabilities stay float64, as natural values for sums and as ``-ln p`` for the optimum; a
-count sees 0 and 1, or powers of a root of unity where costs may add up to ``top``.
+Costs become non-negative integers above an exact offset, in the narrowest dtype that cannot overflow;
+probabilities stay float64, as natural values for sums and as ``-ln p`` for the optimum; a count sees 0 and 1, or
+powers of a root of unity where costs may add up to ``top``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Preprocessing: what is left of a model to eliminate for one query under its evidence.
 
-Works on scopes and domains (DESIGN §4): condition on the evidence, drop the barren variables of Bayesian
+Works on scopes and domains: condition on the evidence, drop the barren variables of Bayesian
 networks, remove states without support, and group each function with one whose scope contains it. The
 tables of the groups are built later, in the layout and dtype that the plan asks for.
 """

@@ -1,4 +1,4 @@
-"""Decoding: from the kept tables of a sweep to an assignment, one slice per step (DESIGN §10).
+"""Decoding: from the kept tables of a sweep to an assignment, one slice per step.
 
 The backward sweep of elimination (value assignment, Dechter 1999 §3): from the roots down, the variables
 that a step eliminated take the states that attain its output at the states already chosen above.

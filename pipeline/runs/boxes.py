@@ -1,7 +1,7 @@
 """Running a plan whose tables leave memory: boxes as tasks with explicit dependencies, resumable from the receipts.
 
 A task reads boxes of stored tables, fixes the states of some variables, runs a program, and writes boxes of other
-tables, or what it found; see DESIGN §8, §9. Needs and producers are known by key: a table and a chunk of it. Where the
+tables, or what it found. Needs and producers are known by key: a table and a chunk of it. Where the
 tables are, a store knows; whether there is a way back makes no difference here.
 """
 

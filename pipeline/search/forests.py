@@ -195,13 +195,12 @@ class Rearranger:
     KICKS = (6, 6)
 
     def __init__(self, forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int, seed: int) -> None:
-        from . import local_search as localsearch
-        from . import subtrees as reconfigure
+        from . import local_search, subtrees
 
-        self._kernel = localsearch
+        self._kernel = local_search
         self.first = len(forest.masks) - len(forest.kids)
         self.tree = _binary(forest, dims, rates, itemsize)
-        reconfigure.price_tree(self.tree, self.first)
+        subtrees.price_tree(self.tree, self.first)
         self.seed = seed
         self._move = self._vain = 0
 

@@ -1,6 +1,15 @@
 """Search for a contraction tree: randomised greedy orders, then local refinement of the best.
 
 The effort is counted in units of work, not by the clock, so that a seed always gives the same tree.
+
+Four variables around one of nine states: eliminating that one first sweeps all five together, min-fill takes it last.
+
+>>> dims, scopes = (9, 3, 3, 3, 3), [(0, 1), (0, 2), (0, 3), (0, 4)]
+>>> for order in (0, 1, 2, 3, 4), "min-fill":
+...     cost = tree_cost(search_tree(dims, scopes, tree="bucket", order=order))
+...     cost.width, cost.cells
+(4, 729)
+(1, 108)
 """
 
 from __future__ import annotations
@@ -250,9 +259,9 @@ class _Orders:
     KEEP = 16
 
     def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]], rule: OrderName, seed: int) -> None:
-        from . import greedy_orders as minfill
+        from . import greedy_orders
 
-        self._kernel: ModuleType = minfill
+        self._kernel: ModuleType = greedy_orders
         n = len(dims)
         words = n // 64 + 1
         rows = b"".join(a.to_bytes(8 * words, "little") for a in primal_graph(n, scopes))

@@ -2,6 +2,21 @@
 
 Conditioning on a variable x ("slicing", "cutset conditioning") runs the tree once per state of x with x
 gone from every table. Steps without x are repeated, so the extra work is what x does *not* appear in.
+
+Four variables of ten states, a function for each pair: the largest message has 1,000 cells. With one variable fixed no
+table has more than 100, in ten slices that together sweep what the whole sweeps.
+
+>>> from itertools import combinations
+>>> from bucketflow.pipeline.trees.costs import tree_cost
+>>> from bucketflow.pipeline.trees.tree import bucket_tree
+>>> tree = bucket_tree((10,) * 4, list(combinations(range(4), 2)), order=(0, 1, 2, 3))
+>>> sliced = slice_tree(tree, 100)
+>>> len(sliced), slice_count(tree, sliced)
+(1, 10)
+>>> for cost in tree_cost(tree), tree_cost(tree, sliced=sliced):
+...     cost.cells, cost.largest_table_cells
+(11100, 1000)
+(1110, 100)
 """
 
 from __future__ import annotations

@@ -2,6 +2,17 @@
 
 A bucket tree (Dechter 1999, Bucket elimination), a junction tree (Lauritzen and Spiegelhalter 1988) and a
 contraction tree are the same structure; they differ only in how many inputs a node combines at once.
+
+A cycle of four variables, eliminated in their order: the leaves are nodes 0 to 3, and node 4 combines the two functions
+of variable 0 into a table over its neighbours. The last two variables go together.
+
+>>> tree = bucket_tree((2, 2, 2, 2), [(0, 1), (1, 2), (2, 3), (0, 3)], order=(0, 1, 2, 3))
+>>> tree.children
+((0, 3), (1, 4), (2, 5))
+>>> [sorted(scope) for scope in tree.scopes[4:]]
+[[1, 3], [2, 3], []]
+>>> [sorted(gone) for gone in tree.eliminated], tree.joined_cells
+([[0], [1], [2, 3]], (8, 8, 4))
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""The normal form of a dense step: fused axes with one stride per table."""
+"""The normal form of a dense step: fused axes with one stride per table.
+
+A table over variables 0, 1 and 2, of 2, 3 and 4 states, times one over variable 2, which is summed out: that one comes
+first, and the other two, always neighbours in the same order, are one axis of six cells.
+
+>>> axes = fuse([(0, 1, 2), (2,)], (0, 1), {0: 2, 1: 3, 2: 4})
+>>> axes.sizes, axes.strides, axes.out
+((4, 6), ((1, 4), (1, 0)), (0, 1))
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,17 @@
 
 The step is ``out[o] = ⊕_x ⊗_i f_i[o_i, x]`` of bucket elimination (Fioretto et al. 2018 §6, Bistaffa et al.
 2016): join the functions of a bucket and project its variables out, here without ever storing the join.
+
+Two tables that share the variable to be summed out are a product of matrices, once they are large enough to gain by it;
+a table and a vector are read once, row by row.
+
+>>> from bucketflow.tasks.steps.semiring import SUM_PRODUCT
+>>> for scopes, states in ([(0, 2), (2, 1)], 10), ([(0, 2), (2, 1)], 100), ([(0, 1, 2), (2,)], 100):
+...     step = lower(scopes, (0, 1), dict.fromkeys(range(3), states), "float64", SUM_PRODUCT)
+...     step.regime, step.cells, step.out_cells
+('small', 1000, 100)
+('matrix', 1000000, 10000)
+('streaming', 1000000, 10000)
 """
 
 from __future__ import annotations

@@ -67,19 +67,19 @@ def test_min_fill_takes_the_least_fill_at_every_step(network, seed):
 @settings(max_examples=50, deadline=None)
 @given(networks(), st.booleans(), st.data())
 def test_incremental_fill_equals_counting_again(network, even, data):
-    from bucketflow.pipeline.search import greedy_orders as minfill
+    from bucketflow.pipeline.search import greedy_orders
 
     dims, scopes = network
     n = len(dims)
     logs = np.log2(np.array(dims, dtype=float))
     weights = np.ones(n) if even else logs
     adjacency = np.array([[a] for a in primal_graph(n, scopes)], dtype=np.uint64)
-    fill = minfill.initial_fill(adjacency, weights, even)
+    fill = greedy_orders.initial_fill(adjacency, weights, even)
     clique = np.array([logs[v] + sum(logs[u] for u in range(n) if int(adjacency[v, 0]) >> u & 1) for v in range(n)])
     stale, spare = np.zeros(n, dtype=np.bool_), np.empty(n, dtype=np.int64)
     left = list(range(n))
     for v in data.draw(st.permutations(range(n))):
-        minfill.eliminate(v, spare, adjacency, fill, clique, logs, weights, even, stale)
+        greedy_orders.eliminate(v, spare, adjacency, fill, clique, logs, weights, even, stale)
         left.remove(v)
         for u in left:
             around = [w for w in range(n) if int(adjacency[u, 0]) >> w & 1]
@@ -91,18 +91,18 @@ def test_incremental_fill_equals_counting_again(network, even, data):
 
 @pytest.mark.parametrize("rule", range(5))
 def test_compiled_orders_are_permutations_and_price_their_buckets(rule):
-    from bucketflow.pipeline.search import greedy_orders as minfill
+    from bucketflow.pipeline.search import greedy_orders
 
     scopes, n = grid(9), 81
     adjacency = np.array([[a & (2**64 - 1), a >> 64] for a in primal_graph(n, scopes)], dtype=np.uint64)
     logs, order = np.ones(n), np.empty(n, dtype=np.int64)
-    fill = minfill.initial_fill(adjacency, np.ones(n), True)
-    cells, work = minfill.greedy_order(adjacency, fill, logs, np.ones(n), rule, 0.3, 0.1, 7, np.inf, order)
+    fill = greedy_orders.initial_fill(adjacency, np.ones(n), True)
+    cells, work = greedy_orders.greedy_order(adjacency, fill, logs, np.ones(n), rule, 0.3, 0.1, 7, np.inf, order)
     assert sorted(order.tolist()) == list(range(n))
     # buckets that lie within an earlier clique are no steps of their own, but are counted
     exact = tree_cost(bucket_tree((2,) * n, scopes, order)).cells
     assert exact <= cells <= 2 * exact
-    given_up, less = minfill.greedy_order(adjacency, fill, logs, np.ones(n), rule, 0.3, 0.1, 7, cells / 2, order)
+    given_up, less = greedy_orders.greedy_order(adjacency, fill, logs, np.ones(n), rule, 0.3, 0.1, 7, cells / 2, order)
     assert given_up == np.inf
     assert less < work
 

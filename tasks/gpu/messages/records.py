@@ -73,7 +73,7 @@ def records_of(
     item_seconds: float | None = None,
     group: int = 1,
 ) -> Records:
-    """Lay out and describe a propagation; see :func:`~.message_layout.layout_of`.
+    """Lay out and describe a propagation; see :func:`~.messages.layout.layout_of`.
 
     Raises
     ------

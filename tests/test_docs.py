@@ -1,0 +1,120 @@
+"""What the documentation says of the code: worked examples give what they show, and what is named is there."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import bucketflow
+from tests.test_structure import ROOMS, ROOT, modules
+
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+WORKED = [
+    *("pipeline.search.orders", "pipeline.trees.tree", "pipeline.trees.slicing", "pipeline.trees.memory"),
+    *("pipeline.plans.numbering", "pipeline.plans.recompute", "pipeline.budget.spill"),
+    *("tasks.steps.axes", "tasks.steps.lowering"),
+]
+
+
+@pytest.mark.parametrize("name", WORKED)
+def test_worked_examples(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"bucketflow.{name}"))
+    assert found.attempted
+    assert not found.failed
+
+
+def test_the_example_of_the_architecture() -> None:
+    found = doctest.testfile(str(ARCHITECTURE), module_relative=False)
+    assert found.attempted
+    assert not found.failed
+
+
+def named(pattern: str) -> list[str]:
+    """What the page writes as code, where it is of the given form."""
+    return [name for name in re.findall(r"`([^`\n]+)`", ARCHITECTURE.read_text()) if re.fullmatch(pattern, name)]
+
+
+def test_the_architecture_names_every_folder() -> None:
+    folders = {f"{path.parent.relative_to(ROOT)}/" for path in modules()}
+    assert folders - set(named(r"[\w/]+/")) == set()
+
+
+def test_every_folder_that_the_architecture_names_is_there() -> None:
+    assert [name for name in named(r"[\w/]+/") if not (ROOT / name).is_dir()] == []
+
+
+def test_every_file_and_function_that_the_architecture_names_is_there() -> None:
+    names = named(r"[\w/]+\.py(:[\w.]+)?")
+    assert names
+    for file, _, function in (name.partition(":") for name in names):
+        assert (ROOT / file).is_file(), file
+        assert not function or function in defined(ROOT / file), f"{file} has no {function}"
+
+
+@cache
+def defined(path: Path) -> frozenset[str]:
+    """Names that a module defines, those inside its classes too, alone and after the name of the class."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        names |= set(_bound(node))
+        if isinstance(node, ast.ClassDef):
+            inside = {name for member in node.body for name in _bound(member)}
+            names |= inside | {f"{node.name}.{name}" for name in inside}
+    return frozenset(names)
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """Names that a statement binds."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+@cache
+def everywhere() -> frozenset[str]:
+    """Dotted names of all modules, and of what they define."""
+    names = {f"bucketflow.{name}" for name in bucketflow.__all__}
+    for path in modules():
+        module = ".".join(("bucketflow", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+        names |= {module, *(f"{module}.{name}" for name in defined(path))}
+    return frozenset(names)
+
+
+def resolves(target: str, path: Path) -> bool:
+    """Whether a reference in a module's text is to something: by a whole name, from a dot on, or to a name nearby."""
+    target = target.removeprefix("~")
+    if target.startswith("."):
+        return any(name.endswith(target) for name in everywhere())
+    return target in defined(path) or target in bucketflow.__all__ or target in everywhere()
+
+
+def test_references_in_docstrings_resolve() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in [*modules(), ROOT / "__init__.py"]
+        for target in re.findall(r":(?:func|class|mod|meth|data|attr):`([^`]+)`", path.read_text())
+        if not resolves(target, path)
+    ]
+    assert wrong == []
+
+
+def test_no_text_names_a_file_that_is_gone() -> None:
+    rooms = [*ROOMS, "tests"]
+    known = {path.name for room in rooms for path in (ROOT / room).rglob("*") if path.suffix in (".py", ".cu", ".cuh")}
+    texts = [*modules(), *(ROOT / "tasks/gpu/cuda").glob("*.cu*"), *ROOT.glob("docs/*.md"), ROOT / "README.md"]
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in texts
+        for name in re.findall(r"\b\w+\.(?:py|cuh?)\b", path.read_text())
+        if name not in known
+    ]
+    assert wrong == []
