@@ -16,7 +16,7 @@ from .orders import OrderName, search_tree
 # Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
 _TINY_CELLS = 1 << 23
 # Propagations whose loops are predicted to take less are planned without the compiled search.
-_SMALL_SECONDS = 0.1
+_SMALL_SECONDS = 0.2
 
 
 def tree_for_both_ways(
