@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ...tasks.steps.step import Step
 from ..trees.memory import Sizing, partition, parts_below, sweep_peak, table_bytes
@@ -35,6 +36,8 @@ from .two_way import Reading, StepBuilder, choose_readings
 
 # Parts are halved so often at most.
 _HALVINGS = 12
+# So many cuts that need more than others before them are the last.
+_WORSE = 2
 
 
 def cuts_for_decoding(tree: Tree, steps: Sequence[Step], sizing: Sizing, available: int) -> tuple[frozenset[int], int]:
@@ -83,20 +86,31 @@ def remade(plan: Plan, problem: Problem, sizing: Sizing, available: int) -> Plan
     limit = sum(made.values()) / 2
     order = [s.node for s in plan.up]
     tried: set[frozenset[int]] = {frozenset()}
+    lowered: dict[tuple[Any, ...], Step] = {}
+    peaks: list[int] = []
     for _ in range(_HALVINGS):
         cuts = partition(plan.tree, order, made.__getitem__, limit)
         limit /= 2
         if cuts in tried:
             continue
+        # ever smaller parts need less, until the tables at their cuts do
+        if len(peaks) > _WORSE and min(peaks[-_WORSE:]) > min(peaks):
+            break
         tried.add(cuts)
-        builder = StepBuilder(plan.tree, plan.layouts, problem.semiring)
-        back = tuple(_back_through(plan, problem, builder, cuts))
-        peak = sweep_peak((*plan.up, *back), sizing, (*plan.tree.roots, *builder.results.values()))
-        if peak <= available:
-            fixed = plan.model_bytes + plan.leaf_bytes
-            results = builder.results
-            return replace(plan, back=back, cuts=cuts, results=results, peak_bytes=fixed + peak, variant_from=0)
+        again = with_parts_again(plan, problem, cuts, lowered)
+        peaks.append(sweep_peak(again.steps, sizing, again.outputs))
+        if peaks[-1] <= available:
+            return replace(again, peak_bytes=plan.model_bytes + plan.leaf_bytes + peaks[-1])
     return None
+
+
+def with_parts_again(
+    plan: Plan, problem: Problem, cuts: frozenset[int], lowered: dict[tuple[Any, ...], Step] | None = None
+) -> Plan:
+    """Return a plan of both ways that keeps only the tables at the cuts and makes the parts below them again."""
+    builder = StepBuilder(plan.tree, plan.layouts, problem.semiring, lowered)
+    back = tuple(_back_through(plan, problem, builder, cuts))
+    return replace(plan, back=back, cuts=cuts, results=builder.results, variant_from=0)
 
 
 def _back_through(plan: Plan, problem: Problem, builder: StepBuilder, cuts: Collection[int]) -> Iterator[Step]:

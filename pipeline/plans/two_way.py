@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
@@ -72,9 +73,15 @@ def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[Rea
 
 
 class StepBuilder:
-    """Lowers steps, keeping the axes of every table."""
+    """Lowers steps, keeping the axes of every table; those in ``lowered`` are not lowered again."""
 
-    def __init__(self, tree: Tree, layouts: Sequence[tuple[int, ...]], semiring: Semiring) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        layouts: Sequence[tuple[int, ...]],
+        semiring: Semiring,
+        lowered: dict[tuple[Any, ...], Step] | None = None,
+    ) -> None:
         self.tree = tree
         self.semiring = semiring
         self.sizes = tree.dims
@@ -82,13 +89,19 @@ class StepBuilder:
         self.results: dict[tuple[int, ...], int] = {}
         self._layouts = layouts
         self.number, self._made = Numbering(len(layouts)), 0
+        self._lowered = lowered
         # what comes from above each node; nothing comes from above a root
         self.above: dict[int, tuple[int, ...]] = dict.fromkeys(tree.roots, ())
 
     def step(self, node: int, inputs: tuple[int, ...], axes: tuple[int, ...]) -> Step:
         """Lower one step."""
         self.axes[node] = axes
-        return make_step(node, inputs, tuple([self.axes[i] for i in inputs]), axes, self.sizes, self.semiring)
+        key = (node, inputs, tuple([self.axes[i] for i in inputs]), axes)
+        if self._lowered is None:
+            return make_step(*key, self.sizes, self.semiring)
+        if key not in self._lowered:
+            self._lowered[key] = make_step(*key, self.sizes, self.semiring)
+        return self._lowered[key]
 
     def forward(self, node: int) -> Step:
         """The step of an internal node."""

@@ -56,7 +56,7 @@ def cut_for(plan: Plan, width: int, seconds: float, rates: Rates) -> Cut | None:
     Tables that would be too large to send stay inside a part.
     """
     tree, first = plan.tree, plan.tree.n_leaves
-    if plan.slices > 1 or plan.spill or width < 2 or not plan.up:
+    if plan.slices > 1 or plan.spill or plan.cuts or width < 2 or not plan.up:
         return None
     work = {step.node: lowered_seconds(step, rates, plan.itemsize) for step in plan.steps}
     total = sum(work.values())
