@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bucketflow.tasks.gpu.tiling.device import NOMINAL
+
 ROOT = Path(__file__).parents[1]
 ROOMS = {
     "storage": set(),
@@ -134,6 +136,17 @@ def test_planning_is_pure(folder: str) -> None:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
             assert not {name.split(".")[0] for name in names} & heavy, path
+
+
+def test_processors_of_a_device_stand_in_one_place() -> None:
+    """Everything else takes them from there, or asks the device it runs on."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in [*modules(), *sorted((ROOT / "tests" / "bench").glob("*.py"))]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value == NOMINAL.processors and path.name != "device.py"
+    ]
+    assert wrong == []
 
 
 def run_python(code: str) -> str:

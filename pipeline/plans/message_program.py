@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ...tasks.gpu.messages.layout import MOST_CELLS, Operation, layout_of
 from ...tasks.gpu.messages.records import Constant, Records, least_exponent, records_of
-from ...tasks.gpu.messages.run import ANSWER_CELLS, MOST_SHARED_BYTES, MessageProgram
+from ...tasks.gpu.messages.run import ANSWER_CELLS, MessageProgram
+from ...tasks.gpu.tiling.device import NOMINAL
 from ...tasks.steps.axes import fuse
 from ...tasks.steps.semiring import Law, Semiring
 from ...tasks.sweeps.scaled import Scaled
@@ -99,7 +100,7 @@ def message_program(
         records = records_of(operations, constants, findings, (*results, *roots), group=group)
     except ValueError as error:
         raise ModelError(str(error)) from None
-    if records.shared_bytes > MOST_SHARED_BYTES:
+    if records.shared_bytes > NOMINAL.most_shared_bytes:
         most = max(len(op.inputs) for op in operations)
         raise ModelError(f"a step joins {most} tables; propagation on a GPU takes about 300 at most")
     scaled: list[int] = []

@@ -9,9 +9,11 @@ import numpy as np
 
 from . import arrays
 from .kernels import kernel
+from .tiling.device import NOMINAL
 
-_BLOCKS: Final = 132 * 8
 _THREADS: Final = 256
+_BLOCKS: Final = 8 * NOMINAL.processors
+"""Threads of a block; and blocks at most, as many as a device holds at a time."""
 
 
 def lowest_positive(values: Any, none: float) -> float:

@@ -10,14 +10,18 @@ from numpy.typing import NDArray
 
 from ..steps.views import Slice, slice_of
 from . import arrays
-from .kernels import Kernel, cupy, kernel
+from .kernels import Kernel, cupy, kernel, processors
 from .tiling.streams import THREADS
 
 Array = NDArray[Any]
 
 _AXES: Final = 40
 _SLICES: Final = 4
-_BLOCKS: Final = 132 * 16
+"""Axes of a slice, and slices of a launch; as in ``cuda/gather.cu``."""
+
+_BLOCKS: Final = 16
+"""Blocks for each multiprocessor at most; what is copied is the same for any number of blocks."""
+
 _NEAR_BYTES: Final = 1 << 20
 """Tables up to here are copied whole, in 2 to some 30 microseconds; a slice of one takes a launch and a wait."""
 _ALL_BYTES: Final = 1 << 24
@@ -107,7 +111,7 @@ def _gather(slices: Sequence[Slice], targets: Sequence[int]) -> None:
             record["axes"][i] = len(axes)
             record["size"][i, : len(axes)] = [n for n, _ in axes]
             record["stride"][i, : len(axes)] = [stride for _, stride in axes]
-        blocks = min(_BLOCKS, -(-max(s.cells for s in some) // THREADS))
+        blocks = min(_BLOCKS * processors(), -(-max(s.cells for s in some) // THREADS))
         gather_kernel(some[0].table.dtype.itemsize)((blocks, len(some)), (THREADS,), (record,))
 
 

@@ -27,6 +27,16 @@ def cupy() -> Any:
     return cupy
 
 
+def processors() -> int:
+    """Return how many multiprocessors the present device has: for launches whose results do not depend on it."""
+    return _processors(cupy().cuda.Device().id)
+
+
+@cache
+def _processors(device: int) -> int:
+    return int(cupy().cuda.Device(device).attributes["MultiProcessorCount"])
+
+
 class Kernel:
     """One kernel with its constants fixed; compiled when it is first launched, unless `compile_waiting` was sooner."""
 

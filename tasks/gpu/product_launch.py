@@ -12,15 +12,15 @@ import numpy as np
 from ..steps.semiring import Semiring
 from .kernels import cupy, kernel
 from .stream_launch import bound_of, fill_axes
+from .tiling.device import NOMINAL
 from .tiling.passes import ProductPass
 from .tiling.products import AXES, DEPTH, PAD, cells_of, factor_loads, product_tiles, whole_chunks
-from .tiling.streams import Axis
+from .tiling.streams import VECTOR_BYTES, Axis
 
 _LEAST_MATMUL: Final = 64
 """Rows, columns and depth from which cuBLAS pays."""
 
-_VECTOR_BYTES: Final = 16
-_THREADS: Final = 512
+_THREADS: Final = NOMINAL.registers // 128
 """Threads of a multiprocessor: each then has 128 registers, enough for its share of a tile."""
 
 
@@ -66,7 +66,7 @@ class _ProductLaunch:
         record["bound"] = bound_of(semiring)
         counts = (tiling.batches, *(cells_of(group) for group in tiling.groups[1:]))
         record["counts"] = (*counts, tiling.row_tiles, tiling.column_tiles, tiling.span)
-        record["whole"] = whole_chunks(tiling.groups, _VECTOR_BYTES // itemsize)
+        record["whole"] = whole_chunks(tiling.groups, VECTOR_BYTES // itemsize)
         record["order"][: len(tiling.order)] = tiling.order
         self._record = record
 
@@ -77,6 +77,8 @@ class _ProductLaunch:
 
 
 _SMALL_STAGE: Final = 12 << 10
+"""Bytes of a stage of both factors up to which four are in shared memory, not three."""
+
 _PRODUCT: Final = np.dtype(
     [
         ("inputs", "u8", 2),

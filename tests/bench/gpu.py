@@ -15,6 +15,7 @@ import numpy as np
 from needs import cupy
 
 from bucketflow.tasks.gpu import run as gpu
+from bucketflow.tasks.gpu.kernels import processors
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, min_plus
 
@@ -85,7 +86,7 @@ def register_rate(dtype: str) -> float:
     kind, work, lanes = REGISTER_KERNELS[dtype]
     tall = 4 if dtype == "float64" else 8  # as many warps as have their sums in registers
     kernel = cp.RawKernel(REGISTERS.format(type=kind, work=work, tall=tall), "registers")
-    out, rounds, blocks = cp.zeros(1, np.float64), 4096, 132 * 16
+    out, rounds, blocks = cp.zeros(1, np.float64), 4096, processors() * 16
     time = seconds(lambda: kernel((blocks,), (128,), (out, np.int32(rounds))))
     return blocks * 128 * rounds * tall * 8 * lanes / time
 

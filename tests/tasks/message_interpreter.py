@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketflow.tasks.gpu.messages.layout import AXIS_WORDS, HEAD_WORDS, INPUT_WORDS, LINE_CELLS
+from bucketflow.tasks.gpu.messages.layout import AXIS_WORDS, HEAD_WORDS, INPUT_WORDS
 from bucketflow.tasks.gpu.messages.records import COMPUTED, CONSTANT, FINDING, Records
+from bucketflow.tasks.gpu.messages.tiles import LINE_CELLS
 
 SAFE_EXPONENT = 995
 HEAD = np.dtype(

@@ -8,17 +8,19 @@ import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from bucketflow.tasks.gpu import arrays as device_arrays
+from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import kernels as gpu_kernels
 from bucketflow.tasks.gpu import run as gpu
 from bucketflow.tasks.gpu.tiling.lowering import device_step
 from bucketflow.tasks.steps.lowering import lower
 from bucketflow.tasks.steps.semiring import min_plus
+from bucketflow.tasks.steps.views import slice_of
 from tests.device_stand_in import DeviceArray
 
 SEMIRING = min_plus("int32", 4)
@@ -41,6 +43,7 @@ class Driver:
 
         class Device:
             id = 3
+            attributes: ClassVar = {"MultiProcessorCount": 10}
 
             def __init__(self, number: int = 3) -> None:
                 assert number == 3
@@ -77,11 +80,11 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     there = Driver()
     monkeypatch.setitem(sys.modules, "cupy", there.module())
     monkeypatch.setattr(gpu_kernels, "_WAITING", set())
-    gpu_kernels.kernel.cache_clear()
-    gpu.prepare.cache_clear()
+    for kept in (gpu_kernels.kernel, gpu_kernels._processors, gpu.prepare):
+        kept.cache_clear()
     yield there
-    gpu_kernels.kernel.cache_clear()
-    gpu.prepare.cache_clear()
+    for kept in (gpu_kernels.kernel, gpu_kernels._processors, gpu.prepare):
+        kept.cache_clear()
 
 
 def test_waiting_kernels_are_compiled_once_each(driver: Driver) -> None:
@@ -110,6 +113,13 @@ def test_a_single_kernel_is_compiled_where_it_is_launched(driver: Driver) -> Non
         ((1, 9, 1, 1, 256, 1, 1, 0, 77), record.tobytes()),
         ((1, 2, 4, 1, 128, 1, 1, 512, 77), record.tobytes()),
     ]
+
+
+def test_slices_are_copied_by_as_many_blocks_as_the_device_has_places_for(driver: Driver) -> None:
+    for cells, blocks in ((100, 1), (100_000, 160)):
+        table = np.zeros(2 * cells, np.int32).view(DeviceArray)
+        gpu_gather._gather([slice_of(table, (0, 1), (2, cells), {0: 1})], [table.ctypes.data])
+        assert driver.launched.pop()[0][1:5] == (blocks, 1, 1, 256)
 
 
 def test_shared_memory_is_what_the_greediest_launch_asks_for(driver: Driver) -> None:

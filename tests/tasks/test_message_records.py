@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bucketflow.tasks.dense import contract
-from bucketflow.tasks.gpu.messages.layout import HEAD_WORDS, INPUT_WORDS, LINE_CELLS, Operation
+from bucketflow.tasks.gpu.messages.layout import HEAD_WORDS, INPUT_WORDS, Operation
 from bucketflow.tasks.gpu.messages.records import COMPUTED, Constant, Records, least_exponent, records_of
-from bucketflow.tasks.gpu.messages.tiles import HIGH_WORDS, LOW_WORDS, THREADS, cells_of, message_tiles
+from bucketflow.tasks.gpu.messages.tiles import HIGH_WORDS, LINE_CELLS, LOW_WORDS, THREADS, cells_of, message_tiles
 from bucketflow.tasks.steps.lowering import lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from tests.tasks.message_interpreter import interpret, offsets

@@ -8,21 +8,21 @@ from functools import cached_property
 from typing import Final
 
 from ...steps.axes import Axes
-from .tiles import Group, Tiles, busy_seconds, cells_of, message_tiles
+from ..tiling.device import NOMINAL
+from .tiles import LINE_CELLS, Group, Tiles, busy_seconds, cells_of, message_tiles
 
 HEAD_WORDS: Final = 24
 INPUT_WORDS: Final = 5
 AXIS_WORDS: Final = 4
-LINE_CELLS: Final = 16
 """As in ``cuda/messages.cu``."""
 
 _ITEM_BYTES: Final = 16
 MOST_CELLS: Final = 1 << 31
 """Cells of a table are fewer: divisions are exact for numbers of 31 bits. Lines of all tables are counted by 32."""
 _MOST_LINES: Final = 1 << 32
-# Blocks that an H200 holds at a time, and how many items each should have where there is enough work. What an item
-# waits for besides its work is about as long as the shortest item should be.
-_BLOCKS: Final = 132 * 6
+# Blocks that the nominal device holds at a time, and how many items each should have where there is enough work. What
+# an item waits for besides its work is about as long as the shortest item should be.
+_BLOCKS: Final = 6 * NOMINAL.processors
 _ITEMS_OF_A_BLOCK, _LEAST_SECONDS = 14, 1e-6
 # With many cases nothing waits for one item.
 _BATCH_SECONDS = 40e-6

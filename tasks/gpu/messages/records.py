@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..tiling.streams import Axis
-from .layout import HEAD_WORDS, INPUT_WORDS, LINE_CELLS, Layout, Operation, layout_of, record_words
-from .tiles import CASE_STRIDE, THREADS, UNROLLED_INPUTS, Tiles, cells_of, seconds_of
+from .layout import HEAD_WORDS, INPUT_WORDS, Layout, Operation, layout_of, record_words
+from .tiles import CASE_STRIDE, LINE_CELLS, THREADS, UNROLLED_INPUTS, Tiles, cells_of, seconds_of
 
 CONSTANT, FINDING, COMPUTED = range(3)
 """As in ``cuda/messages.cu``."""

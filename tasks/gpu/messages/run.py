@@ -18,14 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...steps.semiring import Law
-from ..kernels import cupy, kernel
+from ..kernels import cupy, kernel, processors
+from ..tiling.device import NOMINAL
 from .records import Records
 from .tiles import THREADS
 
 Array = NDArray[Any]
-
-MOST_SHARED_BYTES: Final = 200_000
-"""Shared memory of a block that every device since 2022 has."""
 
 ONE_AT_A_TIME: Final = threading.Lock()
 """Held by tasks while they use a program: workers of one process share it."""
@@ -34,10 +32,11 @@ ANSWER_CELLS: Final = 2
 """Behind the beliefs of a case."""
 
 _STATIC_BYTES: Final = 2048
-_USUAL_SHARED_BYTES: Final = 48 * 1024
-_BLOCKS_OF_MULTIPROCESSOR: Final = 16
+"""Shared memory that the kernel has besides what a launch asks for, at most."""
+
+_BLOCKS_OF_MULTIPROCESSOR: Final = NOMINAL.resident_threads // THREADS
 _MOST_TICKETS: Final = (1 << 32) - (1 << 20)
-_WARP: Final = 32
+"""Items of all cases of a launch: blocks that find none left draw a few numbers more, all of 32 bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,12 +159,12 @@ class _Cases:
         self._propagate = kernel("messages", program.law, "float64", "propagate", **grouped)
         self._begin = kernel("messages", program.law, "float64", "begin")
         self._answer = kernel("messages", program.law, "float64", "answer")
-        if records.shared_bytes + _STATIC_BYTES > _USUAL_SHARED_BYTES:
+        if records.shared_bytes + _STATIC_BYTES > NOMINAL.usual_shared_bytes:
             self._propagate.max_dynamic_shared_size_bytes = records.shared_bytes
         # while a stream is captured, nothing may be loaded
         for each in (self._propagate, self._begin, self._answer):
             each.load()
-        self._processors = cp.cuda.Device().attributes["MultiProcessorCount"]
+        self._most_blocks = processors() * _BLOCKS_OF_MULTIPROCESSOR
 
     def launch(self, cases: int, findings: Array | None = None, answer: Array | None = None) -> None:
         """Clear the counters and run both sweeps on the current stream.
@@ -182,7 +181,6 @@ class _Cases:
         following = failed + 4 * groups * records.group
         words = (following + 4 - start) // 4
         brought = 0 if findings is None else findings.size
-        most = self._processors * _BLOCKS_OF_MULTIPROCESSOR
         arguments = (
             np.uint64(0 if findings is None else findings.ctypes.data),
             np.uint64(self.slabs.data.ptr),
@@ -190,7 +188,7 @@ class _Cases:
             np.uint64(start),
             np.uint64(words),
         )
-        self._begin((min(-(-max(brought, words) // THREADS), most),), (THREADS,), arguments)
+        self._begin((min(-(-max(brought, words) // THREADS), self._most_blocks),), (THREADS,), arguments)
         pointers = {name: array.data.ptr for name, array in self._fixed.items()}
         run = np.zeros((), _RUN)
         for name, value in (
@@ -200,7 +198,7 @@ class _Cases:
             ("counts", (len(records.items), groups, tables, records.split_tiles)),
         ):
             run[name] = value
-        blocks = min(len(records.items) * groups, most)
+        blocks = min(len(records.items) * groups, self._most_blocks)
         self._propagate((blocks,), (THREADS,), (run,), shared_mem=records.shared_bytes)
         answers = np.zeros((), _ANSWERS)
         for name, value in (
@@ -212,7 +210,7 @@ class _Cases:
         ):
             answers[name] = value
         warps = (len(program.targets) + 1) * cases
-        self._answer((-(-warps * _WARP // THREADS),), (THREADS,), (answers,))
+        self._answer((-(-warps * NOMINAL.warp // THREADS),), (THREADS,), (answers,))
 
     def run(
         self, cases: int, common: Array, states: Sequence[tuple[int, Array]], weights: Mapping[int, Array]

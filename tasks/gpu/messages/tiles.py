@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...steps.axes import Axes
+from ..tiling.device import NOMINAL
 from ..tiling.streams import Axis
 
 THREADS: Final = 128
@@ -31,8 +32,9 @@ HIGH_WORDS: Final = 512
 
 _SMALL_CELLS: Final = 4096
 _SHORT: Final = 4
-_WARP: Final = 32
-_LINE_CELLS: Final = 16
+
+LINE_CELLS: Final = NOMINAL.line_bytes // 8
+"""Doubles of a cache line; as in ``cuda/messages.cu``."""
 
 # What a thread waits for, in nanoseconds of an H200 with little else to do: an output and its axes, a high, and as many
 # lows as it reads at a time.
@@ -213,7 +215,7 @@ def _cost(tiles: Tiles) -> float:
     inputs = tiles.inputs
     lines = _lines(tiles)
     threads = tiles.lanes_out * tiles.lanes_low
-    warps = -(-threads // _WARP)
+    warps = -(-threads // NOMINAL.warp)
     shares = -(-tiles.outputs // tiles.lanes_out) * warps
     rounds = cells_of(tiles.highs) * -(-cells_of(tiles.lows) // tiles.lanes_low)
     once = len(tiles.outs) * (1.0 + 0.5 * inputs) + lines[-1] + 12.0 * (tiles.lanes_low - 1).bit_length()
@@ -224,13 +226,13 @@ def _cost(tiles: Tiles) -> float:
 
 def _lines(tiles: Tiles) -> list[int]:
     """Lines that the first warp touches in each table."""
-    threads = np.arange(min(_WARP, tiles.lanes_out * tiles.lanes_low))
+    threads = np.arange(min(NOMINAL.warp, tiles.lanes_out * tiles.lanes_low))
     if tiles.out_fast:
         out, low = threads % tiles.lanes_out, threads // tiles.lanes_out
     else:
         out, low = threads // tiles.lanes_low, threads % tiles.lanes_low
     where = offsets_of(tiles.outs, out) + offsets_of(tiles.lows, low)
-    return [len(set(column.tolist())) for column in where.T // _LINE_CELLS]
+    return [len(set(column.tolist())) for column in where.T // LINE_CELLS]
 
 
 def offsets_of(axes: Sequence[Axis], cells: NDArray[np.int64]) -> NDArray[np.int64]:

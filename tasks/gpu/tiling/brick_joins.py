@@ -10,7 +10,8 @@ from typing import Final
 
 from .axes import JOIN_CELLS
 from .brick_layout import taken_cells
-from .brick_shapes import SECTOR_BYTES, Parts, Shape, count
+from .brick_shapes import Parts, Shape, count
+from .device import NOMINAL
 from .streams import Axis
 
 _JOIN_AXES: Final = 24
@@ -49,7 +50,7 @@ def worth_a_copy(axes: Sequence[Axis], shape: Shape, t: int, itemsize: int) -> b
         part *= taken[i]
         run *= 1 if broken else taken[i]
         broken = broken or taken[i] < axes[i].size
-    wasted = part * (SECTOR_BYTES / (itemsize * run) - 1) * _cells(axes, -1) / math.prod(taken)
+    wasted = part * (NOMINAL.sector_bytes / (itemsize * run) - 1) * _cells(axes, -1) / math.prod(taken)
     cells, *others = (_cells(axes, _axes_of(axes, u)) for u in (t, *range(len(axes[0].strides))))
     return wasted > _LAUNCH_READS + _SAVED_READS * cells and cells * _SMALL_SHARE <= sum(others)
 

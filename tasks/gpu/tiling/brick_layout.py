@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .brick_shapes import MAX_STATES, SHARED_BYTES, Part, Parts, Shape, count
+from .device import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
 
 MAX_OUTER: Final = 19
@@ -16,10 +17,11 @@ MAX_COPIES: Final = 16
 MAX_FAR: Final = 256
 """Axes between bricks, within a brick and of a copy, and items of a table of copies; as in ``cuda/brick.cu``."""
 
-_BANKS_BYTES: Final = 128
-_BLOCKS: Final = 132 * 16
-_LEAST_BLOCKS: Final = 132 * 2
-_LEAST_THREADS: Final = 32
+_BLOCKS: Final = 16 * NOMINAL.processors
+"""Blocks of a launch at most: several for each place on a multiprocessor."""
+
+_LEAST_BLOCKS: Final = 2 * NOMINAL.processors
+"""Bricks of a launch, about, below which the elimination is cut into partial sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ def lay_out(axes: Sequence[Axis], shape: Shape, itemsize: int) -> Brick | None:
         start += piece.cells
     far = sum(math.prod([c.size for c in piece.far]) for piece in slices)
     copies = max(len(piece.near) + len(piece.far) for piece in slices)
-    if threads < _LEAST_THREADS or start * itemsize > SHARED_BYTES or far > MAX_FAR or copies > MAX_COPIES:
+    if threads < NOMINAL.warp or start * itemsize > SHARED_BYTES or far > MAX_FAR or copies > MAX_COPIES:
         return None
     if len(outer) > MAX_OUTER or len(places) > MAX_PLACES or max(count(shape.inner), count(shape.outer)) > MAX_STATES:
         return None
@@ -200,7 +202,7 @@ def _slice(axes: Sequence[Axis], shape: Shape, outer: Sequence[Axis], t: int, st
         distance[part] = cells
         copies.append(Copy(part.size, stride, cells))
         cells *= part.size
-        if cells * itemsize % _BANKS_BYTES == 0 and part not in last:
+        if cells * itemsize % NOMINAL.bank_row_bytes == 0 and part not in last:
             cells += VECTOR_BYTES // itemsize
     cells += -cells % (VECTOR_BYTES // itemsize)
     unit, copies = _units(copies, [a.strides[t] for a in outer], itemsize)

@@ -13,24 +13,26 @@ from functools import cache
 from itertools import combinations, permutations
 from typing import Final
 
-from .streams import Axis, divisor
+from .device import NOMINAL
+from .streams import VECTOR_BYTES, Axis, divisor
 
 MAX_THREADS: Final = 256
 MAX_ROWS: Final = 8
 MAX_STATES: Final = 64
 """Threads, rows of a thread and eliminated states of either kind in a brick; as in ``cuda/brick.cu``."""
 
-SHARED_BYTES: Final = 53248
+SHARED_BYTES: Final = 52 << 10
 """Of the slices of a brick: with a block's tables, what every device since 2018 has."""
 
-SECTOR_BYTES: Final = 32
-"""What a device reads and writes at least."""
-
 _LARGE_CELLS: Final = 1 << 12
+"""Cells of an input from which it counts when a brick is chosen."""
+
 _LARGE_INPUTS: Final = 6
-_LINE_BYTES: Final = 128
-_CACHED_BYTES: Final = 1 << 25
+"""Inputs that count at most: the largest."""
+
 _LEAST_GAIN: Final = 0.005
+"""Share of all reads that another choice of axes must save."""
+
 _COPY: Final = 0.5
 """What copying a cell into shared memory costs besides its reading."""
 
@@ -38,8 +40,11 @@ _COPY_WORK: Final = 8.0
 """What it takes a thread, in cycles."""
 
 _FEW_THREADS: Final = 64
+"""Threads of a block at least, where rows of a thread would leave fewer."""
+
 _FEW_STATES: Final = 4
 _MANY_STATES: Final = 16
+"""Eliminated states of a brick that are taken before its outputs are, and after them where there is room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ class _Taken:
         sizes = [math.prod([a.size for a in axes if a.strides[t]]) for t in range(len(axes[0].strides))]
         order = sorted(range(len(sizes)), key=lambda t: -sizes[t])
         self.large = [t for t in order if sizes[t] >= _LARGE_CELLS][:_LARGE_INPUTS]
-        self.weight = [1.0 if sizes[t] * itemsize > _CACHED_BYTES else 0.5 for t in self.large]
+        self.weight = [1.0 if sizes[t] * itemsize > NOMINAL.cached_bytes else 0.5 for t in self.large]
         self.by_stride = [
             [i for _, i in sorted((a.strides[t], i) for i, a in enumerate(axes) if a.strides[t])] for t in self.large
         ]
@@ -118,13 +123,13 @@ class _Taken:
         self.gone = [i for i, a in enumerate(axes) if not a.out]
         self.columns: list[Part] = []
         self.columns_cells = 1
-        self.sector = SECTOR_BYTES // itemsize
+        self.sector = NOMINAL.sector_bytes // itemsize
         # A thread holds 32 words of sums, or 16 of two words each.
         self.most_cells = {2: 64, 4: 32}.get(itemsize, 16)
 
     def along_output(self) -> None:
         """Take the columns, and with the threads whole lines of the output."""
-        most = 16 // self.itemsize
+        most = VECTOR_BYTES // self.itemsize
         for i in self.kept:
             axis = self.axes[i]
             part = math.gcd(axis.size, most // self.columns_cells)
@@ -137,7 +142,7 @@ class _Taken:
                 break
         self.most_rows = min(MAX_ROWS, self.most_cells // self.columns_cells)
         self.most_kept = MAX_THREADS * self.columns_cells * self.most_rows
-        line, run = _LINE_BYTES // self.itemsize, 1
+        line, run = NOMINAL.line_bytes // self.itemsize, 1
         for i in self.kept:
             size = self.axes[i].size
             wanted = max(self.cells[i], divisor(size, max(1, line // run)))

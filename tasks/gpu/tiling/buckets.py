@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .axes import row_major
-from .streams import THREADS, Axis, divisor
+from .device import NOMINAL
+from .streams import THREADS, VECTOR_BYTES, Axis, divisor
 
 TABLES: Final = 96
 ENTRIES: Final = 288
@@ -20,15 +21,14 @@ TURNS: Final = 64
 STATES: Final = 128
 """Outputs and vectors of eliminated states that a thread takes one after another, at most; as there."""
 
-TABLE_BYTES: Final = 24576
+TABLE_BYTES: Final = NOMINAL.usual_shared_bytes // 2
 """Shared memory for tables of a block: with the rest, two blocks or more on any multiprocessor."""
 
 _LARGEST_STRIDE: Final = 2**31 - 1
-_BLOCKS: Final = 132 * 2
+_BLOCKS: Final = 2 * NOMINAL.processors
 _LEAST_CELLS: Final = 1024
 _MOST_CELLS: Final = 16384
 _WHOLE_CELLS: Final = 4096
-_VECTOR_BYTES: Final = 16
 _MOST_LANES: Final = 4
 _LINE_CELLS: Final = 32
 _FEW_STEPS: Final = 4
@@ -150,7 +150,7 @@ def _cut(
     gone.sort(key=lambda a: ((a.strides[largest] or whole) if large else 0, sum(map(bool, a.strides))))
     reserved = _contiguous(axes, largest, room) if large else 1
     deep, more = _taken(gone, room // reserved)
-    vector, deep = _vector(deep, min(_MOST_LANES, _VECTOR_BYTES // itemsize))
+    vector, deep = _vector(deep, min(_MOST_LANES, VECTOR_BYTES // itemsize))
     room = max(1, room // _cells((*deep, *vector)))
     outputs, blocks = _taken(kept, min(room, THREADS) if more else room)
     across, turns = _taken(outputs, THREADS)

@@ -33,6 +33,7 @@ from .brick_joins import brick_groups, brick_order, worth_a_copy
 from .brick_layout import kind, lay_out, with_partial
 from .brick_shapes import SHARED_BYTES, choose_shape
 from .buckets import ENTRIES, TABLES, bucket_tiles
+from .device import NOMINAL
 from .joins import Join, Table, joint, one_launch
 from .passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, ProductPass, RowsPass, StreamPass
 from .streams import Axis, divisor, stream_tiles
@@ -54,9 +55,16 @@ _SPARE: Final = 0.8
 """Of the strides that a bucket launch has room for: cutting axes adds some."""
 
 _LEAST_PRODUCT: Final = (16, 16, 12)
+"""Rows, columns and depth from which a matrix-like step is a product."""
+
 _TILE: Final = 64
-_BUSY_TILES: Final = 132 * 4
+"""Rows, and columns, of a tile of a product, about."""
+
+_BUSY_TILES: Final = 4 * NOMINAL.processors
+"""Tiles that keep the device busy: with less than a quarter of them the depth is cut into pieces."""
+
 _LEAST_PIECE: Final = 64
+"""Depth of such a piece at least."""
 
 _LEAST_BRICKS: Final = 1 << 25
 """Cells of a join from which bricks pay where streaming would need joins before; elsewhere four times as many."""

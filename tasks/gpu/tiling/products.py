@@ -14,7 +14,8 @@ from itertools import chain
 from typing import Final
 
 from .axes import fused
-from .streams import Axis, divisor
+from .device import NOMINAL
+from .streams import VECTOR_BYTES, Axis, divisor
 
 AXES: Final = 40
 """Axes of a product; as in ``cuda/product.cu``, like the next three."""
@@ -24,13 +25,15 @@ PAD: Final = 4
 SPAN: Final = 16
 """Batches that a block takes one after another at most."""
 
-_BUSY: Final = 132
-_BLOCKS: Final = 132 * 32
+_BLOCKS: Final = 32 * NOMINAL.processors
+"""Blocks that are wanted before a block takes several batches."""
+
 _LONG: Final = 256
 """Depth from which a block takes one batch, which is work enough."""
 
-_LINE_BYTES: Final = 128
 _LINE_CELLS: Final = 16
+"""Cells side by side of rows in a tile: a cache line of 8-byte values."""
+
 _NEAR_BYTES: Final = 1 << 21
 """Bytes of the right factor that all rows are computed from before the next ones are read."""
 
@@ -127,7 +130,7 @@ def product_tiles(groups: Groups, itemsize: int) -> Tiling:
 
     def time(tiling: Tiling) -> float:
         tile = tiling.tile
-        return max(1.0, tiling.tiles / _BUSY) * tile.rows * tile.columns / tile.rate
+        return max(1.0, tiling.tiles / NOMINAL.processors) * tile.rows * tile.columns / tile.rate
 
     return min((_tiling(groups, tile, lanes, itemsize) for tile in _TILES[max(itemsize, 4)]), key=time)
 
@@ -135,7 +138,7 @@ def product_tiles(groups: Groups, itemsize: int) -> Tiling:
 def _tiling(groups: Groups, tile: Tile, lanes: int, itemsize: int) -> Tiling:
     batch, rows, columns, depth = groups
     wide = tile.columns * lanes
-    line = _LINE_BYTES // itemsize
+    line = NOMINAL.line_bytes // itemsize
     left, right = (lambda a: a.strides[0]), (lambda a: a.strides[1])
     near_rows, far_rows = _cut(rows, tile.rows, [left], _LINE_CELLS)
     # Columns go as the output has them, unless the right factor is much larger.
@@ -233,7 +236,7 @@ def factor_loads(tiling: Tiling, side: int, itemsize: int) -> Loads:
     order = tiling.order if ordered else ()
     lines = sorted(own, key=lambda a: -a.strides[side]) if ordered else own
     for deep, group in ((False, lines), (True, depth)):
-        width = _width(group, axes, side, min(16 // itemsize, DEPTH))
+        width = _width(group, axes, side, min(VECTOR_BYTES // itemsize, DEPTH))
         if width == 0:
             continue
         if deep:

@@ -7,19 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from .device import NOMINAL
+
 THREADS: Final = 256
 """Threads of a block; as in ``cuda/stream.cu``."""
 
 DEEP_STATES: Final = 256
 """Eliminated states of one shared offset table; as in ``cuda/stream.cu``."""
 
-VECTOR_BYTES: Final = 16
-UNROLLED_STATES: Final = 4
+VECTOR_BYTES: Final = NOMINAL.vector_bytes
+"""Bytes of a vector: what a thread reads or writes at once."""
 
-_BLOCKS: Final = 132 * 16
+UNROLLED_STATES: Final = 4
+"""Eliminated states that a kernel is compiled for, at most."""
+
+_BLOCKS: Final = 16 * NOMINAL.processors
 """Blocks that keep a large device busy to the end: several for each place on a multiprocessor."""
 
 _LINE_CELLS: Final = 32
+"""Cells side by side of a tile that make up a cache line of 4-byte values."""
 
 
 @dataclass(frozen=True, slots=True)
