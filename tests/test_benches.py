@@ -15,6 +15,24 @@ LACKING_DATA = [("plans", "instances"), ("marginals", "instances"), ("marginal_s
 LACKING_GPUS = [("gpu", "CuPy"), ("gpu_spill", "CuPy"), ("gpu_marginals", "CuPy"), ("gpu_scaling", "CuPy")]
 
 
+IMPORT_ALL = """
+import importlib, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+for path in sorted(pathlib.Path(sys.argv[1]).glob("*.py")):
+    try:
+        importlib.import_module(path.stem)
+    except SystemExit as lacking:
+        print(path.stem, lacking)
+"""
+
+
+def test_all_import() -> None:
+    """Those for a GPU too, up to where they ask for CuPy."""
+    done = subprocess.run([sys.executable, "-c", IMPORT_ALL, BENCHES], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all("CuPy" in line for line in done.stdout.splitlines())
+
+
 @pytest.mark.parametrize(("bench", "word"), [*LACKING_DATA, ("gpu_models", "model"), *LACKING_GPUS])
 def test_what_is_missing_is_named(tmp_path: Path, bench: str, word: str) -> None:
     if word == "CuPy" and find_spec("cupy"):
