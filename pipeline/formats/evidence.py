@@ -30,13 +30,13 @@ def read_evidence(source: Source, model: Model) -> dict[int, int]:
     stop = start + 1 + 2 * count
     if stop != len(tokens):
         raise tokens.fail(min(stop, len(tokens)), f"{count} observed variables with their states")
-    found: dict[int, int] = {}
+    states: dict[int, int] = {}
     for at in range(start + 1, stop, 2):
         variable = _variable(tokens, at, model)
         state = _state(tokens, at + 1, model, variable)
-        if found.setdefault(variable, state) != state:
+        if states.setdefault(variable, state) != state:
             raise tokens.fail(at, f"variable {model.names[variable]!r} in one state only")
-    return found
+    return states
 
 
 def _variable(tokens: Words, at: int, model: Model) -> int:

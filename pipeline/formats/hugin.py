@@ -81,14 +81,14 @@ class _Reader:
     def _attributes(self, at: int) -> tuple[dict[str, tuple[int, int]], int]:
         """Read ``name = value;`` up to the closing brace, as the token range of each value."""
         tokens = self.tokens
-        found: dict[str, tuple[int, int]] = {}
+        ranges: dict[str, tuple[int, int]] = {}
         while tokens.peek(at) != "}":
             if tokens.peek(at + 1) != "=":
                 raise tokens.fail(at, "an attribute (name = value;)")
             end = tokens.find(";", at)
-            found[tokens.items[at]] = (at + 2, end)
+            ranges[tokens.items[at]] = (at + 2, end)
             at = end + 1
-        return found, at
+        return ranges, at
 
     def function(self, at: int) -> Function:
         """Read a potential into a dense function with scope (parents..., child)."""

@@ -93,9 +93,9 @@ def checked_functions(kind: Kind, dims: tuple[int, ...], functions: Iterable[Any
     given = [f if f.values.dtype == dtype else _converted(k, f, dtype) for k, f in enumerate(given)]
     if kind != "cost":
         _check_probabilities(given)
-    found = Checked(given)
-    found.fits = (dims, kind)
-    return found
+    checked = Checked(given)
+    checked.fits = (dims, kind)
+    return checked
 
 
 def function_fault(function: Any, sizes: Mapping[int, int]) -> str | None:

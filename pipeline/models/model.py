@@ -120,9 +120,9 @@ class Model:
             scope = (scope,) if isinstance(scope, str) else tuple(scope)
             if unknown := [v for v in scope if v not in places]:
                 raise ModelError(f"function {k} is over {unknown[0]!r}, which is not a variable of the model")
-            found = tuple(places[v] for v in scope)
-            child = found[-1] if kind == "bayes" and found else None
-            made.append(Function(found, array_of(values, f"function {k}"), child=child))
+            indices = tuple(places[v] for v in scope)
+            child = indices[-1] if kind == "bayes" and indices else None
+            made.append(Function(indices, array_of(values, f"function {k}"), child=child))
         return cls(kind, tuple(variables), dims, states, tuple(made), top=top, name=name)
 
     def __repr__(self) -> str:
@@ -196,15 +196,15 @@ class Model:
         ModelError
             If a variable or state is unknown, or a variable is observed in two different states.
         """
-        found = dict(self.evidence)
+        states = dict(self.evidence)
         for name, state in evidence.items() if isinstance(evidence, Mapping) else evidence:
             if name not in self.index:
                 raise ModelError(f"evidence names {name!r}, which is not a variable of the model")
             variable = self.index[name]
             value = self.state_index(variable, state)
-            if found.setdefault(variable, value) != value:
+            if states.setdefault(variable, value) != value:
                 raise ModelError(f"variable {name!r} is observed in two different states")
-        return found
+        return states
 
     def cost(self, assignment: Sequence[int]) -> int | None:
         """Return the total cost of a full assignment (state indices), or None if it is forbidden."""

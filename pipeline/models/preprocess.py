@@ -88,12 +88,12 @@ class Network:
     @cached_property
     def places(self) -> tuple[NDArray[np.intp], ...]:
         """For each variable of the model, the position of each state among those that are left; -1 for the others."""
-        found = []
+        places = []
         for dim, domain in zip(self.model.dims, self.domains, strict=True):
             place = np.full(dim, -1, dtype=np.intp)
             place[domain] = np.arange(len(domain))
-            found.append(place)
-        return tuple(found)
+            places.append(place)
+        return tuple(places)
 
     @cached_property
     def uniform(self) -> dict[int, NDArray[np.float64]]:

@@ -49,7 +49,7 @@ def tree_for_both_ways(
     sizer, units = Sizer(dims), group_units(len(dims), scopes)
     forest = pairwise_forest(units, sizer, len(dims), first)
     pairwise = split_stars(forest_tree(forest, units, dims, scopes))
-    best = min(best, pairwise, key=lambda found: two_way_seconds(found, rates, itemsize))
+    best = min(best, pairwise, key=lambda one: two_way_seconds(one, rates, itemsize))
     if seconds is None and two_way_seconds(best, loops, itemsize) < _SMALL_SECONDS:
         return best
     searched = search_tree(
@@ -64,7 +64,7 @@ def tree_for_both_ways(
     )
     split = forest_tree(split_steps(searched, units, sizer), units, dims, scopes)
     searched, split = split_stars(searched), split_stars(split)
-    return min((best, searched, split), key=lambda found: two_way_seconds(found, rates, itemsize))
+    return min((best, searched, split), key=lambda one: two_way_seconds(one, rates, itemsize))
 
 
 def _multiplied_cells(tree: Tree) -> int:

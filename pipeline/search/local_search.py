@@ -128,7 +128,7 @@ def iterate(t: Binary, first: int, k: int, kick: int, seed: int, max_work: int) 
     """Kick and improve again and again, keeping what is not worse (iterated local search); return the work."""
     n = t.kids.shape[0]
     state = np.array([seed * 2 + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    kept = Binary(
+    best_tree = Binary(
         t.kids.copy(),
         t.parent.copy(),
         t.masks.copy(),
@@ -157,9 +157,9 @@ def iterate(t: Binary, first: int, k: int, kick: int, seed: int, max_work: int) 
         total = np.sum(t.seconds)
         if total <= best:
             best = total
-            _copy(t, kept)
+            _copy(t, best_tree)
         else:
-            _copy(kept, t)
+            _copy(best_tree, t)
         clean[:] = True
-    _copy(kept, t)
+    _copy(best_tree, t)
     return work

@@ -117,7 +117,7 @@ def search_trees(
         search.run(order, budget, automatic=seconds is None)
     elif not small and tree == "refined":
         search.refine_tree(search.best, budget, automatic=seconds is None)
-    return [each for *_, each in search.found]
+    return [one for *_, one in search.trees]
 
 
 def refine_tree(
@@ -162,17 +162,17 @@ class _Search:
     def __post_init__(self) -> None:
         self.sizer = Sizer(self.dims)
         self.units = group_units(len(self.dims), self.scopes)
-        self.found: list[tuple[float, int, Tree]] = []
+        self.trees: list[tuple[float, int, Tree]] = []
 
     @property
     def best(self) -> Tree:
         """The cheapest tree so far."""
-        return self.found[0][2]
+        return self.trees[0][2]
 
     @property
     def best_seconds(self) -> float:
         """What it is predicted to take."""
-        return self.found[0][0]
+        return self.trees[0][0]
 
     def consider(self, order: Sequence[int]) -> None:
         """Price the trees that an order gives at once."""
@@ -197,16 +197,16 @@ class _Search:
             effort = left if left < 3 * effort else 2 * effort
             share = _ORDER_SHARE if self.kind == "refined" else 1.0
             self.spent += orders.more(share * effort / _SECONDS_PER_WORK) * _SECONDS_PER_WORK
-            found = list(orders.take(_STARTS))
+            tried = list(orders.take(_STARTS))
             beyond = automatic and orders.least > _MOST_SAVED * HOPELESS_SECONDS * self.rates.cells_per_second
             if beyond:
-                self._keep(bucket_tree(self.dims, self.scopes, found[0]))
+                self._keep(bucket_tree(self.dims, self.scopes, tried[0]))
                 return
             if self.kind != "refined":
-                for each in found:
-                    self.consider(each)
+                for one in tried:
+                    self.consider(one)
                 continue
-            fresh = [self._rearranger(self.pairwise(each)) for each in found]
+            fresh = [self._rearranger(self.pairwise(one)) for one in tried]
             for rearranger in fresh:
                 self._work(rearranger, _START_SHARE * effort)
             starts = sorted([*starts, *fresh], key=lambda r: r.seconds)[:_STARTS]
@@ -248,9 +248,9 @@ class _Search:
     def _keep(self, tree: Tree) -> None:
         """Remember a tree if it is one of the best; cells decide where seconds are beyond counting."""
         cost = tree_cost(tree, self.rates, self.itemsize)
-        if all((cost.seconds, cost.cells) != (seconds, cells) for seconds, cells, _ in self.found):
-            insort(self.found, (cost.seconds, cost.cells, tree), key=itemgetter(0, 1))
-            del self.found[_KEPT:]
+        if all((cost.seconds, cost.cells) != (seconds, cells) for seconds, cells, _ in self.trees):
+            insort(self.trees, (cost.seconds, cost.cells, tree), key=itemgetter(0, 1))
+            del self.trees[_KEPT:]
 
 
 class _Orders:

@@ -193,11 +193,11 @@ class Reader:
         at = tokens.expect(at, "[")
         end = tokens.find("]", at)
         high = len(self.names) - 1
-        found = []
+        scope = []
         for k in range(at, end):
             named = self.names.get(unquote(tokens.items[k]))
-            found.append(tokens.integer(k, "a variable, by name or", 0, high) if named is None else named)
-        return tuple(found)
+            scope.append(tokens.integer(k, "a variable, by name or", 0, high) if named is None else named)
+        return tuple(scope)
 
     def _shared(self, at: int, scope: tuple[int, ...]) -> Table:
         table = self.named.get(self.key(at))

@@ -37,8 +37,8 @@ def take_function(tokens: Tokens, arity: int) -> None:
 
 def take_rows(tokens: Tokens, count: int, scope: Sequence[int], dims: Sequence[int]) -> None:
     """Count the memory of listed tuples and their values, and what is needed while they are read."""
-    kept = 8 * cell_count(scope, dims) if _is_dense(count, scope, dims) else (4 * len(scope) + 8) * count
-    tokens.allowance.take(kept, f"a table of {count} tuples", for_now=20 * (len(scope) + 1) * count)
+    nbytes = 8 * cell_count(scope, dims) if _is_dense(count, scope, dims) else (4 * len(scope) + 8) * count
+    tokens.allowance.take(nbytes, f"a table of {count} tuples", for_now=20 * (len(scope) + 1) * count)
 
 
 def full_table(

@@ -69,18 +69,18 @@ class Tokens:
         """Return the tokens of a range, in lists with the index of their first."""
         return ((start, self.items[start:stop]),)
 
-    def expect(self, at: int, wanted: str, where: str = "") -> int:
+    def expect(self, at: int, token: str, where: str = "") -> int:
         """Check that a token stands at an index and return the next index."""
-        if self.peek(at) != wanted:
-            raise self.fail(at, f"{wanted!r}{where}")
+        if self.peek(at) != token:
+            raise self.fail(at, f"{token!r}{where}")
         return at + 1
 
-    def find(self, wanted: str, at: int) -> int:
+    def find(self, token: str, at: int) -> int:
         """Return the index of the next such token from an index on."""
         try:
-            return self.items.index(wanted, at)
+            return self.items.index(token, at)
         except ValueError:
-            raise self.fail(len(self.items), f"{wanted!r}") from None
+            raise self.fail(len(self.items), f"{token!r}") from None
 
     def integer(self, at: int, what: str, low: int = 0, high: int | None = None) -> int:
         """Return the token at an index as an integer within bounds."""
@@ -97,10 +97,10 @@ class Tokens:
         """Return the tokens of a range as integers."""
         if stop > len(self):
             raise self.fail(len(self), what)
-        found: list[int] = []
+        numbers: list[int] = []
         for at, part in self.parts(start, stop):
-            found += self.converted(part, int, what, at.__add__)
-        return found
+            numbers += self.converted(part, int, what, at.__add__)
+        return numbers
 
     def integer_array(self, start: int, stop: int, what: str) -> NDArray[np.int64]:
         """Return the tokens of a range, which exist, as int64; larger numbers as the largest of these."""
