@@ -1,1 +1,1 @@
-"""Pure functions on tables: semirings and kernels."""
+"""Computing with tables: semirings, steps, kernels, sweeps, boxes."""

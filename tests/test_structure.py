@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,7 @@ FLOORS = {
     ],
 }
 PURE = ["pipeline/trees", "pipeline/search", "pipeline/plans", "pipeline/budget", "tasks/steps", "tasks/gpu/tiling"]
+HEAVY = {"zarr", "dask", "distributed", "cupy", "numba"}
 # Folders and modules that a newcomer reads at a glance.
 MOST_FILES = 12
 
@@ -127,15 +128,27 @@ def test_folders_are_small() -> None:
         assert len(files) <= MOST_FILES, f"{folder} has {len(files)} files"
 
 
+def check_purity(path: Path, allowed: Collection[str] = ()) -> None:
+    """A module imports no room of disks or workers, and nothing heavy but what is allowed."""
+    assert not {room_of(p) for p in imported(path)} & {"storage", "cluster"}, path
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+        assert not {name.split(".")[0] for name in names} & HEAVY - {*allowed}, path
+
+
 @pytest.mark.parametrize("folder", PURE)
 def test_planning_is_pure(folder: str) -> None:
-    heavy = {"zarr", "dask", "distributed", "cupy", "numba"} - ({"numba"} if folder == "pipeline/search" else set())
     for path in modules(folder):
-        assert not {room_of(p) for p in imported(path)} & {"storage", "cluster"}, path
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
-            assert not {name.split(".")[0] for name in names} & heavy, path
+        check_purity(path, {"numba"} if folder == "pipeline/search" else ())
+
+
+def test_modules_that_call_themselves_pure_are() -> None:
+    elsewhere = [path for path in modules() if not any(path.is_relative_to(ROOT / folder) for folder in PURE)]
+    pure = [path for path in elsewhere if "Pure" in (ast.get_docstring(ast.parse(path.read_text())) or "")]
+    assert len(pure) >= 4
+    for path in pure:
+        check_purity(path)
 
 
 def test_processors_of_a_device_stand_in_one_place() -> None:

@@ -1,4 +1,4 @@
-"""Every byte formula of a plan in one place: what is alive while its steps run.
+"""Bytes: of tables, of workspace, and of what is alive while steps run; every peak is made of these.
 
 A cycle of four variables of ten states has two messages of 100 values of 8 bytes. The second step reads the first
 message and makes the second, in a workspace of 24,000 bytes: the peak.

@@ -74,6 +74,13 @@ def freed_tables(steps: Sequence[Step], keep: Collection[int]) -> tuple[tuple[in
 
     A table may be made more than once: what a step made is freed after its last reader before it is made again, or
     at once where nobody reads it.
+
+    Table 2 is made of table 0, read with table 1 to make table 3, made again and read to make table 4:
+
+    >>> readings = {2: (0,), 3: (2, 1)}, {2: (0,), 4: (2, 3)}
+    >>> steps = [Step(node, tables, (), (), None) for part in readings for node, tables in part.items()]
+    >>> freed_tables(steps, keep={4})
+    ((), (2, 1), (0,), (2, 3))
     """
     read: set[int] = set()
     freed: list[tuple[int, ...]] = []
