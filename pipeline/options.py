@@ -141,6 +141,20 @@ class Options:
         """Threads of a large step in this process."""
         return self.threads or len(os.sched_getaffinity(0))
 
+    @cached_property
+    def width(self) -> int:
+        """Tasks that run at the same time: one a GPU, or as many as the workers have threads."""
+        if self.gpu_count:
+            return self.gpu_count
+        if not self.remote:
+            return self.workers or 1
+        opened = remote_client(self.scheduler) if self.scheduler and self.client is None else nullcontext(self.client)
+        try:
+            with opened as client:
+                return max(1, sum(int(threads) for threads in client.nthreads().values()))
+        except ClusterError as error:
+            raise BucketflowError(str(error)) from None
+
     @property
     def distributed(self) -> bool:
         """Whether a Dask cluster was asked for."""

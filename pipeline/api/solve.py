@@ -74,12 +74,31 @@ def prepared_plan(
     model: Model, query: str = "optimum", *, evidence: Evidence = None, **options: Unpack[Keywords]
 ) -> Prepared:
     """Plan a query, with seconds predicted for this machine; see :func:`plan`."""
-    found = prepare(model, query, evidence, Options(**options))
+    chosen = Options(**options)
+    found = prepare(model, query, evidence, chosen)
     if found.prices is None:
         return found
     semiring = found.problem.semiring
-    rates = device_rates(Options(**options), semiring).rates if options.get("gpus") else machine_rates(semiring)
-    return replace(found, prices=replace(found.prices, chosen=with_rates(found.prices.chosen, rates)))
+    rates = device_rates(chosen, semiring).rates if chosen.gpu_count else machine_rates(semiring)
+    return in_parts(found, chosen, rates)
+
+
+def in_parts(prepared: Prepared, options: Options, rates: Rates) -> Prepared:
+    """Predict a plan with given rates; one that is worth several workers is cut into parts for those there are."""
+    if prepared.prices is None:
+        return prepared
+    plan = with_rates(prepared.prices.chosen, rates)
+    if options.distributed and not plan.spill and plan.slices == 1 and plan.seconds >= 2 * TASK_SECONDS:
+        plan = split_for(plan, options.width, TASK_SECONDS, rates, prepared.memory_bytes)
+    return replace(prepared, prices=replace(prepared.prices, chosen=plan))
+
+
+def _known_rates(prepared: Prepared, options: Options) -> Rates:
+    """What is known of the devices or of this machine without measuring."""
+    semiring = prepared.problem.semiring
+    if options.gpu_count:
+        return device_rates(options, semiring).rates
+    return cached_rates(semiring) or Rates()
 
 
 def plan(
@@ -166,6 +185,7 @@ def solve(
     notes: list[str] = []
     while True:
         prepared = prepare(model, query, evidence, chosen)
+        prepared = in_parts(prepared, chosen, _known_rates(prepared, chosen))
         try:
             with temporary_folder(prepared.plan, chosen) as folder:
                 return replace(_answered(prepared, chosen, progress, folder, notes), notes=tuple(notes))
@@ -184,6 +204,7 @@ def _solve_in_directory(
         if stored is not None:
             check_identity(folder, stored, wanted)
         prepared = prepare(model, query, evidence, options, stored and stored.get("plan"))
+        prepared = in_parts(prepared, options, _known_rates(prepared, options))
         plan = prepared.plan
         if stored is None:
             record = plan_record(plan, prepared.memory_bytes) if plan else None
@@ -229,24 +250,18 @@ _ANSWERS: dict[Query, Callable[[Run[Any]], Answer]] = {
 
 
 def _run(prepared: Prepared, options: Options, pool: Pool, progress: Progress | None) -> Run[Any]:
-    semiring = prepared.problem.semiring
-    device = device_rates(options, semiring) if options.gpu_count else None
-    rates = device.rates if device else cached_rates(semiring) or Rates()
-    plan = prepared.plan and with_rates(prepared.plan, rates)
-    report = None
+    plan, report = prepared.plan, None
     compiled, threads = False, 1
     if plan is not None:
-        if isinstance(pool, DaskPool):
-            plan = split_for(plan, pool.width, TASK_SECONDS, rates, prepared.memory_bytes)
-        elif plan.seconds > _THREADED_SECONDS:
+        if plan.seconds > _THREADED_SECONDS and not isinstance(pool, DaskPool):
             threads = options.thread_count
         compiled = compiler_pays(plan.cells)
         if progress is not None:
             report = accumulated(progress, plan.read_bytes + plan.written_bytes)
     run = Run(prepared.network, plan, prepared.problem, prepared.arithmetic, pool, threads, compiled, report)
-    if device is None or (options.remote and isinstance(pool, SerialPool)):
+    if not options.gpu_count or (options.remote and isinstance(pool, SerialPool)):
         return run
-    return replace(run, device=True, least_cells=least_cells(options, semiring))
+    return replace(run, device=True, least_cells=least_cells(options, prepared.problem.semiring))
 
 
 def accumulated(progress: Progress, planned: int) -> Callable[[int], None]:

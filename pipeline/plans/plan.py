@@ -236,7 +236,7 @@ class Plan:
             place = "host memory" if self.spill.resident else "disk"
             rows.append((place, f"{format_bytes(self.spill.disk_bytes)} at a time, {moved}"))
         if self.cuts:
-            rows.append(("decoding", f"{len(self.cuts) + 1} parts, swept twice to save memory"))
+            rows.append(("parts", f"{len(self.cuts) + 1}, each swept on its own, and once more on the way back"))
         return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{self.seconds:.3g} s on one core")]
 
     def __repr__(self) -> str:

@@ -56,6 +56,20 @@ def test_equal_to_serial(client: Any, query: str, kind: str, share: int) -> None
         assert len(done) > 1
 
 
+def test_the_plan_that_is_shown_is_the_plan_that_runs(client: Any) -> None:
+    model = grid(9, 9, 4)
+    shown = bucketflow.plan(model, client=client)
+    alone = bucketflow.plan(model)
+    ran = bucketflow.solve(model, client=client).plan
+    assert shown is not None
+    assert alone is not None
+    assert ran is not None
+    assert shown.cuts
+    assert not alone.cuts
+    assert (ran.cuts, ran.peak_bytes, ran.tasks) == (shown.cuts, shown.peak_bytes, shown.tasks)
+    assert "parts" in repr(shown)
+
+
 def test_counts_are_equal(client: Any) -> None:
     model = grid(5, 5, 4)
     assert bucketflow.solve(model, "count", client=client).value == bucketflow.solve(model, "count").value == 4**25
