@@ -53,7 +53,7 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model
     Parameters
     ----------
     path : str or path
-        A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif``, ``.bifxml``, ``.xdsl``, ``.dsl`` or Hugin ``.net`` file,
+        A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif``, ``.bifxml``, ``.xdsl`` or Hugin ``.net`` file,
         plain, ``.gz`` or ``.xz``; where there is no such file, the name of an example such as ``"satellite"``.
     memory : int or str, optional
         What reading may take, in bytes or as ``"4GB"``; most of the free memory by default.

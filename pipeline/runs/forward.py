@@ -1,4 +1,4 @@
-"""Running a plan: slices or parts as tasks of a pool, the sweep itself in ``tasks``; the only user of pools."""
+"""Running a forward sweep: slices or parts as tasks of a pool, the sweep itself in ``tasks``."""
 
 from __future__ import annotations
 
