@@ -11,6 +11,7 @@ from typing import Any
 
 from ..budget.device_fit import fitted_for_device
 from ..budget.fit import Prices, fitted
+from ..budget.stored import stored_plan
 from ..errors import ModelError
 from ..evidence.findings import named_findings
 from ..formats import load_evidence
@@ -19,14 +20,10 @@ from ..models.model import Model
 from ..models.preprocess import QUERIES, Network, reduce_model
 from ..options import Options
 from ..plans.plan import Plan, PlanOptions, Problem
-from ..plans.planner import plan_as_before
 from ..queries.arithmetic import Arithmetic, arithmetic_for
 from ..rates.disk import measured_disk_rate
 from ..trees.costs import Rates
 from .devices import around_device, device_rates
-from .workdir import (
-    planned_before,
-)
 
 Evidence = str | PathLike[str] | Mapping[str, str | int] | None
 
@@ -63,25 +60,21 @@ def prepare(
     arithmetic = arithmetic_for(network)
     semiring = arithmetic.semiring
     problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes)
-    wanted = plan_options(network, options)
-    fit = options.fit
-    if stored is not None:
-        wanted = planned_before(wanted, stored)
-        fit = "spill"
+    wanted, fit = plan_options(network, options), options.fit
     prices = None
     if network.leaves:
         rate = partial(measured_disk_rate, options.folder)
-        if wanted.sliced is not None:
-            again = plan_as_before(problem, wanted, Rates())
-            prices = Prices(again)
-        elif options.gpu_count and stored is None:
+        if stored is not None:
+            prices = Prices(stored_plan(problem, wanted, Rates(), stored))
+        elif options.gpu_count:
             device = device_rates(options, semiring)
             around = around_device(options, device.link_bytes_per_second)
             prices = fitted_for_device(problem, wanted, fit, around, device.rates, options.gpu_count)
         else:
             prices = fitted(problem, wanted, Rates(), fit, options.disk_bytes, rate)
     seconds = time.perf_counter() - start
-    return Prepared(network, arithmetic, problem, prices, seconds, wanted.memory_bytes, findings)
+    memory_bytes = stored["memory_bytes"] if stored else wanted.memory_bytes
+    return Prepared(network, arithmetic, problem, prices, seconds, memory_bytes, findings)
 
 
 def observed(model: Model, evidence: Evidence) -> dict[int, int]:

@@ -18,12 +18,12 @@ from ...tasks.cpu.compiler import compiler_pays
 from ...tasks.gpu.memory import is_short
 from ..budget.device_fit import LINK_BYTES_PER_SECOND, fitted_propagation_for_device
 from ..budget.fit import fitted
-from ..budget.spill import plan_spill
+from ..budget.stored import plan_record, stored_plan
 from ..models.model import Function, Model
 from ..models.preprocess import Network, Query, reduce_model, with_joints
 from ..options import Options
 from ..plans.plan import Plan, PlanOptions, Problem
-from ..plans.planner import plan_as_before, whole_plan
+from ..plans.planner import whole_plan
 from ..queries.arithmetic import Arithmetic, CostOptimum, Partition, optimum_arithmetic
 from ..queries.beliefs import Beliefs
 from ..queries.expansion import Asked, dressed, local_targets
@@ -116,23 +116,6 @@ class PreparedMarginals:
     seconds: float
     notes: list[str] = field(default_factory=list)
 
-    def record(self) -> dict[str, Any] | None:
-        """Return what a later run needs to make the same plan again, and what ``inspect`` shows."""
-        plan = self.plan
-        if plan is None:
-            return None
-        spill = plan.spill
-        stages = [{"table": "slices", "boxes": -(-plan.slices // self.group), "peak_bytes": plan.peak_bytes}]
-        return {
-            "children": [list(kids) for kids in plan.tree.children],
-            "sliced": list(plan.sliced),
-            "group": self.group,
-            "cuts": [[head, list(boxed), sorted(chunked)] for head, boxed, chunked in spill.cuts] if spill else [],
-            "stages": spill.records() if spill else stages,
-            "disk_bytes": spill.disk_bytes if spill else 0,
-            "device": plan.device,
-        }
-
 
 def answer(question: Question, options: Options, progress: Progress | None) -> Marginals:
     """Plan and run, in the run directory of the options if there is one.
@@ -161,8 +144,9 @@ def _in_directory(question: Question, options: Options, progress: Progress | Non
             check_identity(folder, stored, wanted)
         prepared = prepare(question, options, stored and stored["plan"])
         if stored is None:
-            record = {"identity": wanted, "source": question.model.source, "plan": prepared.record()}
-            rundir.write_plan(record)
+            plan = prepared.plan
+            record = plan_record(plan, options.memory_bytes, prepared.group) if plan else None
+            rundir.write_plan({"identity": wanted, "source": question.model.source, "plan": record})
         found = _answered(prepared, options, progress, folder / TABLES)
         rundir.write_result(found.to_dict())
         return found
@@ -185,7 +169,7 @@ def prepare(question: Question, options: Options, stored: Mapping[str, Any] | No
         if stored is None:
             plan = plan_for(problem, network, options)
         else:
-            plan = _same_plan(problem, _plan_options(network, options), stored)
+            plan = stored_plan(problem, _plan_options(network, options), Rates(), stored)
     group = stored["group"] if stored else group_size(plan) if plan else 1
     return PreparedMarginals(question, network, arithmetic, plan, group, time.perf_counter() - start)
 
@@ -218,16 +202,6 @@ def problem_of(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[
 def with_likelihoods(model: Model, soft: Mapping[int, Array]) -> Model:
     """Add soft evidence as one more function for each of its variables (Pearl 1988, virtual evidence)."""
     return replace(model, functions=(*model.functions, *(Function((v,), w) for v, w in soft.items())))
-
-
-def _same_plan(problem: Problem, options: PlanOptions, stored: Mapping[str, Any]) -> Plan:
-    """Make the plan of an earlier run again, whatever is allowed now."""
-    again = replace(options, children=tuple(tuple(kids) for kids in stored["children"]))
-    if not stored["cuts"]:
-        return plan_as_before(problem, replace(again, sliced=tuple(stored["sliced"])), Rates())
-    stages = tuple((head, tuple(boxed), frozenset(cut)) for head, boxed, cut in stored["cuts"])
-    again = replace(again, device=options.device and stored.get("device", False), stages=stages)
-    return plan_spill(problem, again, Rates(), whole_plan(problem, again, Rates()), 1.0)
 
 
 def _answered(

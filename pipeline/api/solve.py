@@ -14,6 +14,7 @@ from ...cluster.budget import peak_rss_bytes
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, SerialPool
 from ...tasks.cpu.compiler import compiler_pays
+from ..budget.stored import plan_record
 from ..examples import file_or_example
 from ..formats import load as load_file
 from ..formats import save as save
@@ -36,7 +37,6 @@ from .workdir import (
     check_space,
     identity,
     opened,
-    plan_record,
     resumable,
     used_bytes,
 )

@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from ...storage.rundir import RunDir
 from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, IncompatibleRunError, StoppedError
 from ..models.model import Model
-from ..plans.plan import Plan, PlanOptions, format_bytes
-from ..runs.receipts import TABLE
+from ..plans.plan import Plan, format_bytes
 
 
 def fingerprint(model: Model) -> str:
@@ -61,38 +59,6 @@ def check_identity(path: Path, stored: Mapping[str, Any], wanted: Mapping[str, A
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 40 else text[:37] + "..."
-
-
-def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
-    """Return what a later run needs to make the same plan again, and what ``inspect`` shows.
-
-    Parameters
-    ----------
-    memory_bytes : int
-        Budget of a plan in memory.
-    """
-    children = [list(kids) for kids in plan.tree.children]
-    if plan.spill is None:
-        stages = [{"table": TABLE, "boxes": plan.slices, "peak_bytes": plan.peak_bytes}] if plan.sliced else []
-        record = {"memory_bytes": memory_bytes, "sliced": list(plan.sliced), "disk_bytes": 0}
-        return {"children": children, "stages": stages, "seconds": plan.seconds, **record}
-    return {
-        "children": children,
-        "memory_bytes": plan.spill.memory_bytes,
-        "stages": plan.spill.records(),
-        "disk_bytes": plan.spill.disk_bytes,
-        "seconds": plan.spill.seconds,
-    }
-
-
-def planned_before(options: PlanOptions, stored: Mapping[str, Any]) -> PlanOptions:
-    """Return the options that make a stored plan again: its tree, budget, and stages or sliced variables."""
-    children = tuple(tuple(kids) for kids in stored["children"])
-    options = replace(options, children=children, memory_bytes=stored["memory_bytes"])
-    if "sliced" in stored:
-        return replace(options, sliced=tuple(stored["sliced"]))
-    stages = ((stage["head"], tuple(stage["boxed"]), frozenset(stage["chunked"])) for stage in stored["stages"])
-    return replace(options, stages=tuple(stages))
 
 
 def check_space(path: Path, plan: Plan, done_bytes: int) -> None:

@@ -45,8 +45,6 @@ class PlanOptions:
         The tree of an earlier plan, to be used again instead of a search.
     stages : tuple, optional
         Of an earlier plan that spills, to be used again: head, boxed and chunked variables of each.
-    sliced : tuple of int, optional
-        Variables that an earlier plan in memory conditioned on, to be used again.
     """
 
     tree: TreeKind = "refined"
@@ -59,7 +57,6 @@ class PlanOptions:
     device: bool = False
     children: tuple[tuple[int, ...], ...] | None = None
     stages: tuple[tuple[int, tuple[int, ...], frozenset[int]], ...] | None = None
-    sliced: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

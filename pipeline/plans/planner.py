@@ -91,15 +91,6 @@ def forget_plans() -> None:
     _planned.cache_clear()
 
 
-def plan_as_before(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
-    """Make an earlier plan in memory again, from its tree and the variables that it conditioned on."""
-    assert options.children is not None
-    assert options.sliced is not None
-    tree = Tree(problem.dims, problem.scopes, options.children)
-    plan = plan_tree(problem, options, rates, tree, frozenset(options.sliced))
-    return replace(plan, unsliced_cells=tree_cost(tree, rates, problem.itemsize).cells)
-
-
 def conditioned_plan(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan, sliced: frozenset[int]) -> Plan:
     """Plan the same tree with the given variables conditioned on, whatever it needs."""
     found = plan_tree(problem, options, rates, replace(plan.tree, dims=plan.dims), sliced)

@@ -14,7 +14,7 @@ from ...tasks.boxes.codecs import Codec, packed_roots, root_table
 
 T = TypeVar("T")
 
-TABLE = "slice"
+TABLE = "slices"
 
 # Receipts are written in groups: a slice may take less time than a line of the ledger.
 _GROUP_SECONDS = 0.1

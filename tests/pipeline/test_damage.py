@@ -217,7 +217,7 @@ def test_other_formats_are_refused_by_number(tmp_path: Path) -> None:
         changed = {k: v for k, v in stored.items() if k != "checksum"} | {"format": form, "new": 1}
         (tmp_path / "plan.json").write_text(json.dumps(changed))
         for act in (lambda: bucketflow.solve(model, workdir=tmp_path), lambda: bucketflow.resume(tmp_path)):
-            with pytest.raises(bucketflow.IncompatibleRunError, match=f"has format {form}, this .* reads format 2"):
+            with pytest.raises(bucketflow.IncompatibleRunError, match=f"has format {form}, this .* reads format 3"):
                 act()
 
 

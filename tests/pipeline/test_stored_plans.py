@@ -1,0 +1,62 @@
+"""A plan that a run directory holds is read back as the same plan, and a tree that is none is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bucketflow.pipeline.api import propagate
+from bucketflow.pipeline.api.marginals import asked_of
+from bucketflow.pipeline.api.prepared import plan_options, prepare
+from bucketflow.pipeline.api.propagate import Question, problem_of
+from bucketflow.pipeline.budget.boxes import MARGIN
+from bucketflow.pipeline.budget.stored import plan_record, stored_plan
+from bucketflow.pipeline.errors import IncompatibleRunError
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
+from bucketflow.pipeline.trees.costs import Rates
+from tests.pipeline.test_marginal_runs import grid
+
+
+def one_way(options: Options) -> tuple[Problem, PlanOptions, Plan]:
+    prepared = prepare(grid(7, 7, 4, "cost"), "optimum", None, options)
+    assert prepared.plan is not None
+    return prepared.problem, plan_options(prepared.network, options), prepared.plan
+
+
+def both_ways(options: Options) -> tuple[Problem, PlanOptions, Plan]:
+    model = grid(7, 7, 4, "markov")
+    found = propagate.prepare(Question(model, {}, {}, asked_of(model, "all", (), False), False), options, None)
+    assert found.plan is not None
+    targets = tuple(found.plan.results)
+    return problem_of(found.network, found.arithmetic, targets), plan_options(found.network, options), found.plan
+
+
+@pytest.mark.parametrize("fit", ["refuse", "slice", "spill"])
+@pytest.mark.parametrize("planned", [one_way, both_ways])
+def test_the_same_plan_comes_back(planned: Any, fit: Any) -> None:
+    peak = planned(Options(memory="1GB", tree="bucket", threads=1))[2].peak_bytes
+    memory = {"refuse": peak, "slice": peak // 4, "spill": MARGIN + peak // 3}[fit]
+    problem, options, plan = planned(Options(memory=memory, fit=fit, tree="bucket", threads=1))
+    record = json.loads(json.dumps(plan_record(plan, memory)))
+    again = stored_plan(problem, options, Rates(), record)
+    assert (bool(plan.sliced), plan.spill is not None) == (fit == "slice", fit == "spill")
+    assert again.tree == plan.tree
+    assert again.sliced == plan.sliced
+    assert again.spill == plan.spill
+    assert again.peak_bytes == plan.peak_bytes
+    if plan.spill is None:
+        assert again.steps == plan.steps
+        assert again.results == plan.results
+
+
+@pytest.mark.parametrize("damage", ["twice", "itself", "none", "unknown"])
+def test_what_is_no_tree_is_refused(damage: str) -> None:
+    problem, options, plan = one_way(Options(memory="1GB"))
+    record = plan_record(plan, 1 << 30)
+    kids = record["children"][-1]
+    kids[0] = {"twice": kids[-1] if len(kids) > 1 else 0, "itself": 10**6, "none": -1, "unknown": 10**9}[damage]
+    with pytest.raises(IncompatibleRunError, match="not a tree"):
+        stored_plan(problem, options, Rates(), record)
