@@ -213,7 +213,7 @@ def test_other_formats_are_refused_by_number(tmp_path: Path) -> None:
     model = grid(4, 4, 3)
     bucketflow.solve(model, workdir=tmp_path)
     stored = json.loads((tmp_path / "plan.json").read_text())
-    for form in (1, 3):
+    for form in (1, 2, 4):
         changed = {k: v for k, v in stored.items() if k != "checksum"} | {"format": form, "new": 1}
         (tmp_path / "plan.json").write_text(json.dumps(changed))
         for act in (lambda: bucketflow.solve(model, workdir=tmp_path), lambda: bucketflow.resume(tmp_path)):
