@@ -104,7 +104,7 @@ def test_every_task_is_within_its_plan(
     assert plan.spill is not None
     stages = plan.spill.stages
     ratios = memory_of_tasks(monkeypatch, lambda index: stages[index].peak_bytes)
-    bucketflow.solve(model, query, tree="bucket", fit="spill", memory=plan.peak_bytes)
+    bucketflow.solve(model, query, tree="bucket", fit="spill", memory=budget(model, query, 3))
     tracemalloc.start()
     try:
         ratios.clear()
