@@ -15,7 +15,6 @@ from ..budget.stored import stored_plan
 from ..errors import ModelError
 from ..evidence.findings import named_findings
 from ..formats import load_evidence
-from ..formats import save as save
 from ..models.model import Model
 from ..models.preprocess import QUERIES, Network, reduce_model
 from ..options import Options

@@ -166,7 +166,7 @@ def _both_ways(plan: Plan, problem: Problem, options: PlanOptions, rates: Rates)
         return replace(plan, variant_from=0, needs=needs, peak_bytes=needs.nbytes)
     sizing, fixed = Sizing(plan.tree.dims, plan.itemsize, plan.threads), plan.model_bytes + plan.leaf_bytes
     found = plan
-    for shared in (shared_tables(plan), ()):
+    for shared in dict.fromkeys((shared_tables(plan), ())):
         peak = fixed + sweep_peak(plan.steps, sizing, (*plan.outputs, *shared))
         found = replace(plan, peak_bytes=peak, variant_from=plan.variant_from if shared else 0)
         if peak <= options.memory_bytes:
