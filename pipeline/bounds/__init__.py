@@ -1,0 +1,1 @@
+"""Bounds on optima, and exact optima where bounds leave little to search."""

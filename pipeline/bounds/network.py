@@ -1,0 +1,178 @@
+"""A network of integer costs in float64: what bounds, diagrams, rows and searches work on.
+
+float64 holds integers up to 2**53 exactly and has an infinity for what is forbidden, so that kernels need no test for
+overflow and every bound is a sum of integers: a proof. Costs of a cost network are taken as they are; energies
+``-ln p`` are rounded down to multiples of a unit that is finer than their own rounding errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..models.leaf_tables import COST_LIMIT, cost_leaf, cost_scale, energy_leaf
+from ..models.preprocess import Network
+
+Costs = NDArray[np.float64]
+States = tuple[int, ...]
+
+Restore = Callable[[States], States]
+"""Turns states of a smaller network's variables into states of the variables it was made from."""
+
+#: Totals stay below this, so that a few of them still add up exactly.
+LARGEST = 1 << 50
+
+
+@dataclass(frozen=True, eq=False)
+class CostTable:
+    """One function: ``costs`` has an axis a variable of ``scope``, C-ordered; integers in float64, inf = forbidden."""
+
+    scope: tuple[int, ...]
+    costs: Costs
+
+
+@dataclass(frozen=True, eq=False)
+class CostNetwork:
+    """Functions that add up, over variables 0, 1, …
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Domain sizes.
+    tables : tuple of CostTable
+        Scopes are of distinct variables, not empty.
+    constant : int
+        Added to every assignment's total.
+    made : tuple of Restore
+        How the network was made smaller, oldest first; see :meth:`restored`.
+    """
+
+    dims: tuple[int, ...]
+    tables: tuple[CostTable, ...]
+    constant: int = 0
+    made: tuple[Restore, ...] = ()
+
+    @cached_property
+    def scopes(self) -> tuple[tuple[int, ...], ...]:
+        """Scopes of the tables."""
+        return tuple(table.scope for table in self.tables)
+
+    @property
+    def cells(self) -> int:
+        """Entries of all tables."""
+        return sum(table.costs.size for table in self.tables)
+
+    def total(self, states: Sequence[int]) -> float:
+        """Return the total of a full assignment; inf if it is forbidden."""
+        return self.constant + sum(float(t.costs[tuple([states[v] for v in t.scope])]) for t in self.tables)
+
+    def restored(self, states: States) -> States:
+        """Turn states of these variables into states of the variables of the first network."""
+        for restore in reversed(self.made):
+            states = restore(states)
+        return states
+
+    def smaller(
+        self, dims: tuple[int, ...], tables: tuple[CostTable, ...], constant: int, restore: Restore
+    ) -> CostNetwork:
+        """Return a network that stands for this one; ``restore`` turns its states into states of this one."""
+        return CostNetwork(dims, tables, constant, (*self.made, restore))
+
+
+@dataclass(frozen=True)
+class Units:
+    """What the integers of a cost network mean: a total ``t`` stands for costs near ``base + unit * t``.
+
+    Parameters
+    ----------
+    base : int or float
+        Cost, or energy, of total 0.
+    unit : int or float
+        A power of two; 1 for the costs of a cost network unless they are too large.
+    below, above : int
+        The true cost of an assignment of total ``t`` lies within ``t - below`` and ``t + above`` units.
+    """
+
+    base: int | float
+    unit: int | float = 1
+    below: int = 0
+    above: int = 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether totals are the costs themselves."""
+        return self.below == self.above == 0
+
+    def at_least(self, total: int) -> int | float:
+        """Return a cost that no assignment of this total or a larger one is below, rounded downwards."""
+        value = self.base + self.unit * (total - self.below)
+        return value if self.exact else math.nextafter(value, -math.inf)
+
+    def above_total(self, cost: int | float) -> int:
+        """Return the least total that only assignments dearer than ``cost`` can have, for the cut-off of a search."""
+        if self.exact:
+            return int(cost) - int(self.base) + 1
+        return math.floor((cost - self.base) / self.unit) + self.below + 2
+
+
+def cost_network(network: Network, most: float | None = None) -> tuple[CostNetwork, Units]:
+    """Turn what is left of a model into integer costs above a base.
+
+    ``network.constants`` (functions whose variables are all fixed) are not part of it.
+
+    Parameters
+    ----------
+    network : Network
+        Of the query "optimum".
+    most : float, optional
+        Costs (above the base) from which nothing interests: entries of at least that are forbidden, and the unit of
+        energies can be finer. It must not be below the optimum.
+    """
+    return _from_costs(network, most) if network.model.kind == "cost" else _from_energies(network, most)
+
+
+def _from_costs(network: Network, most: float | None) -> tuple[CostNetwork, Units]:
+    scale = cost_scale(network)
+    bound = scale.bound if most is None else min(scale.bound, int(most))
+    unit = max(1, 1 << (bound.bit_length() - LARGEST.bit_length() + 1)) if bound >= LARGEST else 1
+    tables = []
+    for leaf in network.leaves:
+        costs = cost_leaf(network, leaf, leaf.scope)
+        forbidden = (costs >= COST_LIMIT) | (costs > bound)
+        tables.append(CostTable(leaf.scope, np.where(forbidden, np.inf, costs // unit)))
+    units = Units(scale.offset, unit, 0, 0 if unit == 1 else len(tables))
+    return CostNetwork(network.dims, tuple(tables)), units
+
+
+def _from_energies(network: Network, most: float | None) -> tuple[CostNetwork, Units]:
+    leaves = [(leaf.scope, energy_leaf(network, leaf, leaf.scope)) for leaf in network.leaves]
+    finite = [energies[np.isfinite(energies)] for _, energies in leaves]
+    lowest = [float(values.min(initial=math.inf)) for values in finite]
+    lowest = [low if low < math.inf else 0.0 for low in lowest]
+    spans = [float(values.max(initial=low)) - low for values, low in zip(finite, lowest, strict=True)]
+    span = math.fsum(spans) if most is None else min(math.fsum(spans), most)
+    unit = 2.0 ** (math.frexp(span)[1] - LARGEST.bit_length() + 1) if span > 0 else 1.0
+    tables = []
+    for (scope, energies), low in zip(leaves, lowest, strict=True):
+        above = energies - low
+        with np.errstate(invalid="ignore"):
+            tables.append(CostTable(scope, np.where(above > span, np.inf, np.floor(above / unit))))
+    # a logarithm may be wrong by one unit, and rounding down takes away less than another
+    units = Units(math.fsum(lowest), unit, len(tables), 2 * len(tables))
+    return CostNetwork(network.dims, tuple(tables)), units
+
+
+def without(tables: Sequence[CostTable]) -> tuple[tuple[CostTable, ...], float]:
+    """Split off tables without variables: return the others, and the sum of those."""
+    constant = math.fsum(float(table.costs) for table in tables if not table.scope)
+    return tuple(table for table in tables if table.scope), constant
+
+
+def shifted(network: CostNetwork, tables: Sequence[CostTable], constant: int) -> CostNetwork:
+    """Return a network whose every assignment has the same total, with other tables and another constant."""
+    return replace(network, tables=tuple(tables), constant=constant)
