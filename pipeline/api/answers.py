@@ -17,7 +17,7 @@ from ..models.leaf_tables import COST_LIMIT, CostScale, cost_leaf
 from ..models.model import Model
 from ..models.preprocess import Network
 from ..plans.planner import relowered
-from ..queries.arithmetic import CostOptimum, log_sum
+from ..queries.arithmetic import CostOptimum
 from ..queries.counting import (
     CountEstimate,
     CountResidue,
@@ -28,7 +28,7 @@ from ..queries.counting import (
     root_of_unity,
     spectrum,
 )
-from ..results.result import Status, finite_or_none
+from ..results.result import Status
 from ..runs.box_decoding import decoded, swept_roots
 from ..runs.boxes import opened_boxes
 from ..runs.forward import (
@@ -178,22 +178,21 @@ def partition(run: Run[Any]) -> Answer:
     fixed = fixed_value(run.network)
     if fixed is None:
         return Answer("infeasible")
-    total = fixed + math.log(run.network.free_states)
-    if run.planned is not None:
-        total += log_sum(_totals(run, "tables"))
-    log10 = finite_or_none(total / math.log(10))
-    return Answer("infeasible" if log10 is None else "ok", log10=log10)
+    total = _swept_total(run, "tables") if run.planned is not None else 0.0
+    if total is None:
+        return Answer("infeasible")
+    return Answer("ok", log10=(fixed + math.log(run.network.free_states) + total) / math.log(10))
 
 
-def _totals(run: Run[Any], name: str) -> list[Any]:
-    """Return the value of every slice, or of every box of the last stage of a plan that spills to ``name``."""
+def _swept_total(run: Run[Any], name: str) -> Any:
+    """Sweep, in a plan that spills with tables under ``name``; return the value, None if nothing is possible."""
     if run.plan.spill:
         with opened_boxes(run, name, keep=False) as boxes:
             slices: Iterable[list[Any]] = swept_roots(boxes)
     else:
         sliced = run.plan.slices > 1
         slices = slice_roots(run, name, sent_program(run)) if sliced else [sweep_parts(run, keep=False).roots]
-    return [run.arithmetic.total(roots) for roots in slices]
+    return run.arithmetic.joined(run.arithmetic.total(roots) for roots in slices)
 
 
 def count(run: Run[Any]) -> Answer:
@@ -206,8 +205,8 @@ def count(run: Run[Any]) -> Answer:
     spread = _spectrum(network, scale, int(fixed)) if scale else None
     if run.planned is None:
         return Answer("ok", value=network.free_states)
-    bound = log_sum(_totals(run, "tables"))
-    if bound == -math.inf:
+    bound = _swept_total(run, "tables")
+    if bound is None:
         return Answer("ok", value=0)
     if spread is None and math.prod(network.dims) <= _LOG_EXACT:
         return Answer("ok", value=round(math.exp(bound)) * network.free_states)
@@ -245,4 +244,4 @@ def _evaluated(run: Run[Any], prime: int, scale: CostScale | None, unit: int, po
     arithmetic = CountResidue(run.network, semiring, scale, unit, point)
     problem = replace(run.problem, semiring=semiring)
     again = replace(run, planned=relowered(run.plan, problem), problem=problem, arithmetic=arithmetic, progress=None)
-    return int(sum(_totals(again, f"tables_{prime}_{point}"))) % prime
+    return int(_swept_total(again, f"tables_{prime}_{point}"))

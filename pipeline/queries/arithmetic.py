@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.boxes.codecs import Codec
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
 from ...tasks.sweeps.einsum import QuickSumProduct
 from ...tasks.sweeps.scaled import Scaled, SumProduct
@@ -23,6 +24,8 @@ from ..models.leaf_tables import (
     probability_leaf,
 )
 from ..models.preprocess import Leaf, Network
+from ..trees.tree import Target
+from .beliefs import Combiner, Least, Sums
 from .counting import CountEstimate
 
 Array = NDArray[Any]
@@ -58,9 +61,22 @@ class Arithmetic(Protocol[T]):
         """Return the value of one slice from its root tables."""
         ...
 
+    @property
+    def codec(self) -> Codec[T]:
+        """How tables are stored."""
+        ...
+
+    def combiner(self, shapes: Mapping[Target, tuple[int, ...]]) -> Combiner:
+        """Return what adds up the beliefs of parts of all assignments; ``shapes`` are those over all states."""
+        ...
+
+    def joined(self, totals: Iterable[Any]) -> Any:
+        """Return the value of everything from those of its parts; None if nothing is possible."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
-class CostOptimum:
+class CostOptimum(Least):
     """Minimum cost, in integers."""
 
     network: Network
@@ -86,7 +102,7 @@ class CostOptimum:
 
 
 @dataclass(frozen=True, eq=False)
-class EnergyOptimum:
+class EnergyOptimum(Least):
     """Most probable explanation, as the minimum of ``-ln p`` in float64."""
 
     network: Network
@@ -107,7 +123,7 @@ class EnergyOptimum:
 
 
 @dataclass(frozen=True, eq=False)
-class Partition:
+class Partition(Sums):
     """Sum of products, with scales."""
 
     network: Network
@@ -141,11 +157,3 @@ def arithmetic_for(network: Network) -> Arithmetic[Any]:
     if network.query == "partition":
         return Partition(network)
     return CountEstimate(network, cost_scale(network) if network.model.kind == "cost" else None)
-
-
-def log_sum(values: Sequence[float]) -> float:
-    """Return ln of the sum of ``exp(values)``, summed exactly; -inf for an empty or all-zero sum."""
-    top = max(values, default=-math.inf)
-    if top == -math.inf:
-        return top
-    return top + math.log(math.fsum(math.exp(v - top) for v in values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.boxes.codecs import Codec, PlainCodec, ScaledCodec
 from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.beliefs import UNREACHABLE, above_least, normalised
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
 from ..trees.tree import Target
-from .arithmetic import Arithmetic, Partition
 
 Array = NDArray[Any]
 Where = tuple[slice, ...]
@@ -84,8 +84,7 @@ class SumCombiner:
         """Return the mixture of all parts."""
         if not self._totals:
             return Beliefs(None, {})
-        total = self._top + math.log(math.fsum(math.exp(t - self._top) for t in self._totals))
-        return Beliefs(total, {target: table / table.sum() for target, table in self._tables.items()})
+        return Beliefs(log_sum(self._totals), {target: table / table.sum() for target, table in self._tables.items()})
 
 
 class LeastCombiner:
@@ -125,16 +124,49 @@ class LeastCombiner:
         return Beliefs(best, {t: np.where(table < beyond, table - best, beyond) for t, table in self._tables.items()})
 
 
-def belief_dtype(arithmetic: Arithmetic[Any]) -> str:
-    """Return what beliefs are stored as."""
-    return "int64" if arithmetic.semiring.saturates else "float64"
+class Sums:
+    """How the parts of a query add up whose values are sums, as natural logarithms, of scaled tables."""
 
+    @property
+    def codec(self) -> Codec[Scaled]:
+        """Values with a scale."""
+        return ScaledCodec()
 
-def combiner_for(shapes: Mapping[Target, tuple[int, ...]], arithmetic: Arithmetic[Any]) -> Combiner:
-    """Choose how the parts of a query add up."""
-    if isinstance(arithmetic, Partition):
+    def combiner(self, shapes: Mapping[Target, tuple[int, ...]]) -> SumCombiner:
+        """Return what adds up beliefs of the given shapes."""
         return SumCombiner(shapes)
-    return LeastCombiner(shapes, arithmetic.semiring)
+
+    def joined(self, totals: Iterable[float]) -> float | None:
+        """Return ln of the sum of parts, None if that is 0."""
+        total = log_sum(list(totals))
+        return None if total == -math.inf else total
+
+
+class Least:
+    """How the parts of a query add up whose values are least costs or energies."""
+
+    semiring: Semiring
+
+    @property
+    def codec(self) -> Codec[Array]:
+        """Bare values."""
+        return PlainCodec(self.semiring)
+
+    def combiner(self, shapes: Mapping[Target, tuple[int, ...]]) -> LeastCombiner:
+        """Return what takes the least of beliefs of the given shapes."""
+        return LeastCombiner(shapes, self.semiring)
+
+    def joined(self, totals: Iterable[Any]) -> Any:
+        """Return the least of the parts' values, None if nothing is possible."""
+        return min((total for total in totals if total is not None), default=None)
+
+
+def log_sum(values: Sequence[float]) -> float:
+    """Return ln of the sum of ``exp(values)``, summed exactly; -inf for an empty or all-zero sum."""
+    top = max(values, default=-math.inf)
+    if top == -math.inf:
+        return top
+    return top + math.log(math.fsum(math.exp(v - top) for v in values))
 
 
 def posteriors(beliefs: Mapping[Target, Scaled], dims: Sequence[int]) -> dict[Target, Array]:

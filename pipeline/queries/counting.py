@@ -8,19 +8,22 @@ a prefix of the generating polynomial ``sum of z**cost``, read off by evaluating
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.boxes.codecs import Codec, PlainCodec
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring
 from ...tasks.sweeps.scaled import Scaled, SumProduct, measured
 from ...tasks.sweeps.sweep import Plain
-from ..errors import ModelError
+from ..errors import InternalError, ModelError
 from ..models.leaf_tables import COST_LIMIT, CostScale, cost_leaf, indicator_leaf
 from ..models.preprocess import Leaf, Network
+from ..trees.tree import Target
+from .beliefs import Combiner, Sums
 
 Array = NDArray[Any]
 
@@ -32,7 +35,7 @@ _SLACK = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class CountEstimate:
+class CountEstimate(Sums):
     """The number of assignments that no leaf table forbids, as a scaled float.
 
     ``scale`` is that of the costs, None for a probabilistic model.
@@ -89,6 +92,19 @@ class CountResidue:
         for root in roots:
             result = result * int(root.item()) % self.semiring.modulus
         return result
+
+    @property
+    def codec(self) -> Codec[Array]:
+        """Bare residues."""
+        return PlainCodec(self.semiring)
+
+    def combiner(self, shapes: Mapping[Target, tuple[int, ...]]) -> Combiner:
+        """Refuse: nobody asks for beliefs modulo a prime."""
+        raise InternalError("residues have no beliefs")
+
+    def joined(self, totals: Iterable[int]) -> int:
+        """Return the residue of the sum of slices."""
+        return sum(totals) % self.semiring.modulus
 
 
 @dataclass(frozen=True)

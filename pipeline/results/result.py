@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -177,8 +176,3 @@ def plain_number(value: Any) -> Any:
 def _grouped(value: int | Decimal) -> str:
     text = str(value)
     return text if len(text) <= 40 else f"{text[:12]}…{text[-6:]} ({len(text)} digits)"
-
-
-def finite_or_none(value: float) -> float | None:
-    """Return None for an infinite logarithm: JSON has no infinity."""
-    return None if math.isinf(value) else value

@@ -12,8 +12,7 @@ from ...storage.spec import TableSpec
 from ...tasks.sweeps.beliefs import UNREACHABLE
 from ..errors import InternalError
 from ..plans.plan import sliced_dims
-from ..queries.arithmetic import log_sum
-from ..queries.beliefs import Beliefs, combiner_for, place
+from ..queries.beliefs import Beliefs, place
 from ..trees.tree import Target
 from .box_decoding import ends
 from .boxes import ATTEMPTS, Boxes
@@ -37,7 +36,8 @@ def propagated(boxes: Boxes[Any]) -> Beliefs:
 
 def _beliefs(boxes: Boxes[Any]) -> Beliefs:
     """Add up what the boxes have found."""
-    total = _total(boxes)
+    arithmetic = boxes.run.arithmetic
+    total = arithmetic.joined(arithmetic.total(roots) for _, roots in ends(boxes))
     if total is None:
         return Beliefs(None, {})
     tables: dict[Target, Any] = {}
@@ -46,22 +46,13 @@ def _beliefs(boxes: Boxes[Any]) -> Beliefs:
     return Beliefs(total, tables)
 
 
-def _total(boxes: Boxes[Any]) -> Any:
-    """Return the value of everything, None if nothing is possible."""
-    totals = [boxes.run.arithmetic.total(roots) for _, roots in ends(boxes)]
-    if boxes.run.problem.semiring.name == "sum_product":
-        total = log_sum(totals)
-        return total if total > -np.inf else None
-    return min((t for t in totals if t is not None), default=None)
-
-
 def _stage_beliefs(boxes: Boxes[Any], index: int, spec: TableSpec) -> dict[Target, Any]:
     """Add up the beliefs of the boxes of one stage, each target's with weights of its own."""
     stage, dims = boxes.spill.stages[index], boxes.spill.dims
     if not stage.results:
         return {}
     sizes = sliced_dims(dims, stage.boxed)
-    combiners = {t: combiner_for({t: tuple(dims[v] for v in t)}, boxes.run.arithmetic) for t in stage.results}
+    combiners = {t: boxes.run.arithmetic.combiner({t: tuple(dims[v] for v in t)}) for t in stage.results}
     values = np.empty((1, spec.shape[1]), spec.dtype)
     for number in range(spec.shape[0]):
         boxes.store.load(spec, values, [boxes.receipts[spec.name, (number, 0)]], {spec.variables[0]: number})

@@ -20,14 +20,13 @@ from ...cluster.pool import Node
 from ...storage.errors import ChunkLostError
 from ...storage.spec import Receipt, TableSpec
 from ...tasks.boxes.boxes import Box, run_box
-from ...tasks.boxes.codecs import Codec, codec_for
+from ...tasks.boxes.codecs import Codec
 from ...tasks.boxes.stores import ChunkFiles, Key, Store
 from ...tasks.gpu.memory import DeviceMemoryError
 from ...tasks.sweeps.program import Program
 from ..errors import InternalError
 from ..plans.plan import sliced_dims
 from ..plans.stages import Spill, Stage
-from ..queries.beliefs import belief_dtype
 from ..trees.memory import table_bytes
 from .forward import Run
 from .pools import open_tables
@@ -97,7 +96,7 @@ class Boxes(Generic[T]):
             if stage.results or stage.roots:
                 sizes = sliced_dims(self.spill.dims, stage.boxed)
                 cells = max(1, sum(1 + prod(sizes[v] for v in target) for target in stage.results))
-                shape, dtype = (self.spill.boxes(stage), cells), belief_dtype(self.run.arithmetic)
+                shape, dtype = (self.spill.boxes(stage), cells), self.codec.belief_dtype
                 specs[index] = TableSpec(stage.found_name, (0, 1), ("box", "cell"), shape, frozenset((0,)), dtype)
         return specs
 
@@ -110,7 +109,7 @@ class Boxes(Generic[T]):
     @cached_property
     def codec(self) -> Codec[T]:
         """How tables are stored."""
-        return codec_for(self.run.problem.semiring)
+        return self.run.arithmetic.codec
 
     @cached_property
     def writer(self) -> dict[str, int]:

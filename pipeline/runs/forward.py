@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ...cluster.pool import Pool, SerialPool
-from ...tasks.boxes.codecs import codec_for
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, on_host
@@ -139,9 +138,9 @@ def slice_roots(run: Run[T], name: str, program: Any) -> Iterator[list[T]]:
     """
     if run.folder is None:
         return _swept_slices(run, program, range(run.plan.slices))
-    semiring = run.problem.semiring
     sweep = partial(_swept_slices, run, program)
-    return kept_roots(run.folder / name, run.plan.slices, codec_for(semiring), semiring.dtype, sweep)
+    codec, dtype = run.arithmetic.codec, run.problem.semiring.dtype
+    return kept_roots(run.folder / name, run.plan.slices, codec, dtype, sweep)
 
 
 def _swept_slices(run: Run[T], program: Any, indices: Sequence[int]) -> Iterator[list[T]]:

@@ -25,7 +25,7 @@ from ...tasks.sweeps.program import Program
 from ..models.preprocess import Network
 from ..plans.plan import Plan, sliced_dims
 from ..queries.arithmetic import Arithmetic
-from ..queries.beliefs import Beliefs, belief_dtype, combiner_for, merge, place
+from ..queries.beliefs import Beliefs, merge, place
 from ..trees.tree import Target
 from .forward import TASK_SECONDS
 from .pools import open_tables
@@ -93,9 +93,8 @@ class Slices(Generic[T]):
     def table(self) -> TableSpec:
         """The array of what the groups found: all beliefs one after the other, one chunk a group."""
         cells = max(1, sum(prod(shape) for shape in self.shapes.values()))
-        return TableSpec(
-            "slices", (0, 1), ("group", "cell"), (self.groups, cells), frozenset((0,)), belief_dtype(self.arithmetic)
-        )
+        dtype = self.arithmetic.codec.belief_dtype
+        return TableSpec("slices", (0, 1), ("group", "cell"), (self.groups, cells), frozenset((0,)), dtype)
 
     def states(self, index: int) -> dict[int, int]:
         """States of the sliced variables in one slice."""
@@ -124,7 +123,7 @@ def run_group(slices: Slices[Any], number: int, threads: int) -> Beliefs:
     """Task: both sweeps of each slice of a group."""
     if slices.slices == 1:
         return _whole(slices, *_swept(slices, {}, threads))
-    combiner = combiner_for(slices.shapes, slices.arithmetic)
+    combiner = slices.arithmetic.combiner(slices.shapes)
     dims = sliced_dims(slices.program.dims, slices.sliced)
     for index in range(number * slices.size, min((number + 1) * slices.size, slices.slices)):
         states = slices.states(index)
@@ -157,7 +156,7 @@ def whole_beliefs(slices: Slices[T], tables: Mapping[int, T]) -> Beliefs:
 def _whole(slices: Slices[T], total: Any, tables: Mapping[Target, T]) -> Beliefs:
     if total in (None, -math.inf):
         return Beliefs(None, {})
-    return Beliefs(total, combiner_for({}, slices.arithmetic).read(tables, slices.program.dims))
+    return Beliefs(total, slices.arithmetic.combiner({}).read(tables, slices.program.dims))
 
 
 def store_group(slices: Slices[Any], number: int, threads: int) -> Receipt:
@@ -201,7 +200,7 @@ def sweep_slices(
         Called with the groups done and the groups there are.
     """
     found = _in_memory(slices, pool, threads) if slices.folder is None else _stored(slices, pool, threads)
-    combiner = combiner_for(slices.shapes if slices.groups > 1 else {}, slices.arithmetic)
+    combiner = slices.arithmetic.combiner(slices.shapes if slices.groups > 1 else {})
     beliefs = Beliefs(None, {})
     for done, beliefs in enumerate(found, 1):
         if slices.groups > 1:

@@ -22,6 +22,11 @@ Piece = tuple[Array, dict[str, Any]]
 class Codec(Protocol[T]):
     """How a kind of table is stored: its values as an array, the rest into the receipt."""
 
+    @property
+    def belief_dtype(self) -> str:
+        """What weights and beliefs are stored as."""
+        ...
+
     def pack(self, table: T) -> Piece:
         """Return the values and what else has to be kept."""
         ...
@@ -48,6 +53,11 @@ class PlainCodec:
     """Bare arrays of a semiring of least costs or energies, or of residues."""
 
     semiring: Semiring
+
+    @property
+    def belief_dtype(self) -> str:
+        """Integers for integer costs."""
+        return "int64" if self.semiring.saturates else "float64"
 
     def pack(self, table: Array) -> Piece:
         """Return the array."""
@@ -76,6 +86,11 @@ class PlainCodec:
 class ScaledCodec:
     """Probabilities: every chunk has a scale of its own."""
 
+    @property
+    def belief_dtype(self) -> str:
+        """Probabilities."""
+        return "float64"
+
     def pack(self, table: Scaled) -> Piece:
         """Return the values, with scale and bounds apart."""
         kept = {"log_scale": table.log_scale, "low": table.low, "high": table.high, "logs": table.logs}
@@ -100,11 +115,6 @@ class ScaledCodec:
     def weighed(self, belief: Scaled) -> tuple[float, Array]:
         """Return ln of the sum, and probabilities."""
         return weighed(belief)
-
-
-def codec_for(semiring: Semiring) -> Codec[Any]:
-    """Return how the tables of a semiring are stored."""
-    return ScaledCodec() if semiring.name == "sum_product" else PlainCodec(semiring)
 
 
 def packed_roots(codec: Codec[T], tables: Sequence[T]) -> list[dict[str, Any]]:
