@@ -1,0 +1,31 @@
+"""Random networks of integer costs, and their optima by brute force."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+from hypothesis import strategies as st
+
+from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
+
+
+@st.composite
+def cost_networks(draw: st.DrawFn, largest: int = 9) -> CostNetwork:
+    """Networks with ties, forbidden entries, negative costs, and several functions over the same variables."""
+    dims = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=7)))
+    variable = st.integers(0, len(dims) - 1)
+    tables = []
+    for scope in draw(st.lists(st.lists(variable, min_size=1, max_size=3, unique=True), min_size=1, max_size=9)):
+        rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+        shape = [dims[v] for v in scope]
+        costs = rng.integers(draw(st.sampled_from([-3, 0])), largest, size=shape).astype(np.float64)
+        costs[rng.random(shape) < draw(st.sampled_from([0.0, 0.2, 0.6]))] = np.inf
+        tables.append(CostTable(tuple(scope), costs))
+    return CostNetwork(dims, tuple(tables), draw(st.integers(-5, 5)))
+
+
+def brute_least(network: CostNetwork) -> float:
+    """Least total of all assignments; inf if all are forbidden."""
+    return min((network.total(states) for states in product(*map(range, network.dims))), default=math.inf)
