@@ -281,7 +281,21 @@ class SumProduct:
         return replace(table, values=restrict(table.values, axes, sizes, states))
 
     def _log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
-        logs = [as_logs(t).values for t in tables]
         sizes = dict(enumerate(self.sizes))
-        out = contract(logs, step.input_axes, step.axes, sizes, LOG_SUM, threads=threads)
+        axes, logs = self._merged(step, [as_logs(t).values for t in tables], sizes)
+        out = contract(logs, axes, step.axes, sizes, LOG_SUM, threads=threads)
         return from_logs(out, math.fsum(t.log_scale for t in tables))
+
+    def _merged(
+        self, step: Step, logs: Sequence[Array], sizes: Mapping[int, int]
+    ) -> tuple[list[tuple[int, ...]], list[Array]]:
+        """Join the small inputs that compiled loops would join too: without loops each is read for every cell."""
+        merges = step.lowered.loops.merges if step.lowered.loops else ()
+        joined = {i for merge in merges for i in merge.inputs}
+        axes = [step.input_axes[i] for i in range(len(logs)) if i not in joined]
+        tables = [table for i, table in enumerate(logs) if i not in joined]
+        for merge in merges:
+            inputs = [step.input_axes[i] for i in merge.inputs]
+            axes.append(tuple(dict.fromkeys([v for scope in inputs for v in scope])))
+            tables.append(contract([logs[i] for i in merge.inputs], inputs, axes[-1], sizes, LOG_SUM))
+        return axes, tables

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from math import log2
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -27,6 +29,8 @@ from bucketflow.pipeline.trees.sizes import Sizer
 from bucketflow.pipeline.trees.slicing import _Incidence
 from bucketflow.pipeline.trees.tree import Tree
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT, min_plus
+from bucketflow.tasks.steps.step import make_step
+from bucketflow.tasks.sweeps import scaled
 
 RATES = Rates()
 
@@ -112,3 +116,28 @@ def test_cost_of_both_ways_is_that_of_the_lowered_steps():
     both = whole_plan(problem, PlanOptions(), RATES)
     assert plan.cost == steps_cost(plan.steps, plan.tree, RATES, 8)
     assert both.seconds == pytest.approx(sum(lowered_seconds(step, RATES, 8) for step in both.steps))
+
+
+def test_steps_on_logarithms_read_as_few_tables_as_their_price_says(monkeypatch):
+    """Ranges beyond float64 put a step of many small inputs on logarithms; it does not read each for every cell."""
+    n, rng = 16, np.random.default_rng(0)
+    pairs = tuple(combinations(range(n), 2))
+    step = make_step(len(pairs), tuple(range(len(pairs))), pairs, (0, 1, 2, 3), (2,) * n, SUM_PRODUCT)
+    logs = rng.uniform(-200.0, 0.0, (len(pairs), 4))
+    logs[:, 0] = 0.0
+    logs[5, 3] = -np.inf
+    asked = []
+
+    def contract(tables, *args, **options):
+        asked.append(len(tables))
+        return kernel(tables, *args, **options)
+
+    kernel = scaled.contract
+    monkeypatch.setattr(scaled, "contract", contract)
+    found = scaled.SumProduct((2,) * n).step(step, [scaled.measured(np.exp(table)) for table in logs], threads=1)
+    states = np.indices((2,) * n).reshape(n, -1)
+    total = sum(table[2 * states[i] + states[j]] for table, (i, j) in zip(logs, pairs, strict=True))
+    expected = np.logaddexp.reduce(total.reshape(16, -1), axis=1)
+    natural = scaled.as_logs(found)
+    assert natural.values + natural.log_scale == pytest.approx(expected, rel=1e-9)
+    assert asked[-1] <= 6 and sum(asked) <= len(pairs) + 6
