@@ -175,7 +175,7 @@ def main() -> None:
     seconds = [log(row.predicted) for row in found if row.predicted]
     mean = exp(sum(seconds) / max(len(seconds), 1))
     above = sorted([row for row in found if row.ratio > 1], key=lambda row: -row.ratio)
-    print(f"{len(found)} planned, {sum(row.cpu for row in found):.1f} CPU-s; predicted {mean:.4g} s in geometric mean; ")
+    print(f"{len(found)} planned, {sum(row.cpu for row in found):.1f} CPU-s; predicted {mean:.4g} s in geometric mean")
     print(f"{len(above)} above the bound:", *above[:20], sep="\n")
 
 
