@@ -1,0 +1,260 @@
+"""Mini-bucket elimination on integer costs: a lower bound, and messages that bound what is left of any assignment.
+
+The tables of a bucket that was split first agree on what they share: of every cell of their common variables each
+gets an equal share of the sum of their minima (moment matching; Ihler, Flerova, Dechter & Otten, UAI 2012). Shares
+are integers whose sum is unchanged, so that every assignment keeps its total and the bound is a sum of integers.
+Joins are never stored: the minima over them are steps of the dense engine, on the CPU or on a GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ....tasks.dense import run
+from ....tasks.gpu.arrays import aligned, is_device
+from ....tasks.steps.semiring import MIN_PLUS
+from ....tasks.steps.step import make_step
+from ....tasks.sweeps.sweep import useful_threads
+from ..network import CostNetwork, Costs, CostTable
+from .partition import MiniBucket, Partition, Scope
+
+Stop = Callable[[], bool]
+
+# Up to here joins are made by NumPy at once, which takes a few microseconds each where a step takes a hundred.
+_QUICK_CELLS = 1 << 13
+
+
+@dataclass(frozen=True, eq=False)
+class BucketTable:
+    """A table of a bucket, or a message: ``costs`` is flat, the last variable of ``scope`` changes fastest."""
+
+    scope: Scope
+    costs: Any
+
+
+@dataclass(frozen=True, eq=False)
+class MiniBuckets:
+    """What mini-bucket elimination found.
+
+    Any assignment of the variables from some place of the order to its end has a bound on what it can still become:
+    ``lower``, plus the tables of its buckets at its states, minus the messages that these sent and their offsets.
+    It never falls as variables are assigned in the reverse of the order, and ends as the assignment's total.
+
+    Parameters
+    ----------
+    order : tuple of int
+        All variables, the first eliminated first.
+    lower : int
+        No assignment below the cut-off has a smaller total.
+    feasible : bool
+        False if no assignment is below the cut-off; the tables are then not complete.
+    exact : bool
+        Whether no bucket was split: ``lower`` is the optimum, if that is below the cut-off.
+    buckets : tuple of tuple of BucketTable
+        For each variable the tables of its bucket, the network's own and messages. Axes are in the reverse of the
+        order, so that the variable itself is the last.
+    messages : tuple of tuple of BucketTable
+        For each variable the messages that its bucket sent, their least entry 0.
+    offsets : tuple of int
+        For each variable what was taken from the messages that its bucket sent.
+    cells, largest : int
+        Cells of all joins, and of the largest.
+    """
+
+    order: tuple[int, ...]
+    lower: int
+    feasible: bool
+    exact: bool
+    buckets: tuple[tuple[BucketTable, ...], ...]
+    messages: tuple[tuple[BucketTable, ...], ...]
+    offsets: tuple[int, ...]
+    cells: int
+    largest: int
+
+
+def eliminate(
+    network: CostNetwork,
+    split: Partition,
+    *,
+    upper: int | None = None,
+    keep: bool = True,
+    threads: int = 1,
+    compiled: bool = True,
+    device_cells: int | None = None,
+    stop: Stop | None = None,
+) -> MiniBuckets | None:
+    """Eliminate all variables, bucket by bucket; None if it was stopped.
+
+    Parameters
+    ----------
+    network : CostNetwork
+    split : Partition
+        Of the network's scopes; its ``kept_bytes`` or ``live_bytes`` are the memory this takes.
+    upper : int, optional
+        A cut-off: assignments of this total or more do not interest, and bounds may pass over them.
+    keep : bool
+        Whether buckets and messages are kept; else they are empty in what is returned.
+    threads : int
+        Threads of large steps.
+    compiled : bool
+        Whether compiled kernels may be used.
+    device_cells : int, optional
+        Joins of at least so many cells run on the GPU; their messages stay there.
+    stop : callable, optional
+        Asked before each bucket.
+    """
+    work = _Elimination(network, split, upper, keep, _Least(split.dims, threads, compiled, device_cells))
+    for place in range(len(split.order)):
+        if stop is not None and stop():
+            return None
+        if not work.feasible:
+            break
+        work.bucket(place)
+    return work.result()
+
+
+class _Elimination:
+    """The state of one elimination."""
+
+    def __init__(self, network: CostNetwork, split: Partition, upper: int | None, keep: bool, least: _Least) -> None:
+        self.split, self.keep, self.least = split, keep, least
+        self.lower = network.constant
+        self.feasible = True
+        self.tables: list[BucketTable | None] = []
+        for table, scope in zip(network.tables, split.scopes, strict=False):
+            self._add(BucketTable(scope, ordered(table, scope)), math.inf)
+        most = self.lower + sum(_greatest(table.costs) for table in self.tables if table is not None)
+        self.upper = most + 1 if upper is None else min(upper, most + 1)
+        n = len(split.dims)
+        self.buckets: list[tuple[BucketTable, ...]] = [()] * n
+        self.messages: list[tuple[BucketTable, ...]] = [()] * n
+        self.offsets = [0] * n
+
+    def _add(self, table: BucketTable, limit: float) -> int:
+        """Add a table whose least entry becomes 0, and return that; entries of ``limit`` or more are forbidden."""
+        lowest = float(table.costs.min())
+        if not lowest < limit:
+            self.feasible = False
+            self.tables.append(None)
+            return 0
+        costs = table.costs - lowest if lowest else table.costs
+        self.lower += int(lowest)
+        self.tables.append(BucketTable(table.scope, costs))
+        return int(lowest)
+
+    def bucket(self, place: int) -> None:
+        """Eliminate one variable."""
+        minis, v = self.split.buckets[place], self.split.order[place]
+        tables = [[self._take(t) for t in mini.tables] for mini in minis]
+        if self.keep:
+            self.buckets[v] = tuple(table for each in tables for table in each)
+        if len(minis) > 1:
+            self._agree(minis, tables)
+        for mini, each in zip(minis, tables, strict=True):
+            self._send(mini, each)
+
+    def _take(self, number: int) -> BucketTable:
+        table = self.tables[number]
+        assert table is not None
+        if not self.keep:
+            self.tables[number] = None
+        return table
+
+    def _agree(self, minis: Sequence[MiniBucket], tables: list[list[BucketTable]]) -> None:
+        """Give the mini-buckets equal shares of what they cost together, by one more table for each."""
+        common = self.split.shared(minis)
+        minima = [self.least(mini.scope, each, common) for mini, each in zip(minis, tables, strict=True)]
+        for each, shift in zip(tables, shifts(minima, self.upper - self.lower), strict=True):
+            each.append(BucketTable(common, shift))
+
+    def _send(self, mini: MiniBucket, tables: Sequence[BucketTable]) -> None:
+        if not self.feasible:
+            return
+        message = self.least(mini.scope, tables, mini.message)
+        limit = self.upper - self.lower
+        offset = self._add(BucketTable(mini.message, message), limit)
+        self.offsets[mini.variable] += offset
+        added = self.tables[-1]
+        if added is None or not mini.message:
+            return
+        added.costs[added.costs >= limit - offset] = np.inf
+        if self.keep:
+            self.messages[mini.variable] = (*self.messages[mini.variable], added)
+
+    def result(self) -> MiniBuckets:
+        """What was found."""
+        return MiniBuckets(
+            self.split.order,
+            self.lower if self.feasible else self.upper,
+            self.feasible,
+            self.split.exact,
+            tuple(self.buckets),
+            tuple(self.messages),
+            tuple(self.offsets),
+            self.split.cells,
+            self.split.largest,
+        )
+
+
+class _Least:
+    """Minima over joins that are never stored."""
+
+    def __init__(self, dims: Sequence[int], threads: int, compiled: bool, device_cells: int | None) -> None:
+        self.dims, self.threads, self.compiled = dims, threads, compiled
+        self.device_cells = math.inf if device_cells is None else device_cells
+
+    def __call__(self, scope: Scope, tables: Sequence[BucketTable], kept: Scope) -> Any:
+        """Join tables over a scope, and return for each state of the kept variables the least entry; flat."""
+        cells = math.prod([self.dims[v] for v in scope])
+        if cells >= self.device_cells:
+            return self._step(tables, [aligned(table.costs) for table in tables], kept)
+        costs = [table.costs.get() if is_device(table.costs) else table.costs for table in tables]
+        if cells > _QUICK_CELLS:
+            return self._step(tables, costs, kept)
+        return self._quick(scope, tables, costs, kept)
+
+    def _step(self, tables: Sequence[BucketTable], costs: Sequence[Any], kept: Scope) -> Any:
+        inputs = tuple([table.scope for table in tables])
+        step = make_step(0, tuple(range(len(tables))), inputs, kept, self.dims, MIN_PLUS)
+        return run(step.lowered, costs, threads=useful_threads(step, self.threads), compiled=self.compiled)
+
+    def _quick(self, scope: Scope, tables: Sequence[BucketTable], costs: Sequence[Costs], kept: Scope) -> Costs:
+        wide = [v for v in scope if self.dims[v] > 1]
+        views = [
+            each.reshape([self.dims[v] if v in table.scope else 1 for v in wide])
+            for table, each in zip(tables, costs, strict=True)
+        ]
+        joined = reduce(np.add, views)
+        least: Costs = joined.min(axis=tuple([i for i, v in enumerate(wide) if v not in kept]))
+        return least.reshape(-1)
+
+
+def ordered(table: CostTable, scope: Scope) -> Costs:
+    """Return a table's costs, flat, with its variables in the order of ``scope``."""
+    if table.scope == scope:
+        return table.costs.reshape(-1)
+    return np.ascontiguousarray(table.costs.transpose([table.scope.index(v) for v in scope])).reshape(-1)
+
+
+def shifts(minima: Sequence[Any], limit: float) -> list[Any]:
+    """Return what to add to each of several tables so that their minima become equal shares of the sum of them.
+
+    Shares are whole numbers and add up to that sum; where it is ``limit`` or more everything becomes forbidden.
+    """
+    if any(map(is_device, minima)):
+        minima = [aligned(each) for each in minima]
+    total = reduce(np.add, minima)
+    dead = ~(total < limit)
+    whole = np.where(dead, 0.0, total).astype(np.int64)
+    share, left = whole // len(minima), whole % len(minima)
+    return [np.where(dead, np.inf, share + (left > i) - each) for i, each in enumerate(minima)]
+
+
+def _greatest(costs: Any) -> int:
+    return int(np.where(np.isfinite(costs), costs, 0.0).max())
