@@ -1,0 +1,182 @@
+"""Shifts costs to raise the lower bound, forbids what cannot stay below a cut-off, and reads an assignment off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .problem import Integers, Problem
+
+if TYPE_CHECKING:
+    from ....tasks.bounds.tables import Flat
+
+#: Every number stays below this, so that sums and differences of two are exact.
+_EXACT = 2.0**52
+#: Shares of small costs are multiples of a power of two, such that totals have so many bits.
+_BITS = 46
+#: Sweeps between two looks at the clock; even, so that the last one went backwards.
+_SWEEPS = 10
+#: Sweeps that raise the bound by less than this part of what all did are the last.
+_STALL = 1e-5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What bounds the shifting of one round.
+
+    Parameters
+    ----------
+    total : float
+        Totals above this integer do not matter.
+    work : int
+        Cells to touch.
+    stop : callable
+        Asked now and then whether to end.
+    """
+
+    total: float
+    work: int
+    stop: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """What shifting found: a bound that may exceed the constant, an assignment and its total, the cells touched."""
+
+    lower: int
+    total: float
+    states: Integers | None
+    work: int
+
+
+def shift(problem: Problem, limits: Limits) -> Shifted:
+    """Move costs into the constant as far as that goes, and forbid what exceeds the limit with them.
+
+    Totals of all assignments stay the same, but those above the limit may become infinite. If nothing is left below
+    it, the constant of the problem becomes infinite.
+    """
+    from ....tasks.bounds.shifting import take_out
+
+    flat = problem.flat
+    problem.constant += take_out(flat)
+    most = min(limits.total, problem.constant + _largest_sum(flat)) if problem.feasible else 0.0
+    if not problem.feasible or problem.constant > most:
+        problem.constant = math.inf
+        return Shifted(0, math.inf, None, 0)
+    if not flat.n_functions or max(most, most - problem.constant) >= _EXACT:
+        return Shifted(int(problem.constant), math.inf, None, 0)
+    allowed = _allowed(flat)
+    found = _Sweeps(problem, most, limits).run()
+    if problem.feasible:
+        problem.count("reduced costs", tuples=allowed - _allowed(problem.flat))
+    return found
+
+
+def _allowed(flat: Flat) -> int:
+    return int(np.count_nonzero(flat.costs < math.inf))
+
+
+def _largest_sum(flat: Flat) -> float:
+    """The sum of the largest finite costs: no allowed assignment adds more."""
+    tables = np.maximum.reduceat(np.where(flat.costs < math.inf, flat.costs, 0.0), flat.cells[:-1])
+    unary = np.maximum.reduceat(np.where(flat.unary < math.inf, flat.unary, 0.0), flat.first[:-1])
+    return math.fsum(tables) + math.fsum(unary)
+
+
+class _Sweeps:
+    """Sweeps over one problem: first with shares of small costs, then with the same shifts made whole."""
+
+    def __init__(self, problem: Problem, most: float, limits: Limits) -> None:
+        from ....tasks.bounds.tables import offsets
+
+        self.problem, self.most, self.limits, self.work = problem, most, limits, 0
+        flat = problem.flat
+        n = len(flat.first) - 1
+        self.order = np.arange(n)
+        edges = flat.edges[:-1]
+        least, largest = np.minimum.reduceat(flat.scope, edges), np.maximum.reduceat(flat.scope, edges)
+        ends = [flat.scope == bound[flat.function] for bound in (least, largest)]
+        self.ends = np.stack(ends, axis=1)
+        counts = flat.dims[flat.scope]
+        self.shift = offsets(counts)
+        self.shifts = np.zeros(int(counts.sum()))
+        self.sweep_work = 2 * int(np.diff(flat.cells) @ np.diff(flat.edges))
+        self.total, self.states = math.inf, np.zeros(0, np.int64)
+
+    def run(self) -> Shifted:
+        """Sweep until it stalls; leave whole costs in the problem."""
+        problem, flat = self.problem, self.problem.flat
+        bits = _BITS - int(self.most - problem.constant + 1).bit_length()
+        if bits <= 0:
+            problem.constant = self.sweep(flat, problem.constant, 1.0)
+            return self.found(problem.constant)
+        fine = flat._replace(unary=flat.unary.copy(), costs=flat.costs.copy())
+        bound = self.sweep(fine, problem.constant, 2.0**-bits)
+        if bound < math.inf:
+            self.make_whole(fine)
+        else:
+            problem.constant = math.inf
+        return self.found(bound)
+
+    def found(self, bound: float) -> Shifted:
+        """What is known after the sweeps."""
+        lower = 0 if bound == math.inf else math.ceil(bound)
+        return Shifted(lower, self.total, self.states if self.total < math.inf else None, self.work)
+
+    def sweep(self, flat: Flat, constant: float, grain: float, share: float = 1.0) -> float:
+        """Sweep until the bound stalls or the work is done; return the bound."""
+        from ....tasks.bounds import shifting
+
+        start, done = constant, 0
+        while constant < math.inf:
+            before = constant
+            constant, unsupported, dear = shifting.sweep(
+                flat, self.order, self.ends, self.shifts, self.shift, grain, constant, self.most, done, _SWEEPS
+            )
+            done += _SWEEPS
+            self.work += _SWEEPS * self.sweep_work
+            self.problem.count("arc consistency", values=unsupported)
+            self.problem.count("reduced costs", values=dear)
+            if constant == math.inf:
+                break
+            dear = shifting.forbid_tuples(flat, self.most - constant)
+            stalled = constant - before <= _STALL * (constant - start) and not (unsupported or dear)
+            if stalled or done in (_SWEEPS, 10 * _SWEEPS):
+                self.decode(flat, constant)
+            if stalled or self.work > self.limits.work * share or self.limits.stop():
+                break
+        return constant
+
+    def decode(self, flat: Flat, constant: float) -> None:
+        """Read an assignment off, and lower the limit to its total if that is below."""
+        from ....tasks.bounds import shifting
+
+        states = np.empty(len(self.order), np.int64)
+        shifting.decode(flat, self.order, states)
+        total = constant + float(flat.unary[flat.first[:-1] + states].sum())
+        places = flat.cells[:-1] + np.add.reduceat(flat.stride * states[flat.scope], flat.edges[:-1])
+        total += float(flat.costs[places].sum())
+        if total < self.total and total <= self.most:
+            self.total, self.states, self.most = total, states, total
+
+    def make_whole(self, fine: Flat) -> None:
+        """Repeat the shifts, rounded to integers, on the problem, and sweep with integers from there."""
+        from ....tasks.bounds.shifting import shift_back, take_out
+
+        problem, flat = self.problem, self.problem.flat
+        before = problem.constant
+        unary, costs = flat.unary.copy(), flat.costs.copy()
+        whole = np.where(np.isfinite(self.shifts), np.rint(self.shifts), 0.0)
+        shift_back(flat, whole, self.shift)
+        problem.constant += take_out(flat)
+        if problem.constant <= before:
+            problem.constant = before
+            flat.unary[:], flat.costs[:] = unary, costs
+        flat.unary[np.isinf(fine.unary)] = math.inf
+        flat.costs[np.isinf(fine.costs)] = math.inf
+        problem.constant += take_out(flat)
+        problem.constant = self.sweep(flat, problem.constant, 1.0, 1.25)

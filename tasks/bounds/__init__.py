@@ -1,0 +1,1 @@
+"""Compiled loops over networks of integer costs, for bounds on optima."""

@@ -1,0 +1,168 @@
+"""Preparation keeps an optimum and never claims a bound above it."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
+from bucketflow.pipeline.bounds.prepare import Prepared, prepare
+from bucketflow.pipeline.bounds.rules.compaction import compact
+from bucketflow.pipeline.bounds.rules.problem import Problem, problem_of, tables_of
+from bucketflow.pipeline.bounds.rules.shifting import Limits, shift
+from bucketflow.pipeline.bounds.rules.small_degrees import eliminate
+
+COSTS = st.one_of(
+    st.sampled_from([0.0, 0.0, 0.0, 1.0, 1.0, 2.0, math.inf]),
+    st.integers(0, 9).map(float),
+    st.integers(0, 1 << 44).map(float),
+)
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> CostNetwork:
+    """Few variables, functions of one to four, with zeros, ties, huge and infinite costs."""
+    dims = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=6)))
+    scopes = st.lists(st.sampled_from(range(len(dims))), min_size=1, max_size=4, unique=True)
+    tables = []
+    for scope in draw(st.lists(scopes, max_size=8)):
+        shape = [dims[v] for v in scope]
+        flat = draw(st.lists(COSTS, min_size=math.prod(shape), max_size=math.prod(shape)))
+        tables.append(CostTable(tuple(scope), np.array(flat).reshape(shape)))
+    return CostNetwork(dims, tuple(tables), draw(st.integers(-5, 5)))
+
+
+def totals(network: CostNetwork) -> dict[tuple[int, ...], float]:
+    return {states: network.total(states) for states in product(*map(range, network.dims))}
+
+
+def optimum(network: CostNetwork) -> float:
+    return min(totals(network).values())
+
+
+def problem(network: CostNetwork) -> Problem:
+    return problem_of(network.dims, network.tables, network.constant)
+
+
+def network_of(problem: Problem) -> CostNetwork:
+    dims = tuple(problem.flat.dims.tolist())
+    return CostNetwork(dims, tables_of(problem.flat), int(problem.constant), tuple(problem.made))
+
+
+def check_whole(network: CostNetwork) -> None:
+    for table in network.tables:
+        finite = table.costs[np.isfinite(table.costs)]
+        assert (finite == np.rint(finite)).all()
+        assert (np.abs(finite) < 2**53).all()
+
+
+@given(networks())
+@settings(max_examples=60)
+def test_shifting_keeps_every_total(network: CostNetwork) -> None:
+    work = problem(network)
+    found = shift(work, Limits(math.inf, 1_000_000, lambda: False))
+    best = optimum(network)
+    if not work.feasible:
+        assert best == math.inf
+        return
+    after = network_of(work)
+    check_whole(after)
+    assert work.constant <= best
+    assert found.lower <= best
+    kept = {states: total for states, total in totals(network).items() if total <= min(best, found.total)}
+    assert all(after.total(states) == total for states, total in kept.items())
+    for states, total in totals(network).items():
+        assert after.total(states) in (total, math.inf)
+    if found.states is not None:
+        assert network.total(found.states.tolist()) == found.total
+    elif best < math.inf:
+        assert totals(after) == totals(network)
+
+
+@given(networks())
+@settings(max_examples=50)
+def test_rules_restore_totals(network: CostNetwork) -> None:
+    work = problem(network)
+    compact(work)
+    if work.feasible:
+        compact(work, eliminate(work))
+    best = optimum(network)
+    if not work.feasible:
+        assert best == math.inf
+        return
+    after = network_of(work)
+    assert optimum(after) == best
+    for states, total in totals(after).items():
+        assert network.total(after.restored(states)) == total
+
+
+def check_prepared(network: CostNetwork, prepared: Prepared, upper: float) -> None:
+    best = optimum(network)
+    if prepared.total is not None:
+        assert prepared.states is not None
+        assert network.total(prepared.states) == prepared.total
+    if not prepared.feasible:
+        assert best >= upper
+        return
+    assert prepared.lower <= best or best >= upper
+    check_whole(prepared.network)
+    after = totals(prepared.network)
+    if best < upper:
+        assert min(after.values()) == best
+    assert min(after.values(), default=math.inf) >= best
+    for states, total in after.items():
+        if total < math.inf:
+            assert network.total(prepared.network.restored(states)) == total
+
+
+@given(networks())
+@settings(max_examples=80)
+def test_an_optimum_survives(network: CostNetwork) -> None:
+    check_prepared(network, prepare(network), math.inf)
+
+
+@given(networks(), st.integers(-1, 2))
+@settings(max_examples=80)
+def test_an_optimum_below_the_cut_off_survives(network: CostNetwork, more: int) -> None:
+    best = optimum(network)
+    upper = 5 if best == math.inf else int(best) + more
+    check_prepared(network, prepare(network, upper), upper)
+
+
+@given(networks(), st.integers(0, 30))
+@settings(max_examples=30)
+def test_it_may_end_at_any_time(network: CostNetwork, asked: int) -> None:
+    left = iter(range(asked))
+    check_prepared(network, prepare(network, stop=lambda: next(left, None) is None), math.inf)
+    check_prepared(network, prepare(network, work=asked * 20), math.inf)
+
+
+def chain(n: int, seed: int = 0) -> CostNetwork:
+    rng = np.random.default_rng(seed)
+    tables = [CostTable((i, i + 1), rng.integers(0, 100, (3, 3)).astype(float)) for i in range(n - 1)]
+    return CostNetwork((3,) * n, tuple(tables))
+
+
+def test_trees_are_solved() -> None:
+    network = chain(40)
+    prepared = prepare(network)
+    assert prepared.network.dims == ()
+    assert prepared.total == prepared.lower == prepared.network.constant
+    assert network.total(prepared.network.restored(())) == prepared.total
+    assert prepared.report.removed["small degree"].variables > 0
+    assert prepared.report.after.variables == 0
+    assert any("small degree" in line for line in prepared.report.lines())
+
+
+def test_random_graphs_shrink() -> None:
+    rng = np.random.default_rng(1)
+    pairs = rng.integers(0, 800, (2000, 2))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]].tolist()
+    tables = [CostTable((a, b), rng.integers(0, 50, (2, 2)).astype(float)) for a, b in pairs]
+    prepared = prepare(CostNetwork((2,) * 800, tuple(tables)), work=2_000_000)
+    assert prepared.lower > prepared.report.before.lower
+    assert prepared.report.after.functions < len(tables)
