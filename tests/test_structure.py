@@ -36,7 +36,7 @@ FLOORS = {
             "budget",
             "results",
         ),
-        *("queries", "bounds", "rates", "keywords.py", "options.py", "runs", "api", "compiled", "cli"),
+        *("queries", "bounds", "rates", "keywords.py", "options.py", "resources.py", "runs", "api", "compiled", "cli"),
     ],
 }
 PURE = ["pipeline/trees", "pipeline/search", "pipeline/plans", "pipeline/budget", "tasks/steps", "tasks/gpu/tiling"]

@@ -1,12 +1,11 @@
-"""From a run to an answer: sweep, decode, check."""
+"""From a run to a result: sweep, decode, check."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from ..queries.counting import (
     root_of_unity,
     spectrum,
 )
-from ..results.result import Status
+from ..results.result import Result
 from ..runs.box_decoding import decoded, swept_roots
 from ..runs.boxes import opened_boxes
 from ..runs.forward import (
@@ -48,32 +47,21 @@ _LOG_TOLERANCE = 1e-10
 _LOG_EXACT = 1 << 30
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a query found, before it is dressed as a result."""
-
-    status: Status
-    value: int | Decimal | None = None
-    log10: float | None = None
-    assignment: dict[str, str | int] | None = None
-    decode_seconds: float = 0.0
-
-
-def optimum(run: Run[Any]) -> Answer:
+def optimum(run: Run[Any]) -> Result:
     """Find the least cost or the most probable explanation, decode it and evaluate it on the model."""
     network = run.network
     fixed = fixed_value(network)
     if fixed is None:
-        return Answer("infeasible")
+        return Result("optimum", "infeasible")
     total: Any = 0
     states: dict[int, int] = {}
     decode_seconds = 0.0
     if run.planned is not None:
         found = _spilled_optimum(run) if run.plan.spill else _swept_optimum(run)
         if found is None:
-            return Answer("infeasible")
+            return Result("optimum", "infeasible")
         total, states, decode_seconds = found
-    return replace(_checked(run, states, fixed, total), decode_seconds=decode_seconds)
+    return replace(_checked(run, states, fixed, total), seconds={"decode": decode_seconds})
 
 
 def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
@@ -149,7 +137,7 @@ def _reaches_top(model: Model, above: int) -> bool:
     return model.top is not None and sum(model.lowest) + above >= model.top
 
 
-def _checked(run: Run[Any], states: dict[int, int], fixed: float | int, total: float | int) -> Answer:
+def _checked(run: Run[Any], states: dict[int, int], fixed: float | int, total: float | int) -> Result:
     """Evaluate the decoded assignment on the original model and compare."""
     network = run.network
     model = network.model
@@ -161,27 +149,27 @@ def _checked(run: Run[Any], states: dict[int, int], fixed: float | int, total: f
     if isinstance(run.arithmetic, CostOptimum):
         expected = int(total) + int(fixed) + run.arithmetic.scale.offset
         if model.top is not None and expected >= model.top:
-            return Answer("infeasible")
+            return Result("optimum", "infeasible")
         cost = model.cost(full)
         if cost != expected:
             raise InternalError(f"the decoded assignment costs {cost}, the sweep found {expected}")
-        return Answer("optimal", value=model.objective(cost), assignment=named)
+        return Result("optimum", "optimal", value=model.objective(cost), assignment=named)
     found = model.log10_value(full)
     expected_log10 = (float(fixed) - total) / math.log(10)
     if not abs(found - expected_log10) <= _LOG_TOLERANCE * max(1.0, abs(found)):
         raise InternalError(f"the decoded assignment has log10 {found}, the sweep found {expected_log10}")
-    return Answer("optimal", log10=found, assignment=named)
+    return Result("optimum", "optimal", log10=found, assignment=named)
 
 
-def partition(run: Run[Any]) -> Answer:
+def partition(run: Run[Any]) -> Result:
     """Sum the product of all functions over all assignments."""
     fixed = fixed_value(run.network)
     if fixed is None:
-        return Answer("infeasible")
+        return Result("partition", "infeasible")
     total = _swept_total(run, "tables") if run.planned is not None else 0.0
     if total is None:
-        return Answer("infeasible")
-    return Answer("ok", log10=(fixed + math.log(run.network.free_states) + total) / math.log(10))
+        return Result("partition", "infeasible")
+    return Result("partition", "ok", log10=(fixed + math.log(run.network.free_states) + total) / math.log(10))
 
 
 def _swept_total(run: Run[Any], name: str) -> Any:
@@ -195,27 +183,27 @@ def _swept_total(run: Run[Any], name: str) -> Any:
     return run.arithmetic.joined(run.arithmetic.total(roots) for roots in slices)
 
 
-def count(run: Run[Any]) -> Answer:
+def count(run: Run[Any]) -> Result:
     """Count the assignments that are possible, exactly."""
     network = run.network
     fixed = fixed_value(network)
     if fixed is None:
-        return Answer("ok", value=0)
+        return Result("count", "ok", value=0)
     scale = run.arithmetic.scale if isinstance(run.arithmetic, CountEstimate) else None
     spread = _spectrum(network, scale, int(fixed)) if scale else None
     if run.planned is None:
-        return Answer("ok", value=network.free_states)
+        return Result("count", "ok", value=network.free_states)
     bound = _swept_total(run, "tables")
     if bound is None:
-        return Answer("ok", value=0)
+        return Result("count", "ok", value=0)
     if spread is None and math.prod(network.dims) <= _LOG_EXACT:
-        return Answer("ok", value=round(math.exp(bound)) * network.free_states)
+        return Result("count", "ok", value=round(math.exp(bound)) * network.free_states)
     points = spread.points if spread else 1
     residues = [(_residue(run, prime, scale, spread), prime) for prime in enough_primes(bound, points)]
     value = combine(residues)
     if value and math.log(value) > bound + 1e-6:
         raise InternalError("the residues of the count contradict each other")
-    return Answer("ok", value=value * network.free_states)
+    return Result("count", "ok", value=value * network.free_states)
 
 
 def _spectrum(network: Network, scale: CostScale, fixed: int) -> Spectrum | None:

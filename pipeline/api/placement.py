@@ -1,4 +1,4 @@
-"""Where a prepared query runs: its pool, the folder of its tables, and with how much of a device's memory."""
+"""Where a plan runs: its parts, its pool, the folder of its tables, and with how much of a device's memory."""
 
 from __future__ import annotations
 
@@ -6,49 +6,72 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...cluster.pool import Pool
 from ...cluster.threads import ThreadPool
 from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
 from ..budget.device_fit import boxes_at_a_time
-from ..options import Options
 from ..plans.plan import Plan
-from ..plans.planner import with_rates
+from ..plans.planner import split_for, with_rates
+from ..resources import Resources
+from ..runs.forward import TASK_SECONDS
+from ..runs.parts import Cut, cut_for
 from ..runs.pools import DaskPools, serial_pool
+from ..runs.slices import run_seconds
 from ..trees.costs import Rates
 from .workdir import check_space, free_bytes
-
-if TYPE_CHECKING:
-    from .prepared import Prepared
 
 # A file system in memory, for tables that several processes of this machine share.
 _SHARED_MEMORY: Final = Path("/dev/shm")
 
 
-def pool_for(options: Options, plan: Plan | None, task_seconds: float) -> AbstractContextManager[Pool]:
+def in_parts(plan: Plan, resources: Resources, rates: Rates, memory_bytes: int) -> Plan:
+    """Cut a plan up the tree that is worth several workers into parts for those there are."""
+    if not resources.distributed or plan.spill or plan.slices > 1 or plan.seconds < 2 * TASK_SECONDS:
+        return plan
+    return split_for(plan, resources.width, TASK_SECONDS, rates, memory_bytes)
+
+
+def parts_of(plan: Plan, resources: Resources) -> Cut | None:
+    """Cut a plan both ways into parts that are worth several workers; None where all of it runs in one place."""
+    if not resources.distributed or plan.device or resources.asked.folder is not None:
+        return None
+    if plan.seconds < 2 * TASK_SECONDS or plan.kept_bytes > resources.memory_bytes:
+        return None
+    return cut_for(plan, resources.width, TASK_SECONDS, Rates())
+
+
+def pool_for(plan: Plan | None, cut: Cut | None, resources: Resources) -> AbstractContextManager[Pool]:
     """A pool for the plan: serial unless a cluster was asked for and there is enough for some of its tasks."""
     if plan is None:
-        return serial_pool(options)
-    at_a_time = boxes_at_a_time(plan, options.memory_bytes) if options.gpu_count and plan.spill else 1
-    seconds = plan.seconds
-    if options.gpu_workers:  # otherwise it runs on this machine's CPU
-        seconds = inf if plan.spill else with_rates(plan, Rates()).seconds
-    if options.distributed and (plan.slices > 1 or seconds >= 2 * task_seconds):
-        return DaskPools(options, at_a_time)
-    return nullcontext(ThreadPool(at_a_time)) if at_a_time > 1 else serial_pool(options)
+        return serial_pool(resources)
+    spills_there = resources.gpu_count > 0 and plan.spill is not None
+    at_a_time = boxes_at_a_time(plan, resources.memory_bytes) if spills_there else 1
+    if resources.distributed and _pays(plan, cut, resources):
+        return DaskPools(resources, at_a_time)
+    return nullcontext(ThreadPool(at_a_time)) if at_a_time > 1 else serial_pool(resources)
+
+
+def _pays(plan: Plan, cut: Cut | None, resources: Resources) -> bool:
+    """Whether workers are worth it; a propagation in one piece is for one place, here or a device of a cluster."""
+    in_one = plan.results and plan.slices == 1 and not plan.spill and cut is None
+    if in_one and not (plan.device and resources.asked.remote):
+        return False
+    if resources.gpu_workers:  # otherwise it runs on this machine's CPU
+        return plan.spill is not None or with_rates(plan, Rates()).seconds >= 2 * TASK_SECONDS
+    return (run_seconds(plan) if plan.results else plan.seconds) >= 2 * TASK_SECONDS
 
 
 @contextmanager
-def temporary_folder(plan: Plan | None, options: Options) -> Iterator[Path | None]:
+def temporary_folder(plan: Plan | None, resources: Resources) -> Iterator[Path | None]:
     """A folder for the tables of a plan that spills; None where they stay in this process's memory.
 
     Processes that share one machine's memory do so through its file system in memory.
     """
-    if plan is None or plan.spill is None or (plan.spill.resident and options.gpu_count == 1):
+    if plan is None or plan.spill is None or (plan.spill.resident and resources.gpu_count == 1):
         yield None
         return
     shared = plan.spill.resident and _has_room(_SHARED_MEMORY, plan.spill.disk_bytes)
@@ -61,14 +84,14 @@ def _has_room(folder: Path, nbytes: int) -> bool:
     return os.access(folder, os.W_OK) and free_bytes(folder) >= nbytes
 
 
-def with_less_device_memory(options: Options, prepared: Prepared, error: MemoryError) -> Options:
-    """Return options with half the device memory that a plan took when a device ran out of it.
+def with_less_device_memory(plan: Plan | None, resources: Resources, error: MemoryError) -> Resources:
+    """Return resources with half the device memory that a plan took when a device ran out of it.
 
     Raises
     ------
     MemoryError
         The error itself, if it was not a device's.
     """
-    if not options.gpu_count or prepared.plan is None or not is_short(error):
+    if plan is None or not plan.device or not is_short(error):
         raise error
-    return replace(options, gpu_memory=min(prepared.memory_bytes, prepared.plan.peak_bytes) // 2)
+    return Resources(replace(resources.asked, gpu_memory=min(resources.memory_bytes, plan.peak_bytes) // 2))

@@ -1,105 +1,190 @@
-"""A question that is planned and ready to run."""
+"""A question that is planned and ready to run: the one place where its way is chosen, up the tree or both ways."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from os import PathLike
 from typing import Any
 
-from ..budget.device_fit import fitted_for_device
+from ...tasks.steps.semiring import Semiring
+from ..budget.device_fit import Around, fitted_for_device, fitted_propagation_for_device
 from ..budget.fit import Prices, fitted
 from ..budget.stored import stored_plan
 from ..errors import ModelError
-from ..evidence.findings import named_findings
-from ..formats import load_evidence
-from ..models.model import Model
-from ..models.preprocess import QUERIES, Network, reduce_model
-from ..options import Options
+from ..models.preprocess import Network
 from ..plans.plan import Plan, PlanOptions, Problem
+from ..plans.planner import whole_plan, with_rates
 from ..queries.arithmetic import Arithmetic, arithmetic_for
+from ..rates.cpu import cached_rates
 from ..rates.disk import measured_disk_rate
+from ..resources import Resources
+from ..runs.parts import Cut
+from ..runs.slices import group_size
 from ..trees.costs import Rates
-from .devices import around_device, device_rates
+from ..trees.tree import Target
+from .placement import in_parts, parts_of
+from .questions import Question
 
-Evidence = str | PathLike[str] | Mapping[str, str | int] | None
+# Less than what starting took.
+_SMALL_BYTES = 1 << 25
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A query that is planned and ready to run; ``prices`` is None where nothing is left to eliminate."""
+    """A question that is planned and ready to run.
 
+    Parameters
+    ----------
+    question : Question
+    resources : Resources
+        Where it runs; without devices where those cannot compute it.
+    network : Network
+    arithmetic : Arithmetic
+    problem : Problem
+    prices : Prices or None
+        None where nothing is left to eliminate.
+    cut : Cut or None
+        The parts of a propagation that run on several workers.
+    group : int
+        Slices that are added up in one task.
+    seconds : float
+        Spent on preprocessing and planning.
+    stored : mapping or None
+        What a run directory holds of the plan.
+    """
+
+    question: Question
+    resources: Resources
     network: Network
     arithmetic: Arithmetic[Any]
     problem: Problem
-    prices: Prices | None
-    seconds: float
-    memory_bytes: int
-    evidence: dict[int, int]
+    prices: Prices | None = None
+    cut: Cut | None = None
+    group: int = 1
+    seconds: float = 0.0
+    stored: Mapping[str, Any] | None = None
 
     @property
     def plan(self) -> Plan | None:
         """The plan that runs."""
         return self.prices.chosen if self.prices else None
 
+    @property
+    def memory_bytes(self) -> int:
+        """The budget of the model and the tables of a task."""
+        return self.stored["memory_bytes"] if self.stored else self.resources.memory_bytes
+
+
+def known_rates(semiring: Semiring) -> Rates:
+    """Return what is known of this machine without measuring."""
+    return cached_rates(semiring) or Rates()
+
 
 def prepare(
-    model: Model, query: str, evidence: Evidence, options: Options, stored: Mapping[str, Any] | None = None
+    question: Question,
+    resources: Resources,
+    stored: Mapping[str, Any] | None = None,
+    rates: Callable[[Semiring], Rates] = known_rates,
 ) -> Prepared:
-    """Preprocess and plan a query; ``stored`` is the plan of an earlier run to be made again."""
+    """Preprocess and plan a question.
+
+    Parameters
+    ----------
+    stored : mapping, optional
+        The plan of an earlier run, to be made again.
+    rates : callable
+        This machine's rates for a semiring, for predictions.
+
+    Raises
+    ------
+    BudgetError
+        If no acceptable plan fits the budgets.
+    """
     start = time.perf_counter()
-    if query not in QUERIES:
-        raise ModelError(f"unknown query {query!r}; one of {', '.join(QUERIES)}")
-    if query == "partition" and model.kind == "cost":
-        raise ModelError("a cost network has no partition function; ask for its optimum or count")
-    findings = observed(model, evidence)
-    network = reduce_model(model, query, findings)
+    network, targets = question.reduced()
     arithmetic = arithmetic_for(network)
-    semiring = arithmetic.semiring
-    problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes)
-    wanted, fit = plan_options(network, options), options.fit
-    prices = None
+    if targets is not None and not arithmetic.fits_doubles:
+        resources = resources.without_devices()
+    problem = problem_of(network, arithmetic, targets)
+    found = Prepared(question, resources, network, arithmetic, problem, stored=stored)
     if network.leaves:
-        rate = partial(measured_disk_rate, options.folder)
-        if stored is not None:
-            prices = Prices(stored_plan(problem, wanted, Rates(), stored))
-        elif options.gpu_count:
-            device = device_rates(options, semiring)
-            around = around_device(options, device.link_bytes_per_second)
-            prices = fitted_for_device(problem, wanted, fit, around, device.rates, options.gpu_count)
-        else:
-            prices = fitted(problem, wanted, Rates(), fit, options.disk_bytes, rate)
-    seconds = time.perf_counter() - start
-    memory_bytes = stored["memory_bytes"] if stored else wanted.memory_bytes
-    return Prepared(network, arithmetic, problem, prices, seconds, memory_bytes, findings)
+        found = _with_plan(found, rates)
+    return replace(found, seconds=time.perf_counter() - start)
 
 
-def observed(model: Model, evidence: Evidence) -> dict[int, int]:
-    """Read evidence from a mapping, a pandas Series or a file into variable index → state index."""
-    evidence = named_findings(evidence)
-    if evidence is None:
-        return dict(model.evidence)
-    if isinstance(evidence, Mapping):
-        return model.observe(evidence)
-    found = load_evidence(evidence, model)
-    return model.observe({model.names[v]: s for v, s in found.items()})
+def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepared:
+    """Choose the way, or make the stored plan again; predict it, and cut into parts what workers share."""
+    problem, resources, stored = prepared.problem, prepared.resources, prepared.stored
+    if stored:
+        wanted = plan_options(prepared.network, resources, stored["memory_bytes"])
+        prices = Prices(stored_plan(problem, wanted, Rates(), stored))
+    else:
+        prices = cheapest_way(problem, prepared.network, resources)
+    plan, both_ways = prices.chosen, problem.targets is not None
+    group = stored["group"] if stored else group_size(plan) if both_ways else 1
+    if not plan.device:
+        resources, known = resources.without_devices(), rates(problem.semiring)
+    else:
+        known = Rates() if both_ways else resources.device_rates(problem.semiring).rates
+    if stored or not plan.device:
+        plan = with_rates(plan, known)
+    cut = parts_of(plan, resources) if both_ways else None
+    plan = plan if both_ways else in_parts(plan, resources, known, prepared.memory_bytes)
+    return replace(prepared, resources=resources, prices=replace(prices, chosen=plan), cut=cut, group=group)
 
 
-def plan_options(network: Network, options: Options) -> PlanOptions:
+def cheapest_way(problem: Problem, network: Network, resources: Resources) -> Prices:
+    """Choose how a problem runs: dense, in slices or spilled, on this machine's cores or a device.
+
+    For both ways the machine is asked for its memory only where the plan needs more than next to nothing.
+    """
+    asked, both_ways = resources.asked, problem.targets is not None
+    if both_ways and asked.memory is asked.gpu_memory is None and asked.fit != "spill":
+        plan = whole_plan(problem, plan_options(network, resources, 1 << 62), Rates())
+        if plan.peak_bytes <= _SMALL_BYTES:
+            return Prices(plan)
+    wanted = plan_options(network, resources, resources.memory_bytes)
+    if not wanted.device:
+        rate = partial(measured_disk_rate, asked.folder)
+        return fitted(problem, wanted, Rates(), asked.fit, asked.disk_bytes, rate)
+    if both_ways:
+        return fitted_propagation_for_device(problem, wanted, asked.fit, lambda: _around(resources))
+    device = resources.device_rates(problem.semiring)
+    around = _around(resources, link_rate=device.link_bytes_per_second)
+    return fitted_for_device(problem, wanted, asked.fit, around, device.rates, resources.gpu_count)
+
+
+def problem_of(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[Target] | None) -> Problem:
+    """Return what the planner is given."""
+    semiring, goals = arithmetic.semiring, None if targets is None else tuple(targets)
+    return Problem(network.dims, network.scopes, semiring, semiring.itemsize, network.model.nbytes, goals)
+
+
+def _around(resources: Resources, **link: float) -> Around:
+    """What is there for tables that leave a device; they are files where others have to see them."""
+    asked = resources.asked
+    rate = partial(measured_disk_rate, asked.folder)
+    files = asked.folder is not None or asked.remote
+    return Around(resources.host_bytes, files, asked.disk_bytes, rate, **link)
+
+
+def plan_options(network: Network, resources: Resources, memory_bytes: int) -> PlanOptions:
     """Turn what the caller asks into what the planner is asked."""
-    order: Any = options.order
+    asked = resources.asked
+    order: Any = asked.order
     if not isinstance(order, str):
         order = _local_order(network, order)
     return PlanOptions(
-        tree=options.tree,
+        tree=asked.tree,
         order=order,
-        order_seconds=options.order_time,
-        seed=options.seed,
-        memory_bytes=options.memory_bytes,
+        order_seconds=asked.order_time,
+        seed=asked.seed,
+        memory_bytes=memory_bytes,
         decode=network.query == "optimum",
-        threads=1 if options.distributed else options.thread_count,
+        threads=1 if resources.distributed else resources.threads,
+        device=asked.gpus is not None,
     )
 
 

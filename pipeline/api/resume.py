@@ -11,9 +11,12 @@ from ...storage.errors import StorageError
 from ...storage.rundir import stored_plan
 from ..errors import IncompatibleRunError
 from ..keywords import Where
+from ..options import Options
 from ..results.posteriors import Marginals
 from ..results.result import Result
-from .solve import load, solve
+from .questions import question_of
+from .running import answer
+from .solve import load
 
 
 def resume(
@@ -39,19 +42,8 @@ def resume(
     if not stored["source"]:
         raise IncompatibleRunError(f"the run in {workdir} began with a model in memory; ask the same there again")
     found = stored["identity"]
-    model = load(stored["source"])
-    if found["query"] not in ("marginals", "max-marginals"):
-        return solve(model, found["query"], evidence=found["evidence"], progress=progress, workdir=workdir, **options)
-    from .marginals import marginals
-
-    return marginals(
-        model,
-        evidence={**found["evidence"], **found["likelihoods"]},
-        query_vars=found["variables"],
-        joint=found["joints"],
-        families=found["families"],
-        maximum=found["query"] == "max-marginals",
-        progress=progress,
-        workdir=workdir,
-        **options,
-    )
+    evidence = {**found["evidence"], **found.get("likelihoods", {})}
+    asked = {"query_vars": found["variables"], "joint": found["joints"]} if "variables" in found else {}
+    families = found.get("families", False)
+    question = question_of(load(stored["source"]), found["query"], evidence, **asked, families=families)
+    return answer(question, Options(workdir=workdir, **options), progress)

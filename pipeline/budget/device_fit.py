@@ -88,7 +88,7 @@ def fitted_for_device(
 
 def fitted_propagation_for_device(
     problem: Problem, options: PlanOptions, fit: Fit, around: Callable[[], Around]
-) -> Plan:
+) -> Prices:
     """Plan a propagation for the memory of one device.
 
     All messages of a slice are one launch, so slices are taken wherever that is possible, boxes only where even those
@@ -106,12 +106,12 @@ def fitted_propagation_for_device(
         return _spilled(problem, options, rates, whole, around())
 
     if fit != "auto":
-        return cheapest(iter(plans), problem, options, rates, fit, spilled if fit == "spill" else None).chosen
+        return cheapest(iter(plans), problem, options, rates, fit, spilled if fit == "spill" else None)
     try:
-        return cheapest(iter(plans), problem, options, rates, "slice", None).chosen
+        return cheapest(iter(plans), problem, options, rates, "slice", None)
     except BudgetError as refusal:
         try:
-            return spilled(plans[0])
+            return Prices(spilled(plans[0]))
         except BudgetError:
             raise refusal from None
 

@@ -151,13 +151,14 @@ def main() -> None:
 def solve(file: str, as_json: bool, **options: Any) -> None:
     """Answer a query on the model in FILE."""
     from ..api import solve as api
+    from ..api.running import timed
     from .progress import progress_bar
 
     model, read_seconds = _load(file, options["memory"])
     query, evidence, settings = _settings(model, options)
     with progress_bar(hidden=as_json) as progress:
         result = api.solve(model, query, evidence=evidence, progress=progress, **settings)
-    result = api.timed(result, read_seconds)
+    result = timed(result, read_seconds)
     click.echo(result.to_json() if as_json else repr(result))
 
 

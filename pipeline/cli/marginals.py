@@ -58,9 +58,8 @@ def _names(text: str) -> list[str]:
 def _answer_one(
     model: Model, evidence: Any, asked: dict[str, Any], read_seconds: float, as_json: bool, options: dict[str, Any]
 ) -> None:
-    from dataclasses import replace
-
     from ..api.marginals import marginals
+    from ..api.running import timed
     from .progress import progress_bar
 
     if asked["uai_out"]:
@@ -77,7 +76,7 @@ def _answer_one(
             progress=progress,
             **options,
         )
-    found = replace(found, seconds={"read": read_seconds, **found.seconds})
+    found = timed(found, read_seconds)
     if asked["uai_out"]:
         _write_uai(asked["uai_out"], found, evidence, options)
     click.echo(found.to_json() if as_json else repr(found))
@@ -114,7 +113,7 @@ def _answer_cases(
     import time
 
     from ...cluster.budget import peak_rss_bytes
-    from ..api.prepared import observed
+    from ..api.questions import observed
     from ..compiled.compiled import compile_model
     from ..evidence.case_files import case_writer, read_cases
     from ..results.posteriors import plan_figures

@@ -17,8 +17,8 @@ from ..errors import ModelError
 from ..evidence.cases import CaseMarginals, Cases
 from ..evidence.likelihoods import case_likelihoods
 from ..keywords import Where
-from ..options import Options
 from ..queries.expansion import expanded, loose_log
+from ..resources import Resources
 from ..runs.pools import DaskPools, serial_pool
 from ..trees.tree import Target
 from .batch_program import (
@@ -42,13 +42,13 @@ def answer_cases(
 
     Findings of the compiled model hold in every case, except those on variables that the cases observe.
     """
-    chosen = in_memory(**options) if options else compiled.options
-    if chosen.gpus is not None and compiled.options.gpus is None:
+    chosen = Resources(in_memory(**options) if options else compiled.options)
+    if chosen.asked.gpus is not None and compiled.options.gpus is None:
         raise ModelError("batches run on GPUs if the model is compiled for them: compile(model, gpus=…)")
     runner = _Runner(compiled, tuple(variables))
     if compiled.device is not None:
         others = {v: f for v, f in compiled.findings.items() if v not in cases.columns}
-        where = chosen if chosen.gpus is not None else compiled.options
+        where = chosen if chosen.asked.gpus is not None else Resources(compiled.options)
         for block, answer in compiled.device.answers(cases, others, runner.targets, where):
             yield runner.dressed(block, answer)
         return
@@ -60,14 +60,14 @@ def answer_cases(
         return
     with _pool(chosen, len(blocks)) as pool:
         shared = pool.put(program)
-        threads = chosen.thread_count if isinstance(pool, SerialPool) else 1
+        threads = chosen.threads if isinstance(pool, SerialPool) else 1
         calls = ((shared, runner.local_evidence(block), block.count, threads) for block in blocks)
         for block, answer in zip(blocks, pool.stream(run_block, calls), strict=True):
             yield runner.dressed(block, answer)
 
 
-def _pool(options: Options, blocks: int) -> AbstractContextManager[Pool]:
-    return DaskPools(options) if options.distributed and blocks > 1 else serial_pool(options)
+def _pool(resources: Resources, blocks: int) -> AbstractContextManager[Pool]:
+    return DaskPools(resources) if resources.distributed and blocks > 1 else serial_pool(resources)
 
 
 class _Runner:
@@ -85,7 +85,7 @@ class _Runner:
         local = self.network.local
         return [(local[v],) for v in self.variables if v in local]
 
-    def plan_blocks(self, cases: Cases, options: Options) -> None:
+    def plan_blocks(self, cases: Cases, resources: Resources) -> None:
         """Choose the steps and the size of blocks for the CPU."""
         compiled = self.compiled
         self.size = max(cases.count, 1)
@@ -102,7 +102,7 @@ class _Runner:
         if any(table.logs for table in tables.values()):
             return
         self.program = batch_program(plan, leaves, tables, observations, self.targets, several)
-        free = max(options.memory_bytes - plan.kept_bytes, 0)
+        free = max(resources.memory_bytes - plan.kept_bytes, 0)
         self.size = block_size(self.program, free)
 
     def local_evidence(self, block: Cases) -> dict[int, Array]:

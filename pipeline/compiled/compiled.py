@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from os import PathLike
 from typing import Any, Unpack
 
-from ..api.marginals import Names, asked_of, in_memory
+from ..api.marginals import in_memory
+from ..api.questions import Names, asked_of
 from ..evidence.cases import CaseMarginals, Cases, cases_of, joined, no_cases
 from ..keywords import Keywords, Where
 from ..models.model import Model

@@ -20,10 +20,10 @@ from ...tasks.sweeps.scaled import Scaled
 from ..evidence.cases import Cases
 from ..evidence.likelihoods import likelihoods
 from ..models.preprocess import Network
-from ..options import Options
 from ..plans.message_program import constant_values, message_program, probability_leaves
 from ..plans.plan import Plan
 from ..queries.beliefs import Beliefs
+from ..resources import Resources
 from ..runs.device_sweeps import check_case
 from ..runs.pools import DaskPools
 from ..trees.tree import Target
@@ -104,7 +104,7 @@ class GpuPropagation:
         return Beliefs(total, tables)
 
     def answers(
-        self, cases: Cases, findings: Mapping[int, Array], targets: Sequence[Target], options: Options
+        self, cases: Cases, findings: Mapping[int, Array], targets: Sequence[Target], resources: Resources
     ) -> Iterator[tuple[Cases, BlockAnswer | None]]:
         """Answer many cases block by block, in their order; None where the CPU has to.
 
@@ -123,9 +123,9 @@ class GpuPropagation:
         if not cases.count:
             return
         program = self._program_for(tuple(targets), cases.count)
-        several = options.gpu_count > 1 and program.seconds(cases.count) > _STARTING_SECONDS
-        if options.remote or several:
-            with DaskPools(options) as pool:
+        several = resources.gpu_count > 1 and program.seconds(cases.count) > _STARTING_SECONDS
+        if resources.asked.remote or several:
+            with DaskPools(resources) as pool:
                 yield from _added(program.spread(cases, common, pool), log_scale)
         else:
             yield from _added(program.answers(cases, common), log_scale)

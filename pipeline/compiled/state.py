@@ -16,7 +16,7 @@ from ...tasks.incremental.incremental import Incremental
 from ...tasks.incremental.kept import KeptTables, loops_are_loaded
 from ...tasks.sweeps.einsum import QuickSumProduct
 from ...tasks.sweeps.scaled import Scaled, weighted
-from ..api.marginals import Names, asked_of
+from ..api.questions import Names, asked_of
 from ..evidence.cases import Cases
 from ..evidence.findings import Finding, finding_vector, findings_of, same_finding, variable_index
 from ..models.model import Model
@@ -25,6 +25,7 @@ from ..plans.plan import Plan
 from ..queries.arithmetic import Partition
 from ..queries.beliefs import Beliefs, posteriors
 from ..queries.expansion import Asked, dressed, local_targets
+from ..resources import Resources
 from ..results.posteriors import Marginals
 from ..trees.tree import Target
 from .structure import Skeleton, check_memory
@@ -46,6 +47,7 @@ class CompiledState:
     def __init__(self, skeleton: Skeleton, options: Options) -> None:
         self.skeleton = skeleton
         self.options = options
+        self.resources = Resources(options)
         self.findings: dict[int, Array] = {}
         self._partition = Partition(skeleton.network)
         self._hosts = skeleton.hosts
@@ -59,11 +61,11 @@ class CompiledState:
             self._base = {node: self._partition.leaf(leaf, plan.layouts[node]) for node, leaf in leaves}
             several = plan.cells >= _COMPILED_CELLS or loops_are_loaded()
             self._tables = kept_tables(plan, self._base, several)
-            if options.gpu_count:
+            if self.resources.gpu_count:
                 from .device_propagation import GpuPropagation
 
                 self.device = GpuPropagation(
-                    skeleton.network, plan, self._base, self._hosts, skeleton.fixed, options.memory_bytes
+                    skeleton.network, plan, self._base, self._hosts, skeleton.fixed, self.resources.memory_bytes
                 )
 
     @property
@@ -143,7 +145,7 @@ class CompiledState:
         with self._findings({v: f for v, f in self.findings.items() if v not in varying}):
             self._enter_pending()
             made = [step.node for step in plan.steps]
-            tables.refresh(made, self.options.thread_count)
+            tables.refresh(made, self.resources.threads)
             return tables.copies((*self._base, *made))
 
     def asked_alone(self, cases: Cases, case: int, variables: Iterable[int]) -> Marginals:
@@ -176,7 +178,7 @@ class CompiledState:
                 return on_device
             check_memory(plan, default_memory_bytes())
             self._enter_pending()
-        threads = self.options.thread_count if plan.seconds > 0.05 else 1
+        threads = self.resources.threads if plan.seconds > 0.05 else 1
         tables.refresh(plan.tree.roots, threads)
         total = self._partition.total([tables.table(r) for r in plan.tree.roots])
         if total == -math.inf:

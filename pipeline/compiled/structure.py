@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..api.answers import fixed_value
-from ..api.marginals import Names, asked_of
-from ..api.propagate import plan_for, problem_of
+from ..api.prepared import cheapest_way, problem_of
+from ..api.questions import Names, asked_of
 from ..errors import BudgetError, ModelError
 from ..models.model import Model
 from ..models.preprocess import Network, reduce_model, with_joints
@@ -17,6 +17,7 @@ from ..options import Options
 from ..plans.plan import Plan, format_bytes
 from ..queries.arithmetic import Partition
 from ..queries.expansion import Asked, local_targets
+from ..resources import Resources
 from ..trees.tree import Target
 
 
@@ -69,8 +70,8 @@ def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: O
     plan = None
     if network.leaves:
         problem = problem_of(network, Partition(network), targets)
-        plan = plan_for(problem, network, replace(options, memory=1 << 62, fit="auto"))
-        check_memory(plan, options.memory_bytes)
+        plan = cheapest_way(problem, network, Resources(replace(options, memory=1 << 62, fit="auto"))).chosen
+        check_memory(plan, Resources(options).memory_bytes)
     return Skeleton(model, network, plan, asked, fixed_value(network))
 
 

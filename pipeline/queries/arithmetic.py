@@ -31,6 +31,8 @@ from .counting import CountEstimate
 Array = NDArray[Any]
 T = TypeVar("T")
 
+# float64 holds all integers up to here.
+_EXACT = 1 << 53
 # Inputs that may be added before a kernel clamps to the saturating infinity: more would need wider integers.
 MAX_INPUTS = 4
 
@@ -74,6 +76,15 @@ class Arithmetic(Protocol[T]):
         """Return the value of everything from those of its parts; None if nothing is possible."""
         ...
 
+    def shifted(self, total: Any, fixed: Any) -> Any:
+        """Return a value with that of the functions without variables: a cost, or a natural logarithm."""
+        ...
+
+    @property
+    def fits_doubles(self) -> bool:
+        """Whether doubles hold every total that is allowed; larger ones stay larger when they are rounded."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class CostOptimum(Least):
@@ -100,6 +111,11 @@ class CostOptimum(Least):
         total = sum(values)
         return None if self.scale.cap is not None and total >= self.scale.cap else total
 
+    @property
+    def fits_doubles(self) -> bool:
+        """Whether doubles hold every total that is allowed; larger ones stay larger when they are rounded."""
+        return self.scale.bound < _EXACT
+
 
 @dataclass(frozen=True, eq=False)
 class EnergyOptimum(Least):
@@ -120,6 +136,10 @@ class EnergyOptimum(Least):
         """Return the energy of one slice from its root tables, None if it has probability 0."""
         total = math.fsum(float(root.item()) for root in roots)
         return None if total == math.inf else total
+
+    def shifted(self, total: float, fixed: float) -> float:
+        """Subtract a logarithm from an energy."""
+        return total - fixed
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,7 +124,20 @@ class LeastCombiner:
         return Beliefs(best, {t: np.where(table < beyond, table - best, beyond) for t, table in self._tables.items()})
 
 
-class Sums:
+class Added:
+    """How the value of functions without variables joins that of all others."""
+
+    @property
+    def fits_doubles(self) -> bool:
+        """Whether doubles hold every total that is allowed."""
+        return True
+
+    def shifted(self, total: Any, fixed: Any) -> Any:
+        """Add costs, or logarithms."""
+        return total + fixed
+
+
+class Sums(Added):
     """How the parts of a query add up whose values are sums, as natural logarithms, of scaled tables."""
 
     @property
@@ -142,7 +155,7 @@ class Sums:
         return None if total == -math.inf else total
 
 
-class Least:
+class Least(Added):
     """How the parts of a query add up whose values are least costs or energies."""
 
     semiring: Semiring

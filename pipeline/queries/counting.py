@@ -23,7 +23,7 @@ from ..errors import InternalError, ModelError
 from ..models.leaf_tables import COST_LIMIT, CostScale, cost_leaf, indicator_leaf
 from ..models.preprocess import Leaf, Network
 from ..trees.tree import Target
-from .beliefs import Combiner, Sums
+from .beliefs import Added, Combiner, Sums
 
 Array = NDArray[Any]
 
@@ -63,7 +63,7 @@ class CountEstimate(Sums):
 
 
 @dataclass(frozen=True, eq=False)
-class CountResidue:
+class CountResidue(Added):
     """The generating polynomial at one point modulo one prime; at ``root = 1`` it is the plain count."""
 
     network: Network

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +22,9 @@ from ..plans.message_program import (
     probability_leaves,
 )
 from ..plans.plan import Plan, format_bytes
-from ..queries.arithmetic import Arithmetic, CostOptimum, Partition
+from ..queries.arithmetic import Arithmetic, Partition
 from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target
-
-_EXACT: Final = 1 << 53
-
-
-def exact_in_doubles(arithmetic: Arithmetic[Any]) -> bool:
-    """Whether doubles hold every total that is allowed; larger ones stay larger when they are rounded."""
-    return not isinstance(arithmetic, CostOptimum) or arithmetic.scale.bound < _EXACT
 
 
 class DeviceSweeps:

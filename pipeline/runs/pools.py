@@ -1,4 +1,4 @@
-"""Opening the pool that the options name."""
+"""Opening the pool that was asked for."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ from ...storage.errors import disk_full
 from ...storage.rundir import sweep_partial_files
 from ...storage.tables import drop_damaged_tables
 from ..errors import BucketflowError, StoppedError
-from ..options import Options
+from ..resources import Resources
 from .forward import table_of
 
 
 class DaskPools(AbstractContextManager[Pool]):
-    """Opens the client that the options name and closes it if it was opened here.
+    """Opens the client that was asked for and closes it if it was opened here.
 
     With GPUs, ``at_a_time`` is how many tasks one device has room for.
     """
 
-    def __init__(self, options: Options, at_a_time: int = 1):
-        self._options = options
+    def __init__(self, resources: Resources, at_a_time: int = 1):
+        options = resources.asked
+        self._resources = resources
         self._at_a_time = at_a_time
         self._opened: AbstractContextManager[Any] = nullcontext(options.client)
         if options.client is None and options.scheduler is not None:
             self._opened = remote_client(options.scheduler)
-        elif options.client is None and options.gpu_count:
-            self._opened = gpu_client(options.gpu_count)
+        elif options.client is None and resources.gpu_count:
+            self._opened = gpu_client(resources.gpu_count)
         elif options.client is None:
             self._opened = local_client(options.workers or 1)
 
     def __enter__(self) -> Pool:
         try:
             client, key = self._opened.__enter__(), uuid.uuid4().hex[:8]
-            if not self._options.gpu_count:
+            if not self._resources.gpu_count:
                 return DaskPool(client, key)
-            addresses = [worker.address for worker in self._options.gpu_workers]
+            addresses = [worker.address for worker in self._resources.gpu_workers]
             return GpuPool(client, key, addresses, self._at_a_time, light=(table_of,))
         except ClusterError as error:
             raise BucketflowError(str(error)) from None
@@ -57,24 +58,25 @@ class DaskPools(AbstractContextManager[Pool]):
         return closed
 
     def _lost(self, error: ClusterLostError) -> BucketflowError:
-        folder = self._options.folder
+        folder = self._resources.asked.folder
         if folder is not None:
             return StoppedError(f"{error}; continue with: bucketflow resume {folder}")
         return BucketflowError(f"{error}; ask again once there are workers, with --workdir DIR to keep finished work")
 
 
 @contextmanager
-def serial_pool(options: Options) -> Iterator[Pool]:
-    """A pool of this thread, for what is too small for the cluster of the options; its address has to be right still.
+def serial_pool(resources: Resources) -> Iterator[Pool]:
+    """A pool of this thread, for what is too small for a cluster; the address of one has to be right still.
 
     Raises
     ------
     BucketflowError
         If no scheduler is there.
     """
-    if options.scheduler is not None and options.client is None:
+    asked = resources.asked
+    if asked.scheduler is not None and asked.client is None:
         try:
-            verify_listening(options.scheduler)
+            verify_listening(asked.scheduler)
         except ClusterError as error:
             raise BucketflowError(str(error)) from None
     yield SerialPool()

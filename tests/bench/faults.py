@@ -30,7 +30,7 @@ from bucketflow.storage import ledger
 WIDTH, STATES, SHARE = 9, 4, 8
 #: Makes a short plan worth a cluster.
 _DRIVER = (
-    "import bucketflow.pipeline.api.solve as a; a.TASK_SECONDS = 1e-4; "
+    "import bucketflow.pipeline.api.placement as a; a.TASK_SECONDS = 1e-4; "
     "from bucketflow.pipeline.cli.main import main; main()"
 )
 _PATIENCE = 180.0

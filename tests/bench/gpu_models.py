@@ -14,13 +14,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bucketflow.pipeline.api import solve as api
+import bucketflow
+from bucketflow.pipeline.api.prepared import Prepared, problem_of
+from bucketflow.pipeline.api.questions import question_of
+from bucketflow.pipeline.api.running import answered
 from bucketflow.pipeline.budget.device_fit import Around, fitted_for_device
 from bucketflow.pipeline.models.model import Model
-from bucketflow.pipeline.models.preprocess import reduce_model
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
+from bucketflow.pipeline.plans.plan import Plan, PlanOptions
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
+from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.results.result import Result
 from bucketflow.pipeline.runs.forward import Run
 from bucketflow.pipeline.trees.memory import step_bytes
 
@@ -103,27 +107,25 @@ def copied_tree(children: Any, leaves: int, count: int) -> list[list[int]]:
     return copies if count == 1 else [*copies, [node(c, leaves + steps - 1) for c in range(count)]]
 
 
-def planned(
-    case: Case, children: Any, search: float | None, memory_bytes: int = BUDGET, devices: int = 1
-) -> api.Prepared:
+def planned(case: Case, children: Any, search: float | None, memory_bytes: int = BUDGET, devices: int = 1) -> Prepared:
     """Plan one case, from its stored tree (or that of one copy) if there is one."""
     start = time.perf_counter()
     path = FOLDER / case.file
     if not path.exists():
         raise SystemExit(f"the model {path} is not there; set BUCKETFLOW_GPUDATA to the folder of such models")
-    model = copied(api.load(path), case.copies)
+    model = copied(bucketflow.load(path), case.copies)
     beside = Path(str(path).removesuffix(".xz") + ".evid")
-    findings = api.observed(model, beside if beside.exists() else None)
-    network = reduce_model(model, case.query, findings)
+    question = question_of(model, case.query, beside if beside.exists() else None)
+    network, targets = question.reduced()
     arithmetic = arithmetic_for(network)
-    semiring = arithmetic.semiring
-    problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes)
+    problem = problem_of(network, arithmetic, targets)
     options = PlanOptions(memory_bytes=memory_bytes, decode=case.query == "optimum", order_seconds=search)
     if children is not None:
         tree = copied_tree(children, len(network.scopes) // case.copies, case.copies)
         options = replace(options, children=tuple(tuple(kids) for kids in tree))
     prices = fitted_for_device(problem, options, "slice", Around(0, True, None, lambda: 1e9), devices=devices)
-    return api.Prepared(network, arithmetic, problem, prices, time.perf_counter() - start, memory_bytes, findings)
+    spent = time.perf_counter() - start
+    return Prepared(question, Resources(Options(gpus=devices)), network, arithmetic, problem, prices, seconds=spent)
 
 
 def floor_seconds(plan: Plan, dtype: str) -> float:
@@ -135,17 +137,18 @@ def floor_seconds(plan: Plan, dtype: str) -> float:
     return total * plan.slices
 
 
-def run(case: Case, prepared: api.Prepared, repeats: int) -> tuple[api.Result, list[float]]:
+def run(case: Case, prepared: Prepared, repeats: int) -> tuple[Result, list[float]]:
     """Answer a case some times; the first includes the compilation of its kernels."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
-        result = api._answered(prepared, Options(gpus=GPUS), None, None, [])
+        result = answered(replace(prepared, resources=Resources(Options(gpus=GPUS))), None, None, [])
+        assert isinstance(result, Result)
         times.append(time.perf_counter() - start)
     return result, times
 
 
-def profile(prepared: api.Prepared, top: int) -> None:
+def profile(prepared: Prepared, top: int) -> None:
     """Print the slowest steps of one slice."""
     import cupy as cp
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpu_models import BUDGET, CASES, planned, stored_trees
 from needs import cupy
 
 from bucketflow.cluster.gpu import gpu_client, visible_gpus
-from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.api.running import answered
 from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.results.result import Result
 
 REPEATS = 2
 LONG_SECONDS = 6.0
@@ -46,13 +48,14 @@ def timed(job: Job, client: Any, count: int) -> tuple[float, str]:
     """Return the seconds of the fastest run on ``count`` GPUs, and what it was."""
     case = next(c for c in CASES if c.name == job.case)
     prepared = planned(case, stored_trees().get(case.tree), None, job.memory_bytes, count)
-    options = Options(client=client, gpus=count)
+    resources = Resources(Options(client=client, gpus=count))
     assert prepared.plan is not None
-    assert len(options.gpu_workers) == count
+    assert len(resources.gpu_workers) == count
     times: list[float] = []
     while len(times) <= REPEATS and (not times or times[0] < LONG_SECONDS):
         start = time.perf_counter()
-        result = api._answered(prepared, options, None, None, [])
+        result = answered(replace(prepared, resources=resources), None, None, [])
+        assert isinstance(result, Result)
         times.append(time.perf_counter() - start)
     value = result.log10 if result.value is None else float(result.value)
     right = "" if case.answer is None else ", right" if value == case.answer else f", WRONG, not {case.answer}"

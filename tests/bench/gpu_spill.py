@@ -22,12 +22,16 @@ from instances import clique_model
 from needs import cupy
 
 from bucketflow.pipeline.api import answers
-from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.questions import Question
+from bucketflow.pipeline.api.running import answered
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.device_fit import SLOTS
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan, sliced_dims
 from bucketflow.pipeline.plans.stages import Stage
+from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.results.result import Result
 from bucketflow.pipeline.runs.box_decoding import ends, swept_roots
 from bucketflow.pipeline.trees.memory import table_bytes
 from bucketflow.storage.chunks import write_chunk
@@ -159,7 +163,8 @@ def moved(plan: Plan, stage: Stage) -> tuple[int, int]:
 def run(sweep: Sweep, variables: int, options: dict[str, Any], folder: Path | None, least: tuple[float, float]) -> None:
     """Answer once and print what was moved; ``least`` are bytes per second of reading and of writing."""
     model = clique_model(variables)
-    prepared = api.prepare(model, "optimum", None, Options(tree="bucket", order=model.names, fit="spill", **options))
+    asked = Options(tree="bucket", order=model.names, fit="spill", **options)
+    prepared = prepare(Question(model, "optimum"), Resources(asked))
     plan = prepared.plan
     assert plan is not None
     spilled = plan.spill
@@ -167,7 +172,8 @@ def run(sweep: Sweep, variables: int, options: dict[str, Any], folder: Path | No
     if folder is not None:
         folder.mkdir()
     start = time.perf_counter()
-    result = api._answered(prepared, Options(**options), None, folder, [])
+    result = answered(prepared, None, folder, [])
+    assert isinstance(result, Result)
     whole = time.perf_counter() - start
     if sweep.by_stage:
         rows = [(spilled.boxes(s), *moved(plan, s)) for s in spilled.stages]

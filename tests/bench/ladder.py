@@ -38,7 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.api import placement
 
 #: What bucketflow declines to read on purpose, by the words of its messages.
 BY_DESIGN = ("which is not read", "a compact one")
@@ -99,7 +99,7 @@ def empty_process(query: str, kind: Literal["cost", "markov"], compiled: bool, w
     """Load everything that a run can need."""
     if compiled:
         import_module("numba")
-    api.TASK_SECONDS = 1e-9
+    placement.TASK_SECONDS = 1e-9
     width = 8 if compiled else 5
     bucketflow.solve(grid_model(width, width, 4, kind), query, fit="spill", order_time=0.1, workers=workers)
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.api import propagate as marginal_runs
+from bucketflow.pipeline.api import propagate as propagation
 from bucketflow.pipeline.plans.plan import format_bytes
 
 NETWORKS = (
@@ -61,7 +61,7 @@ def answered(model: bucketflow.Model, **options: Any) -> Answer:
     """Answer twice and measure the second time."""
     bucketflow.marginals(model, threads=1, **options)
     spent: list[float] = []
-    propagate = marginal_runs.propagate
+    propagate = propagation.propagate
 
     def timed(*args: Any) -> Any:
         before = reset_peak()
@@ -70,7 +70,7 @@ def answered(model: bucketflow.Model, **options: Any) -> Answer:
         spent.extend((time.process_time() - cpu, time.perf_counter() - wall, peak_bytes() - before))
         return beliefs
 
-    marginal_runs.propagate = timed
+    propagation.propagate = timed
     found = bucketflow.marginals(model, threads=1, **options)
     assert found.log10_evidence is not None
     tables = np.concatenate(list(found.values()))

@@ -151,22 +151,22 @@ GROUPS = (
 def bucketflow_session(question: Question, memory_bytes: int) -> Session:
     """Solve through the public function, with the clock read where planning ends."""
     import bucketflow
-    from bucketflow.pipeline.api import solve as api
+    from bucketflow.pipeline.api import running, solve
 
     model = bucketflow.load(question.path)
     planned: list[float] = []
 
-    def clocked(*args: Any) -> api.Prepared:
+    def clocked(*args: Any) -> running.Prepared:
         start = time.process_time()
         prepared = prepare(*args)
         planned.append(time.process_time() - start)
         return prepared
 
-    prepare = api.prepare
+    prepare = running.prepare
 
     def run() -> float | Decimal | None:
-        with patch.object(api, "prepare", clocked):
-            result = api.solve(model, question.query, evidence=question.evidence, memory=memory_bytes, threads=1)
+        with patch.object(running, "prepare", clocked):
+            result = solve.solve(model, question.query, evidence=question.evidence, memory=memory_bytes, threads=1)
         if result.value is not None:
             return Decimal(result.value)
         return result.log10
@@ -179,9 +179,12 @@ def cotengra_session(question: Question, memory_bytes: int) -> Session:
     import bucketflow
     from bucketflow.pipeline.api.answers import fixed_value
     from bucketflow.pipeline.api.prepared import prepare
+    from bucketflow.pipeline.api.questions import question_of
     from bucketflow.pipeline.options import Options
+    from bucketflow.pipeline.resources import Resources
 
-    prepared = prepare(bucketflow.load(question.path), question.query, question.evidence, Options(memory=memory_bytes))
+    asked = question_of(bucketflow.load(question.path), question.query, question.evidence)
+    prepared = prepare(asked, Resources(Options(memory=memory_bytes)))
     network, plan = prepared.network, prepared.plan
     fixed = fixed_value(network)
     if fixed is None:

@@ -16,7 +16,7 @@ import bucketflow
 from bucketflow.cluster.connect import ClusterError, local_client, remote_client, verify_shared
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.api import placement
 from tests.pipeline.test_budget import grid
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -31,7 +31,7 @@ def client() -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let even small plans become many tasks."""
-    monkeypatch.setattr(api, "TASK_SECONDS", 1e-4)
+    monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)
 
 
 @pytest.mark.parametrize(("query", "kind"), [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov")])

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.cluster.connect import ClusterError
 from bucketflow.cluster.gpu import count_gpus, gpu_client
-from bucketflow.pipeline.api import propagate as marginal_runs
-from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.examples import example_path
@@ -76,7 +75,7 @@ def test_two_gpus_share_boxes_of_tables_larger_than_either(query: str, monkeypat
     expected = bucketflow.solve(model, query)
     plan = bucketflow.plan(model, query, gpus=2, tree="bucket")
     assert plan is not None
-    monkeypatch.setattr(api, "TASK_SECONDS", 1e-9)
+    monkeypatch.setattr(placement, "TASK_SECONDS", 1e-9)
     options = {"gpus": 2, "tree": "bucket", "fit": "spill", "gpu_memory": plan.peak_bytes * 2}
     got = bucketflow.solve(model, query, **options)
     assert got.plan is not None
@@ -92,7 +91,7 @@ def test_marginals_on_workers_of_gpus(count: int, monkeypatch: pytest.MonkeyPatc
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     if not cupy.cuda.is_available() or cupy.cuda.runtime.getDeviceCount() < count:
         pytest.skip("fewer NVIDIA GPUs")
-    for module in (marginal_runs, marginal_slices):
+    for module in (placement, marginal_slices):
         monkeypatch.setattr(module, "TASK_SECONDS", 0.0)
     monkeypatch.setattr(device_cases, "_LEAST_SECONDS", 0.0)
     model, rng = grid(4, 5, 6, "markov"), np.random.default_rng(1)

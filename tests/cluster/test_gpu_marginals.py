@@ -13,8 +13,8 @@ from distributed import get_worker
 
 import bucketflow
 from bucketflow.cluster import gpu_workers as module
-from bucketflow.pipeline import options
-from bucketflow.pipeline.api import propagate as marginal_runs
+from bucketflow.pipeline import resources
+from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.compiled import device_propagation as gpu_marginals
 from bucketflow.pipeline.evidence.cases import Cases
@@ -57,11 +57,11 @@ def no_rates() -> dict[Any, Any]:
 @pytest.fixture(autouse=True)
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "device_of_worker", pretended_device)
-    monkeypatch.setattr(options, "known_device_rates", no_rates)
+    monkeypatch.setattr(resources, "known_device_rates", no_rates)
     for each in (gpu_marginals, device_cases, device_sweeps):
         monkeypatch.setattr(each, "DeviceMessages", Watched)
     monkeypatch.setattr(device_cases, "_LEAST_SECONDS", 0.0)
-    for each in (marginal_runs, marginal_slices):
+    for each in (placement, marginal_slices):
         monkeypatch.setattr(each, "TASK_SECONDS", 0.0)
     monkeypatch.setattr(Watched, "used", Counter())
 
@@ -139,7 +139,7 @@ def test_slices_are_spread_and_resumable(kind: str, tmp_path: Path, monkeypatch:
 
 def test_what_takes_no_time_stays_here(monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(3, 3, 3, "markov")
-    monkeypatch.setattr(marginal_runs, "TASK_SECONDS", 0.2)
+    monkeypatch.setattr(placement, "TASK_SECONDS", 0.2)
     with cluster("gpu-c") as client:
         found = bucketflow.marginals(model, client=client, gpus="all")
     assert not Watched.used

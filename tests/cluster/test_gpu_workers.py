@@ -17,7 +17,7 @@ from bucketflow.cluster import gpu_workers as module
 from bucketflow.cluster.connect import ClusterError
 from bucketflow.cluster.gpu_workers import GpuPool, GpuWorker, gpu_workers
 from bucketflow.cluster.pool import Node
-from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.api import placement
 from bucketflow.tasks.gpu import run as gpu
 from bucketflow.tasks.gpu.memory import DeviceMemoryError
 from tests.device_stand_in import StandIn, device
@@ -181,7 +181,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[StandIn, set[str]
             return noted
 
         monkeypatch.setattr(gpu, "prepare", prepare)
-        monkeypatch.setattr(api, "TASK_SECONDS", 1e-9)
+        monkeypatch.setattr(placement, "TASK_SECONDS", 1e-9)
         yield there, used
 
 

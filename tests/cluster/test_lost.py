@@ -15,7 +15,7 @@ import bucketflow
 from bucketflow.cluster import address, connect, waiting
 from bucketflow.cluster.address import ClusterError, host_and_port
 from bucketflow.cluster.connect import local_client, remote_client
-from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.api import placement
 from tests.pipeline.test_budget import grid
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -93,7 +93,7 @@ def sliced() -> tuple[bucketflow.Model, dict[str, Any]]:
 
 def lost(client: Any, lose: Callable[[], None], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Lose a cluster in the middle of two runs, with a run directory and without."""
-    monkeypatch.setattr(api, "TASK_SECONDS", 1e-4)
+    monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)
     model, options = sliced()
     expected = bucketflow.solve(model, **options)
     with pytest.raises(bucketflow.StoppedError, match=r"; continue with: bucketflow resume .*run$"):

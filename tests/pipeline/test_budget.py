@@ -16,9 +16,11 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.budget import COMPILED_PROCESS_BYTES, default_memory_bytes
 from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.questions import Question
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options, parse_size
 from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.resources import Resources
 from tests.models import named_model
 
 # Python objects that are not tables: the plan, lists, small temporaries of NumPy.
@@ -128,7 +130,7 @@ def test_refused_boxes_are_told_in_terms_of_the_budget(memory: int) -> None:
 
 def test_plans_are_deterministic() -> None:
     model = grid(8, 8, 3)
-    first, second = (prepare(model, "optimum", None, Options(seed=3)).plan for _ in range(2))
+    first, second = (prepare(Question(model, "optimum"), Resources(Options(seed=3))).plan for _ in range(2))
     assert first is not None
     assert second is not None
     assert first.tree == second.tree

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.cluster.gpu_workers import GpuWorker
-from bucketflow.pipeline.api import devices
-from bucketflow.pipeline.api.devices import device_rates, least_cells
+from bucketflow.pipeline import resources
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.rates import calibrate as calibration
@@ -115,13 +114,13 @@ def test_rates_of_a_cluster_are_those_of_its_workers(monkeypatch: pytest.MonkeyP
     options = Options(scheduler="tcp://somewhere:1", gpus="all")
     there = DeviceRates(Rates(1.0, 2.0, 3.0, 4.0), 5.0, 6.0)
     workers = (GpuWorker("tcp://there:1", 1),)
-    monkeypatch.setattr(devices, "cached_device_rates", measured)
-    monkeypatch.setattr(Options, "_gpu_cluster", (workers, {INT32: (there, 7)}))
-    assert least_cells(options, INT32) == 7
-    assert device_rates(options, INT32) == there
-    monkeypatch.setattr(Options, "_gpu_cluster", (workers, {}))
-    assert least_cells(options, INT32) is None
-    assert device_rates(options, INT32) == DeviceRates()
+    monkeypatch.setattr(resources, "cached_device_rates", measured)
+    monkeypatch.setattr(resources.Resources, "_gpu_cluster", (workers, {INT32: (there, 7)}))
+    assert resources.Resources(options).least_cells(INT32) == 7
+    assert resources.Resources(options).device_rates(INT32) == there
+    monkeypatch.setattr(resources.Resources, "_gpu_cluster", (workers, {}))
+    assert resources.Resources(options).least_cells(INT32) is None
+    assert resources.Resources(options).device_rates(INT32) == DeviceRates()
 
 
 def test_a_worker_tells_what_was_measured_on_its_device(monkeypatch: pytest.MonkeyPatch) -> None:

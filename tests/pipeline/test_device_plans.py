@@ -12,13 +12,15 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster import gpu as cluster_gpu
-from bucketflow.pipeline.api import prepared as api
+from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.questions import Question
 from bucketflow.pipeline.budget import device_fit as device
 from bucketflow.pipeline.budget.device_fit import SLOTS, boxes_at_a_time
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan, PlanOptions
 from bucketflow.pipeline.rates.device import DeviceRates
+from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.trees.costs import Rates
 from tests.device_stand_in import StandIn
 from tests.device_stand_in import device as stand_in
@@ -51,7 +53,7 @@ def test_one_huge_step_is_cut_over_all_devices(monkeypatch: pytest.MonkeyPatch) 
     assert planned(model, gpus=4).slices == 1
     monkeypatch.setattr(device, "_SPREAD_SECONDS", 0.0)
     rates = Rates(1e8, 1e8, 1e12, 1e-7)
-    monkeypatch.setattr(api, "device_rates", lambda *_: DeviceRates(rates))
+    monkeypatch.setattr(Resources, "device_rates", lambda *_: DeviceRates(rates))
     alone, spread = planned(model, gpus=1), planned(model, gpus=4)
     assert alone.slices == 1
     assert 4 <= spread.slices <= 2 * device._SLICES_A_DEVICE * 4
@@ -85,11 +87,11 @@ def test_several_boxes_fit_the_device_together() -> None:
 @pytest.mark.parametrize("link_rate", [1e3, 1e15])
 def test_the_cheaper_way_is_taken(link_rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(7, 7, 8)
-    monkeypatch.setattr(api, "device_rates", lambda *_: DeviceRates(Rates(1e7, 1e7, 1e10, 1e-6), link_rate))
+    monkeypatch.setattr(Resources, "device_rates", lambda *_: DeviceRates(Rates(1e7, 1e7, 1e10, 1e-6), link_rate))
     whole = planned(model, gpus=1, tree="bucket")
     memory = 8_000_000
     assert whole.peak_bytes > memory
-    prepared = api.prepare(model, "optimum", None, Options(gpus=1, tree="bucket", gpu_memory=memory))
+    prepared = prepare(Question(model, "optimum"), Resources(Options(gpus=1, tree="bucket", gpu_memory=memory)))
     assert prepared.prices is not None
     slices, spill = prepared.prices.slices, prepared.prices.spill
     assert isinstance(slices, Plan)

@@ -14,12 +14,16 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.api import running
+from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.questions import Question
 from bucketflow.pipeline.budget import boxes, spill
 from bucketflow.pipeline.budget.device_fit import SLOTS, Around
 from bucketflow.pipeline.models.model import Function
+from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans import slices
 from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.resources import Resources
 from bucketflow.tasks.boxes.device_stores import HostTables
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import named_model
@@ -126,7 +130,7 @@ def test_boxes_that_do_not_fit_are_done_in_parts(
     options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": small(model, query, 2)}
     if where == "disk":
         monkeypatch.setattr(Around, "holds", too_small)
-    prepared = api.prepare(model, query, None, api.Options(**options))
+    prepared = prepare(Question(model, query), Resources(Options(**options)))
     assert prepared.plan is not None
     assert prepared.plan.spill is not None
     inside = prepared.plan.spill.stages
@@ -293,7 +297,7 @@ def test_memory_errors_of_the_host_are_not_tried_again(
     def full(*_: Any, **__: Any) -> None:
         raise MemoryError("the host")
 
-    monkeypatch.setitem(api._ANSWERS, "optimum", full)
+    monkeypatch.setitem(running._ANSWERS, "optimum", full)
     with pytest.raises(MemoryError, match="the host"):
         bucketflow.solve(grid(4, 4, 2), gpus=1)
 

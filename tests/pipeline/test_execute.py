@@ -11,8 +11,10 @@ import pytest
 
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.questions import Question
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.planner import split_for
+from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.runs.forward import Run, _slices_per_task, run_slices, slice_states
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.memory import partition, table_bytes
@@ -23,10 +25,11 @@ from tests.pipeline.test_budget import grid
 
 def run_of(share: int = 1, **options: Any) -> Run[Any]:
     model = grid(8, 8, 3)
-    free = prepare(model, "optimum", None, Options(tree="bucket", **options))
+    free = prepare(Question(model, "optimum"), Resources(Options(tree="bucket", **options)))
     assert free.plan is not None
     memory = free.plan.peak_bytes // share
-    prepared = prepare(model, "optimum", None, Options(tree="bucket", fit="slice", memory=memory, **options))
+    asked = Options(tree="bucket", fit="slice", memory=memory, **options)
+    prepared = prepare(Question(model, "optimum"), Resources(asked))
     return Run(prepared.network, prepared.plan, prepared.problem, prepared.arithmetic, SerialPool())
 
 

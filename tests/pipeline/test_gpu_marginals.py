@@ -21,8 +21,9 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.compiled import device_propagation as gpu_marginals
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.options import Options, parse_size
+from bucketflow.pipeline.options import parse_size
 from bucketflow.pipeline.plans.message_program import message_program, probability_leaves
+from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.runs import device_sweeps
 from bucketflow.pipeline.runs import slices as marginal_slices
 from bucketflow.tasks.gpu.messages.run import MessageProgram
@@ -51,16 +52,15 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def with_memory(monkeypatch: pytest.MonkeyPatch, free_bytes: int) -> None:
     """Let a machine seem to have GPUs with some free memory each."""
-    host_bytes = Options.host_bytes.fget  # type: ignore[attr-defined]
 
-    def memory_bytes(chosen: Options) -> int:
-        if chosen.gpus is None:
-            return int(host_bytes(chosen))
-        asked = chosen.gpu_memory or chosen.memory
+    def memory_bytes(found: Resources) -> int:
+        if found.asked.gpus is None:
+            return found.host_bytes
+        asked = found.asked.gpu_memory or found.asked.memory
         return free_bytes if asked is None else min(parse_size(asked), free_bytes)
 
-    monkeypatch.setattr(Options, "gpu_count", property(lambda chosen: int(chosen.gpus or 0)))
-    monkeypatch.setattr(Options, "memory_bytes", property(memory_bytes))
+    monkeypatch.setattr(Resources, "gpu_count", property(lambda found: int(found.asked.gpus or 0)))
+    monkeypatch.setattr(Resources, "memory_bytes", property(memory_bytes))
 
 
 def equal(found: bucketflow.Marginals, expected: bucketflow.Marginals) -> None:

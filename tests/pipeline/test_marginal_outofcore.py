@@ -23,14 +23,14 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.connect import local_client
-from bucketflow.pipeline.api import propagate as marginal_runs
-from bucketflow.pipeline.api.marginals import asked_of
-from bucketflow.pipeline.api.propagate import Question
+from bucketflow.pipeline.api import placement, prepared
+from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans import planner
+from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.posteriors import plan_figures
 from bucketflow.pipeline.runs.boxes import Boxes
 from bucketflow.storage import ledger
@@ -242,14 +242,14 @@ def test_refusals_name_both_numbers() -> None:
 def test_the_cheaper_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "remade", lambda *_: None)  # otherwise slices are too cheap
     model = grid(7, 20, 4, "markov")
-    question = Question(model, {}, {}, asked_of(model, "all", (), False), False)
-    plan = marginal_runs.prepare(question, Options(memory="8GB"), None).plan
+    question = question_of(model, "marginals")
+    plan = prepared.prepare(question, Resources(Options(memory="8GB"))).plan
     assert plan is not None
     memory = MARGIN + plan.peak_bytes // 5
     ways = {}
     for rate in (1e12, 1e2):
-        monkeypatch.setattr(marginal_runs, "measured_disk_rate", lambda _, rate=rate: rate)
-        figures = plan_figures(marginal_runs.prepare(question, Options(memory=memory), None).plan)
+        monkeypatch.setattr(prepared, "measured_disk_rate", lambda _, rate=rate: rate)
+        figures = plan_figures(prepared.prepare(question, Resources(Options(memory=memory))).plan)
         assert figures is not None
         ways[rate] = figures["way"]
         assert figures["peak_bytes"] <= memory
@@ -359,7 +359,7 @@ def test_workers_share_a_run_and_may_die(
     tmp_path: Path, long_run: tuple[Path, bucketflow.Marginals, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, expected, memory = long_run
-    monkeypatch.setattr(marginal_runs, "TASK_SECONDS", 1e-4)
+    monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)
     with local_client(2) as client:
         kill_one, killed = killing_one(client, 1 / 3)
         options: dict[str, Any] = {"evidence": {"x0": 1}, "joint": ("x3", "x40"), "memory": memory, "fit": "spill"}

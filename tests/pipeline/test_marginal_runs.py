@@ -14,7 +14,7 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster.connect import local_client
-from bucketflow.pipeline.api import propagate as marginal_runs
+from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.runs import slices as marginal_slices
 from bucketflow.storage import ledger
 from bucketflow.storage.errors import DiskFullError
@@ -200,7 +200,7 @@ def test_workers_share_the_slices_and_may_die(
     tmp_path: Path, long_run: tuple[Path, bucketflow.Marginals, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, expected, memory = long_run
-    monkeypatch.setattr(marginal_runs, "TASK_SECONDS", 1e-4)
+    monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)
     with local_client(2) as client:
         kill_one, killed = killing_one(client, 1 / 4)
         options: dict[str, Any] = {"evidence": {"x0": 1}, "joint": ("x3", "x40"), "memory": memory, "fit": "slice"}

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.cluster.connect import local_client
-from bucketflow.pipeline.api import propagate as marginal_runs
+from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import batch_program as batches
 from bucketflow.pipeline.evidence.case_files import case_writer, read_cases
@@ -208,7 +208,7 @@ def test_a_cluster_gives_what_one_process_gives(monkeypatch: pytest.MonkeyPatch)
     functions = [Function((i, (i + 1) % 9, (i + 4) % 9), rng.random((3, 3, 3))) for i in range(9)]
     model = named_model("markov", [3] * 9, functions)
     monkeypatch.setattr(batches, "_BLOCK_CELLS", 1)
-    monkeypatch.setattr(marginal_runs, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
     cases = {"x2": rng.integers(-1, 3, 100), "x5": rng.integers(-1, 3, 100)}
     whole = bucketflow.marginals(model)
     assert whole.plan is not None

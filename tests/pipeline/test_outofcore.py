@@ -19,7 +19,7 @@ import bucketflow
 from bucketflow.cluster import pool
 from bucketflow.cluster.connect import local_client
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api import solve as api
+from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.rates import disk
 from bucketflow.storage import ledger
@@ -308,7 +308,7 @@ def test_workers_share_a_run_and_may_die(
     tmp_path: Path, wide_model: tuple[Path, Any, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, expected, memory = wide_model
-    monkeypatch.setattr(api, "TASK_SECONDS", 1e-4)
+    monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)
     with local_client(2) as client:
         kill_one, killed = killing_one(client, 1 / 4)
         result = bucketflow.solve(

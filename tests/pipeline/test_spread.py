@@ -11,7 +11,7 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api import propagate as marginal_runs
+from bucketflow.pipeline.api import placement, propagate
 from bucketflow.pipeline.compiled.compiled import compile_model
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.plans.plan import Plan
@@ -122,10 +122,10 @@ def test_marginals_of_a_cluster_are_those_of_one_process(client, monkeypatch: py
     model = branching(4, 3, 4)
     serial = bucketflow.marginals(model)
     runs = []
-    monkeypatch.setattr(marginal_runs, "TASK_SECONDS", 1e-4)
+    monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)
     monkeypatch.setattr(spread, "_PART_SECONDS", 0.0)
     monkeypatch.setattr(spread, "_START_SECONDS", 0.0)
-    monkeypatch.setattr(marginal_runs, "run_parts", lambda *args: runs.append(1) or run_parts(*args))
+    monkeypatch.setattr(propagate, "run_parts", lambda *args: runs.append(1) or run_parts(*args))
     seen = []
     found = bucketflow.marginals(model, client=client, progress=lambda done, planned: seen.append((done, planned)))
     assert runs == [1]

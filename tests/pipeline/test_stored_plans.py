@@ -7,31 +7,31 @@ from typing import Any
 
 import pytest
 
-from bucketflow.pipeline.api import propagate
-from bucketflow.pipeline.api.marginals import asked_of
 from bucketflow.pipeline.api.prepared import plan_options, prepare
-from bucketflow.pipeline.api.propagate import Question, problem_of
+from bucketflow.pipeline.api.questions import Question, question_of
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.budget.stored import plan_record, stored_plan
 from bucketflow.pipeline.errors import IncompatibleRunError
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
+from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.trees.costs import Rates
 from tests.pipeline.test_marginal_runs import grid
 
 
 def one_way(options: Options) -> tuple[Problem, PlanOptions, Plan]:
-    prepared = prepare(grid(7, 7, 4, "cost"), "optimum", None, options)
-    assert prepared.plan is not None
-    return prepared.problem, plan_options(prepared.network, options), prepared.plan
+    return planned_for(question_of(grid(7, 7, 4, "cost"), "optimum"), options)
 
 
 def both_ways(options: Options) -> tuple[Problem, PlanOptions, Plan]:
-    model = grid(7, 7, 4, "markov")
-    found = propagate.prepare(Question(model, {}, {}, asked_of(model, "all", (), False), False), options, None)
+    return planned_for(question_of(grid(7, 7, 4, "markov"), "marginals"), options)
+
+
+def planned_for(question: Question, options: Options) -> tuple[Problem, PlanOptions, Plan]:
+    resources = Resources(options)
+    found = prepare(question, resources)
     assert found.plan is not None
-    targets = tuple(found.plan.results)
-    return problem_of(found.network, found.arithmetic, targets), plan_options(found.network, options), found.plan
+    return found.problem, plan_options(found.network, resources, resources.memory_bytes), found.plan
 
 
 @pytest.mark.parametrize("fit", ["refuse", "slice", "spill"])

@@ -1,0 +1,159 @@
+"""Questions as the user asks them: a query on a model under evidence, checked before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from ..evidence.findings import likelihood, named_findings
+from ..formats import load_evidence
+from ..models.model import Function, Model
+from ..models.preprocess import QUERIES, Network, Query, reduce_model, with_joints
+from ..queries.expansion import Asked, local_targets
+from ..trees.tree import Target
+from .workdir import identity
+
+Array = NDArray[Any]
+Evidence = str | PathLike[str] | Mapping[str, str | int] | None
+Findings = Any
+Names = Sequence[str] | str
+
+# What is swept up the tree for the questions that go both ways.
+_BOTH_WAYS: Final[dict[str, Query]] = {"marginals": "partition", "max-marginals": "optimum"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a model.
+
+    Parameters
+    ----------
+    model : Model
+    query : {"optimum", "partition", "count", "marginals", "max-marginals"}
+    hard : mapping of int to int
+        Observed states by variable.
+    soft : mapping of int to ndarray
+        Likelihoods by variable.
+    asked : Asked or None
+        What marginals are asked for; None for one value.
+    """
+
+    model: Model
+    query: str
+    hard: Mapping[int, int] = field(default_factory=dict)
+    soft: Mapping[int, Array] = field(default_factory=dict)
+    asked: Asked | None = None
+
+    def __post_init__(self) -> None:
+        if self.query not in (*QUERIES, *_BOTH_WAYS):
+            raise ModelError(f"unknown query {self.query!r}; one of {', '.join((*QUERIES, *_BOTH_WAYS))}")
+        if self.model.kind != "cost":
+            return
+        if self.query == "partition":
+            raise ModelError("a cost network has no partition function; ask for its optimum or count")
+        if self.query == "marginals":
+            raise ModelError("a cost network has no marginal probabilities; ask for its max-marginals")
+        if self.soft:
+            raise ModelError("a cost network takes no likelihoods; observe a state instead")
+
+    def reduced(self) -> tuple[Network, tuple[Target, ...] | None]:
+        """Return what preprocessing leaves to eliminate, and the sets of its variables that are read from tables.
+
+        Soft evidence is one more function for each of its variables (Pearl 1988, virtual evidence).
+        """
+        functions = (*self.model.functions, *(Function((v,), weights) for v, weights in self.soft.items()))
+        model = replace(self.model, functions=functions) if self.soft else self.model
+        query: Any = _BOTH_WAYS.get(self.query, self.query)
+        if self.asked is None:
+            return reduce_model(model, query, self.hard), None
+        network = reduce_model(model, query, self.hard, self.asked.involved)
+        targets = local_targets(network, self.asked)
+        return (with_joints(network, targets) if network.feasible else network), tuple(targets)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must be the same for a run to be continued."""
+        names, asked = self.model.names, self.asked
+        same = identity(self.model, self.query, self.hard)
+        if asked is None:
+            return same
+        return {
+            **same,
+            "likelihoods": {names[v]: weights.tolist() for v, weights in sorted(self.soft.items())},
+            "variables": [names[v] for v in asked.variables],
+            "joints": [[names[v] for v in group] for group in asked.joints],
+            "families": bool(asked.families),
+        }
+
+
+def question_of(
+    model: Model,
+    query: str,
+    evidence: Findings = None,
+    query_vars: Names = "all",
+    joint: Iterable[Names] = (),
+    families: bool = False,
+) -> Question:
+    """Read evidence and names; only marginals are asked of some of the variables, and take likelihoods.
+
+    Raises
+    ------
+    ModelError
+        If they, or the query, do not fit the model.
+    """
+    if query in _BOTH_WAYS:
+        hard, soft = split_evidence(model, evidence)
+        return Question(model, query, hard, soft, asked_of(model, query_vars, joint, families))
+    groups = list(joint)
+    if query_vars != "all" or groups or families:
+        raise ModelError(f"variables, joints and families are asked of marginals, not of the {query}")
+    return Question(model, query, observed(model, evidence))
+
+
+def observed(model: Model, evidence: Evidence) -> dict[int, int]:
+    """Read evidence from a mapping, a pandas Series or a file into variable index → state index."""
+    evidence = named_findings(evidence)
+    if evidence is None:
+        return dict(model.evidence)
+    if isinstance(evidence, Mapping):
+        return model.observe(evidence)
+    found = load_evidence(evidence, model)
+    return model.observe({model.names[v]: s for v, s in found.items()})
+
+
+def split_evidence(model: Model, evidence: Findings) -> tuple[dict[int, int], dict[int, Array]]:
+    """Separate observed states from likelihood vectors, both by variable index."""
+    evidence = named_findings(evidence)
+    if not isinstance(evidence, Mapping):
+        return observed(model, evidence), {}
+    vectors = {
+        name: e for name, e in evidence.items() if isinstance(e, Sequence | np.ndarray) and not isinstance(e, str)
+    }
+    hard = observed(model, {name: state for name, state in evidence.items() if name not in vectors})
+    soft = {}
+    for name, values in vectors.items():
+        if name not in model.index:
+            raise ModelError(f"evidence names {name!r}, which is not a variable of the model")
+        soft[model.index[name]] = likelihood(model, model.index[name], values)
+    return hard, soft
+
+
+def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: bool) -> Asked:
+    """Turn names into indices."""
+    names = model.names if query_vars == "all" else [query_vars] if isinstance(query_vars, str) else query_vars
+    groups = list(joint)
+    if groups and all(isinstance(name, str) for name in groups):
+        groups = [tuple(name for name in groups if isinstance(name, str))]
+    unknown = [n for group in (names, *groups) for n in group if n not in model.index]
+    if unknown:
+        raise ModelError(f"{unknown[0]!r} is not a variable of the model")
+    joints = [tuple(dict.fromkeys(model.index[n] for n in group)) for group in groups]
+    indices = tuple(range(len(model.functions))) if families else ()
+    scopes = [f.scope for f in model.functions] if families else []
+    every = dict.fromkeys((*joints, *(s for s in scopes if s)))
+    return Asked(tuple(dict.fromkeys(model.index[n] for n in names)), tuple(every), indices)

@@ -1,0 +1,134 @@
+"""Running a question: planned, where it pays, again where a device's memory ran out, or in a run directory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ...cluster.budget import peak_rss_bytes
+from ...cluster.dask_pool import DaskPool
+from ...cluster.pool import Pool, SerialPool
+from ...tasks.cpu.compiler import compiler_pays
+from ..budget.stored import plan_record
+from ..options import Options
+from ..plans.plan import Plan
+from ..resources import Resources
+from ..results.posteriors import Marginals
+from ..results.result import Result, answered_before, is_confirmed
+from ..runs.forward import Run
+from .answers import count, optimum, partition
+from .placement import pool_for, temporary_folder, with_less_device_memory
+from .prepared import Prepared, prepare
+from .propagate import marginals
+from .questions import Question
+from .workdir import check_identity, check_space, opened, resumable, used_bytes
+
+# Below this, one thread is done before others have started.
+_THREADED_SECONDS = 0.05
+
+Progress = Callable[[int, int], None]
+Answer = Result | Marginals
+A = TypeVar("A", Result, Marginals)
+
+_ANSWERS: dict[str, Callable[[Run[Any], Prepared], Answer]] = {
+    "optimum": lambda run, _: optimum(run),
+    "partition": lambda run, _: partition(run),
+    "count": lambda run, _: count(run),
+    "marginals": marginals,
+    "max-marginals": marginals,
+}
+
+
+def answer(question: Question, options: Options, progress: Progress | None) -> Answer:
+    """Plan and run, in the run directory of the options if there is one.
+
+    Without one, a plan that a device has too little memory for all the same is made again for half of it.
+    """
+    if options.folder is not None:
+        return _in_directory(question, options, progress, options.folder)
+    notes: list[str] = []
+    resources = Resources(options)
+    while True:
+        prepared = prepare(question, resources)
+        try:
+            with temporary_folder(prepared.plan, prepared.resources) as folder:
+                return answered(prepared, progress, folder, notes)
+        except MemoryError as error:
+            resources = with_less_device_memory(prepared.plan, prepared.resources, error)
+            within = resources.asked.gpu_memory
+            notes.append(f"the device ran out of memory ({error}); planned again within {within}")
+
+
+def _in_directory(question: Question, options: Options, progress: Progress | None, folder: Path) -> Answer:
+    """Run in a run directory, or continue the run that it holds; a finished one answers at once."""
+    with opened(folder) as rundir:
+        stored, wanted = rundir.read_plan(), question.identity()
+        if stored is not None:
+            check_identity(folder, stored, wanted)
+        prepared = prepare(question, Resources(options), stored and stored["plan"])
+        plan = prepared.plan
+        if stored is None:
+            record = plan_record(plan, prepared.memory_bytes, prepared.group) if plan else None
+            rundir.write_plan({"identity": wanted, "source": question.model.source, "plan": record})
+        elif question.asked is None and (plan is None or plan.spill is None):
+            known = rundir.read_result()
+            before = known and answered_before(known, question.model, plan, prepared.seconds)
+            if before and is_confirmed(before, question.model, question.hard):
+                return before
+        if plan is not None and plan.spill is not None:
+            check_space(folder, plan, used_bytes(folder))
+        found = answered(prepared, progress, folder, [])
+        rundir.write_result(found.to_dict())
+        return found
+
+
+def answered(prepared: Prepared, progress: Progress | None, folder: Path | None, notes: list[str]) -> Answer:
+    """Run a prepared question; what the caller should know besides the answer is added to ``notes``."""
+    start = time.perf_counter()
+    resources = prepared.resources
+    with resumable(resources.asked.folder), pool_for(prepared.plan, prepared.cut, resources) as pool:
+        run = replace(_run(prepared, pool, progress), folder=folder, note=notes.append)
+        found = _ANSWERS[prepared.question.query](run, prepared)
+    spent = time.perf_counter() - start - found.seconds.get("decode", 0.0)
+    seconds = {"plan": prepared.seconds, "run": spent, **found.seconds}
+    return replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))
+
+
+def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:
+    plan, resources, problem = prepared.plan, prepared.resources, prepared.problem
+    run = Run(prepared.network, plan, problem, prepared.arithmetic, pool, compiled=False)
+    if plan is None:
+        return run
+    several = plan.seconds > _THREADED_SECONDS and not isinstance(pool, DaskPool)
+    report = None if progress is None else accumulated(progress, planned_bytes(plan))
+    threads = resources.threads if several else 1
+    run = replace(run, threads=threads, compiled=compiler_pays(plan.cells), progress=report)
+    if not plan.device or (resources.asked.remote and isinstance(pool, SerialPool)):
+        return run
+    one_launch = plan.results and not plan.spill  # both sweeps of a slice: none of its steps is placed
+    return replace(run, device=True, least_cells=None if one_launch else resources.least_cells(problem.semiring))
+
+
+def planned_bytes(plan: Plan) -> int:
+    """Return the bytes that a run will have reported at its end."""
+    return plan.spill.swept_bytes if plan.spill else plan.read_bytes + plan.written_bytes
+
+
+def accumulated(progress: Progress, planned: int) -> Callable[[int], None]:
+    """Return what adds up bytes done and reports them."""
+    done = 0
+
+    def report(count: int) -> None:
+        nonlocal done
+        done = min(done + count, planned)
+        progress(done, planned)
+
+    return report
+
+
+def timed(found: A, read_seconds: float) -> A:
+    """Return an answer with the time that reading took put first."""
+    return replace(found, seconds={"read": read_seconds, **found.seconds})
