@@ -72,6 +72,13 @@ class Prepared:
         return self.prices.chosen if self.prices else None
 
     @property
+    def parts(self) -> int:
+        """Parts of the tree that are swept on their own, by several workers or one after the other."""
+        if self.cut is not None:
+            return len(self.cut.heads)
+        return len(self.plan.parts) if self.plan else 0
+
+    @property
     def memory_bytes(self) -> int:
         """The budget of the model and the tables of a task."""
         return self.stored["memory_bytes"] if self.stored else self.resources.memory_bytes

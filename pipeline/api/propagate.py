@@ -42,7 +42,7 @@ def _swept(run: Run[Any], prepared: Prepared) -> Beliefs:
         with opened_boxes(run, TABLES, keep=False) as boxes:
             return propagated(boxes)
     slices = slices_of(run, prepared.group)
-    if cut is not None and not run.serial:
+    if cut is not None:
         return whole_beliefs(slices, run_parts(plan, cut, slices.program, run.pool, _report(run, plan)))
     if run.device:
         device = DeviceSweeps(plan, slices.program.leaves, run.arithmetic, prepared.resources.memory_bytes)

@@ -14,6 +14,7 @@ import click
 
 from ... import __version__
 from ..errors import BucketflowError
+from .marginals import marginal_targets, marginals_command, names
 from .signals import terminable
 
 if TYPE_CHECKING:
@@ -67,14 +68,17 @@ class _Commands(click.Group):
             _end(f"cannot write {error.filename or 'to standard output'}: {error.strerror}", 2)
 
 
-def _planning(command: Callable[..., None]) -> Callable[..., None]:
+_VALUES = ("optimum", "partition", "count")
+
+
+def _planning(command: Callable[..., None], queries: tuple[str, ...] = _VALUES, more: str = "") -> Callable[..., None]:
     """Options that `solve` and `plan` share."""
     query = click.option(
         "--query",
-        type=click.Choice(["optimum", "partition", "count"]),
+        type=click.Choice(queries),
         default="optimum",
         show_default=True,
-        help="Best assignment, log10 of the partition function, or the number of possible assignments.",
+        help=f"Best assignment, log10 of the partition function, or the number of possible assignments{more}.",
     )
     device = click.option(
         "--gpu-memory",
@@ -162,17 +166,24 @@ def solve(file: str, as_json: bool, **options: Any) -> None:
     click.echo(result.to_json() if as_json else repr(result))
 
 
+def _planning_all(command: Callable[..., None]) -> Callable[..., None]:
+    """Options of `plan`: those of `solve`, and what `marginals` is asked."""
+    command = _planning(command, (*_VALUES, "marginals", "max-marginals"), "; or what the command `marginals` computes")
+    return marginal_targets(command)
+
+
 @main.command()
-@_planning
+@_planning_all
 @_guarded
-def plan(file: str, as_json: bool, **options: Any) -> None:
+def plan(file: str, as_json: bool, query_vars: str, joint: tuple[str, ...], **options: Any) -> None:
     """Show what a query would cost, computing nothing."""
     from ..api import solve as api
     from .report import plan_json, print_plan
 
     model, _ = _load(file, options["memory"])
     query, evidence, settings = _settings(model, options)
-    prepared = api.prepared_plan(model, query, evidence=evidence, **settings)
+    asked: dict[str, Any] = {"query_vars": names(query_vars), "joint": [names(group) for group in joint]}
+    prepared = api.prepared_plan(model, query, evidence=evidence, **asked, **settings)
     if as_json:
         click.echo(plan_json(prepared))
     else:
@@ -287,7 +298,6 @@ def _order_names() -> tuple[str, ...]:
 def _register() -> None:
     """Add the commands that have files of their own."""
     from .calibrate import calibrate_command
-    from .marginals import marginals_command
 
     main.add_command(calibrate_command(_guarded))
     main.add_command(marginals_command(_placing, _guarded, _load, _settings))

@@ -15,6 +15,18 @@ Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
 
 
+def marginal_targets(command: Command) -> Command:
+    """Options that name variables."""
+    variables = click.option(
+        "--query-vars", default="all", show_default=True, metavar="a,b", help="Variables whose marginals are asked for."
+    )
+    return variables(
+        click.option("--joint", multiple=True, metavar="a,b,c", help="A joint distribution, too; may be repeated.")(
+            command
+        )
+    )
+
+
 def marginals_command(
     placing: Decorator,
     guarded: Decorator,
@@ -25,8 +37,7 @@ def marginals_command(
 
     @click.command("marginals")
     @placing
-    @click.option("--query-vars", default="all", show_default=True, metavar="a,b", help="Variables that are asked for.")
-    @click.option("--joint", multiple=True, metavar="a,b,c", help="A joint distribution, too; may be repeated.")
+    @marginal_targets
     @click.option("--max", "maximum", is_flag=True, help="Max-marginals: the best that is possible with each state.")
     @click.option("--uai-out", metavar="PREFIX", help="Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
     @click.option("--cases", metavar="CSV", help="Many cases of evidence: a header of names, one case a row.")
@@ -51,8 +62,9 @@ def marginals_command(
     return marginals
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
+def names(text: str) -> list[str] | str:
+    """Read names of variables, or that all are meant."""
+    return text if text == "all" else [name.strip() for name in text.split(",")]
 
 
 def _answer_one(
@@ -64,8 +76,8 @@ def _answer_one(
 
     if asked["uai_out"]:
         _check_folder(asked["uai_out"])
-    wanted = "all" if asked["query_vars"] == "all" or asked["uai_out"] else _names(asked["query_vars"])
-    joint = [_names(group) for group in asked["joint"]]
+    wanted = "all" if asked["uai_out"] else names(asked["query_vars"])
+    joint = [names(group) for group in asked["joint"]]
     with progress_bar(hidden=as_json) as progress:
         found = marginals(
             model,
@@ -116,12 +128,12 @@ def _answer_cases(
     from ..api.questions import observed
     from ..compiled.compiled import compile_model
     from ..evidence.case_files import case_writer, read_cases
-    from ..results.posteriors import plan_figures
+    from ..results.result import plan_figures
 
     start = time.perf_counter()
     compiled = compile_model(model, **options)
     compiled.set_evidence({model.names[v]: state for v, state in observed(model, evidence).items()})
-    wanted = query_vars if query_vars == "all" else _names(query_vars)
+    wanted = names(query_vars)
     count = impossible = 0
     with case_writer(out, model) as write:
         for chunk in read_cases(cases, model):

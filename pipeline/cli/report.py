@@ -21,7 +21,7 @@ from ..examples import examples
 from ..models.model import Model
 from ..models.preprocess import absorb, components
 from ..plans.plan import Plan, format_bytes, format_cells
-from ..results.result import plan_dict
+from ..results.result import plan_figures
 from ..text import logarithm, printable
 from ..trees.memory import step_bytes, table_bytes
 
@@ -43,6 +43,8 @@ def plan_json(prepared: Prepared) -> str:
     if plan is not None:
         extra = {
             "steps": len(plan.steps),
+            "parts": prepared.parts,
+            "stages": len(plan.spill.stages) if plan.spill else 0,
             "read_bytes": plan.read_bytes,
             "written_bytes": plan.written_bytes,
             "slice_overhead": round(plan.slice_overhead, 6),
@@ -51,8 +53,8 @@ def plan_json(prepared: Prepared) -> str:
             "memory_bytes": prepared.memory_bytes,
             "process_bytes": process_bytes(plan),
         }
-    figures = {**(plan_dict(plan) or {}), **extra}
-    return json.dumps({"query": prepared.network.query, "plan": figures or None, "planning_seconds": prepared.seconds})
+    figures = {**(plan_figures(plan) or {}), **extra}
+    return json.dumps({"query": prepared.question.query, "plan": figures or None, "planning_seconds": prepared.seconds})
 
 
 def print_plan(prepared: Prepared) -> None:
@@ -72,8 +74,10 @@ def process_bytes(plan: Plan) -> int:
 
 def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
     names = [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced]
-    rows = [
-        *plan.rows(),
+    rows = plan.rows()
+    if prepared.cut is not None:
+        rows.append(("on workers", f"{prepared.parts} parts, {prepared.cut.seconds:.3g} s one after the other"))
+    rows += [
         ("budget", format_bytes(prepared.memory_bytes)),
         ("process", f"some {format_bytes(process_bytes(plan))} outside the budget, for Python and its code"),
         ("planning", f"{prepared.seconds:.2f} s"),

@@ -200,7 +200,7 @@ class Plan:
         """Number of pieces of work that may run independently."""
         if self.spill:
             return self.spill.tasks
-        return (len(self.cuts) + 1) * self.slices
+        return (1 if self.back else len(self.cuts) + 1) * self.slices
 
     @property
     def slice_overhead(self) -> float:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..models.model import Model
 from ..plans.plan import Plan
 from ..text import logarithm, printable
-from .result import plain_number
+from .result import plain_number, plan_figures
 
 Array = NDArray[Any]
 
@@ -163,26 +163,6 @@ class Marginals(Mapping[str, Array]):
                 bar = f"<div style='background:#4c78a8;height:0.8em;width:{100 * share:.1f}px'></div>"
                 rows.append(f"<tr>{head}<td>{escape(label)}</td><td>{p:.4g}</td><td>{bar}</td></tr>")
         return f"<table>{''.join(rows)}</table>" if rows else escape(repr(self))
-
-
-def plan_figures(plan: Plan | None) -> dict[str, int | str] | None:
-    """Return the plan's figures that ``--json`` prints."""
-    if plan is None:
-        return None
-    spill = plan.spill
-    return {
-        "width": plan.cost.width,
-        "largest_table_cells": plan.cost.largest_table_cells,
-        "cells": plan.cells,
-        "peak_bytes": plan.peak_bytes,
-        "steps": plan.cost.steps,
-        "slices": plan.slices,
-        "way": plan.way,
-        "tasks": spill.tasks if spill else plan.slices,
-        "disk_bytes": spill.disk_bytes if spill else 0,
-        "disk_read_bytes": spill.read_bytes if spill else 0,
-        "disk_written_bytes": spill.written_bytes if spill else 0,
-    }
 
 
 def _shares(table: Array) -> Array:

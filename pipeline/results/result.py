@@ -157,6 +157,21 @@ def plan_dict(plan: Plan | None) -> dict[str, int] | None:
     }
 
 
+def plan_figures(plan: Plan | None) -> dict[str, int | str] | None:
+    """Return the plan's figures that ``plan --json`` and ``marginals --json`` print."""
+    if plan is None:
+        return None
+    spill = plan.spill
+    return {
+        **(plan_dict(plan) or {}),
+        "steps": plan.cost.steps,
+        "way": plan.way,
+        "disk_bytes": spill.disk_bytes if spill else 0,
+        "disk_read_bytes": spill.read_bytes if spill else 0,
+        "disk_written_bytes": spill.written_bytes if spill else 0,
+    }
+
+
 def _plain_value(query: Query, value: int | Decimal | None) -> Any:
     """A count as a decimal string, costs as JSON numbers; a decimal that a float cannot hold as a string."""
     if value is None:

@@ -31,7 +31,7 @@ from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans import planner
 from bucketflow.pipeline.resources import Resources
-from bucketflow.pipeline.results.posteriors import plan_figures
+from bucketflow.pipeline.results.result import plan_figures
 from bucketflow.pipeline.runs.boxes import Boxes
 from bucketflow.storage import ledger
 from bucketflow.tasks.sweeps.scaled import Scaled, joined_scales
