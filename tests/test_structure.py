@@ -21,7 +21,19 @@ ROOMS = {
 }
 # From the ground up: a folder imports only from itself and from those before it.
 FLOORS = {
-    "tasks": ["bounds", "steps", "cpu", "gpu/tiling", "gpu", "gpu/messages", "", "sweeps", "incremental", "boxes"],
+    "tasks": [
+        "bounds",
+        "rows",
+        "steps",
+        "cpu",
+        "gpu/tiling",
+        "gpu",
+        "gpu/messages",
+        "",
+        "sweeps",
+        "incremental",
+        "boxes",
+    ],
     "pipeline": [
         *(
             "text.py",

@@ -1,0 +1,138 @@
+"""Bounded rows: variables are assigned in the reverse of an elimination order, all partial assignments side by side.
+
+A layer holds one row for each assignment of the live variables, those that share a function with one that is not
+assigned yet: the least cost so far of what led to it, and the mini-buckets' bound on the rest. Rows that reach the
+cut-off are dropped. Where nothing else was, the one row that is left in the end is the optimum (Zhou & Hansen,
+Breadth-first heuristic search, AIJ 2006; the rows' bounds are those of Kask & Dechter, AIJ 2001). A beam keeps only
+the cheapest rows of each layer; what it dropped bounds the optimum from below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...tasks.gpu.arrays import is_device
+from ...tasks.rows.keys import Keys
+from ...tasks.rows.rows import Layer, Rows, Space, first_rows, next_rows, row_bytes
+from .buckets.mini_buckets import BucketTable, MiniBuckets
+from .network import CostNetwork, States
+from .outcome import Outcome
+from .trail import Trail
+
+Stop = Callable[[], bool]
+
+#: Origins are 32-bit numbers of a row and a state.
+_MOST_CELLS = (1 << 32) - 1
+
+
+def solve_rows(
+    network: CostNetwork,
+    found: MiniBuckets,
+    upper: int | None = None,
+    *,
+    memory_bytes: int,
+    width: int | None = None,
+    stop: Stop | None = None,
+) -> Outcome:
+    """Search for an assignment whose total is below `upper`, layer by layer.
+
+    Parameters
+    ----------
+    network : CostNetwork
+    found : MiniBuckets
+        Of this network, with its buckets and messages. Made with the same `upper`, or a larger one, or none.
+    upper : int, optional
+        Only totals below it interest.
+    memory_bytes : int
+        For rows, beside the tables of `found`. A layer that does not fit is cut to its cheapest rows.
+    width : int, optional
+        Most rows of a layer: a beam.
+    stop : callable, optional
+        Asked before each layer.
+
+    Returns
+    -------
+    Outcome
+        Proved if no layer was cut, or nothing that was cut could be better.
+    """
+    if not found.feasible:
+        return Outcome(found.lower, feasible=False)
+    search = _Search(found, math.inf if upper is None else float(upper), memory_bytes, width)
+    for layer in layers(network, found):
+        if (stop is not None and stop()) or not len(search.rows):
+            return search.unfinished()
+        search.step(layer)
+    return search.unfinished() if not len(search.rows) else search.finished(network)
+
+
+def layers(network: CostNetwork, found: MiniBuckets) -> Iterator[Layer]:
+    """Yield the layers of a search in the reverse of the order."""
+    place = {v: i for i, v in enumerate(found.order)}
+    last_use = dict(place)
+    for scope in network.scopes:
+        lowest = min(place[v] for v in scope)
+        for v in scope:
+            last_use[v] = min(last_use[v], lowest)
+    keys = Keys((), ())
+    for i, x in reversed([*enumerate(found.order)]):
+        live = tuple(v for v in (*keys.variables, x) if last_use[v] < i)
+        after = Keys(live, tuple(network.dims[v] for v in live))
+        added, subtracted = (tuple(map(_on_host, tables[x])) for tables in (found.buckets, found.messages))
+        yield Layer(keys, after, x, network.dims[x], added, subtracted, float(found.offsets[x]))
+        keys = after
+
+
+def _on_host(table: BucketTable) -> BucketTable:
+    return BucketTable(table.scope, table.costs.get()) if is_device(table.costs) else table
+
+
+@dataclass
+class _Search:
+    """The layers so far."""
+
+    found: MiniBuckets
+    upper: float
+    memory_bytes: int
+    width: int | None
+
+    def __post_init__(self) -> None:
+        self.rows: Rows = first_rows(self.found.lower)
+        self.cut = math.inf
+        self._trail = Trail()
+        self._space = Space()
+
+    def step(self, layer: Layer) -> None:
+        """Go on to the next layer."""
+        self.rows, origin, cut = next_rows(self.rows, layer, self.upper, self._most(layer), self._space)
+        self.cut = min(self.cut, cut)
+        self._trail.add(layer.variable, layer.d, origin)
+
+    def _most(self, layer: Layer) -> int:
+        """How many rows of a layer may be kept: half of what is left is for working arrays, half for the trail."""
+        words = max(layer.keys.n_words, layer.next_keys.n_words)
+        left = self.memory_bytes - self._trail.n_bytes
+        fit = min(left // 2 // (row_bytes(words) * 5 // 4) - layer.least_room, _MOST_CELLS // layer.d)
+        return max(1, fit if self.width is None else min(fit, self.width))
+
+    def unfinished(self) -> Outcome:
+        """Return what is proved without an assignment."""
+        lower = min(self.cut, self.upper, float(self.rows.costs.min(initial=math.inf)))
+        if not len(self.rows) and self.cut >= self.upper:
+            return Outcome(self.found.lower if math.isinf(lower) else int(lower), feasible=False)
+        return Outcome(max(self.found.lower, int(lower)))
+
+    def finished(self, network: CostNetwork) -> Outcome:
+        """Return the assignment of the one row of no variables."""
+        states = self._states(network, int(np.argmin(self.rows.costs)))
+        total = int(network.total(states))
+        return Outcome(min(total, max(self.found.lower, int(min(self.cut, total)))), total, states)
+
+    def _states(self, network: CostNetwork, row: int) -> States:
+        states = [0] * len(network.dims)
+        for v, state in self._trail.back(row):
+            states[v] = state
+        return tuple(states)

@@ -1,0 +1,130 @@
+"""Optima by bounded rows: beams find assignments, mini-buckets and beams grow until nothing need be cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .buckets.mini_buckets import MiniBuckets, eliminate
+from .buckets.partition import Partition, Size, partition
+from .layers import Stop, solve_rows
+from .network import CostNetwork, States
+from .outcome import Outcome
+
+OnBounds = Callable[[int, int | None], None]
+"""Is told a proven lower bound, and the total of the best assignment so far."""
+
+
+class Round(NamedTuple):
+    """Cells of the largest mini-bucket, and rows of the widest layer."""
+
+    cells: int
+    width: int
+
+
+#: The gain of larger mini-buckets is larger than that of wider layers, until they take longer.
+ROUNDS = (
+    Round(1 << 12, 300),
+    Round(1 << 14, 3_000),
+    Round(1 << 17, 10_000),
+    Round(1 << 19, 50_000),
+    Round(1 << 20, 200_000),
+    Round(1 << 22, 300_000),
+    Round(1 << 22, 1_000_000),
+    Round(1 << 24, 3_000_000),
+    Round(1 << 26, 10_000_000),
+    Round(1 << 28, 30_000_000),
+)
+
+
+def prove_by_rows(
+    network: CostNetwork,
+    order: Sequence[int],
+    upper: int | None = None,
+    *,
+    memory_bytes: int,
+    rounds: Sequence[Round] = ROUNDS,
+    stop: Stop | None = None,
+    on_bounds: OnBounds | None = None,
+) -> Outcome:
+    """Search for an optimum with ever larger mini-buckets and ever wider layers.
+
+    Parameters
+    ----------
+    network : CostNetwork
+    order : sequence of int
+        Elimination order; see :func:`.order.depth_first_order`.
+    upper : int, optional
+        Only totals below it interest.
+    memory_bytes : int
+        Mini-buckets and rows take no more.
+    rounds : sequence of Round
+        Sizes that are tried, one after the other.
+    stop : callable, optional
+        Asked between buckets and between layers.
+    on_bounds : callable, optional
+        Told both bounds after each round.
+    """
+    proof = _Proof(network, tuple(order), memory_bytes, stop, upper, _sum_of_least(network))
+    for sizes in rounds:
+        if not proof.round(sizes):
+            break
+        if on_bounds is not None:
+            on_bounds(proof.lower, proof.total)
+        if proof.done:
+            break
+    return Outcome(proof.lower, proof.total, proof.states, proof.total is not None or not proof.done)
+
+
+def _sum_of_least(network: CostNetwork) -> int:
+    """The bound that a network shows as it is; forbidden entries are for others to find."""
+    least = [float(table.costs.min()) for table in network.tables]
+    return network.constant + int(math.fsum(cost for cost in least if cost < math.inf))
+
+
+@dataclass
+class _Proof:
+    """Both bounds so far, and the mini-buckets of the last round."""
+
+    network: CostNetwork
+    order: tuple[int, ...]
+    memory_bytes: int
+    stop: Stop | None
+    upper: int | None
+    lower: int
+    total: int | None = None
+    states: States | None = None
+    done: bool = False
+    _split: Partition | None = None
+    _found: MiniBuckets | None = None
+
+    def round(self, sizes: Round) -> bool:
+        """Try one round; False if it was stopped, or if there is no memory for it."""
+        split = partition(self.network.dims, self.network.scopes, self.order, Size(cells=sizes.cells))
+        if split.kept_bytes > self.memory_bytes // 2 and self._split is not None:
+            # wider layers are what is left
+            split = self._split
+        if self._split is None or split.buckets != self._split.buckets:
+            self._found = None
+            self._found = eliminate(self.network, split, upper=self.upper, stop=self.stop)
+            self._split = split
+        if self._found is None:
+            return False
+        left = self.memory_bytes - split.kept_bytes
+        self._take(
+            solve_rows(self.network, self._found, self.upper, memory_bytes=left, width=sizes.width, stop=self.stop)
+        )
+        return self.stop is None or not self.stop()
+
+    def _take(self, outcome: Outcome) -> None:
+        """Take over what a round proved; without an assignment it is about those below the cut-off alone."""
+        if outcome.total is not None:
+            self.total, self.states, self.upper = outcome.total, outcome.states, outcome.total
+        if not outcome.feasible:
+            self.done = True
+            self.lower = self.lower if self.upper is None else max(self.lower, self.upper)
+        else:
+            self.lower = max(self.lower, outcome.lower)
+            self.done = outcome.proved

@@ -1,0 +1,210 @@
+"""Rows tables in memory, and what a layered search does with them; NumPy arrays, compiled loops.
+
+Every operation takes arrays and returns arrays, and says exactly which rows in which order come out, so that another
+implementation gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import loops
+from .keys import Keys, Words
+
+Costs = NDArray[np.float64]
+Origin = NDArray[np.uint32]
+
+#: Expanded rows at a time: their sums and owners stay in the second-level cache.
+_BLOCK_CELLS = 4096
+_SMALLEST_BLOCK = 16
+
+
+class Term(Protocol):
+    """A table of a layer: flat ``costs (cells,) float64``, C-ordered, the last variable of ``scope`` fastest."""
+
+    @property
+    def scope(self) -> tuple[int, ...]:
+        """Variables, in the order of their axes."""
+
+    @property
+    def costs(self) -> Any:
+        """Entries; inf = forbidden."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Distinct keys in ascending order, ``(rows, words) uint64``, and their costs ``(rows,) float64``."""
+
+    keys: Words
+    costs: Costs
+
+    def __len__(self) -> int:
+        return len(self.costs)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """What happens when one variable gets its states.
+
+    Parameters
+    ----------
+    keys, next_keys : Keys
+        Layouts before and after; the later one has some of the same variables in the same order, and may have
+        `variable` behind them.
+    variable, d : int
+        The variable, and the size of its domain.
+    added : sequence of Term
+        Their scopes end with `variable`, the other variables are of `keys`.
+    subtracted : sequence of Term
+        Bounds that costs already hold; their scopes are of variables of `keys`.
+    constant : float
+        Subtracted too.
+    """
+
+    keys: Keys
+    next_keys: Keys
+    variable: int
+    d: int
+    added: Sequence[Term]
+    subtracted: Sequence[Term]
+    constant: float = 0.0
+
+    @property
+    def leaving(self) -> list[int]:
+        """Variables that fall out of the key, the last field first."""
+        return [v for v in self.keys.variables[::-1] if v not in self.next_keys.fields]
+
+    @property
+    def stays(self) -> bool:
+        """Whether the new variable is in the new key."""
+        return self.variable in self.next_keys.fields
+
+    @property
+    def block_rows(self) -> int:
+        """Rows that are expanded at a time."""
+        return max(_SMALLEST_BLOCK, _BLOCK_CELLS // self.d)
+
+    @property
+    def least_room(self) -> int:
+        """Rows that what :func:`next_rows` writes to must at least have room for beyond those it keeps."""
+        return (self.block_rows + 1) * self.d + 1
+
+
+@dataclass
+class Space:
+    """Two sets of arrays that layers are written to in turn, so that memory is taken from the system once."""
+
+    _arrays: list[tuple[Words, Costs, Origin]] = field(default_factory=lambda: [_room(0, 1), _room(0, 1)])
+
+    def turn(self, rows: int, words: int) -> tuple[Words, Costs, Origin]:
+        """Return keys, costs and origins for so many rows; those of the turn before the last are overwritten."""
+        keys, costs, origin = self._arrays.pop(0)
+        if len(costs) < rows or keys.size < rows * words:
+            keys, costs, origin = _room(rows, words)
+        self._arrays.append((keys, costs, origin))
+        return keys.reshape(-1)[: rows * words].reshape(rows, words), costs[:rows], origin[:rows]
+
+
+def _room(rows: int, words: int) -> tuple[Words, Costs, Origin]:
+    return np.empty((rows, words), np.uint64), np.empty(rows), np.empty(rows, np.uint32)
+
+
+def row_bytes(words: int) -> int:
+    """Memory of one row of :func:`next_rows`' working arrays: two turns of a Space, orders, and costs to cut by."""
+    return 2 * (8 * words + 8 + 4) + 2 * 4 + 8 + 8
+
+
+def first_rows(cost: float) -> Rows:
+    """Return the one row of no variables."""
+    return Rows(np.zeros((1, 1), np.uint64), np.array([float(cost)]))
+
+
+def order_of_groups(rows: Rows, layer: Layer) -> NDArray[np.int32]:
+    """Return the numbers of rows in stable order of what stays of their keys; empty if nothing leaves.
+
+    One variable after the other falls away, last field first: rows that agree before its field are then in runs that
+    are sorted by what is behind it, and are merged.
+    """
+    leaving = layer.leaving
+    if not leaving:
+        return np.empty(0, np.int32)
+    n, variables = len(rows), layer.keys.variables
+    order, merged, starts = np.arange(n, dtype=np.int32), np.empty(n, np.int32), np.empty(n + 1, np.int64)
+    for gone, v in enumerate(leaving, start=1):
+        at = variables.index(v)
+        behind = [u for u in variables[at + 1 :] if u not in leaving[:gone]]
+        if behind:
+            before = variables[:at]
+            loops.merge_groups(
+                rows.keys, layer.keys.mask(before), layer.keys.mask([*before, *behind]), order, merged, starts
+            )
+            order, merged = merged, order
+    return order
+
+
+def next_rows(rows: Rows, layer: Layer, upper: float, most: int, space: Space) -> tuple[Rows, Origin, float]:
+    """Give every row every state of the layer's variable; keep the cheapest row of each new key, and the cheapest keys.
+
+    Parameters
+    ----------
+    rows : Rows
+    layer : Layer
+    upper : float
+        Rows of this cost or more are dropped.
+    most : int
+        Rows that are kept: of more, the cheapest, and the first of equals.
+    space : Space
+        Where the result is; `rows` may be the result before.
+
+    Returns
+    -------
+    rows : Rows
+    origin : (rows,) uint32
+        ``row * d + state`` of each, the least of equally cheap ones.
+    cut : float
+        No row was dropped that is cheaper than this and than `upper`; inf if only `upper` dropped any.
+    """
+    order = order_of_groups(rows, layer)
+    moves, same = layer.keys.moves(layer.next_keys), layer.keys.mask(layer.keys.variables)
+    if len(order):
+        same = layer.keys.mask([v for v in layer.keys.variables if v in layer.next_keys.fields])
+    parts, tables, held = _lowered(layer)
+    room = min(len(rows) * layer.d, most + most // 4) + layer.least_room
+    keys, costs, origin = space.turn(room, layer.next_keys.n_words)
+    count, cut, at = 0, np.inf, 0
+    while at < len(rows):
+        at, found = loops.advance(
+            *(rows.keys, rows.costs, order, same, moves, parts, tables, layer.d, layer.stays, layer.constant),
+            *(min(upper, cut), at, len(rows), layer.block_rows, keys[count:], costs[count:], origin[count:]),
+        )
+        count += found
+        if count > most:
+            cut = float(np.partition(costs[:count], most)[most])
+            ties = most - int(np.count_nonzero(costs[:count] < cut))
+            count = loops.keep_least(keys, costs, origin, count, cut, ties)
+    del held
+    return Rows(keys[:count], costs[:count]), origin[:count], cut
+
+
+def _lowered(layer: Layer) -> tuple[Words, NDArray[np.int64], list[Costs]]:
+    """Return the parts and tables of a layer as :func:`.loops.advance` takes them, and what must stay alive."""
+    dims = dict(zip(layer.keys.variables, layer.keys.dims, strict=True)) | {layer.variable: layer.d}
+    parts: list[tuple[int, int, int, int]] = []
+    tables, held = [], []
+    for sign, terms in ((1, layer.added), (-1, layer.subtracted)):
+        for term in terms:
+            costs = np.ascontiguousarray(term.costs, np.float64)
+            strides = [*accumulate((dims[v] for v in term.scope[:0:-1]), mul, initial=1)][::-1]
+            scope = [(v, stride) for v, stride in zip(term.scope, strides, strict=True) if v != layer.variable]
+            first = len(parts)
+            parts += layer.keys.gathers([v for v, _ in scope], [stride for _, stride in scope])
+            tables.append((costs.ctypes.data, first, len(parts), sign))
+            held.append(costs)
+    return np.array(parts, np.uint64).reshape(-1, 4), np.array(tables, np.int64).reshape(-1, 4), held

@@ -1,0 +1,155 @@
+"""Bounded rows against brute force: any cut-off, any width, any memory; bounds hold whatever was cut."""
+
+from __future__ import annotations
+
+import math
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bucketflow.pipeline.bounds import trail as trails
+from bucketflow.pipeline.bounds.buckets.mini_buckets import MiniBuckets, eliminate
+from bucketflow.pipeline.bounds.buckets.partition import Size, partition
+from bucketflow.pipeline.bounds.layers import layers, solve_rows
+from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
+from bucketflow.pipeline.bounds.order import depth_first_order
+from bucketflow.pipeline.bounds.rows import Round, prove_by_rows
+from bucketflow.pipeline.bounds.trail import Trail
+from bucketflow.tasks.rows.rows import Space, first_rows, next_rows
+
+from .networks import brute_least, cost_networks
+
+MEMORY = 1 << 26
+CUTS = st.one_of(st.none(), st.integers(-3, 3))
+
+
+def buckets(network: CostNetwork, cells: int, upper: int | None = None) -> MiniBuckets:
+    order = tuple(range(len(network.dims)))
+    found = eliminate(network, partition(network.dims, network.scopes, order, Size(cells=cells)), upper=upper)
+    assert found is not None
+    return found
+
+
+def cut_off(network: CostNetwork, above: int | None) -> int | None:
+    """A cut-off so much above the optimum."""
+    least = brute_least(network)
+    return None if above is None or math.isinf(least) else int(least) + above
+
+
+def grid(side: int, seed: int, d: int = 2) -> CostNetwork:
+    rng = np.random.default_rng(seed)
+    cells = [(i * side + j, i, j) for i in range(side) for j in range(side)]
+    edges = [(v, v + 1) for v, _, j in cells if j + 1 < side] + [(v, v + side) for v, i, _ in cells if i + 1 < side]
+    tables = [CostTable(edge, rng.integers(0, 100, size=(d, d)).astype(float)) for edge in edges]
+    return CostNetwork((d,) * (side * side), tuple(tables), 3)
+
+
+@given(network=cost_networks(), above=CUTS, cells=st.sampled_from([1, 9, 10**6]))
+@settings(max_examples=80)
+def test_the_optimum_is_found_if_it_is_below_the_cut_off(network: CostNetwork, above: int | None, cells: int) -> None:
+    least, upper = brute_least(network), cut_off(network, above)
+    outcome = solve_rows(network, buckets(network, cells, upper), upper, memory_bytes=MEMORY)
+    assert outcome.proved
+    assert outcome.feasible == (least < (math.inf if upper is None else upper))
+    if outcome.feasible:
+        assert outcome.states is not None
+        assert outcome.total == outcome.lower == network.total(outcome.states) == least
+
+
+@given(network=cost_networks(), above=CUTS, width=st.integers(1, 5), memory_bytes=st.sampled_from([0, 1 << 20]))
+@settings(max_examples=80)
+def test_beams_bound_the_optimum_from_both_sides(
+    network: CostNetwork, above: int | None, width: int, memory_bytes: int
+) -> None:
+    least, upper = brute_least(network), cut_off(network, above)
+    outcome = solve_rows(network, buckets(network, 4, upper), upper, memory_bytes=memory_bytes, width=width)
+    assert outcome.lower <= min(least, math.inf if upper is None else upper)
+    if outcome.total is not None:
+        assert outcome.states is not None
+        assert least <= outcome.total == network.total(outcome.states)
+    elif not outcome.feasible:
+        assert upper is None or least >= upper
+
+
+@given(network=cost_networks(), above=CUTS)
+@settings(max_examples=40)
+def test_growing_rounds_prove_what_they_find(network: CostNetwork, above: int | None) -> None:
+    least, upper = brute_least(network), cut_off(network, above)
+    order, told = depth_first_order(network.dims, network.scopes, seconds=0.01), []
+    outcome = prove_by_rows(
+        *(network, order, upper),
+        memory_bytes=MEMORY,
+        rounds=[Round(2, 1), Round(4, 2), Round(1 << 20, 1 << 20)],
+        on_bounds=lambda lower, total: told.append((lower, total)),
+    )
+    assert outcome.proved
+    assert outcome.feasible == (least < (math.inf if upper is None else upper))
+    assert outcome.total == (least if outcome.feasible else None)
+    assert told == sorted(told, key=lambda bounds: bounds[0])
+    assert all(lower <= min(least, math.inf if upper is None else upper) for lower, _ in told)
+
+
+def test_bounds_are_the_totals_where_no_bucket_is_split() -> None:
+    network = grid(5, 0)
+    found = buckets(network, 1 << 20)
+    rows, space = first_rows(found.lower), Space()
+    assert found.exact
+    for layer in layers(network, found):
+        rows, _, _ = next_rows(rows, layer, math.inf, 1 << 20, space)
+        assert rows.costs.min() == found.lower
+    assert solve_rows(network, found, memory_bytes=MEMORY, width=1).total == found.lower
+
+
+def test_small_memory_cuts_layers_and_says_so() -> None:
+    network = grid(7, 1, d=4)
+    found = buckets(network, 16)
+    small = solve_rows(network, found, memory_bytes=1 << 19)
+    exact = solve_rows(network, buckets(network, 1 << 18), memory_bytes=MEMORY)
+    assert exact.proved
+    assert not small.proved
+    assert found.lower <= small.lower <= exact.lower <= small.total
+
+
+@pytest.mark.parametrize("after", [0, 3, 30])
+def test_stopped_searches_keep_what_they_proved(after: int) -> None:
+    network, asked = grid(6, 2), count()
+    found = buckets(network, 1 << 4)
+    outcome = solve_rows(network, found, memory_bytes=MEMORY, stop=lambda: next(asked) >= after)
+    assert outcome.total is None
+    assert outcome.feasible
+    assert found.lower <= outcome.lower <= solve_rows(network, found, memory_bytes=MEMORY).lower
+
+
+def test_stopped_rounds_keep_the_best_assignment() -> None:
+    network, told = grid(6, 2), []
+    outcome = prove_by_rows(
+        *(network, range(36)),
+        memory_bytes=MEMORY,
+        rounds=[Round(4, 1)] * 9,
+        stop=lambda: bool(told),
+        on_bounds=lambda *bounds: told.append(bounds),
+    )
+    assert told == [(outcome.lower, outcome.total)]
+    assert outcome.states is not None
+    assert outcome.lower < outcome.total == network.total(outcome.states)
+
+
+def test_trails_forget_what_nothing_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trails, "_SMALL_BYTES", 100)
+    rng, trail, plain = np.random.default_rng(0), Trail(), []
+    n = 1
+    for variable in range(60):
+        origin = np.sort(rng.integers(0, n * 3, size=50)).astype(np.uint32)
+        trail.add(variable, 3, origin)
+        plain.append(origin)
+        n = 50
+    assert trail.n_bytes < sum(origin.nbytes for origin in plain) // 2
+    for row in range(50):
+        wanted, at = [], row
+        for variable in reversed(range(60)):
+            at, state = divmod(int(plain[variable][at]), 3)
+            wanted.append((variable, state))
+        assert [*trail.back(row)] == wanted
