@@ -124,16 +124,6 @@ class Resources:
         device = cached_device_rates(semiring)
         return None if device is None else least_device_cells(semiring, device)
 
-    @cached_property
-    def width(self) -> int:
-        """Tasks that run at the same time: one a GPU, or as many as the workers have threads."""
-        if self.gpu_count:
-            return self.gpu_count
-        if not self.asked.remote:
-            return self.asked.workers or 1
-        with self._connected() as client:
-            return max(1, sum(int(threads) for threads in client.nthreads().values()))
-
     @property
     def distributed(self) -> bool:
         """Whether a Dask cluster was asked for."""

@@ -18,7 +18,7 @@ from .files import PARTIAL, opened, read_whole, refuse_links, write_all, written
 
 _PLAN, _LOCK, _RESULT = "plan.json", "lock", "result.json"
 # What is written here and in ledgers; other formats are not read.
-FORMAT = 3
+FORMAT = 4
 
 
 class RunDir:

@@ -30,15 +30,10 @@ from ..queries.counting import (
 from ..results.result import Result
 from ..runs.box_decoding import decoded, swept_roots
 from ..runs.boxes import opened_boxes
-from ..runs.forward import (
-    Run,
-    decode_parts,
-    sent_program,
-    slice_roots,
-    slice_states,
-    sweep_and_decode,
-    sweep_parts,
-)
+from ..runs.decoding import decode_parts, sweep_and_decode
+from ..runs.parts import sweep_parts
+from ..runs.run import Run
+from ..runs.slices import TABLES, slice_states, slices_of, sweep_groups
 
 # How far the probability of a decoded assignment may be from the swept optimum, in log10, relative to their
 # size: each of thousands of additions rounds by 1e-16.
@@ -67,18 +62,21 @@ def optimum(run: Run[Any]) -> Result:
 def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """Return optimum, states and seconds of decoding of a plan in memory; None if it is infeasible."""
     at_once = not run.serial and not run.plan.cuts
-    program = sent_program(run) if at_once or run.plan.slices > 1 else None
-    if run.plan.slices > 1:
-        best = _least(run, slice_roots(run, "tables", program))
+    plan, sent = run.plan, None
+    if at_once or plan.slices > 1:
+        slices = slices_of(run)
+        sent = run.pool.put(slices)
+    if plan.slices > 1:
+        best = _least(total for found in sweep_groups(run, slices, sent) for total in found.totals)
         if best is None:
             return None
-        run = replace(run, states=slice_states(run.plan, best[1]), progress=None)
+        run = replace(run, states=slice_states(plan.dims, plan.sliced, best[1]), progress=None)
     if at_once:
-        decoded = sweep_and_decode(run, program, run.states)
+        decoded = sweep_and_decode(run, sent, run.states)
         total = run.arithmetic.total(decoded.roots)
         return None if total is None else (total, decoded.states, decoded.seconds)
     swept = sweep_parts(run, keep=True)
-    total = run.arithmetic.total(swept.roots)
+    total = run.arithmetic.total([swept.tables[root] for root in plan.tree.roots])
     if total is None:
         return None
     start = time.perf_counter()
@@ -88,8 +86,8 @@ def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
 
 def _spilled_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """The same for a plan with tables on disk."""
-    with opened_boxes(run, "tables", keep=True) as boxes:
-        best = _least(run, swept_roots(boxes))
+    with opened_boxes(run, TABLES, keep=True) as boxes:
+        best = _least(run.arithmetic.total(roots) for roots in swept_roots(boxes))
         if best is None:
             return None
         start = time.perf_counter()
@@ -108,9 +106,8 @@ def _is_optimal(run: Run[Any], states: dict[int, int], total: float | int) -> bo
     return True
 
 
-def _least(run: Run[Any], slices: Iterable[list[Any]]) -> tuple[Any, int] | None:
+def _least(totals: Iterable[Any]) -> tuple[Any, int] | None:
     """Return the least total and the first slice or box that has it; None if all are infeasible."""
-    totals = (run.arithmetic.total(roots) for roots in slices)
     return min(((total, i) for i, total in enumerate(totals) if total is not None), default=None)
 
 
@@ -166,7 +163,7 @@ def partition(run: Run[Any]) -> Result:
     fixed = fixed_value(run.network)
     if fixed is None:
         return Result("partition", "infeasible")
-    total = _swept_total(run, "tables") if run.planned is not None else 0.0
+    total = _swept_total(run, TABLES) if run.planned is not None else 0.0
     if total is None:
         return Result("partition", "infeasible")
     return Result("partition", "ok", log10=(fixed + math.log(run.network.free_states) + total) / math.log(10))
@@ -174,13 +171,16 @@ def partition(run: Run[Any]) -> Result:
 
 def _swept_total(run: Run[Any], name: str) -> Any:
     """Sweep, in a plan that spills with tables under ``name``; return the value, None if nothing is possible."""
-    if run.plan.spill:
+    plan, arithmetic = run.plan, run.arithmetic
+    if plan.spill:
         with opened_boxes(run, name, keep=False) as boxes:
-            slices: Iterable[list[Any]] = swept_roots(boxes)
+            totals: Iterable[Any] = map(arithmetic.total, swept_roots(boxes))
+    elif plan.slices > 1:
+        totals = (total for found in sweep_groups(run, slices_of(run, name)) for total in found.totals)
     else:
-        sliced = run.plan.slices > 1
-        slices = slice_roots(run, name, sent_program(run)) if sliced else [sweep_parts(run, keep=False).roots]
-    return run.arithmetic.joined(run.arithmetic.total(roots) for roots in slices)
+        tables = sweep_parts(run).tables
+        totals = [arithmetic.total([tables[root] for root in plan.tree.roots])]
+    return arithmetic.joined(totals)
 
 
 def count(run: Run[Any]) -> Result:
@@ -193,7 +193,7 @@ def count(run: Run[Any]) -> Result:
     spread = _spectrum(network, scale, int(fixed)) if scale else None
     if run.planned is None:
         return Result("count", "ok", value=network.free_states)
-    bound = _swept_total(run, "tables")
+    bound = _swept_total(run, TABLES)
     if bound is None:
         return Result("count", "ok", value=0)
     if spread is None and math.prod(network.dims) <= _LOG_EXACT:

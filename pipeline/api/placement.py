@@ -14,13 +14,11 @@ from ...cluster.threads import ThreadPool
 from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
 from ..budget.device_fit import boxes_at_a_time
+from ..plans.parts import TASK_SECONDS, for_workers, run_seconds
 from ..plans.plan import Plan
-from ..plans.planner import split_for, with_rates
+from ..plans.planner import with_rates
 from ..resources import Resources
-from ..runs.forward import TASK_SECONDS
-from ..runs.parts import Cut, cut_for
-from ..runs.pools import DaskPools, serial_pool
-from ..runs.slices import run_seconds
+from ..runs.pools import DaskPools, serial_pool, width_of
 from ..trees.costs import Rates
 from .workdir import check_space, free_bytes
 
@@ -28,41 +26,33 @@ from .workdir import check_space, free_bytes
 _SHARED_MEMORY: Final = Path("/dev/shm")
 
 
-def in_parts(plan: Plan, resources: Resources, rates: Rates, memory_bytes: int) -> Plan:
-    """Cut a plan up the tree that is worth several workers into parts for those there are."""
-    if not resources.distributed or plan.spill or plan.slices > 1 or plan.seconds < 2 * TASK_SECONDS:
-        return plan
-    return split_for(plan, resources.width, TASK_SECONDS, rates, memory_bytes)
+def divided(plan: Plan, resources: Resources, rates: Rates, memory_bytes: int) -> Plan:
+    """Divide a plan that is worth several workers among those there are; a run directory keeps whole propagations."""
+    whole = plan.results and (plan.slices > 1 or plan.device or resources.asked.folder is not None)
+    several = resources.distributed and not whole and not plan.spill and not plan.group
+    width = width_of(resources) if several and plan.seconds >= 2 * TASK_SECONDS else 1
+    return for_workers(plan, width, TASK_SECONDS, rates, memory_bytes)
 
 
-def parts_of(plan: Plan, resources: Resources) -> Cut | None:
-    """Cut a plan both ways into parts that are worth several workers; None where all of it runs in one place."""
-    if not resources.distributed or plan.device or resources.asked.folder is not None:
-        return None
-    if plan.seconds < 2 * TASK_SECONDS or plan.kept_bytes > resources.memory_bytes:
-        return None
-    return cut_for(plan, resources.width, TASK_SECONDS, Rates())
-
-
-def pool_for(plan: Plan | None, cut: Cut | None, resources: Resources) -> AbstractContextManager[Pool]:
+def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[Pool]:
     """A pool for the plan: serial unless a cluster was asked for and there is enough for some of its tasks."""
     if plan is None:
         return serial_pool(resources)
     spills_there = resources.gpu_count > 0 and plan.spill is not None
     at_a_time = boxes_at_a_time(plan, resources.memory_bytes) if spills_there else 1
-    if resources.distributed and _pays(plan, cut, resources):
+    if resources.distributed and _pays(plan, resources):
         return DaskPools(resources, at_a_time)
     return nullcontext(ThreadPool(at_a_time)) if at_a_time > 1 else serial_pool(resources)
 
 
-def _pays(plan: Plan, cut: Cut | None, resources: Resources) -> bool:
+def _pays(plan: Plan, resources: Resources) -> bool:
     """Whether workers are worth it; a propagation in one piece is for one place, here or a device of a cluster."""
-    in_one = plan.results and plan.slices == 1 and not plan.spill and cut is None
+    in_one = plan.results and plan.slices == 1 and not plan.spill and plan.parts is None
     if in_one and not (plan.device and resources.asked.remote):
         return False
     if resources.gpu_workers:  # otherwise it runs on this machine's CPU
         return plan.spill is not None or with_rates(plan, Rates()).seconds >= 2 * TASK_SECONDS
-    return (run_seconds(plan) if plan.results else plan.seconds) >= 2 * TASK_SECONDS
+    return run_seconds(plan) >= 2 * TASK_SECONDS
 
 
 @contextmanager

@@ -20,11 +20,9 @@ from ..queries.arithmetic import Arithmetic, arithmetic_for
 from ..rates.cpu import cached_rates
 from ..rates.disk import measured_disk_rate
 from ..resources import Resources
-from ..runs.parts import Cut
-from ..runs.slices import group_size
 from ..trees.costs import Rates
 from ..trees.tree import Target
-from .placement import in_parts, parts_of
+from .placement import divided
 from .questions import Question
 
 # Less than what starting took.
@@ -45,10 +43,6 @@ class Prepared:
     problem : Problem
     prices : Prices or None
         None where nothing is left to eliminate.
-    cut : Cut or None
-        The parts of a propagation that run on several workers.
-    group : int
-        Slices that are added up in one task.
     seconds : float
         Spent on preprocessing and planning.
     stored : mapping or None
@@ -61,8 +55,6 @@ class Prepared:
     arithmetic: Arithmetic[Any]
     problem: Problem
     prices: Prices | None = None
-    cut: Cut | None = None
-    group: int = 1
     seconds: float = 0.0
     stored: Mapping[str, Any] | None = None
 
@@ -70,13 +62,6 @@ class Prepared:
     def plan(self) -> Plan | None:
         """The plan that runs."""
         return self.prices.chosen if self.prices else None
-
-    @property
-    def parts(self) -> int:
-        """Parts of the tree that are swept on their own, by several workers or one after the other."""
-        if self.cut is not None:
-            return len(self.cut.heads)
-        return len(self.plan.parts) if self.plan else 0
 
     @property
     def memory_bytes(self) -> int:
@@ -130,16 +115,14 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepar
     else:
         prices = cheapest_way(problem, prepared.network, resources)
     plan, both_ways = prices.chosen, problem.targets is not None
-    group = stored["group"] if stored else group_size(plan) if both_ways else 1
     if not plan.device:
         resources, known = resources.without_devices(), rates(problem.semiring)
     else:
         known = Rates() if both_ways else resources.device_rates(problem.semiring).rates
     if stored or not plan.device:
         plan = with_rates(plan, known)
-    cut = parts_of(plan, resources) if both_ways else None
-    plan = plan if both_ways else in_parts(plan, resources, known, prepared.memory_bytes)
-    return replace(prepared, resources=resources, prices=replace(prices, chosen=plan), cut=cut, group=group)
+    plan = divided(plan, resources, known, prepared.memory_bytes)
+    return replace(prepared, resources=resources, prices=replace(prices, chosen=plan))
 
 
 def cheapest_way(problem: Problem, network: Network, resources: Resources) -> Prices:

@@ -18,7 +18,7 @@ from ..plans.plan import Plan
 from ..resources import Resources
 from ..results.posteriors import Marginals
 from ..results.result import Result, answered_before, is_confirmed
-from ..runs.forward import Run
+from ..runs.run import Run
 from .answers import count, optimum, partition
 from .placement import pool_for, temporary_folder, with_less_device_memory
 from .prepared import Prepared, prepare
@@ -71,7 +71,7 @@ def _in_directory(question: Question, options: Options, progress: Progress | Non
         prepared = prepare(question, Resources(options), stored and stored["plan"])
         plan = prepared.plan
         if stored is None:
-            record = plan_record(plan, prepared.memory_bytes, prepared.group) if plan else None
+            record = plan_record(plan, prepared.memory_bytes) if plan else None
             rundir.write_plan({"identity": wanted, "source": question.model.source, "plan": record})
         elif question.asked is None and (plan is None or plan.spill is None):
             known = rundir.read_result()
@@ -89,7 +89,7 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Path | None,
     """Run a prepared question; what the caller should know besides the answer is added to ``notes``."""
     start = time.perf_counter()
     resources = prepared.resources
-    with resumable(resources.asked.folder), pool_for(prepared.plan, prepared.cut, resources) as pool:
+    with resumable(resources.asked.folder), pool_for(prepared.plan, resources) as pool:
         run = replace(_run(prepared, pool, progress), folder=folder, note=notes.append)
         found = _ANSWERS[prepared.question.query](run, prepared)
     spent = time.perf_counter() - start - found.seconds.get("decode", 0.0)
@@ -109,12 +109,13 @@ def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:
     if not plan.device or (resources.asked.remote and isinstance(pool, SerialPool)):
         return run
     one_launch = plan.results and not plan.spill  # both sweeps of a slice: none of its steps is placed
-    return replace(run, device=True, least_cells=None if one_launch else resources.least_cells(problem.semiring))
+    cells = None if one_launch else resources.least_cells(problem.semiring)
+    return replace(run, device=True, least_cells=cells, device_bytes=resources.memory_bytes)
 
 
 def planned_bytes(plan: Plan) -> int:
     """Return the bytes that a run will have reported at its end."""
-    return plan.spill.swept_bytes if plan.spill else plan.read_bytes + plan.written_bytes
+    return plan.spill.swept_bytes if plan.spill else plan.moved_bytes
 
 
 def accumulated(progress: Progress, planned: int) -> Callable[[int], None]:

@@ -9,9 +9,11 @@ from heapq import heappop, heappush
 from typing import Final
 
 from ..errors import BudgetError
+from ..plans.parts import in_parts
 from ..plans.plan import Plan, PlanOptions, Problem
-from ..plans.planner import conditioned_plan, split_for, whole_plans, with_rates
+from ..plans.planner import conditioned_plan, whole_plans, with_rates
 from ..trees.costs import GPU_RATES, Rates, lowered_seconds, tree_cost
+from ..trees.memory import parts_below
 from .fit import Fit, Prices, cheapest, check_disk
 from .spill import DISK_RATE, plan_spill
 
@@ -147,7 +149,8 @@ def _spread_seconds(plan: Plan, options: PlanOptions, rates: Rates, devices: int
     """Predict a plan on several devices: rounds of slices and, for an assignment, one more, or its parts."""
     if plan.slices > 1:
         return plan.cost.seconds * (-(-plan.slices // devices) + options.decode)
-    waiting = dict(split_for(plan, devices, 0.0, rates, options.memory_bytes).parts)
+    parts = in_parts(plan, devices, 0.0, rates, options.memory_bytes)
+    waiting = parts_below(parts.tree, parts.up, parts.cuts)
     done: dict[int, float] = {}
     free = [0.0] * devices
     while waiting:

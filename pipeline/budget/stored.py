@@ -14,26 +14,18 @@ from ..trees.tree import Tree
 from .spill import plan_spill
 
 
-def plan_record(plan: Plan, memory_bytes: int, group: int = 1) -> dict[str, Any]:
-    """Return what makes the same plan again, and what ``inspect`` shows.
-
-    Parameters
-    ----------
-    memory_bytes : int
-        Budget of a plan in memory.
-    group : int
-        Slices that leave a receipt together.
-    """
+def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
+    """Return what makes the same plan again, and what ``inspect`` shows; ``memory_bytes`` allow for one in memory."""
     spill = plan.spill
     record: dict[str, Any] = {
         "children": [list(kids) for kids in plan.tree.children],
         "sliced": list(plan.sliced),
-        "group": group,
+        "group": plan.group,
         "device": plan.device,
         "seconds": plan.seconds,
     }
     if spill is None:
-        slices = {"table": "slices", "boxes": -(-plan.slices // group), "peak_bytes": plan.peak_bytes}
+        slices = {"table": "slices", "boxes": plan.groups, "peak_bytes": plan.peak_bytes}
         stages = [slices] if plan.sliced or plan.results else []
         return {**record, "memory_bytes": memory_bytes, "cuts": [], "stages": stages, "disk_bytes": 0}
     return {
@@ -59,7 +51,7 @@ def stored_plan(problem: Problem, options: PlanOptions, rates: Rates, record: Ma
     tree = Tree(problem.dims, problem.scopes, children)
     if not record["cuts"]:
         plan = plan_tree(problem, again, rates, tree, frozenset(record["sliced"]))
-        return replace(plan, unsliced_cells=tree_cost(tree, rates, problem.itemsize).cells)
+        return replace(plan, group=record["group"], unsliced_cells=tree_cost(tree, rates, problem.itemsize).cells)
     stages = tuple((head, tuple(boxed), frozenset(chunked)) for head, boxed, chunked in record["cuts"])
     again = replace(again, stages=stages, device=options.device and record["device"])
     whole = plan_tree(problem, replace(again, memory_bytes=1 << 62), rates, tree)

@@ -43,7 +43,7 @@ def plan_json(prepared: Prepared) -> str:
     if plan is not None:
         extra = {
             "steps": len(plan.steps),
-            "parts": prepared.parts,
+            "parts": plan.part_count,
             "stages": len(plan.spill.stages) if plan.spill else 0,
             "read_bytes": plan.read_bytes,
             "written_bytes": plan.written_bytes,
@@ -75,8 +75,6 @@ def process_bytes(plan: Plan) -> int:
 def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
     names = [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced]
     rows = plan.rows()
-    if prepared.cut is not None:
-        rows.append(("on workers", f"{prepared.parts} parts, {prepared.cut.seconds:.3g} s one after the other"))
     rows += [
         ("budget", format_bytes(prepared.memory_bytes)),
         ("process", f"some {format_bytes(process_bytes(plan))} outside the budget, for Python and its code"),

@@ -14,7 +14,7 @@ from ...tasks.steps.step import Step
 from ..errors import format_bytes as format_bytes
 from ..search.orders import OrderName
 from ..trees.costs import TreeCost
-from ..trees.memory import Sizing, parts_below
+from ..trees.memory import Sizing
 from ..trees.tree import Target, Tree
 from .stages import DeviceNeeds, Spill
 
@@ -87,6 +87,29 @@ class Problem:
     targets: tuple[Target, ...] | None = None
 
 
+Task = tuple[int, bool]
+"""The part that a task belongs to, by its top node or -1 for the roots, and whether it is on the way up."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One sweep, or both, as tasks: a part goes up when those below it have, and back when those above it have.
+
+    Parameters
+    ----------
+    makers : mapping of int to (int, bool)
+        The task that makes each table.
+    heads : tuple of int
+        The top node of every part, or -1 for the roots; parts below before those above.
+    seconds : float
+        Predicted time with enough workers: that of the longest chain of tasks; 0 where nobody asked.
+    """
+
+    makers: Mapping[int, Task]
+    heads: tuple[int, ...]
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, repr=False)
 class Plan:
     """A frozen description of everything that will run, and what it costs: one sweep, or both ways.
@@ -127,6 +150,10 @@ class Plan:
         Whether steps run on a GPU.
     needs : DeviceNeeds or None
         What a slice of both sweeps needs on a GPU.
+    group : int
+        Slices in a task, which leave one receipt; 0 until it is chosen.
+    parts : Parts or None
+        Tasks of both sweeps; None where one does all. A forward sweep has a task for the steps below each cut.
     """
 
     tree: Tree
@@ -148,6 +175,8 @@ class Plan:
     spill: Spill | None = None
     device: bool = False
     needs: DeviceNeeds | None = None
+    group: int = 0
+    parts: Parts | None = None
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -176,6 +205,11 @@ class Plan:
         return prod(self.dims[v] for v in self.sliced)
 
     @property
+    def groups(self) -> int:
+        """Number of tasks that slices are done in."""
+        return -(-self.slices // max(self.group, 1))
+
+    @property
     def cells(self) -> int:
         """Cells swept over all slices."""
         return self.cost.cells * self.slices
@@ -191,16 +225,28 @@ class Plan:
         return self.cost.written_cells * self.itemsize * self.slices
 
     @property
+    def moved_bytes(self) -> int:
+        """Bytes read and written by the steps of all slices."""
+        return self.read_bytes + self.written_bytes
+
+    @property
     def seconds(self) -> float:
         """Predicted run time on one core."""
         return self.spill.seconds if self.spill else self.cost.seconds * self.slices
+
+    @property
+    def part_count(self) -> int:
+        """Parts of the tree that are swept on their own, by several workers or one after the other."""
+        return len(self.parts.heads) if self.parts else len(self.cuts) + 1
 
     @property
     def tasks(self) -> int:
         """Number of pieces of work that may run independently."""
         if self.spill:
             return self.spill.tasks
-        return (1 if self.back else len(self.cuts) + 1) * self.slices
+        if self.parts:
+            return len({*self.parts.makers.values()})
+        return (1 if self.back else self.part_count) * self.slices
 
     @property
     def slice_overhead(self) -> float:
@@ -233,7 +279,9 @@ class Plan:
             place = "host memory" if self.spill.resident else "disk"
             rows.append((place, f"{format_bytes(self.spill.disk_bytes)} at a time, {moved}"))
         if self.cuts:
-            rows.append(("parts", f"{len(self.cuts) + 1}, each swept on its own, and once more on the way back"))
+            rows.append(("parts", f"{self.part_count}, each swept on its own, and once more on the way back"))
+        if self.parts:
+            rows.append(("on workers", f"{self.part_count} parts, {self.parts.seconds:.3g} s one after the other"))
         return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{self.seconds:.3g} s on one core")]
 
     def __repr__(self) -> str:
@@ -242,11 +290,6 @@ class Plan:
     def _repr_html_(self) -> str:
         body = "".join(f"<tr><th>{label}</th><td>{text}</td></tr>" for label, text in self.rows())
         return f"<table>{body}</table>"
-
-    @cached_property
-    def parts(self) -> dict[int, list[Step]]:
-        """The steps below each cut, in execution order; those that end at the roots under -1, last."""
-        return parts_below(self.tree, self.up, self.cuts)
 
 
 def sliced_dims(dims: Sequence[int], sliced: Iterable[int]) -> tuple[int, ...]:

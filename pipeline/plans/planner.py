@@ -13,19 +13,16 @@ from ...tasks.steps.step import Step, make_step
 from ..errors import BudgetError
 from ..search.both_ways import tree_for_both_ways
 from ..search.orders import HOPELESS_SECONDS, search_trees
-from ..trees.costs import Rates, lowered_seconds, steps_cost, tree_cost
+from ..trees.costs import Rates, steps_cost, tree_cost
 from ..trees.input_joins import with_joined_inputs
 from ..trees.layouts import choose_layouts
-from ..trees.memory import Sizing, leaf_bytes, partition, sweep_peak, table_bytes
+from ..trees.memory import Sizing, leaf_bytes, sweep_peak
 from ..trees.sizes import Sizer
 from ..trees.tree import Tree, elimination_order
 from .message_program import device_needs
 from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
-from .recompute import cuts_for_decoding, recomputing_peak, remade
+from .recompute import cuts_for_decoding, remade
 from .two_way import StepBuilder, choose_readings, table_layouts
-
-# A message between workers; a larger one costs more to send than it saves.
-MAX_SENT_BYTES = 1 << 28
 
 
 def whole_plans(problem: Problem, options: PlanOptions, rates: Rates) -> Iterator[Plan]:
@@ -217,20 +214,6 @@ def lowered_step(
 ) -> Step:
     """Fix the loops of one step for the given domain sizes."""
     return make_step(node, inputs, input_axes, axes, sizes, problem.semiring)
-
-
-def split_for(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:
-    """Cut a plan into parts of at least ``seconds`` for ``width`` workers, where that pays and fits."""
-    sizes = plan.tree.dims
-    if plan.spill or plan.slices > 1 or plan.seconds < 2 * seconds:
-        return plan
-    work = {s.node: lowered_seconds(s, rates, plan.itemsize) for s in plan.steps}
-    small = {s.node for s in plan.steps if table_bytes(sizes, s.axes, plan.itemsize) <= MAX_SENT_BYTES}
-    enough = max(seconds, plan.seconds / (4 * width))
-    cuts = partition(plan.tree, [s.node for s in plan.steps], work.__getitem__, enough, small.__contains__) | plan.cuts
-    fixed = plan.model_bytes + plan.leaf_bytes
-    peak = fixed + recomputing_peak(plan.tree, plan.steps, Sizing(sizes, plan.itemsize, device=plan.device), cuts)
-    return replace(plan, cuts=cuts, peak_bytes=peak) if cuts and peak <= memory_bytes else plan
 
 
 def _refuse_hopeless(tree: Tree, problem: Problem, options: PlanOptions, rates: Rates) -> None:

@@ -28,8 +28,8 @@ from ..errors import InternalError
 from ..plans.plan import sliced_dims
 from ..plans.stages import Spill, Stage
 from ..trees.memory import table_bytes
-from .forward import Run
 from .pools import open_tables
+from .run import Run
 
 T = TypeVar("T")
 Task = tuple[int, int]

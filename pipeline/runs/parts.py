@@ -1,200 +1,106 @@
-"""Spreading one propagation over workers: the tree is cut into parts that are worth a task each.
-
-A part collects when those below it have, and distributes when those above it have: messages of one level run
-at the same time. Two-way plans only; a solve cuts its forward sweep by the same rule.
-"""
+"""Running a plan in parts: each goes up in a task, and back in another beside the tables that it kept."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ...cluster.pool import Pool
 from ...tasks.steps.step import Step
-from ...tasks.sweeps.program import Program, pick, run_part
-from ..plans.numbering import Numbering
-from ..plans.plan import Plan
-from ..plans.planner import MAX_SENT_BYTES
-from ..trees.costs import Rates, lowered_seconds
-from ..trees.memory import partition
+from ...tasks.sweeps.program import pick, run_part
+from ..plans.parts import parts_of
+from ..plans.plan import Parts, Plan, Task
+from .run import Run
 
-# A part should take at least this share of what each worker would do if all did the same.
-_SHARE = 0.25
-# Chains of parts that save less than this share of the time are not worth sending.
-_LEAST_GAIN = 0.2
-# What it costs to send a part, to schedule its four tasks and to fetch what they find, and to begin at all.
-_PART_SECONDS, _START_SECONDS = 0.05, 0.5
-
-Task = tuple[int, bool]
-"""The head of a part, and whether it is the task that collects."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A plan cut into parts.
+class Swept(Generic[T]):
+    """Parts that are on their way, or done.
 
     Parameters
     ----------
-    makers : mapping of int to (int, bool)
-        The task that makes each table.
-    heads : tuple of int
-        The top node of every part, parts below before those above.
-    seconds : float
-        Predicted time with enough workers: that of the longest chain of tasks.
+    pool : Pool
+    parts : Parts
+    programs : dict of int to handle
+        Of every part, by its head.
+    inputs : mapping of task to tuple of int
+        The tables of other parts that a task reads.
+    tasks : dict of task to handle
+        What each returns: the tables that others need.
+    tables : dict of int to table
+        Roots and results; of one part that was kept, leaf tables and messages too.
     """
 
-    makers: Mapping[int, Task]
-    heads: tuple[int, ...]
-    seconds: float
+    pool: Pool
+    parts: Parts
+    programs: dict[int, Any]
+    inputs: Mapping[Task, tuple[int, ...]]
+    tasks: dict[Task, Any]
+    tables: dict[int, T]
 
-
-def cut_for(plan: Plan, width: int, seconds: float, rates: Rates) -> Cut | None:
-    """Cut a plan without slices into parts of at least ``seconds`` for ``width`` workers; None where it does not pay.
-
-    Tables that would be too large to send stay inside a part.
-    """
-    tree, first = plan.tree, plan.tree.n_leaves
-    if plan.slices > 1 or plan.spill or plan.cuts or width < 2 or not plan.up:
-        return None
-    work = {step.node: lowered_seconds(step, rates, plan.itemsize) for step in plan.steps}
-    total = sum(work.values())
-    if total < 2 * seconds:
-        return None
-    homes = _homes(plan)
-    load = dict.fromkeys(tree.schedule, 0.0)
-    for table, home in homes.items():
-        load[home] += work[table]
-    enough = max(seconds, _SHARE * total / width)
-    cuts = partition(tree, tree.schedule, load.__getitem__, enough)
-    limit = MAX_SENT_BYTES // plan.itemsize
-    heads = {node for node in cuts if tree.cells[node] <= limit} | {root for root in tree.roots if root >= first}
-    head: dict[int, int] = {}
-    for node in reversed(tree.schedule):
-        head[node] = node if node in heads else head[tree.parent[node]]
-    head = _bundled(plan, head, load, enough)
-    upward = {step.node for step in plan.up}
-    makers = {table: (head[home], table in upward) for table, home in homes.items()}
-    longest = _longest_chain(plan, makers, work)
-    parts = set(head.values())
-    if longest + len(parts) * _PART_SECONDS + _START_SECONDS > (1.0 - _LEAST_GAIN) * total:
-        return None
-    return Cut(makers, tuple(node for node in tree.schedule if node in parts), longest)
-
-
-def run_parts(
-    plan: Plan,
-    cut: Cut,
-    program: Program[Any],
-    pool: Pool,
-    report: Callable[[int, int], None] | None = None,
-) -> dict[int, Any]:
-    """Run both sweeps part by part on a pool and return the roots and results.
-
-    The steps are those of the serial sweeps, and so are their results, bit for bit.
-
-    Parameters
-    ----------
-    report : callable, optional
-        Called with the parts whose answers are there and the parts there are.
-    """
-    parts = {head: pool.put(part) for head, part in _parts(plan, cut, program).items()}
-    steps: dict[Task, list[Step]] = defaultdict(list)
-    for step in plan.steps:
-        steps[cut.makers[step.node]].append(step)
-    outputs = _sent(plan, cut)
-    running: dict[Task, Any] = {}
-
-    def picked(wanted: Iterable[int]) -> list[Any]:
+    def picked(self, wanted: Iterable[int]) -> list[Any]:
+        """Return handles of tables that tasks made, a dict from each of the tasks."""
         sources: dict[Task, list[int]] = defaultdict(list)
         for i in wanted:
-            sources[cut.makers[i]].append(i)
-        return [pool.submit(pick, running[task], numbers) for task, numbers in sources.items()]
+            sources[self.parts.makers[i]].append(i)
+        return [self.pool.submit(pick, self.tasks[task], numbers) for task, numbers in sources.items()]
 
-    for task in [*((head, True) for head in cut.heads), *((head, False) for head in reversed(cut.heads))]:
-        if task not in steps:
+
+def sweep_parts(run: Run[T], *, keep: bool = False) -> Swept[T]:
+    """Run all parts on the pool of a run, one way or both; with ``keep`` the tables of an only part stay for decoding.
+
+    The steps are those of one task that does all, and so are the results, bit for bit.
+    """
+    plan, pool, parts = run.plan, run.pool, parts_of(run.plan)
+    program, keep = run.program(plan.steps, plan.outputs), keep and not plan.cuts
+    steps: dict[Task, list[Step]] = {(head, up): [] for up in (True, False) for head in parts.heads}
+    for step in plan.steps:
+        steps[parts.makers[step.node]].append(step)
+    programs = {head: pool.put(program.part([*steps[head, True], *steps[head, False]])) for head in parts.heads}
+    swept: Swept[T] = Swept(pool, parts, programs, _inputs(parts, steps), {}, {})
+    outputs = _outputs(plan, swept)
+    for task in [*((head, True) for head in parts.heads), *((head, False) for head in reversed(parts.heads))]:
+        if not steps[task]:
             continue
-        own = [task, (task[0], True)]
-        outside = dict.fromkeys(i for step in steps[task] for i in step.inputs if i in cut.makers)
-        messages = picked(i for i in outside if cut.makers[i] not in own)
         # a part distributes where it collected, beside the tables it kept
-        beside = [] if task[1] else [running[own[1]]]
+        beside = [] if task[1] else [swept.tasks[task[0], True]]
         nodes = tuple(step.node for step in steps[task])
-        running[task] = pool.submit(run_part, parts[task[0]], nodes, outputs[task], *beside, *messages)
-    found = {i: program.leaves[i] for i in plan.outputs if i not in cut.makers}
-    answers = picked(i for i in plan.outputs if i in cut.makers)
-    for done, handle in enumerate(answers, 1):
-        found.update(pool.get(handle))
-        if report is not None:
-            report(done, len(answers))
-    return found
+        how = (tuple(outputs[task]), keep, run.threads, run.on_table())
+        messages = swept.picked(swept.inputs[task])
+        swept.tasks[task] = pool.submit(run_part, programs[task[0]], nodes, *how, *beside, *messages)
+    _collect(run, swept, swept.picked(i for i in plan.outputs if i in parts.makers))
+    swept.tables.update({i: program.leaves[i] for i in plan.outputs if i not in parts.makers})
+    if keep:
+        swept.tables.update({**program.leaves, **pool.get(swept.tasks[-1, True])})
+    return swept
 
 
-def _homes(plan: Plan) -> dict[int, int]:
-    """For every table that a step makes the internal node of the tree whose join it comes from."""
-    tree, number = plan.tree, Numbering(len(plan.tree.scopes))
-    homes = {step.node: step.node for step in plan.up}
-    for step in plan.back:
-        if number.is_down(step.node):
-            homes[step.node] = tree.parent[number.node(step.node)]
-            continue
-        near = [i for i in step.inputs if not number.is_down(i)]
-        places = [homes[i] if not number.is_up(i) else tree.parent[i] if tree.parent[i] >= 0 else i for i in near]
-        # a single function that is a tree by itself is read anywhere
-        homes[step.node] = places[0] if places[0] in homes else plan.up[-1].node
-    return homes
+def _collect(run: Run[Any], swept: Swept[Any], answers: list[Any]) -> None:
+    """Fetch the tables that are asked for."""
+    moved = run.plan.moved_bytes
+    for handle in answers:
+        swept.tables.update(run.pool.get(handle))
+        if not run.serial:
+            run.report(moved // len(answers))
+    run.report(moved)
 
 
-def _bundled(plan: Plan, head: Mapping[int, int], load: Mapping[int, float], enough: float) -> dict[int, int]:
-    """Put the parts of small trees together, under the name of that which comes last."""
-    own: dict[int, float] = defaultdict(float)
-    for node, top in head.items():
-        own[top] += load[node]
-    names = {top: top for top in own}
-    waiting: list[int] = []
-    for node in plan.tree.schedule:
-        if names.get(node) == node and plan.tree.parent[node] < 0:
-            waiting.append(node)
-            names.update(dict.fromkeys(waiting, node))
-            if sum(own[top] for top in waiting) >= enough:
-                waiting = []
-    return {node: names[top] for node, top in head.items()}
+def _inputs(parts: Parts, steps: Mapping[Task, list[Step]]) -> dict[Task, tuple[int, ...]]:
+    """For every task the tables of other parts that it reads."""
+    makers = parts.makers
+    return {
+        task: tuple(dict.fromkeys(i for s in own for i in s.inputs if i in makers and makers[i][0] != task[0]))
+        for task, own in steps.items()
+    }
 
 
-def _longest_chain(plan: Plan, makers: Mapping[int, Task], work: Mapping[int, float]) -> float:
-    """Seconds of the longest chain of tasks, each of which waits for all that it reads."""
-    seconds: dict[Task, float] = defaultdict(float)
-    needs: dict[Task, set[Task]] = defaultdict(set)
-    for step in plan.steps:
-        task = makers[step.node]
-        seconds[task] += work[step.node]
-        needs[task].update(makers[i] for i in step.inputs if i in makers)
-        if not task[1]:
-            needs[task].add((task[0], True))
-    ends: dict[Task, float] = {}
-    # parts in the order of the upward steps of their heads, then back
-    order = dict.fromkeys(makers[step.node] for step in plan.steps)
-    pending = list(order)
-    while pending:
-        ready = [task for task in pending if all(n == task or n in ends for n in needs[task])]
-        for task in ready:
-            ends[task] = seconds[task] + max((ends[n] for n in needs[task] if n != task), default=0.0)
-        pending = [task for task in pending if task not in ends]
-    return max(ends.values())
-
-
-def _parts(plan: Plan, cut: Cut, program: Program[Any]) -> dict[int, Program[Any]]:
-    """Give every part its steps and the leaves that they read."""
-    steps: dict[int, list[Step]] = defaultdict(list)
-    for step in plan.steps:
-        steps[cut.makers[step.node][0]].append(step)
-    return {head: program.part(steps[head]) for head in cut.heads}
-
-
-def _sent(plan: Plan, cut: Cut) -> dict[Task, tuple[int, ...]]:
-    """For every task the tables that it keeps for others and for the answer."""
-    makers = cut.makers
+def _outputs(plan: Plan, swept: Swept[Any]) -> dict[Task, set[int]]:
+    """For every task the tables that it keeps for others, for the way back and for the answer."""
+    makers = swept.parts.makers
     needed: dict[Task, set[int]] = defaultdict(set)
     for i in plan.outputs:
         if i in makers:
@@ -203,4 +109,4 @@ def _sent(plan: Plan, cut: Cut) -> dict[Task, tuple[int, ...]]:
         for i in step.inputs:
             if i in makers and makers[i] != makers[step.node]:
                 needed[makers[i]].add(i)
-    return defaultdict(tuple, {task: tuple(sorted(tables)) for task, tables in needed.items()})
+    return needed

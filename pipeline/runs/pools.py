@@ -18,9 +18,9 @@ from ...storage import ledger
 from ...storage.errors import disk_full
 from ...storage.rundir import sweep_partial_files
 from ...storage.tables import drop_damaged_tables
+from ...tasks.sweeps.program import pick
 from ..errors import BucketflowError, StoppedError
 from ..resources import Resources
-from .forward import table_of
 
 
 class DaskPools(AbstractContextManager[Pool]):
@@ -47,7 +47,7 @@ class DaskPools(AbstractContextManager[Pool]):
             if not self._resources.gpu_count:
                 return DaskPool(client, key)
             addresses = [worker.address for worker in self._resources.gpu_workers]
-            return GpuPool(client, key, addresses, self._at_a_time, light=(table_of,))
+            return GpuPool(client, key, addresses, self._at_a_time, light=(pick,))
         except ClusterError as error:
             raise BucketflowError(str(error)) from None
 
@@ -62,6 +62,14 @@ class DaskPools(AbstractContextManager[Pool]):
         if folder is not None:
             return StoppedError(f"{error}; continue with: bucketflow resume {folder}")
         return BucketflowError(f"{error}; ask again once there are workers, with --workdir DIR to keep finished work")
+
+
+def width_of(resources: Resources) -> int:
+    """Return how many tasks run at the same time: one a GPU, or as many as the workers have threads."""
+    if resources.gpu_count or not resources.asked.remote:
+        return resources.gpu_count or resources.asked.workers or 1
+    with DaskPools(resources) as pool:
+        return pool.width
 
 
 @contextmanager

@@ -1,11 +1,10 @@
-"""Propagation in slices as tasks: groups of slices, each with a receipt where there is a run directory."""
+"""Running a plan slice by slice: groups of slices as tasks, each with a receipt where there is a run directory."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.pool import Pool
 from ...storage import ledger
 from ...storage.chunks import damaged, read_chunk, write_chunk
 from ...storage.errors import ChunkLostError
@@ -22,13 +20,13 @@ from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table
 from ...tasks.boxes.boxes import new_receipt
 from ...tasks.sweeps.program import Program
-from ..models.preprocess import Network
+from ...tasks.sweeps.sweep import OnTable
 from ..plans.plan import Plan, sliced_dims
 from ..queries.arithmetic import Arithmetic
 from ..queries.beliefs import Beliefs, merge, place
 from ..trees.tree import Target
-from .forward import TASK_SECONDS
 from .pools import open_tables
+from .run import Run
 
 if TYPE_CHECKING:
     from .device_sweeps import DeviceSweeps
@@ -36,11 +34,16 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 T = TypeVar("T")
 
-# Where a run directory keeps what its tasks wrote.
+# Where a run directory keeps what its tasks found.
 TABLES = "tables"
-# Both sweeps of large tables on a GPU, beside one core of the same machine.
-_CORES_OF_A_DEVICE = 100
-_TASKS_FOR_DEVICES = 64
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a group of slices found: the value of every slice, and for each target a belief, shaped."""
+
+    totals: list[Any]
+    tables: dict[Target, Array]
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Slices(Generic[T]):
     Parameters
     ----------
     program : Program
-        Both sweeps.
+        One sweep or both.
     results : mapping of tuple of int to int
         The table that answers each target.
     roots : tuple of int
@@ -60,9 +63,9 @@ class Slices(Generic[T]):
         Slices in a group.
     arithmetic : Arithmetic
     folder : Path or None
-        Where the beliefs of finished groups go, if anywhere.
+        Where receipts and beliefs of finished groups go, if anywhere.
     device : DeviceSweeps or None
-        What sweeps a slice on a device, if one is to be used.
+        What sweeps a slice both ways on a device, if one is to be used.
     """
 
     program: Program[T]
@@ -91,154 +94,175 @@ class Slices(Generic[T]):
 
     @cached_property
     def table(self) -> TableSpec:
-        """The array of what the groups found: all beliefs one after the other, one chunk a group."""
-        cells = max(1, sum(prod(shape) for shape in self.shapes.values()))
-        dtype = self.arithmetic.codec.belief_dtype
+        """The array of the beliefs that the groups found: one after the other, one chunk a group."""
+        cells, dtype = sum(map(prod, self.shapes.values())), self.arithmetic.codec.belief_dtype
         return TableSpec("slices", (0, 1), ("group", "cell"), (self.groups, cells), frozenset((0,)), dtype)
 
-    def states(self, index: int) -> dict[int, int]:
-        """States of the sliced variables in one slice."""
-        if not self.sliced:
-            return {}
-        found = np.unravel_index(index, [self.program.dims[v] for v in self.sliced])
-        return {v: int(state) for v, state in zip(self.sliced, found, strict=True)}
+    def states(self, number: int) -> list[dict[int, int]]:
+        """States of the sliced variables in every slice of a group."""
+        indices = range(number * self.size, min((number + 1) * self.size, self.slices))
+        return [slice_states(self.program.dims, self.sliced, i) for i in indices]
 
 
-def group_size(plan: Plan) -> int:
-    """Slices in a task: as many as are worth the overhead of one, and few enough that several devices end together.
+def slices_of(run: Run[T], name: str = TABLES) -> Slices[T]:
+    """Put the program of a plan together, with all states of the sliced variables; ``name`` is the ledger's folder."""
+    plan, folder = run.plan, run.folder and (run.folder / name).absolute()
+    launched = run.device and plan.needs is not None
+    program = replace(run, device=run.device and not launched).program(plan.steps, plan.outputs, plan.variant_from)
+    device = None
+    if launched:
+        from .device_sweeps import DeviceSweeps
 
-    How many devices there are makes no difference, so that sums are the same on any number of them.
-    """
-    worth = math.ceil(TASK_SECONDS * plan.slices / max(run_seconds(plan), 1e-9))
-    even = -(-plan.slices // _TASKS_FOR_DEVICES) if plan.device else plan.slices
-    return max(1, min(worth, even))
+        device = DeviceSweeps(plan, program.leaves, run.arithmetic, run.device_bytes)
+    size = max(plan.group, 1)
+    return Slices(program, plan.results, plan.tree.roots, plan.sliced, size, run.arithmetic, folder, device)
 
 
-def run_seconds(plan: Plan) -> float:
-    """Predict how long a plan takes where it runs: on one core, or on a device."""
-    return plan.seconds / (_CORES_OF_A_DEVICE if plan.device else 1)
+def slice_states(dims: tuple[int, ...], sliced: tuple[int, ...], index: int) -> dict[int, int]:
+    """Return the states of the sliced variables in slice ``index``; the last one varies fastest."""
+    states = {}
+    for v in reversed(sliced):
+        index, states[v] = divmod(index, dims[v])
+    return states
 
 
-def run_group(slices: Slices[Any], number: int, threads: int) -> Beliefs:
-    """Task: both sweeps of each slice of a group."""
+def run_group(slices: Slices[Any], number: int, threads: int, on_table: OnTable | None = None) -> Found:
+    """Task: sweep the slices of a group; the tables that all slices share stay for the worker's next task."""
+    chosen, dims = slices.states(number), sliced_dims(slices.program.dims, slices.sliced)
+    swept = _swept(slices, chosen, threads, on_table)
+    if not slices.results:
+        return Found([total for total, _ in swept], {})
     if slices.slices == 1:
-        return _whole(slices, *_swept(slices, {}, threads))
-    combiner = slices.arithmetic.combiner(slices.shapes)
-    dims = sliced_dims(slices.program.dims, slices.sliced)
-    for index in range(number * slices.size, min((number + 1) * slices.size, slices.slices)):
-        states = slices.states(index)
-        total, tables = _swept(slices, states, threads)
+        return _whole(slices.arithmetic, *next(swept), dims)
+    combiner, totals = slices.arithmetic.combiner(slices.shapes), []
+    for states, (total, tables) in zip(chosen, swept, strict=True):
+        totals.append(total)
         found = combiner.read(tables, dims)
         combiner.add(total, {target: (table, place(target, states)) for target, table in found.items()})
-    return combiner.beliefs()
+    return Found(totals, combiner.beliefs().tables)
 
 
-def _swept(slices: Slices[T], states: Mapping[int, int], threads: int) -> tuple[Any, dict[Target, T]]:
-    """Sweep one slice, on the CPU what the device cannot prove; return its total and the tables of all targets."""
-    if slices.device is not None:
-        found = slices.device.swept(slices.program.restricted_leaves(states))
-        if found is not None:
-            return found
-    (tables,) = slices.program.run_slices([states], threads=threads)
-    return _read(slices, tables)
+def _swept(
+    slices: Slices[T], chosen: list[dict[int, int]], threads: int, on_table: OnTable | None
+) -> Iterator[tuple[Any, dict[Target, T]]]:
+    """Yield value and tables of all targets of slices; the CPU sweeps what the device, if any, cannot prove."""
+    program = slices.program
+    if slices.device is None:
+        for tables in program.run_slices(chosen, threads=threads, on_table=on_table, shared=program.shared):
+            yield _read(slices.arithmetic, slices.roots, slices.results, tables)
+        return
+    for states in chosen:
+        found = slices.device.swept(program.restricted_leaves(states))
+        if found is None:
+            (tables,) = program.run_slices([states], threads=threads)
+            found = _read(slices.arithmetic, slices.roots, slices.results, tables)
+        yield found
 
 
-def _read(slices: Slices[T], tables: Mapping[int, T]) -> tuple[Any, dict[Target, T]]:
-    total = slices.arithmetic.total([tables[r] for r in slices.roots])
-    return total, {target: tables[node] for target, node in slices.results.items()}
+def _read(
+    arithmetic: Arithmetic[T], roots: tuple[int, ...], results: Mapping[Target, int], tables: Mapping[int, T]
+) -> tuple[Any, dict[Target, T]]:
+    total = arithmetic.total([tables[r] for r in roots])
+    return total, {target: tables[node] for target, node in results.items()}
 
 
-def whole_beliefs(slices: Slices[T], tables: Mapping[int, T]) -> Beliefs:
+def _whole(arithmetic: Arithmetic[T], total: Any, tables: Mapping[Target, T], dims: tuple[int, ...]) -> Found:
+    possible = arithmetic.joined([total]) is not None
+    return Found([total], arithmetic.combiner({}).read(tables, dims) if possible else {})
+
+
+def whole_beliefs(arithmetic: Arithmetic[T], plan: Plan, tables: Mapping[int, T]) -> Beliefs:
     """Read the beliefs from roots and results where one slice is all there is."""
-    return _whole(slices, *_read(slices, tables))
+    found = _whole(arithmetic, *_read(arithmetic, plan.tree.roots, plan.results, tables), plan.dims)
+    return Beliefs(arithmetic.joined(found.totals), found.tables)
 
 
-def _whole(slices: Slices[T], total: Any, tables: Mapping[Target, T]) -> Beliefs:
-    if total in (None, -math.inf):
-        return Beliefs(None, {})
-    return Beliefs(total, slices.arithmetic.combiner({}).read(tables, slices.program.dims))
-
-
-def store_group(slices: Slices[Any], number: int, threads: int) -> Receipt:
-    """Task: run a group and leave its beliefs and its receipt in the run directory."""
+def store_group(slices: Slices[Any], number: int, threads: int, on_table: OnTable | None = None) -> Receipt:
+    """Task: run a group and leave its beliefs, if there are any, and its receipt in the run directory."""
     assert slices.folder is not None
     start = time.perf_counter()
-    beliefs = run_group(slices, number, threads)
-    values = np.zeros(slices.table.shape[1], slices.table.dtype)
-    if beliefs.total is not None and slices.shapes:
-        np.concatenate([beliefs.tables[target].reshape(-1) for target in slices.shapes], out=values)
-    chunk = (number, 0)
-    nbytes, checksum = write_chunk(slices.folder, slices.table, chunk, values)
-    receipt = new_receipt(slices.table.name, chunk, nbytes, checksum, start, {"total": beliefs.total})
+    found = run_group(slices, number, threads, on_table)
+    chunk, nbytes, checksum = (number, 0), 0, 0
+    if slices.results:
+        values = np.zeros(slices.table.shape[1], slices.table.dtype)
+        if found.tables:
+            np.concatenate([found.tables[target].reshape(-1) for target in slices.shapes], out=values)
+        nbytes, checksum = write_chunk(slices.folder, slices.table, chunk, values)
+    receipt = new_receipt(slices.table.name, chunk, nbytes, checksum, start, {"totals": found.totals})
     ledger.append(slices.folder, [receipt])
     return receipt
 
 
-def stored_group(slices: Slices[Any], receipt: Receipt) -> Beliefs:
+def stored_group(slices: Slices[Any], receipt: Receipt) -> Found:
     """Read what a group found."""
     assert slices.folder is not None
-    total = receipt.value["total"]
-    if total is None:
-        return Beliefs(None, {})
+    totals = receipt.value["totals"]
+    if not slices.results or slices.arithmetic.joined(totals) is None:
+        return Found(totals, {})
     values = np.empty(slices.table.shape[1], slices.table.dtype)
     read_chunk(slices.folder, slices.table, receipt, values)
     tables, start = {}, 0
     for target, shape in slices.shapes.items():
         tables[target] = values[start : start + prod(shape)].reshape(shape)
         start += prod(shape)
-    return Beliefs(total, tables)
+    return Found(totals, tables)
 
 
-def sweep_slices(
-    slices: Slices[Any], pool: Pool, threads: int, report: Callable[[int, int], None] | None = None
-) -> Beliefs:
-    """Run every group that is not finished yet and add up what all found, in the order of their numbers.
+def sweep_groups(run: Run[Any], slices: Slices[Any], sent: Any = None) -> Iterator[Found]:
+    """Run every group that has no receipt yet and yield what all found, in the order of their numbers.
 
     Parameters
     ----------
-    report : callable, optional
-        Called with the groups done and the groups there are.
+    sent
+        What the pool returned for ``slices``, if it has them already.
     """
-    found = _in_memory(slices, pool, threads) if slices.folder is None else _stored(slices, pool, threads)
-    combiner = slices.arithmetic.combiner(slices.shapes if slices.groups > 1 else {})
-    beliefs = Beliefs(None, {})
-    for done, beliefs in enumerate(found, 1):
-        if slices.groups > 1:
-            merge(combiner, beliefs)
-        if report is not None:
-            report(done, slices.groups)
-    return combiner.beliefs() if slices.groups > 1 else beliefs
-
-
-def _in_memory(slices: Slices[Any], pool: Pool, threads: int) -> Iterator[Beliefs]:
-    shared = pool.put(slices)
-    return pool.stream(run_group, ((shared, number, threads) for number in range(slices.groups)))
-
-
-def _stored(slices: Slices[Any], pool: Pool, threads: int) -> Iterator[Beliefs]:
-    """Yield the beliefs of all groups; those with a receipt and an undamaged chunk are only read."""
-    assert slices.folder is not None
-    open_tables(pool, slices.folder)
-    create_table(slices.folder, slices.table)
-    receipts = {key[1][0]: receipt for key, receipt in ledger.load(slices.folder).items()}
-    for lost in damaged(slices.folder, {slices.table.name: slices.table}, receipts):
-        del receipts[lost.chunk[0]]
+    plan, by_step = run.plan, None if slices.device else run.on_table()
+    moved = plan.moved_bytes
+    receipts = {} if slices.folder is None else _receipts(run, slices)
     missing = [number for number in range(slices.groups) if number not in receipts]
-    shared = pool.put(slices) if missing else None
-    stream = pool.stream(store_group, ((shared, number, threads) for number in missing))
-    for number in range(slices.groups):
-        receipt = receipts[number] if number in receipts else next(stream)
-        try:
-            yield stored_group(slices, receipt)
-        except ChunkLostError:
-            # damaged since it was verified or written
-            yield stored_group(slices, store_group(slices, number, threads))
-    ledger.sync(slices.folder)
+    sent = run.pool.put(slices) if sent is None and missing else sent
+    task = run_group if slices.folder is None else store_group
+    stream = run.pool.stream(task, ((sent, number, run.threads, by_step) for number in missing))
+    try:
+        for number in range(slices.groups):
+            found: Any = receipts[number] if number in receipts else next(stream)
+            if by_step is None or number in receipts:
+                run.report(moved // slices.groups)
+            yield found if slices.folder is None else _reread(run, slices, number, found)
+        run.report(moved)
+    finally:
+        slices.program.shared.clear()
+    if slices.folder is not None:
+        ledger.sync(slices.folder)
 
 
-def build_sweeps(network: Network, plan: Plan, arithmetic: Arithmetic[Any], compiled: bool) -> Program[Any]:
-    """Build the leaf tables and put both sweeps together."""
-    axes = {node: plan.layouts[node] for node in range(plan.tree.n_leaves)}
-    leaves = {node: arithmetic.leaf(network.leaves[node], a) for node, a in axes.items()}
-    algebra = arithmetic.algebra(plan.tree.dims, compiled)
-    return Program(plan.steps, leaves, axes, plan.outputs, plan.dims, algebra)
+def _receipts(run: Run[Any], slices: Slices[Any]) -> dict[int, Receipt]:
+    """Open the tables of a run directory; return the receipts of the groups whose beliefs are undamaged."""
+    assert slices.folder is not None
+    open_tables(run.pool, slices.folder)
+    specs = {slices.table.name: slices.table} if slices.results else {}
+    for spec in specs.values():
+        create_table(slices.folder, spec)
+    receipts = {key[1][0]: r for key, r in ledger.load(slices.folder).items() if key[0] == slices.table.name}
+    lost = {receipt.key for receipt in damaged(slices.folder, specs, receipts)}
+    return {number: receipt for number, receipt in receipts.items() if receipt.key not in lost}
+
+
+def _reread(run: Run[Any], slices: Slices[Any], number: int, receipt: Receipt) -> Found:
+    """Read what a group found; one that was damaged since it was verified or written is swept again."""
+    try:
+        return stored_group(slices, receipt)
+    except ChunkLostError:
+        return stored_group(slices, store_group(slices, number, run.threads))
+
+
+def sweep_beliefs(run: Run[Any]) -> Beliefs:
+    """Add up what all groups of slices find."""
+    slices, beliefs = slices_of(run), Beliefs(None, {})
+    many = slices.groups > 1
+    combiner = run.arithmetic.combiner(slices.shapes if many else {})
+    for found in sweep_groups(run, slices):
+        beliefs = Beliefs(run.arithmetic.joined(found.totals), found.tables)
+        if many:
+            merge(combiner, beliefs)
+    return combiner.beliefs() if many else beliefs

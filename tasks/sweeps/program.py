@@ -123,12 +123,19 @@ class Program(Generic[T]):
 
 
 def run_part(
-    program: Program[T], nodes: Collection[int], outputs: tuple[int, ...], *messages: Mapping[int, T]
+    program: Program[T],
+    nodes: Collection[int],
+    outputs: tuple[int, ...],
+    keep: bool,
+    threads: int,
+    on_table: OnTable | None,
+    *messages: Mapping[int, T],
 ) -> dict[int, T]:
-    """Task: those steps of a program that make ``nodes``, from what other tasks sent."""
+    """Task: those steps of a program that make ``nodes``, from what others sent; with ``keep`` all its tables stay."""
     wanted = set(nodes)
     given = {i: table for message in messages for i, table in message.items()}
-    return program.part([step for step in program.steps if step.node in wanted], outputs).run(given)
+    part = program.part([step for step in program.steps if step.node in wanted], outputs)
+    return part.run(given, keep=nodes if keep else (), threads=threads, on_table=on_table)
 
 
 def pick(tables: Mapping[int, T], nodes: Collection[int]) -> dict[int, T]:

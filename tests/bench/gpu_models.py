@@ -25,7 +25,7 @@ from bucketflow.pipeline.plans.plan import Plan, PlanOptions
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
-from bucketflow.pipeline.runs.forward import Run
+from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.trees.memory import step_bytes
 
 FOLDER = Path(os.environ.get("BUCKETFLOW_GPUDATA", Path(__file__).resolve().parents[2] / ".gpudata"))
@@ -153,7 +153,7 @@ def profile(prepared: Prepared, top: int) -> None:
     import cupy as cp
 
     from bucketflow.cluster.pool import SerialPool
-    from bucketflow.pipeline.runs.forward import slice_states
+    from bucketflow.pipeline.runs.slices import slice_states
     from bucketflow.tasks.gpu.tiling.lowering import device_step
     from bucketflow.tasks.gpu.tiling.passes import StreamPass
 
@@ -161,7 +161,7 @@ def profile(prepared: Prepared, top: int) -> None:
     assert plan is not None
     run = Run(prepared.network, plan, prepared.problem, prepared.arithmetic, SerialPool(), 1, True, device=True)
     program = run.program(plan.steps, plan.tree.roots, 0)
-    states = [slice_states(plan, 0)] * 2
+    states = [slice_states(plan.dims, plan.sliced, 0)] * 2
     last, spent = time.perf_counter(), []
 
     def on_step(step: Any, _: Any) -> None:

@@ -16,7 +16,6 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.models.model import Function, Model
-from bucketflow.pipeline.runs import slices as marginal_slices
 from tests.pipeline.test_budget import grid
 
 
@@ -91,8 +90,7 @@ def test_marginals_on_workers_of_gpus(count: int, monkeypatch: pytest.MonkeyPatc
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     if not cupy.cuda.is_available() or cupy.cuda.runtime.getDeviceCount() < count:
         pytest.skip("fewer NVIDIA GPUs")
-    for module in (placement, marginal_slices):
-        monkeypatch.setattr(module, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
     monkeypatch.setattr(device_cases, "_LEAST_SECONDS", 0.0)
     model, rng = grid(4, 5, 6, "markov"), np.random.default_rng(1)
     cases = {"x0": rng.integers(-1, 6, 500), "x7": rng.integers(0, 6, 500), "x9": rng.random((500, 6))}

@@ -19,7 +19,6 @@ from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.compiled import device_propagation as gpu_marginals
 from bucketflow.pipeline.evidence.cases import Cases
 from bucketflow.pipeline.runs import device_sweeps
-from bucketflow.pipeline.runs import slices as marginal_slices
 from tests.cluster.test_gpu_workers import cluster, pretended_device
 from tests.device_stand_in import OutOfMemoryError
 from tests.interpreted_device import InterpretedMessages
@@ -61,8 +60,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     for each in (gpu_marginals, device_cases, device_sweeps):
         monkeypatch.setattr(each, "DeviceMessages", Watched)
     monkeypatch.setattr(device_cases, "_LEAST_SECONDS", 0.0)
-    for each in (placement, marginal_slices):
-        monkeypatch.setattr(each, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
     monkeypatch.setattr(Watched, "used", Counter())
 
 

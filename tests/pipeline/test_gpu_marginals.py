@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
+from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import device_batches as device_cases
@@ -291,7 +292,7 @@ def test_slices_that_no_double_holds_are_left_to_the_cpu(monkeypatch: pytest.Mon
 
 def test_a_run_directory_keeps_what_devices_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a GPU began, a CPU goes on with; and a finished run is only read."""
-    monkeypatch.setattr(marginal_slices, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
     model = grid(5, 5, 4, "markov")
     whole = bucketflow.marginals(model, gpus=1)
     assert whole.plan is not None

@@ -13,14 +13,14 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.compiled.structure import skeleton_of
 from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.plans.parts import both_ways_in_parts
 from bucketflow.pipeline.plans.plan import Problem
 from bucketflow.pipeline.plans.recompute import with_parts_again
 from bucketflow.pipeline.queries.arithmetic import Partition
-from bucketflow.pipeline.runs.parts import cut_for
-from bucketflow.pipeline.runs.slices import build_sweeps
 from bucketflow.pipeline.trees.costs import Rates
 from tests.models import bayes_models, markov_models
 from tests.pipeline.test_marginal_runs import grid
+from tests.pipeline.test_spread import in_one_piece, run_of
 
 
 @given(model=st.one_of(markov_models(), bayes_models()), data=st.data())
@@ -36,8 +36,8 @@ def test_a_plan_that_makes_messages_again_finds_the_same(model: Model, data: st.
     again = with_parts_again(plan, problem, cuts)
     assert again.results.keys() == plan.results.keys()
     assert len(again.steps) <= len(plan.steps) + len(plan.up)
-    whole = build_sweeps(network, plan, Partition(network), False).run()
-    parts = build_sweeps(network, again, Partition(network), False).run()
+    whole = in_one_piece(run_of(network, plan))
+    parts = in_one_piece(run_of(network, again))
     for target, table in plan.results.items():
         np.testing.assert_allclose(parts[again.results[target]].values, whole[table].values, rtol=1e-13)
 
@@ -64,4 +64,4 @@ def test_posteriors_of_a_long_grid_fit_a_part_of_their_memory(share: float, maxi
     assert plan.cells < 2 * whole.plan.cells
     assert used <= whole.plan.peak_bytes + (4 << 20)
     assert all(found[name] == pytest.approx(whole[name], rel=1e-12) for name in whole)
-    assert cut_for(plan, 4, 0.0, Rates(step_seconds=1.0)) is None
+    assert both_ways_in_parts(plan, 4, 0.0, Rates(step_seconds=1.0), 1 << 62) is plan

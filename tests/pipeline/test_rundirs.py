@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline.api import answers as answer
+from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.cli.inspect import run_facts
-from bucketflow.pipeline.runs import forward as execute
+from bucketflow.pipeline.runs import slices as execute
 from bucketflow.storage import ledger, rundir
 from tests.pipeline.test_budget import grid
 
@@ -43,7 +43,7 @@ def test_a_finished_run_in_memory_is_not_run_again(
         raise AssertionError("it ran again")
 
     monkeypatch.setattr(answer, "sweep_parts", never)
-    monkeypatch.setattr(answer, "slice_roots", never)
+    monkeypatch.setattr(answer, "sweep_groups", never)
     again = bucketflow.solve(bucketflow.load(path), query, workdir=tmp_path / "run")
     assert same(again, first)
     assert same(bucketflow.resume(tmp_path / "run"), first)
@@ -75,17 +75,21 @@ def test_slices_that_are_done_are_not_done_again(
     assert free.plan is not None
     assert free.plan.slices > 3
     swept: list[list[int]] = []
-    original = execute._swept_slices
+    original, original_groups = execute.run_group, answer.sweep_groups
 
-    def interrupted(run: Any, program: Any, indices: Sequence[int]) -> Any:
+    def groups(*args: Any) -> Any:
         swept.append([])
-        for index, roots in zip(indices, original(run, program, indices), strict=True):
-            if len(swept) == 1 and len(swept[0]) == 2:
-                raise KeyboardInterrupt
-            swept[-1].append(index)
-            yield roots
+        return original_groups(*args)
 
-    monkeypatch.setattr(execute, "_swept_slices", interrupted)
+    def interrupted(slices: Any, number: int, *args: Any) -> Any:
+        if len(swept) == 1 and len(swept[0]) == 2:
+            raise KeyboardInterrupt
+        swept[-1].append(number)
+        return original(slices, number, *args)
+
+    monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(answer, "sweep_groups", groups)
+    monkeypatch.setattr(execute, "run_group", interrupted)
     with pytest.raises(bucketflow.StoppedError, match="resume"):
         bucketflow.solve(model, query, **options, workdir=tmp_path / "run")
     again = bucketflow.solve(model, query, workdir=tmp_path / "run")

@@ -16,9 +16,9 @@ from bucketflow.pipeline.api import placement, propagate
 from bucketflow.pipeline.api.solve import prepared_plan
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.plans import parts
 from bucketflow.pipeline.resources import Resources
-from bucketflow.pipeline.runs import parts
-from bucketflow.pipeline.runs.parts import run_parts
+from bucketflow.pipeline.runs.parts import sweep_parts
 from tests.pipeline.test_marginal_runs import grid
 from tests.pipeline.test_spread import branching
 
@@ -75,12 +75,14 @@ def test_parts_for_workers_are_those_that_are_shown(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(parts, "_PART_SECONDS", 0.0)
     monkeypatch.setattr(parts, "_START_SECONDS", 0.0)
     ran: list[Any] = []
-    monkeypatch.setattr(propagate, "run_parts", lambda *a: (ran.append(a[1]), run_parts(*a))[1])
+    monkeypatch.setattr(propagate, "sweep_parts", lambda run: (ran.append(run.plan.parts), sweep_parts(run))[1])
     shown = prepared_plan(model, "marginals", workers=2)
     found = bucketflow.marginals(model, workers=2)
-    assert shown.cut is not None
-    assert ran == [shown.cut]
-    assert shown.parts == len(shown.cut.heads) > 1
+    assert shown.plan is not None
+    assert shown.plan.parts is not None
+    assert ran == [shown.plan.parts]
+    assert shown.plan.part_count == len(shown.plan.parts.heads) > 1
+    assert shown.plan.tasks == len(set(shown.plan.parts.makers.values())) > shown.plan.part_count
     assert found.plan == shown.plan
     assert found.log10_evidence == bucketflow.marginals(model).log10_evidence
 

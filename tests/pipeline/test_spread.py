@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,21 +17,38 @@ from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api import placement, propagate
 from bucketflow.pipeline.compiled.compiled import compile_model
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.models.preprocess import Network
+from bucketflow.pipeline.plans import parts as spread
+from bucketflow.pipeline.plans.parts import both_ways_in_parts
+from bucketflow.pipeline.plans.plan import Plan, Problem
 from bucketflow.pipeline.queries.arithmetic import Partition
-from bucketflow.pipeline.runs import parts as spread
-from bucketflow.pipeline.runs.parts import cut_for, run_parts
-from bucketflow.pipeline.runs.slices import build_sweeps
+from bucketflow.pipeline.runs.parts import sweep_parts
+from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.trees.costs import Rates
-from bucketflow.tasks.sweeps.program import Program
 from tests.models import bayes_models, markov_models, named_model
 
 
-def planned(model: Model) -> tuple[Plan, Program] | None:
+def run_of(network: Network, plan: Plan) -> Run[Any]:
+    """Return a run in this process, to be given other plans and pools."""
+    arithmetic = Partition(network)
+    problem = Problem(network.dims, network.scopes, arithmetic.semiring, arithmetic.semiring.itemsize)
+    return Run(network, plan, problem, arithmetic, SerialPool(), compiled=False)
+
+
+def in_one_piece(run: Run[Any]) -> dict[int, Any]:
+    return run.program(run.plan.steps, run.plan.outputs).run()
+
+
+def planned(model: Model) -> tuple[Plan, Run[Any]] | None:
     skeleton = compile_model(model, families=True).skeleton
     if skeleton.plan is None or skeleton.fixed is None:
         return None
-    return skeleton.plan, build_sweeps(skeleton.network, skeleton.plan, Partition(skeleton.network), False)
+    return skeleton.plan, run_of(skeleton.network, skeleton.plan)
+
+
+def divided(plan: Plan, width: int, seconds: float = 1.0) -> Plan:
+    """Divide a plan of which every step takes a second."""
+    return both_ways_in_parts(plan, width, seconds, Rates(step_seconds=1.0), 1 << 62)
 
 
 def same(found: dict, expected: dict) -> bool:
@@ -57,24 +77,23 @@ def test_parts_give_the_same_tables(model: Model, width: int) -> None:
     found = planned(model)
     if found is None:
         return
-    plan, sweeps = found
-    cut = cut_for(plan, width, 1.0, Rates(step_seconds=1.0))
-    if cut is not None:
-        assert same(run_parts(plan, cut, sweeps, SerialPool()), sweeps.run())
+    plan, run = found
+    plan = divided(plan, width)
+    if plan.parts is not None:
+        assert same(sweep_parts(replace(run, planned=plan)).tables, in_one_piece(run))
 
 
 def test_a_bushy_tree_is_cut_into_parts_that_run_at_the_same_time() -> None:
     found = planned(branching(4, 3, 4))
     assert found is not None
-    plan, sweeps = found
-    rates = Rates(step_seconds=1.0)
-    cut = cut_for(plan, 4, 1.0, rates)
-    assert cut is not None
-    assert len(cut.heads) > 4
-    assert cut.seconds < len(plan.steps) / 2
-    assert same(run_parts(plan, cut, sweeps, SerialPool()), sweeps.run())
-    assert cut_for(plan, 1, 1.0, rates) is None
-    assert cut_for(plan, 4, 1e6, rates) is None
+    plan, run = found
+    cut = divided(plan, 4)
+    assert cut.parts is not None
+    assert len(cut.parts.heads) > 4
+    assert cut.parts.seconds < len(plan.steps) / 2
+    assert same(sweep_parts(replace(run, planned=cut)).tables, in_one_piece(run))
+    assert divided(plan, 1).parts is None
+    assert divided(plan, 4, 1e6).parts is None
 
 
 def test_a_chain_is_left_in_one_piece_where_parts_only_wait() -> None:
@@ -82,7 +101,7 @@ def test_a_chain_is_left_in_one_piece_where_parts_only_wait() -> None:
     chain = [Function((i, i + 1), rng.random((3, 3))) for i in range(30)]
     found = planned(named_model("markov", [3] * 31, chain))
     assert found is not None
-    cut = cut_for(found[0], 8, 1.0, Rates(step_seconds=1.0))
+    cut = divided(found[0], 8).parts
     # an order from both ends leaves two halves at best
     assert cut is None or cut.seconds > 0.4 * len(found[0].steps)
 
@@ -92,11 +111,11 @@ def test_small_trees_share_a_part() -> None:
     pairs = [Function((2 * i, 2 * i + 1), rng.random((3, 3))) for i in range(40)]
     found = planned(named_model("markov", [3] * 80, pairs))
     assert found is not None
-    plan, sweeps = found
-    cut = cut_for(plan, 4, 1.0, Rates(step_seconds=1.0))
-    assert cut is not None
-    assert 4 <= len(cut.heads) <= 20
-    assert same(run_parts(plan, cut, sweeps, SerialPool()), sweeps.run())
+    plan, run = found
+    plan = divided(plan, 4)
+    assert plan.parts is not None
+    assert 4 <= len(plan.parts.heads) <= 20
+    assert same(sweep_parts(replace(run, planned=plan)).tables, in_one_piece(run))
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +131,10 @@ def client():
 def test_workers_give_the_same_tables(client) -> None:
     found = planned(branching(4, 3, 4))
     assert found is not None
-    plan, sweeps = found
-    cut = cut_for(plan, 2, 1.0, Rates(step_seconds=1.0))
-    assert cut is not None
-    assert same(run_parts(plan, cut, sweeps, DaskPool(client, "parts")), sweeps.run())
+    plan, run = found
+    plan = divided(plan, 2)
+    assert plan.parts is not None
+    assert same(sweep_parts(replace(run, planned=plan, pool=DaskPool(client, "parts"))).tables, in_one_piece(run))
 
 
 def test_marginals_of_a_cluster_are_those_of_one_process(client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +144,7 @@ def test_marginals_of_a_cluster_are_those_of_one_process(client, monkeypatch: py
     monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)
     monkeypatch.setattr(spread, "_PART_SECONDS", 0.0)
     monkeypatch.setattr(spread, "_START_SECONDS", 0.0)
-    monkeypatch.setattr(propagate, "run_parts", lambda *args: runs.append(1) or run_parts(*args))
+    monkeypatch.setattr(propagate, "sweep_parts", lambda *args: runs.append(1) or sweep_parts(*args))
     seen = []
     found = bucketflow.marginals(model, client=client, progress=lambda done, planned: seen.append((done, planned)))
     assert runs == [1]

@@ -1,0 +1,88 @@
+"""Decoding an optimum: from the tables of a sweep, or part by part from messages, each part swept once more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ...tasks.sweeps.program import Program
+from ...tasks.sweeps.sweep import on_host
+from ..plans.plan import Problem, sliced_dims
+from ..plans.planner import lowered_step
+from ..queries.decode import decode
+from .parts import Swept
+from .run import Run
+from .slices import Slices
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Decoded(Generic[T]):
+    """States of the variables of a part and of those above it, its root tables, and the seconds of the decoding."""
+
+    states: dict[int, int]
+    roots: list[T]
+    seconds: float
+
+
+def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
+    """Return the optimal states of all local variables, roots first."""
+    plan, sizes = run.plan, run.plan.tree.dims
+    assignment = dict(run.states)
+    if not plan.cuts:
+        decode(plan.steps, swept.tables, sizes, run.problem.semiring, assignment, run.compiled)  # type: ignore[arg-type]
+        return assignment
+    ready = [-1]
+    while ready:
+        handles = []
+        for head in ready:
+            above = {v: assignment[v] for v in (plan.tree.scopes[head] if head >= 0 else ())}
+            args = (swept.programs[head], sizes, {**run.states, **above}, run.problem, run.threads)
+            handles.append(run.pool.submit(decode_part, *args, *swept.picked(swept.inputs[head, True])))
+        for handle in handles:
+            assignment.update(run.pool.get(handle).states)
+        ready = [i for head in ready for i in swept.inputs[head, True]]
+    return assignment
+
+
+def sweep_and_decode(run: Run[T], slices: Any, states: Mapping[int, int]) -> Decoded[T]:
+    """Sweep one slice, or all there is, and decode it in the same task: its tables stay where they are.
+
+    Parameters
+    ----------
+    slices
+        What the pool returned for the :class:`.slices.Slices`.
+    """
+    handle = run.pool.submit(decode_slice, slices, states, run.problem, run.threads)
+    return run.pool.get(handle)  # type: ignore[no-any-return]
+
+
+def decode_slice(slices: Slices[T], states: Mapping[int, int], problem: Problem, threads: int) -> Decoded[T]:
+    """Task: sweep a slice, keeping its messages, and decode it."""
+    slices.program.shared.clear()
+    return decode_part(slices.program, slices.program.dims, states, problem, threads)
+
+
+def decode_part(
+    program: Program[T],
+    sizes: Sequence[int],
+    fixed: Mapping[int, int],
+    problem: Problem,
+    threads: int,
+    *messages: Mapping[int, T],
+) -> Decoded[T]:
+    """Task: sweep a part with some variables fixed, keeping its messages, and decode it."""
+    inner, restrict = sliced_dims(sizes, fixed), program.algebra.restrict
+    axes = {**program.leaf_axes, **{i: a for s in program.steps for i, a in zip(s.inputs, s.input_axes, strict=True)}}
+    given = {n: t for tables in (program.leaves, *messages) for n, t in tables.items()}
+    tables: dict[int, Any] = {n: restrict(t, axes[n], sizes, fixed) for n, t in given.items()}
+    steps = [lowered_step(s.node, s.inputs, s.input_axes, s.axes, inner, problem) for s in program.steps]
+    tables |= program.again(tuple(steps), tables).run(keep=[s.node for s in steps], threads=threads)
+    roots: list[Any] = [on_host(tables[node]) for node in program.outputs]
+    states = dict(fixed)
+    start = time.perf_counter()
+    decode(steps, tables, inner, problem.semiring, states, program.algebra.compiled)
+    return Decoded(states, roots, time.perf_counter() - start)

@@ -1,0 +1,112 @@
+"""What runs: a plan with its tables, and the place where it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from ...cluster.pool import Pool, SerialPool
+from ...tasks.steps.step import Step
+from ...tasks.sweeps.program import Program
+from ...tasks.sweeps.sweep import OnTable
+from ..models.preprocess import Network
+from ..plans.plan import Plan, Problem
+from ..queries.arithmetic import Arithmetic
+from ..trees.memory import step_bytes
+
+T = TypeVar("T")
+
+Progress = Callable[[int], None]
+
+
+def _ignored(_: str) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True)
+class Run(Generic[T]):
+    """A plan with its tables and the place where it runs.
+
+    Parameters
+    ----------
+    network, planned, problem, arithmetic
+        What to run; ``planned`` is None where preprocessing left nothing to eliminate.
+    pool : Pool
+    threads : int
+        Threads of one step in a serial pool.
+    progress : callable
+        Called with the number of bytes that were read and written since the last call.
+    states : mapping of int to int
+        Sliced variables that are fixed for the whole run.
+    folder : Path, optional
+        Where a plan that spills keeps its tables.
+    device : bool
+        Whether large steps run on a GPU.
+    least_cells : int, optional
+        Cells from which a step on host tables does; the nominal number where the machine was not measured.
+    device_bytes : int
+        Budget on the device, for both sweeps of a slice at once.
+    note : callable
+        Called with what the caller should be told besides the answer.
+    """
+
+    network: Network
+    planned: Plan | None
+    problem: Problem
+    arithmetic: Arithmetic[T]
+    pool: Pool
+    threads: int = 1
+    compiled: bool = True
+    progress: Progress | None = None
+    states: Mapping[int, int] = field(default_factory=dict)
+    folder: Path | None = None
+    device: bool = False
+    least_cells: int | None = None
+    device_bytes: int = 0
+    note: Callable[[str], None] = _ignored
+
+    @property
+    def plan(self) -> Plan:
+        """The plan; only asked for where something is left to eliminate."""
+        assert self.planned is not None
+        return self.planned
+
+    @property
+    def serial(self) -> bool:
+        """Whether everything runs in this thread."""
+        return isinstance(self.pool, SerialPool)
+
+    def on_table(self) -> OnTable | None:
+        """Return the callback for every table of a serial run."""
+        report = self.progress
+        if report is None or not self.serial:
+            return None
+        return lambda step, _: report(step_bytes(step, self.plan.tree.dims, self.plan.itemsize))
+
+    def report(self, nbytes: int) -> None:
+        """Say that so many bytes more were read and written; more than were planned count as all."""
+        if self.progress is not None:
+            self.progress(nbytes)
+
+    def program(self, steps: Sequence[Step], outputs: Sequence[int], variant_from: int = 0) -> Program[T]:
+        """Build the leaf tables that ``steps`` read and put them together."""
+        axes = {
+            node: node_axes
+            for step in steps
+            for node, node_axes in zip(step.inputs, step.input_axes, strict=True)
+            if node < self.plan.tree.n_leaves
+        }
+        axes |= {node: self.plan.layouts[node] for node in outputs if node < self.plan.tree.n_leaves}
+        algebra = self.arithmetic.algebra(self.plan.tree.dims, self.compiled)
+        leaves = {
+            node: algebra.restrict(self.arithmetic.leaf(self.network.leaves[node], a), a, self.plan.dims, self.states)
+            for node, a in axes.items()
+        }
+        program = Program(tuple(steps), leaves, axes, tuple(outputs), self.plan.dims, algebra, variant_from)
+        if not self.device:
+            return program
+        from ...tasks.sweeps.device_sweep import device_program
+
+        return device_program(program, fetched=not self.serial, least_cells=self.least_cells)
