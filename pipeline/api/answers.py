@@ -16,7 +16,6 @@ from ..models.leaf_tables import COST_LIMIT, CostScale, cost_leaf
 from ..models.model import Model
 from ..models.preprocess import Network
 from ..plans.planner import relowered
-from ..queries.arithmetic import CostOptimum
 from ..queries.counting import (
     CountEstimate,
     CountResidue,
@@ -35,9 +34,6 @@ from ..runs.parts import sweep_parts
 from ..runs.run import Run
 from ..runs.slices import TABLES, slice_states, slices_of, sweep_groups
 
-# How far the probability of a decoded assignment may be from the swept optimum, in log10, relative to their
-# size: each of thousands of additions rounds by 1e-16.
-_LOG_TOLERANCE = 1e-10
 # A count up to here follows from its logarithm, whose rounding is far below half a unit.
 _LOG_EXACT = 1 << 30
 
@@ -135,27 +131,13 @@ def _reaches_top(model: Model, above: int) -> bool:
 
 
 def _checked(run: Run[Any], states: dict[int, int], fixed: float | int, total: float | int) -> Result:
-    """Evaluate the decoded assignment on the original model and compare."""
+    """Evaluate the decoded assignment on the original model and compare it with what was swept."""
     network = run.network
-    model = network.model
     full = [int(domain[0]) for domain in network.domains]
     for v, state in states.items():
         variable = network.variables[v]
         full[variable] = int(network.domains[variable][state])
-    named = {name: model.label(v, full[v]) for v, name in enumerate(model.names)}
-    if isinstance(run.arithmetic, CostOptimum):
-        expected = int(total) + int(fixed) + run.arithmetic.scale.offset
-        if model.top is not None and expected >= model.top:
-            return Result("optimum", "infeasible")
-        cost = model.cost(full)
-        if cost != expected:
-            raise InternalError(f"the decoded assignment costs {cost}, the sweep found {expected}")
-        return Result("optimum", "optimal", value=model.objective(cost), assignment=named)
-    found = model.log10_value(full)
-    expected_log10 = (float(fixed) - total) / math.log(10)
-    if not abs(found - expected_log10) <= _LOG_TOLERANCE * max(1.0, abs(found)):
-        raise InternalError(f"the decoded assignment has log10 {found}, the sweep found {expected_log10}")
-    return Result("optimum", "optimal", log10=found, assignment=named)
+    return run.arithmetic.checked(full, fixed, total)
 
 
 def partition(run: Run[Any]) -> Result:

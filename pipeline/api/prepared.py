@@ -110,10 +110,10 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepar
     """Choose the way, or make the stored plan again; predict it, and cut into parts what workers share."""
     problem, resources, stored = prepared.problem, prepared.resources, prepared.stored
     if stored:
-        wanted = plan_options(prepared.network, resources, stored["memory_bytes"])
+        wanted = plan_options(prepared.arithmetic, resources, stored["memory_bytes"])
         prices = Prices(stored_plan(problem, wanted, Rates(), stored))
     else:
-        prices = cheapest_way(problem, prepared.network, resources)
+        prices = cheapest_way(problem, prepared.arithmetic, resources)
     plan, both_ways = prices.chosen, problem.targets is not None
     if not plan.device:
         resources, known = resources.without_devices(), rates(problem.semiring)
@@ -125,17 +125,17 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepar
     return replace(prepared, resources=resources, prices=replace(prices, chosen=plan))
 
 
-def cheapest_way(problem: Problem, network: Network, resources: Resources) -> Prices:
+def cheapest_way(problem: Problem, arithmetic: Arithmetic[Any], resources: Resources) -> Prices:
     """Choose how a problem runs: dense, in slices or spilled, on this machine's cores or a device.
 
     For both ways the machine is asked for its memory only where the plan needs more than next to nothing.
     """
     asked, both_ways = resources.asked, problem.targets is not None
     if both_ways and asked.memory is asked.gpu_memory is None and asked.fit != "spill":
-        plan = whole_plan(problem, plan_options(network, resources, 1 << 62), Rates())
+        plan = whole_plan(problem, plan_options(arithmetic, resources, 1 << 62), Rates())
         if plan.peak_bytes <= _SMALL_BYTES:
             return Prices(plan)
-    wanted = plan_options(network, resources, resources.memory_bytes)
+    wanted = plan_options(arithmetic, resources, resources.memory_bytes)
     if not wanted.device:
         rate = partial(measured_disk_rate, asked.folder)
         return fitted(problem, wanted, Rates(), asked.fit, asked.disk_bytes, rate)
@@ -160,19 +160,19 @@ def _around(resources: Resources, **link: float) -> Around:
     return Around(resources.host_bytes, files, asked.disk_bytes, rate, **link)
 
 
-def plan_options(network: Network, resources: Resources, memory_bytes: int) -> PlanOptions:
+def plan_options(arithmetic: Arithmetic[Any], resources: Resources, memory_bytes: int) -> PlanOptions:
     """Turn what the caller asks into what the planner is asked."""
     asked = resources.asked
     order: Any = asked.order
     if not isinstance(order, str):
-        order = _local_order(network, order)
+        order = _local_order(arithmetic.network, order)
     return PlanOptions(
         tree=asked.tree,
         order=order,
         order_seconds=asked.order_time,
         seed=asked.seed,
         memory_bytes=memory_bytes,
-        decode=network.query == "optimum",
+        decode=arithmetic.decodes,
         threads=1 if resources.distributed else resources.threads,
         device=asked.gpus is not None,
     )

@@ -69,8 +69,9 @@ def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: O
     network = with_joints(network, targets) if network.feasible else network
     plan = None
     if network.leaves:
-        problem = problem_of(network, Partition(network), targets)
-        plan = cheapest_way(problem, network, Resources(replace(options, memory=1 << 62, fit="auto"))).chosen
+        arithmetic = Partition(network)
+        problem = problem_of(network, arithmetic, targets)
+        plan = cheapest_way(problem, arithmetic, Resources(replace(options, memory=1 << 62, fit="auto"))).chosen
         check_memory(plan, Resources(options).memory_bytes)
     return Skeleton(model, network, plan, asked, fixed_value(network))
 

@@ -15,6 +15,7 @@ from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
 from ...tasks.sweeps.einsum import QuickSumProduct
 from ...tasks.sweeps.scaled import Scaled, SumProduct
 from ...tasks.sweeps.sweep import Algebra, Plain
+from ..errors import InternalError
 from ..models.leaf_tables import (
     CostScale,
     cost_leaf,
@@ -23,7 +24,10 @@ from ..models.leaf_tables import (
     integer_dtype,
     probability_leaf,
 )
+from ..models.model import Model
 from ..models.preprocess import Leaf, Network
+from ..plans.message_program import DeviceLeaves
+from ..results.result import Result
 from ..trees.tree import Target
 from .beliefs import Combiner, Least, Sums
 from .counting import CountEstimate
@@ -31,6 +35,9 @@ from .counting import CountEstimate
 Array = NDArray[Any]
 T = TypeVar("T")
 
+# How far the probability of a decoded assignment may be from the swept optimum, in log10, relative to their
+# size: each of thousands of additions rounds by 1e-16.
+_LOG_TOLERANCE = 1e-10
 # float64 holds all integers up to here.
 _EXACT = 1 << 53
 # Inputs that may be added before a kernel clamps to the saturating infinity: more would need wider integers.
@@ -51,6 +58,16 @@ class Arithmetic(Protocol[T]):
         """The semiring of the kernels."""
         ...
 
+    @property
+    def network(self) -> Network:
+        """What of the model is left."""
+        ...
+
+    @property
+    def decodes(self) -> bool:
+        """Whether an assignment has the value, and is to be found."""
+        ...
+
     def algebra(self, sizes: Sequence[int], compiled: bool) -> Algebra[T]:
         """Return the algebra for a plan with the given domain sizes."""
         ...
@@ -61,6 +78,20 @@ class Arithmetic(Protocol[T]):
 
     def total(self, roots: Sequence[T]) -> Any:
         """Return the value of one slice from its root tables."""
+        ...
+
+    def checked(self, states: Sequence[int], fixed: Any, total: Any) -> Result:
+        """Evaluate an assignment on the model and compare it with the value of the sweep and of ``fixed`` functions.
+
+        Raises
+        ------
+        InternalError
+            If they differ.
+        """
+        ...
+
+    def device_leaves(self, leaves: Mapping[int, T]) -> DeviceLeaves:
+        """Return leaf tables as propagations on a device have them."""
         ...
 
     @property
@@ -116,6 +147,16 @@ class CostOptimum(Least):
         """Whether doubles hold every total that is allowed; larger ones stay larger when they are rounded."""
         return self.scale.bound < _EXACT
 
+    def checked(self, states: Sequence[int], fixed: int, total: int) -> Result:
+        """Compare costs, exactly."""
+        model, expected = self.network.model, int(total) + int(fixed) + self.scale.offset
+        if model.top is not None and expected >= model.top:
+            return Result("optimum", "infeasible")
+        cost = model.cost(states)
+        if cost != expected:
+            raise InternalError(f"the decoded assignment costs {cost}, the sweep found {expected}")
+        return Result("optimum", "optimal", value=model.objective(cost), assignment=named(model, states))
+
 
 @dataclass(frozen=True, eq=False)
 class EnergyOptimum(Least):
@@ -141,6 +182,13 @@ class EnergyOptimum(Least):
         """Subtract a logarithm from an energy."""
         return total - fixed
 
+    def checked(self, states: Sequence[int], fixed: float, total: float) -> Result:
+        """Compare log10 of probabilities, within rounding."""
+        found, expected = self.network.model.log10_value(states), (float(fixed) - total) / math.log(10)
+        if not abs(found - expected) <= _LOG_TOLERANCE * max(1.0, abs(found)):
+            raise InternalError(f"the decoded assignment has log10 {found}, the sweep found {expected}")
+        return Result("optimum", "optimal", log10=found, assignment=named(self.network.model, states))
+
 
 @dataclass(frozen=True, eq=False)
 class Partition(Sums):
@@ -160,6 +208,11 @@ class Partition(Sums):
     def total(self, roots: Sequence[Scaled]) -> float:
         """Return ln of the sum of one slice from its root tables; -inf for 0."""
         return math.fsum(root.log_value() for root in roots)
+
+
+def named(model: Model, states: Sequence[int]) -> dict[str, str | int]:
+    """Return an assignment by the names of variables and states."""
+    return {name: model.label(v, states[v]) for v, name in enumerate(model.names)}
 
 
 def optimum_arithmetic(network: Network) -> CostOptimum | EnergyOptimum:

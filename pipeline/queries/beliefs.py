@@ -15,6 +15,9 @@ from ...tasks.boxes.codecs import Codec, PlainCodec, ScaledCodec
 from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.beliefs import UNREACHABLE, above_least, normalised
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
+from ..errors import InternalError
+from ..plans.message_program import DeviceLeaves, cost_leaves, probability_leaves
+from ..results.result import Result
 from ..trees.tree import Target
 
 Array = NDArray[Any]
@@ -124,8 +127,10 @@ class LeastCombiner:
         return Beliefs(best, {t: np.where(table < beyond, table - best, beyond) for t, table in self._tables.items()})
 
 
-class Added:
-    """How the value of functions without variables joins that of all others."""
+class Defaults:
+    """What arithmetics have in common unless they say otherwise."""
+
+    decodes = False
 
     @property
     def fits_doubles(self) -> bool:
@@ -136,9 +141,17 @@ class Added:
         """Add costs, or logarithms."""
         return total + fixed
 
+    def checked(self, states: Sequence[int], fixed: Any, total: Any) -> Result:
+        """Refuse: only least values have an assignment."""
+        raise InternalError("only an optimum has an assignment")
 
-class Sums(Added):
+
+class Sums(Defaults):
     """How the parts of a query add up whose values are sums, as natural logarithms, of scaled tables."""
+
+    def device_leaves(self, leaves: Mapping[int, Scaled]) -> DeviceLeaves:
+        """Return leaf tables as a device has them."""
+        return probability_leaves(leaves)
 
     @property
     def codec(self) -> Codec[Scaled]:
@@ -155,10 +168,15 @@ class Sums(Added):
         return None if total == -math.inf else total
 
 
-class Least(Added):
+class Least(Defaults):
     """How the parts of a query add up whose values are least costs or energies."""
 
     semiring: Semiring
+    decodes = True
+
+    def device_leaves(self, leaves: Mapping[int, Array]) -> DeviceLeaves:
+        """Return leaf tables as a device has them."""
+        return cost_leaves(leaves, self.semiring)
 
     @property
     def codec(self) -> Codec[Array]:

@@ -22,8 +22,9 @@ from ...tasks.sweeps.sweep import Plain
 from ..errors import InternalError, ModelError
 from ..models.leaf_tables import COST_LIMIT, CostScale, cost_leaf, indicator_leaf
 from ..models.preprocess import Leaf, Network
+from ..plans.message_program import DeviceLeaves
 from ..trees.tree import Target
-from .beliefs import Added, Combiner, Sums
+from .beliefs import Combiner, Defaults, Sums
 
 Array = NDArray[Any]
 
@@ -63,7 +64,7 @@ class CountEstimate(Sums):
 
 
 @dataclass(frozen=True, eq=False)
-class CountResidue(Added):
+class CountResidue(Defaults):
     """The generating polynomial at one point modulo one prime; at ``root = 1`` it is the plain count."""
 
     network: Network
@@ -92,6 +93,10 @@ class CountResidue(Added):
         for root in roots:
             result = result * int(root.item()) % self.semiring.modulus
         return result
+
+    def device_leaves(self, leaves: Mapping[int, Array]) -> DeviceLeaves:
+        """Refuse: messages on a device are no residues."""
+        raise InternalError("residues have no messages on a device")
 
     @property
     def codec(self) -> Codec[Array]:

@@ -16,7 +16,7 @@ from ..models.model import Model
 from ..models.preprocess import Network
 from ..results.posteriors import Marginals
 from ..trees.tree import Target
-from .arithmetic import Arithmetic, CostOptimum, Partition
+from .arithmetic import Arithmetic, CostOptimum
 from .beliefs import Beliefs
 
 Array = NDArray[Any]
@@ -52,7 +52,7 @@ def dressed(
     ``findings`` are likelihoods that were not known when the model was reduced.
     """
     findings = findings or {}
-    maximum = not isinstance(arithmetic, Partition)
+    maximum = arithmetic.decodes
     loose = 0.0 if maximum else loose_log(network, findings)
     if beliefs.total is None or loose == -math.inf:
         return Marginals(model, "infeasible", maximum, log10_evidence=None if model.kind == "cost" else -math.inf)

@@ -17,12 +17,10 @@ from ..errors import BudgetError
 from ..plans.message_program import (
     DeviceLeaves,
     constant_values,
-    cost_leaves,
     message_program,
-    probability_leaves,
 )
 from ..plans.plan import Plan, format_bytes
-from ..queries.arithmetic import Arithmetic, Partition
+from ..queries.arithmetic import Arithmetic
 from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target
 
@@ -94,9 +92,7 @@ class DeviceSweeps:
             )
 
     def _leaves(self, leaves: Mapping[int, Any]) -> DeviceLeaves:
-        if isinstance(self._arithmetic, Partition):
-            return probability_leaves(leaves)
-        return cost_leaves(leaves, self._arithmetic.semiring)
+        return self._arithmetic.device_leaves(leaves)
 
 
 def checked_device(program: MessageProgram, leaves: DeviceLeaves, memory_bytes: int) -> DeviceMessages:

@@ -22,7 +22,6 @@ from ..gpu import arrays
 from ..gpu.memory import DeviceMemoryError, is_short, own_stream
 from ..steps.step import Step, make_step
 from ..sweeps.program import Program
-from ..sweeps.scaled import SumProduct
 from .codecs import Codec, packed_roots
 from .stores import Chunk, Store, box_shape, place
 
@@ -175,11 +174,8 @@ def _part_there(left: Left[T], part: States, receipts: Receipts, threads: int) -
 def _lowered(program: Program[T], part: States) -> Program[T]:
     """Lower the steps for what a part leaves open."""
     sizes = tuple(1 if v in part else n for v, n in enumerate(program.dims))
-    algebra: Any = program.algebra
     steps = tuple(make_step(s.node, s.inputs, s.input_axes, s.axes, sizes, s.lowered.semiring) for s in program.steps)
-    if isinstance(algebra, SumProduct):
-        algebra = replace(algebra, sizes=sizes)
-    return replace(program, steps=steps, algebra=algebra)
+    return replace(program, steps=steps, algebra=program.algebra.resized(sizes))
 
 
 def _read(box: Box[T], node: int, receipts: Receipts, states: States, *, there: bool) -> T:

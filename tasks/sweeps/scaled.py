@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -279,6 +279,10 @@ class SumProduct:
     def restrict(self, table: Scaled, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Scaled:
         """Return the table with some variables fixed; its bounds still hold."""
         return replace(table, values=restrict(table.values, axes, sizes, states))
+
+    def resized(self, sizes: tuple[int, ...]) -> Self:
+        """Return the algebra with bounds of other sums."""
+        return replace(self, sizes=sizes)
 
     def _log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         sizes = dict(enumerate(self.sizes))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,10 @@ class Algebra(Steps[T], Protocol[T]):
         """Return the table with some variables fixed; their axes keep one state."""
         ...
 
+    def resized(self, sizes: tuple[int, ...]) -> Self:
+        """Return the algebra for tables over other domain sizes."""
+        ...
+
 
 @dataclass(frozen=True)
 class Plain:
@@ -62,6 +66,10 @@ class Plain:
     def restrict(self, table: Array, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Array:
         """Return the array with some variables fixed."""
         return restrict(table, axes, sizes, states)
+
+    def resized(self, sizes: tuple[int, ...]) -> Self:
+        """Return the same: arrays have no bounds that sizes move."""
+        return self
 
 
 def useful_threads(step: Step, threads: int) -> int:

@@ -31,7 +31,7 @@ def planned_for(question: Question, options: Options) -> tuple[Problem, PlanOpti
     resources = Resources(options)
     found = prepare(question, resources)
     assert found.plan is not None
-    return found.problem, plan_options(found.network, resources, resources.memory_bytes), found.plan
+    return found.problem, plan_options(found.arithmetic, resources, resources.memory_bytes), found.plan
 
 
 @pytest.mark.parametrize("fit", ["refuse", "slice", "spill"])
