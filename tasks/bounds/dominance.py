@@ -94,7 +94,8 @@ def _remove(flat: Any, x: int, a: int) -> None:
         e = flat.incident[k]
         f, inner = flat.function[e], flat.stride[e]
         for p in range(flat.cells[f] + a * inner, flat.cells[f + 1], d * inner):
-            flat.costs[p : p + inner] = np.inf
+            for q in range(p, p + inner):
+                flat.costs[q] = np.inf
 
 
 @njit(cache=True, nogil=True)

@@ -15,8 +15,8 @@ from numba import njit
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def sweep(flat: Any, order: Any, ends: Any, shifts: Any, shift: Any, grain: float, constant: float, limit: float,
-          begin: int, count: int) -> Any:  # fmt: skip
-    """Sweep ``count`` times, forwards where the number of the sweep is even.
+          count: int) -> Any:  # fmt: skip
+    """Sweep ``count`` times, forwards first, then back and so on.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def sweep(flat: Any, order: Any, ends: Any, shifts: Any, shift: Any, grain: floa
     order : NDArray
         Variables in the order of forward sweeps.
     ends : NDArray
-        (edges, 2): whether the edge's variable is the first, the last of its function in the order.
+        (2, edges): whether the edge's variable is the first, the last of its function in the order.
     shifts, shift : NDArray
         What was added to the tables, one entry a value of an edge; where an edge's entries begin.
     grain : float
@@ -38,92 +38,102 @@ def sweep(flat: Any, order: Any, ends: Any, shifts: Any, shift: Any, grain: floa
     tuple
         The constant (inf: nothing is left below the limit), values without support, values above the limit.
     """
-    share = np.empty(len(flat.unary))
-    died = np.zeros(2, np.int64)
-    for number in range(begin, begin + count):
-        forward = number % 2 == 0
+    first, unary, cells, costs, stride, function = (
+        flat.first,
+        flat.unary,
+        flat.cells,
+        flat.costs,
+        flat.stride,
+        flat.function,
+    )
+    around, incident = flat.around, flat.incident
+    widest, most = 0, 0
+    for x in range(len(first) - 1):
+        widest = max(widest, first[x + 1] - first[x])
+        most = max(most, (around[x + 1] - around[x]) * (first[x + 1] - first[x]))
+    share, gathered = np.empty(widest), np.empty(most)
+    unsupported, dear = 0, 0
+    for number in range(count):
+        side = 1 if number % 2 == 0 else 0
         for i in range(len(order)):
-            x = order[i] if forward else order[len(order) - 1 - i]
-            constant = _visit(flat, x, ends, 1 if forward else 0, shifts, shift, grain, constant, limit, share, died)
-            if constant == np.inf:
-                return constant, died[0], died[1]
-    return constant, died[0], died[1]
+            x = order[i] if side == 1 else order[len(order) - 1 - i]
+            b, d, k0, k1 = first[x], first[x + 1] - first[x], around[x], around[x + 1]
+            alive = 0
+            for a in range(d):
+                alive += unary[b + a] < np.inf
+            after, before = 0, 0
+            for k in range(k0, k1):
+                e = incident[k]
+                f, at = function[e], (k - k0) * d
+                before += not ends[0, e]
+                after += not ends[1, e]
+                _least(costs, cells[f], cells[f + 1], stride[e], d, gathered, at)
+                for a in range(d):
+                    unary[b + a] += gathered[at + a]
+            least = np.inf
+            for a in range(d):
+                least = min(least, unary[b + a])
+                alive -= unary[b + a] < np.inf
+            unsupported += alive
+            constant += least
+            if not constant <= limit:
+                return np.inf, unsupported, dear
+            room = limit - constant
+            dear += _share(unary, b, d, least, room, max(before, after), after if side == 1 else before, grain, share)
+            for k in range(k0, k1):
+                e = incident[k]
+                f, at = function[e], (k - k0) * d
+                for a in range(d):
+                    back = -gathered[at + a] if gathered[at + a] < np.inf else 0.0
+                    gathered[at + a] = back if ends[side, e] else back + share[a]
+                if len(shifts):
+                    for a in range(d):
+                        shifts[shift[e] + a] += gathered[at + a]
+                _add(costs, cells[f], cells[f + 1], stride[e], d, gathered, at, room)
+    return constant, unsupported, dear
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _visit(flat: Any, x: int, ends: Any, side: int, shifts: Any, shift: Any, grain: float, constant: float,
-           limit: float, share: Any, died: Any) -> float:  # fmt: skip
-    """Collect the least costs of a variable's values, take out what all have, and share the rest."""
-    unary = flat.unary[flat.first[x] : flat.first[x + 1]]
-    d, k0, k1 = len(unary), flat.around[x], flat.around[x + 1]
-    gathered = np.empty((k1 - k0, d))
-    others = np.zeros(2, np.int64)
-    for k in range(k0, k1):
-        e = flat.incident[k]
-        f = flat.function[e]
-        others[0] += not ends[e, 0]
-        others[1] += not ends[e, 1]
-        _least(flat.costs, flat.cells[f], flat.cells[f + 1], flat.stride[e], gathered[k - k0])
-        for a in range(d):
-            if gathered[k - k0, a] == np.inf and unary[a] < np.inf:
-                died[0] += 1
-            unary[a] += gathered[k - k0, a]
-    least = unary.min()
-    constant += least
-    if least == np.inf or constant > limit:
-        return np.inf
-    room = limit - constant
-    _share(unary, least, room, max(others[0], others[1]), others[side], grain, share, died)
-    for k in range(k0, k1):
-        e = flat.incident[k]
-        f = flat.function[e]
-        change = gathered[k - k0]
-        for a in range(d):
-            back = -change[a] if change[a] < np.inf else 0.0
-            change[a] = back if ends[e, side] else back + share[a]
-            shifts[shift[e] + a] += change[a]
-        _add(flat.costs, flat.cells[f], flat.cells[f + 1], flat.stride[e], change, room)
-    return constant
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _share(unary: Any, least: float, room: float, parts: int, takers: int, grain: float, share: Any,
-           died: Any) -> None:  # fmt: skip
-    """Take out the least cost, forbid what does not fit, and split off what each table takes."""
-    for a in range(len(unary)):
+def _share(unary: Any, b: int, d: int, least: float, room: float, parts: int, takers: int, grain: float,
+           share: Any) -> int:  # fmt: skip
+    """Take out the least cost, forbid what does not fit, and split off what each table takes; count the forbidden."""
+    dear = 0
+    for a in range(d):
         share[a] = np.inf
-        if unary[a] == np.inf:
+        if unary[b + a] == np.inf:
             continue
-        unary[a] -= least
-        if unary[a] > room:
-            unary[a] = np.inf
-            died[1] += 1
+        unary[b + a] -= least
+        if unary[b + a] > room:
+            unary[b + a] = np.inf
+            dear += 1
         elif takers > 0:
-            share[a] = np.floor(unary[a] / parts / grain) * grain
-            unary[a] -= share[a] * takers
+            share[a] = np.floor(unary[b + a] / (parts * grain)) * grain
+            unary[b + a] -= share[a] * takers
+    return dear
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _least(costs: Any, begin: int, end: int, inner: int, least: Any) -> None:
-    """The least cost of each value of an axis."""
-    least[:] = np.inf
+def _least(costs: Any, begin: int, end: int, inner: int, d: int, least: Any, at: int) -> None:
+    """Write the least cost of each value of an axis to ``least[at:]``."""
+    for a in range(d):
+        least[at + a] = np.inf
     p = begin
     while p < end:
-        for a in range(len(least)):
-            lowest = least[a]
+        for a in range(d):
+            lowest = least[at + a]
             for q in range(p, p + inner):
-                lowest = min(lowest, costs[q])
-            least[a] = lowest
+                lowest = costs[q] if costs[q] < lowest else lowest
+            least[at + a] = lowest
             p += inner
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add(costs: Any, begin: int, end: int, inner: int, change: Any, room: float) -> None:
-    """Add to each value of an axis; forbid what is then above the room."""
+def _add(costs: Any, begin: int, end: int, inner: int, d: int, change: Any, at: int, room: float) -> None:
+    """Add ``change[at:]`` to the values of an axis; forbid what is then above the room."""
     p = begin
     while p < end:
-        for a in range(len(change)):
-            extra = change[a]
+        for a in range(d):
+            extra = change[at + a]
             for q in range(p, p + inner):
                 cost = costs[q] + extra
                 costs[q] = cost if cost <= room else np.inf
@@ -135,17 +145,20 @@ def take_out(flat: Any) -> float:
     """Take the least cost out of every table and of every variable's unary costs; return the sum."""
     taken = 0.0
     for f in range(len(flat.cells) - 1):
-        taken += _take(flat.costs[flat.cells[f] : flat.cells[f + 1]])
+        taken += _take(flat.costs, flat.cells[f], flat.cells[f + 1])
     for x in range(len(flat.first) - 1):
-        taken += _take(flat.unary[flat.first[x] : flat.first[x + 1]])
+        taken += _take(flat.unary, flat.first[x], flat.first[x + 1])
     return taken
 
 
 @njit(cache=True, nogil=True)
-def _take(costs: Any) -> float:
-    least: float = costs.min()
+def _take(costs: Any, begin: int, end: int) -> float:
+    least = np.inf
+    for p in range(begin, end):
+        least = min(least, costs[p])
     if least < np.inf and least != 0:
-        costs -= least
+        for p in range(begin, end):
+            costs[p] -= least
     return least
 
 
@@ -157,9 +170,9 @@ def shift_back(flat: Any, shifts: Any, shift: Any) -> None:
         for k in range(flat.around[x], flat.around[x + 1]):
             e = flat.incident[k]
             f = flat.function[e]
-            change = shifts[shift[e] : shift[e] + d]
-            _add(flat.costs, flat.cells[f], flat.cells[f + 1], flat.stride[e], change, np.inf)
-            flat.unary[flat.first[x] : flat.first[x + 1]] -= change
+            _add(flat.costs, flat.cells[f], flat.cells[f + 1], flat.stride[e], d, shifts, shift[e], np.inf)
+            for a in range(d):
+                flat.unary[flat.first[x] + a] -= shifts[shift[e] + a]
 
 
 @njit(cache=True, nogil=True)
@@ -190,38 +203,56 @@ def forbid_tuples(flat: Any, room: float) -> int:
 
 @njit(cache=True, nogil=True)
 def decode(flat: Any, order: Any, states: Any) -> None:
-    """Assign the variables in an order, each the value that is cheapest with those before it."""
-    states[:] = -1
-    state, score = np.zeros(64, np.int64), np.empty(len(flat.unary))
+    """Assign the variables in an order, each the value that is cheapest with those before it.
+
+    Variables that have a state already, not -1, are assigned again with all others as they are.
+    """
+    widest = 0
     for x in order:
-        d = flat.first[x + 1] - flat.first[x]
-        score[:d] = flat.unary[flat.first[x] : flat.first[x + 1]]
+        widest = max(widest, flat.first[x + 1] - flat.first[x])
+    state, score, least = np.zeros(64, np.int64), np.empty(widest), np.empty(widest)
+    for x in order:
+        begin, d = flat.first[x], flat.first[x + 1] - flat.first[x]
+        for a in range(d):
+            score[a] = flat.unary[begin + a]
         for k in range(flat.around[x], flat.around[x + 1]):
-            _condition(flat, flat.incident[k], states, state, score[:d])
-        states[x] = np.argmin(score[:d])
+            e = flat.incident[k]
+            _condition(flat, flat.function[e], x, states, state, least)
+            for a in range(d):
+                score[a] += least[a]
+        best = max(states[x], 0)
+        for a in range(d):
+            if score[a] < score[best]:
+                best = a
+        states[x] = best
 
 
 @njit(cache=True, nogil=True)
-def _condition(flat: Any, edge: int, states: Any, state: Any, score: Any) -> None:
-    """Add to each value of an edge the least cost of its table that goes with the variables assigned."""
-    f = flat.function[edge]
-    begin, arity = flat.edges[f], flat.edges[f + 1] - flat.edges[f]
-    least = np.full(len(score), np.inf)
+def _condition(flat: Any, f: int, x: int, states: Any, state: Any, least: Any) -> None:
+    """The least cost of each value of ``x`` in a function, of the cells that agree with the states of others."""
+    begin, arity, own = flat.edges[f], flat.edges[f + 1] - flat.edges[f], 0
+    p, cells = flat.cells[f], 1
     for j in range(arity):
+        y = flat.scope[begin + j]
         state[j] = 0
-    for p in range(flat.cells[f], flat.cells[f + 1]):
-        own = state[edge - begin]
-        if flat.costs[p] < least[own]:
-            fits = True
-            for j in range(arity):
-                s = states[flat.scope[begin + j]]
-                fits = fits and (s < 0 or s == state[j])
-            if fits:
-                least[own] = flat.costs[p]
+        if y == x:
+            own = j
+        elif states[y] >= 0:
+            p += states[y] * flat.stride[begin + j]
+            continue
+        cells *= flat.first[y + 1] - flat.first[y]
+    for a in range(flat.first[x + 1] - flat.first[x]):
+        least[a] = np.inf
+    for _ in range(cells):
+        if flat.costs[p] < least[state[own]]:
+            least[state[own]] = flat.costs[p]
         for j in range(arity - 1, -1, -1):
-            x = flat.scope[begin + j]
+            y, stride = flat.scope[begin + j], flat.stride[begin + j]
+            if y != x and states[y] >= 0:
+                continue
             state[j] += 1
-            if state[j] < flat.first[x + 1] - flat.first[x]:
+            p += stride
+            if state[j] < flat.first[y + 1] - flat.first[y]:
                 break
+            p -= stride * state[j]
             state[j] = 0
-    score += least

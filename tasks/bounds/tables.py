@@ -104,18 +104,23 @@ def _strides(dims: Any, edges: Any, scope: Any) -> Any:
     return stride, sizes
 
 
-@njit(cache=True, nogil=True)
-def fold_contained(flat: Any) -> Any:
+def fold_contained(flat: Flat) -> Flags:
     """Add every function to one whose scope contains its own; return which functions are left."""
-    n = len(flat.edges) - 1
-    left, member = np.ones(n, np.bool_), np.full(len(flat.first) - 1, -1)
+    left = np.ones(flat.n_functions, np.bool_)
+    upwards = np.lexsort((-np.arange(flat.n_functions), np.diff(flat.edges)))
+    _fold(flat, upwards, left, np.full(len(flat.dims), -1))
+    return left
+
+
+@njit(cache=True, nogil=True)
+def _fold(flat: Any, upwards: Any, left: Any, member: Any) -> None:
+    """Fold functions in this order, the smallest first, the last of equals before the others."""
     step, state = np.zeros(64, np.int64), np.zeros(64, np.int64)
-    for f in np.argsort(np.diff(flat.edges) * n + (n - 1 - np.arange(n))):
+    for f in upwards:
         host = _host(flat, f, left, member)
         if host >= 0:
             left[f] = False
             _add_table(flat, f, host, step, state)
-    return left
 
 
 @njit(cache=True, nogil=True)

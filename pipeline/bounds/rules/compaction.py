@@ -60,14 +60,16 @@ def compact(problem: Problem, eliminated: int = 0) -> None:
     if (counts == 0).any():
         problem.constant = math.inf
         return
-    if len(keep) and not (keep.all() and counts.min() > 1):
+    rebuilt = len(keep) > 0 and not (keep.all() and counts.min() > 1)
+    if rebuilt:
         owner = np.repeat(np.arange(len(counts)), flat.dims)
         values = np.flatnonzero(keep) - flat.first[owner[keep]]
         first, live = offsets(counts), np.flatnonzero(counts > 1)
         problem.made.append(Kept(values[first[:-1]], live, values, first))
         problem.count("one value left", variables=len(counts) - len(live) - eliminated)
         _rebuild(problem, values, first, flat.unary[keep])
-    _fold(problem)
+    if rebuilt or not problem.folded:
+        _fold(problem)
 
 
 def _keep_cheapest(flat: Flat, keep: np.ndarray) -> None:
@@ -102,7 +104,7 @@ def _fold(problem: Problem) -> None:
     """Add functions to those that contain them, and drop those that are constant."""
     from ....tasks.bounds.tables import fold_contained, selected
 
-    flat = problem.flat
+    flat, problem.folded = problem.flat, True
     if not flat.n_functions:
         return
     left = fold_contained(flat)

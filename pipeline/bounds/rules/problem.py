@@ -60,12 +60,15 @@ class Problem:
         How it was made smaller, oldest first.
     removed : dict
         What was removed, by the name of the rule.
+    folded : bool
+        Whether contained scopes were looked for since functions changed.
     """
 
     flat: Flat
     constant: float
     made: list[Restore] = field(default_factory=list)
     removed: defaultdict[str, Removed] = field(default_factory=lambda: defaultdict(Removed))
+    folded: bool = False
 
     @property
     def feasible(self) -> bool:

@@ -56,7 +56,7 @@ def eliminate(problem: Problem) -> int:
         problem.made.append(Best(tuple(pool.choices)))
         problem.constant += pool.constant
         gone = problem.flat.n_functions
-        problem.flat = pool.flat()
+        problem.flat, problem.folded = pool.flat(), False
         problem.count("small degree", variables=len(pool.choices), functions=gone - problem.flat.n_functions)
     return len(pool.choices)
 
