@@ -8,24 +8,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from ...tasks.steps.semiring import mod_sum_product
 from ..errors import InternalError
-from ..models.leaf_tables import COST_LIMIT, CostScale, cost_leaf
 from ..models.model import Model
 from ..models.preprocess import Network
-from ..plans.planner import relowered
-from ..queries.counting import (
-    CountEstimate,
-    CountResidue,
-    Spectrum,
-    combine,
-    enough_primes,
-    prefix_sum,
-    root_of_unity,
-    spectrum,
-)
 from ..results.result import Result
 from ..runs.box_decoding import decoded, swept_roots
 from ..runs.boxes import opened_boxes
@@ -33,9 +18,6 @@ from ..runs.decoding import decode_parts, sweep_and_decode
 from ..runs.parts import sweep_parts
 from ..runs.run import Run
 from ..runs.slices import TABLES, slice_states, slices_of, sweep_groups
-
-# A count up to here follows from its logarithm, whose rounding is far below half a unit.
-_LOG_EXACT = 1 << 30
 
 
 def optimum(run: Run[Any]) -> Result:
@@ -145,13 +127,13 @@ def partition(run: Run[Any]) -> Result:
     fixed = fixed_value(run.network)
     if fixed is None:
         return Result("partition", "infeasible")
-    total = _swept_total(run, TABLES) if run.planned is not None else 0.0
+    total = swept_total(run, TABLES) if run.planned is not None else 0.0
     if total is None:
         return Result("partition", "infeasible")
     return Result("partition", "ok", log10=(fixed + math.log(run.network.free_states) + total) / math.log(10))
 
 
-def _swept_total(run: Run[Any], name: str) -> Any:
+def swept_total(run: Run[Any], name: str) -> Any:
     """Sweep, in a plan that spills with tables under ``name``; return the value, None if nothing is possible."""
     plan, arithmetic = run.plan, run.arithmetic
     if plan.spill:
@@ -163,55 +145,3 @@ def _swept_total(run: Run[Any], name: str) -> Any:
         tables = sweep_parts(run).tables
         totals = [arithmetic.total([tables[root] for root in plan.tree.roots])]
     return arithmetic.joined(totals)
-
-
-def count(run: Run[Any]) -> Result:
-    """Count the assignments that are possible, exactly."""
-    network = run.network
-    fixed = fixed_value(network)
-    if fixed is None:
-        return Result("count", "ok", value=0)
-    scale = run.arithmetic.scale if isinstance(run.arithmetic, CountEstimate) else None
-    spread = _spectrum(network, scale, int(fixed)) if scale else None
-    if run.planned is None:
-        return Result("count", "ok", value=network.free_states)
-    bound = _swept_total(run, TABLES)
-    if bound is None:
-        return Result("count", "ok", value=0)
-    if spread is None and math.prod(network.dims) <= _LOG_EXACT:
-        return Result("count", "ok", value=round(math.exp(bound)) * network.free_states)
-    points = spread.points if spread else 1
-    residues = [(_residue(run, prime, scale, spread), prime) for prime in enough_primes(bound, points)]
-    value = combine(residues)
-    if value and math.log(value) > bound + 1e-6:
-        raise InternalError("the residues of the count contradict each other")
-    return Result("count", "ok", value=value * network.free_states)
-
-
-def _spectrum(network: Network, scale: CostScale, fixed: int) -> Spectrum | None:
-    """Find out whether sums of finite costs can reach ``top``, from the leaf tables."""
-    bound, unit = 0, 0
-    for leaf in network.leaves:
-        costs = cost_leaf(network, leaf, leaf.scope)
-        finite = costs[costs < COST_LIMIT]
-        bound += int(finite.max(initial=0))
-        unit = math.gcd(unit, int(np.gcd.reduce(finite, axis=None, initial=0)))
-    return spectrum(network, scale, bound, max(unit, 1), fixed)
-
-
-def _residue(run: Run[Any], prime: int, scale: CostScale | None, spread: Spectrum | None) -> int:
-    """Return the count modulo a prime."""
-    points = spread.points if spread else 1
-    root = root_of_unity(prime, points)
-    unit = spread.unit if spread else 1
-    values = [_evaluated(run, prime, scale, unit, pow(root, j, prime)) for j in range(points)]
-    return prefix_sum(values, spread.limit, root, prime) if spread else values[0]
-
-
-def _evaluated(run: Run[Any], prime: int, scale: CostScale | None, unit: int, point: int) -> int:
-    """Evaluate the generating polynomial at one point modulo a prime: one sweep."""
-    semiring = mod_sum_product(prime)
-    arithmetic = CountResidue(run.network, semiring, scale, unit, point)
-    problem = replace(run.problem, semiring=semiring)
-    again = replace(run, planned=relowered(run.plan, problem), problem=problem, arithmetic=arithmetic, progress=None)
-    return int(_swept_total(again, f"tables_{prime}_{point}"))

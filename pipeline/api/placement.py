@@ -51,7 +51,7 @@ def _pays(plan: Plan, resources: Resources) -> bool:
     if in_one and not (plan.device and resources.asked.remote):
         return False
     if resources.gpu_workers:  # otherwise it runs on this machine's CPU
-        return plan.spill is not None or with_rates(plan, Rates()).seconds >= 2 * TASK_SECONDS
+        return plan.spill is not None or with_rates(plan, Rates()).sweep_seconds >= 2 * TASK_SECONDS
     return run_seconds(plan) >= 2 * TASK_SECONDS
 
 

@@ -22,6 +22,7 @@ from ..rates.disk import measured_disk_rate
 from ..resources import Resources
 from ..trees.costs import Rates
 from ..trees.tree import Target
+from .counts import counted_plan
 from .placement import divided
 from .questions import Question
 
@@ -122,6 +123,8 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepar
     if stored or not plan.device:
         plan = with_rates(plan, known)
     plan = divided(plan, resources, known, prepared.memory_bytes)
+    if prepared.network.query == "count":
+        plan = counted_plan(plan, prepared.network, prepared.arithmetic, known, prepared.memory_bytes)
     return replace(prepared, resources=resources, prices=replace(prices, chosen=plan))
 
 

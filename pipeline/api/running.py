@@ -14,12 +14,12 @@ from ...cluster.pool import Pool, SerialPool
 from ...tasks.cpu.compiler import compiler_pays
 from ..budget.stored import plan_record
 from ..options import Options
-from ..plans.plan import Plan
 from ..resources import Resources
 from ..results.posteriors import Marginals
 from ..results.result import Result, answered_before, is_confirmed
 from ..runs.run import Run
-from .answers import count, optimum, partition
+from .answers import optimum, partition
+from .counts import count
 from .placement import pool_for, temporary_folder, with_less_device_memory
 from .prepared import Prepared, prepare
 from .propagate import marginals
@@ -103,19 +103,14 @@ def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:
     if plan is None:
         return run
     several = plan.seconds > _THREADED_SECONDS and not isinstance(pool, DaskPool)
-    report = None if progress is None else accumulated(progress, planned_bytes(plan))
+    report = None if progress is None else accumulated(progress, plan.reported_bytes * plan.evaluated)
     threads = resources.threads if several else 1
-    run = replace(run, threads=threads, compiled=compiler_pays(plan.cells), progress=report)
+    run = replace(run, threads=threads, compiled=compiler_pays(plan.cells * plan.evaluated), progress=report)
     if not plan.device or (resources.asked.remote and isinstance(pool, SerialPool)):
         return run
     one_launch = plan.results and not plan.spill  # both sweeps of a slice: none of its steps is placed
     cells = None if one_launch else resources.least_cells(problem.semiring)
     return replace(run, device=True, least_cells=cells, device_bytes=resources.memory_bytes)
-
-
-def planned_bytes(plan: Plan) -> int:
-    """Return the bytes that a run will have reported at its end."""
-    return plan.spill.swept_bytes if plan.spill else plan.moved_bytes
 
 
 def accumulated(progress: Progress, planned: int) -> Callable[[int], None]:

@@ -47,6 +47,7 @@ def plan_json(prepared: Prepared) -> str:
             "stages": len(plan.spill.stages) if plan.spill else 0,
             "read_bytes": plan.read_bytes,
             "written_bytes": plan.written_bytes,
+            "sweeps": plan.sweeps,
             "slice_overhead": round(plan.slice_overhead, 6),
             "sliced": [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced],
             "seconds": plan.seconds,
@@ -69,7 +70,7 @@ def print_plan(prepared: Prepared) -> None:
 
 def process_bytes(plan: Plan) -> int:
     """Return about what the process of a run takes besides its tables, which no budget counts."""
-    return COMPILED_PROCESS_BYTES if plan.cells >= COLD_CELLS else PROCESS_BYTES
+    return COMPILED_PROCESS_BYTES if plan.cells * plan.evaluated >= COLD_CELLS else PROCESS_BYTES
 
 
 def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:

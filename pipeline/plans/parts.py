@@ -62,8 +62,8 @@ def slices_per_task(plan: Plan, width: int, seconds: float) -> int:
 
 
 def run_seconds(plan: Plan) -> float:
-    """Predict how long a plan takes where it runs; both sweeps on a device are planned at the rates of a core."""
-    return plan.seconds / (_CORES_OF_A_DEVICE if plan.device and plan.results else 1)
+    """Predict how long a sweep takes where it runs; both sweeps on a device are planned at the rates of a core."""
+    return plan.sweep_seconds / (_CORES_OF_A_DEVICE if plan.device and plan.results else 1)
 
 
 def in_parts(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:

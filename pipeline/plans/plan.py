@@ -110,6 +110,34 @@ class Parts:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class Evaluations:
+    """The sweeps modulo primes that follow a plan's own, for a count.
+
+    Parameters
+    ----------
+    points, primes : int
+        Where a polynomial is evaluated, and modulo how many primes at most.
+    together : int
+        Points that one sweep takes.
+    steps : tuple of Step
+        Of a sweep of several points.
+    seconds : float
+        Predicted for a sweep of several points.
+    """
+
+    points: int
+    primes: int
+    together: int = 1
+    steps: tuple[Step, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def sweeps(self) -> int:
+        """How many sweeps there are."""
+        return self.primes * -(-self.points // self.together)
+
+
 @dataclass(frozen=True, repr=False)
 class Plan:
     """A frozen description of everything that will run, and what it costs: one sweep, or both ways.
@@ -154,6 +182,8 @@ class Plan:
         Slices in a task, which leave one receipt; 0 until it is chosen.
     parts : Parts or None
         Tasks of both sweeps; None where one does all. A forward sweep has a task for the steps below each cut.
+    evaluations : Evaluations or None
+        The sweeps that follow, of a count. Cells and bytes are those of the first.
     """
 
     tree: Tree
@@ -177,6 +207,7 @@ class Plan:
     needs: DeviceNeeds | None = None
     group: int = 0
     parts: Parts | None = None
+    evaluations: Evaluations | None = None
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -230,9 +261,36 @@ class Plan:
         return self.read_bytes + self.written_bytes
 
     @property
+    def reported_bytes(self) -> int:
+        """Bytes that one sweep will have reported at its end."""
+        return self.spill.swept_bytes if self.spill else self.moved_bytes
+
+    @property
     def seconds(self) -> float:
         """Predicted run time on one core."""
+        return self.sweep_seconds + self._evaluation_seconds
+
+    @property
+    def sweep_seconds(self) -> float:
+        """Predicted for one sweep over all slices, or both ways."""
         return self.spill.seconds if self.spill else self.cost.seconds * self.slices
+
+    @property
+    def _evaluation_seconds(self) -> float:
+        found = self.evaluations
+        if found is None:
+            return 0.0
+        return found.sweeps * (found.seconds if found.together > 1 else self.sweep_seconds)
+
+    @property
+    def evaluated(self) -> int:
+        """How many times the cells of the plan are swept, at one point each time."""
+        return 1 + (self.evaluations.points * self.evaluations.primes if self.evaluations else 0)
+
+    @property
+    def sweeps(self) -> int:
+        """Number of sweeps, one after the other."""
+        return 1 + (self.evaluations.sweeps if self.evaluations else 0)
 
     @property
     def part_count(self) -> int:
@@ -280,6 +338,9 @@ class Plan:
             rows.append((place, f"{format_bytes(self.spill.disk_bytes)} at a time, {moved}"))
         if self.cuts:
             rows.append(("parts", f"{self.part_count}, each swept on its own, and once more on the way back"))
+        if later := self.evaluations:
+            points = f"at {later.points:,} points, {later.together} at a time, " if later.points > 1 else ""
+            rows.append(("sweeps", f"up to {self.sweeps:,}, after the first {points}modulo {later.primes} primes"))
         if self.parts:
             rows.append(("on workers", f"{self.part_count} parts, {self.parts.seconds:.3g} s one after the other"))
         return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{self.seconds:.3g} s on one core")]

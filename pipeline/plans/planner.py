@@ -19,6 +19,7 @@ from ..trees.layouts import choose_layouts
 from ..trees.memory import Sizing, leaf_bytes, sweep_peak
 from ..trees.sizes import Sizer
 from ..trees.tree import Tree, elimination_order
+from .evaluations import repriced
 from .message_program import device_needs
 from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
 from .recompute import cuts_for_decoding, remade
@@ -180,7 +181,8 @@ def shared_tables(plan: Plan) -> tuple[int, ...]:
 
 def with_rates(plan: Plan, rates: Rates) -> Plan:
     """Return the plan with its seconds predicted from other rates."""
-    return replace(plan, cost=steps_cost(plan.steps, plan.tree, rates, plan.itemsize))
+    later = plan.evaluations and repriced(plan.evaluations, rates, plan.itemsize)
+    return replace(plan, cost=steps_cost(plan.steps, plan.tree, rates, plan.itemsize), evaluations=later)
 
 
 def relowered(plan: Plan, problem: Problem) -> Plan:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...tasks.boxes.codecs import Codec, PlainCodec
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring
 from ...tasks.sweeps.scaled import Scaled, SumProduct, measured
-from ...tasks.sweeps.sweep import Plain
+from ...tasks.sweeps.sweep import Plain, on_host
 from ..errors import InternalError, ModelError
 from ..models.leaf_tables import COST_LIMIT, CostScale, cost_leaf, indicator_leaf
 from ..models.preprocess import Leaf, Network
@@ -28,8 +28,8 @@ from .beliefs import Combiner, Defaults, Sums
 
 Array = NDArray[Any]
 
-# More evaluations than this would take longer than anyone waits: one sweep each, for each prime.
-_MAX_POINTS = 4096
+# Primes below 2**31 with roots of unity of a higher order are few.
+_MAX_POINTS = 1 << 20
 _PRIME_LIMIT = 1 << 31
 # Relative rounding of the floating sweep: 2**-52 for each of up to 2**32 operations on any path.
 _SLACK = 1e-6
@@ -65,33 +65,47 @@ class CountEstimate(Sums):
 
 @dataclass(frozen=True, eq=False)
 class CountResidue(Defaults):
-    """The generating polynomial at one point modulo one prime; at ``root = 1`` it is the plain count."""
+    """The generating polynomial modulo one prime at some powers of a root of unity; at 1 it is the plain count.
+
+    Parameters
+    ----------
+    scale : CostScale or None
+        None for a probabilistic model.
+    unit : int
+        A common divisor of the costs.
+    powers : ndarray, int64, shape (order,)
+        All powers of the root of unity, from 1 on.
+    points : ndarray, int64
+        The powers of the root at which this is the value; several are the last axis of all tables.
+    """
 
     network: Network
     semiring: Semiring
     scale: CostScale | None
-    unit: int = 1
-    root: int = 1
+    unit: int
+    powers: Array
+    points: Array
 
     def algebra(self, sizes: Sequence[int], compiled: bool) -> Plain:
         """Return arithmetic modulo the prime."""
         return Plain(self.semiring, compiled)
 
     def leaf(self, leaf: Leaf, axes: Sequence[int]) -> Array:
-        """Build a leaf table of powers of the point, 0 where an assignment is impossible."""
+        """Build a leaf table of powers of the points, 0 where an assignment is impossible."""
+        own = tuple(v for v in axes if v < len(self.network.dims))
         if self.scale is None:
-            return indicator_leaf(self.network, leaf, axes).reshape(-1).astype(np.int64)
-        costs = cost_leaf(self.network, leaf, axes).reshape(-1)
-        levels, where = np.unique(costs, return_inverse=True)
-        prime = self.semiring.modulus
-        powers = [0 if c >= COST_LIMIT else pow(self.root, int(c) // self.unit, prime) for c in levels]
-        return np.array(powers, dtype=np.int64)[where]
+            return indicator_leaf(self.network, leaf, own).reshape(-1).astype(np.int64)
+        levels, where = np.unique(cost_leaf(self.network, leaf, own).reshape(-1), return_inverse=True)
+        order = len(self.powers)
+        values: Array = self.powers[np.multiply.outer(levels // self.unit % order, self.points) % order]
+        values[levels >= COST_LIMIT] = 0
+        return np.take(values, where, axis=0).reshape(-1)
 
-    def total(self, roots: Sequence[Array]) -> int:
-        """Return the residue of one slice."""
-        result = 1
+    def total(self, roots: Sequence[Array]) -> Array:
+        """Return the residues of one slice, one for each point."""
+        result = np.ones(len(self.points), np.int64)
         for root in roots:
-            result = result * int(root.item()) % self.semiring.modulus
+            result = result * on_host(root) % self.semiring.modulus
         return result
 
     def device_leaves(self, leaves: Mapping[int, Array]) -> DeviceLeaves:
@@ -107,9 +121,9 @@ class CountResidue(Defaults):
         """Refuse: nobody asks for beliefs modulo a prime."""
         raise InternalError("residues have no beliefs")
 
-    def joined(self, totals: Iterable[int]) -> int:
-        """Return the residue of the sum of slices."""
-        return sum(totals) % self.semiring.modulus
+    def joined(self, totals: Iterable[Array]) -> list[int]:
+        """Return the residues of the sum of slices."""
+        return [int(x) % self.semiring.modulus for x in sum(totals, np.zeros(len(self.points), np.int64))]
 
 
 @dataclass(frozen=True)
@@ -147,8 +161,8 @@ def spectrum(network: Network, scale: CostScale, total_bound: int, unit: int, us
     points = total_bound // unit + 1
     if points > _MAX_POINTS:
         raise ModelError(
-            f"counting assignments of total cost below top {network.model.top} needs {points} sweeps, more "
-            f"than {_MAX_POINTS}: single costs are finite but their sums reach top"
+            f"counting assignments of total cost below top {network.model.top} needs a polynomial of {points} "
+            f"coefficients, more than {_MAX_POINTS}: single costs are finite but their sums reach top"
         )
     return Spectrum(unit, points, limit)
 
@@ -192,6 +206,17 @@ def root_of_unity(prime: int, order: int) -> int:
     return 1
 
 
+def powers_of(root: int, order: int, prime: int) -> Array:
+    """Return the first ``order`` powers of a root modulo a prime below 2**31, from 1 on; int64."""
+    powers = np.ones(order, np.int64)
+    done = 1
+    while done < order:
+        more = min(done, order - done)
+        powers[done : done + more] = powers[:more] * pow(root, done, prime) % prime
+        done += more
+    return powers
+
+
 def prefix_sum(values: Sequence[int], limit: int, root: int, prime: int) -> int:
     """Return the sum of the first ``limit`` coefficients of a polynomial given at all powers of ``root``."""
     n = len(values)
@@ -211,6 +236,11 @@ def combine(residues: Sequence[tuple[int, int]]) -> int:
         value += modulus * ((residue - value) * pow(modulus, -1, prime) % prime)
         modulus *= prime
     return value
+
+
+def most_primes(log_bound: float) -> int:
+    """Return how many primes :func:`enough_primes` takes, where all are near their limit; no model has fewer."""
+    return math.ceil((log_bound + math.log(2)) / math.log(_PRIME_LIMIT)) + 1
 
 
 def enough_primes(log_bound: float, points: int) -> list[int]:

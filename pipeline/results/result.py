@@ -110,7 +110,7 @@ def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, 
     """Rebuild an answer from what :meth:`Result.to_dict` returned."""
     value = stored["value"]
     if value is not None and stored["query"] == "count":
-        value = int(value)
+        value = int(Decimal(value))
     elif value is not None and model.decimals:
         value = Decimal(str(value))
     return Result(
@@ -177,7 +177,7 @@ def _plain_value(query: Query, value: int | Decimal | None) -> Any:
     if value is None:
         return None
     if query == "count":
-        return str(value)
+        return _digits(value)
     return plain_number(value)
 
 
@@ -188,6 +188,11 @@ def plain_number(value: Any) -> Any:
     return value
 
 
+def _digits(value: int | Decimal) -> str:
+    """Return all digits; Python writes no integer of more than 4,300 as text, and reads none."""
+    return str(Decimal(value))
+
+
 def _grouped(value: int | Decimal) -> str:
-    text = str(value)
+    text = _digits(value)
     return text if len(text) <= 40 else f"{text[:12]}…{text[-6:]} ({len(text)} digits)"

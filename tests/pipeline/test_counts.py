@@ -1,0 +1,129 @@
+"""Counts that take many sweeps: several points in one, all of them priced, and answers of any length."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketflow
+from bucketflow import Model
+from bucketflow.pipeline.api import counts
+from bucketflow.pipeline.models.function import Function
+from tests.models import brute_count, named_model
+
+
+def chain(length: int, states: int, highest: int, top: int) -> Model:
+    """A chain with random pairwise costs, whose sums reach ``top``."""
+    rng = np.random.default_rng(length)
+    tables = [rng.integers(0, highest + 1, (states, states)) for _ in range(length - 1)]
+    return named_model("cost", [states] * length, [Function((i, i + 1), t) for i, t in enumerate(tables)], top)
+
+
+def grid(side: int, states: int, highest: int, top: int) -> Model:
+    """A square grid with random pairwise costs."""
+    rng = np.random.default_rng(side)
+    right = [(i, i + 1) for i in range(side * side) if (i + 1) % side]
+    down = [(i, i + side) for i in range(side * side - side)]
+    functions = [Function(scope, rng.integers(0, highest + 1, (states, states))) for scope in right + down]
+    return named_model("cost", [states] * side * side, functions, top)
+
+
+@pytest.fixture
+def sweeps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Collects how many sweeps counts take."""
+    done: list[int] = []
+
+    def counted(*args: Any) -> Any:
+        done.append(1)
+        return total(*args)
+
+    total = counts.swept_total
+    monkeypatch.setattr(counts, "swept_total", counted)
+    return done
+
+
+def test_points_are_swept_together(sweeps: list[int]) -> None:
+    model = chain(6, 3, 20, 50)
+    plan = planned(model)
+    assert bucketflow.solve(model, "count").value == brute_count(model, {}) == 235
+    assert plan.evaluations.together == 64
+    assert plan.evaluations.points > 64
+    assert len(sweeps) <= plan.sweeps <= 2 * len(sweeps)
+
+
+@pytest.mark.parametrize(("way", "memory"), [("slice", 9_000), ("spill", None)])
+def test_slices_and_boxes_take_one_point_at_a_time(sweeps: list[int], way: Any, memory: int | None) -> None:
+    model = grid(4, 3, 1, 12)
+    whole = bucketflow.solve(model, "count").value
+    sweeps.clear()
+    plan = planned(model, fit=way, memory=memory)
+    assert (plan.slices > 1, plan.spill is not None) == (way == "slice", way == "spill")
+    assert bucketflow.solve(model, "count", fit=way, memory=memory).value == whole
+    assert plan.evaluations.together == 1
+    assert plan.evaluations.points < len(sweeps) <= plan.sweeps <= 2 * len(sweeps)
+
+
+def test_points_fit_the_budget() -> None:
+    model = chain(6, 3, 20, 50)
+    whole = planned(model)
+    tight = planned(model, memory=whole.peak_bytes - 1)
+    assert tight.peak_bytes < whole.peak_bytes
+    assert tight.evaluations.together < whole.evaluations.together
+    answer = bucketflow.solve(model, "count", memory=whole.peak_bytes - 1)
+    assert answer.value == bucketflow.solve(model, "count").value
+
+
+def planned(model: Model, **options: Any) -> Any:
+    return bucketflow.plan(model, "count", **options)
+
+
+def test_sweeps_are_priced_and_shown() -> None:
+    """At many points; at one, modulo several primes; and where the first sweep proves the count."""
+    many, few, none = chain(6, 3, 20, 50), chain(40, 3, 20, 10**6), chain(6, 3, 20, 10**6)
+    assert [planned(model).sweeps for model in (many, few, none)] == [5, 5, 1]
+    assert planned(many).seconds > 2 * planned(none).seconds
+    assert planned(few).seconds == pytest.approx(5 * planned(few).sweep_seconds)
+    assert dict(planned(many).rows())["sweeps"] == (
+        "up to 5, after the first at 84 points, 64 at a time, modulo 2 primes"
+    )
+    assert dict(planned(few).rows())["sweeps"] == "up to 5, after the first modulo 4 primes"
+    assert "sweeps" not in dict(planned(none).rows())
+
+
+def test_counts_of_fine_costs() -> None:
+    """A polynomial of 9,000 coefficients, which were too many."""
+    model = chain(4, 3, 3000, 5000)
+    assert 0 < bucketflow.solve(model, "count").value == brute_count(model, {}) < 3**4
+
+
+def test_what_nobody_waits_for_is_refused() -> None:
+    tables = [np.array([[0, 1], [2, 1000]])] * 780
+    scopes = list(itertools.combinations(range(40), 2))
+    model = named_model("cost", [2] * 40, [Function(*f) for f in zip(scopes, tables, strict=True)], 10**5)
+    with pytest.raises(bucketflow.BudgetError, match=r"the count takes .* sweeps of .* s in all"):
+        planned(model, memory="99999TB", order_time=0)
+
+
+def test_progress_counts_all_sweeps() -> None:
+    seen: list[tuple[int, int]] = []
+    bucketflow.solve(chain(6, 3, 20, 50), "count", progress=lambda done, of: seen.append((done, of)))
+    assert seen[len(seen) // 2][0] < seen[-1][0]
+    assert 0.5 < seen[-1][0] / seen[-1][1] <= 1
+
+
+def test_counts_of_any_length(tmp_path: Path) -> None:
+    """Python writes and reads no integer of more than 4,300 digits as text."""
+    table = np.array([[0, 0], [0, 1]])
+    model = named_model("cost", [2] * 15_000, [Function((0, 1), table)], 1)
+    result = bucketflow.solve(model, "count", workdir=tmp_path / "run")
+    assert result.value == 3 * 2**14_998
+    text = json.loads(result.to_json())["value"]
+    assert len(text) == 4516
+    assert text.endswith("032")
+    assert "(4516 digits)" in repr(result)
+    assert bucketflow.solve(model, "count", workdir=tmp_path / "run").value == result.value
