@@ -9,7 +9,8 @@ import numpy as np
 
 from ....tasks.gpu.arrays import is_device
 from ..network import States
-from .mini_buckets import BucketTable, MiniBuckets
+from .joins import BucketTable
+from .mini_buckets import MiniBuckets
 
 
 def greedy_states(found: MiniBuckets, dims: Sequence[int]) -> States:

@@ -16,26 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from ....tasks.dense import run
-from ....tasks.gpu.arrays import aligned, is_device
 from ....tasks.steps.semiring import MIN_PLUS
-from ....tasks.steps.step import make_step
-from ....tasks.sweeps.sweep import useful_threads
-from ..network import CostNetwork, Costs, CostTable
-from .partition import MiniBucket, Partition, Scope
+from ..network import CostNetwork
+from .joins import BucketTable, Joins, on_one_side, ordered
+from .partition import MiniBucket, Partition
 
 Stop = Callable[[], bool]
-
-# Up to here joins are made by NumPy at once, which takes a few microseconds each where a step takes a hundred.
-_QUICK_CELLS = 1 << 13
-
-
-@dataclass(frozen=True, eq=False)
-class BucketTable:
-    """A table of a bucket, or a message: ``costs`` is flat, the last variable of ``scope`` changes fastest."""
-
-    scope: Scope
-    costs: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +95,7 @@ def eliminate(
     stop : callable, optional
         Asked before each bucket.
     """
-    work = _Elimination(network, split, upper, keep, _Least(split.dims, threads, compiled, device_cells))
+    work = _Elimination(network, split, upper, keep, Joins(split.dims, MIN_PLUS, threads, compiled, device_cells))
     for place in range(len(split.order)):
         if stop is not None and stop():
             return None
@@ -122,8 +108,8 @@ def eliminate(
 class _Elimination:
     """The state of one elimination."""
 
-    def __init__(self, network: CostNetwork, split: Partition, upper: int | None, keep: bool, least: _Least) -> None:
-        self.split, self.keep, self.least = split, keep, least
+    def __init__(self, network: CostNetwork, split: Partition, upper: int | None, keep: bool, joins: Joins) -> None:
+        self.split, self.keep, self.joins = split, keep, joins
         self.lower = network.constant
         self.feasible = True
         self.tables: list[BucketTable | None] = []
@@ -169,14 +155,14 @@ class _Elimination:
     def _agree(self, minis: Sequence[MiniBucket], tables: list[list[BucketTable]]) -> None:
         """Give the mini-buckets equal shares of what they cost together, by one more table for each."""
         common = self.split.shared(minis)
-        minima = [self.least(mini.scope, each, common) for mini, each in zip(minis, tables, strict=True)]
+        minima = [self.joins.projected(mini.scope, each, common) for mini, each in zip(minis, tables, strict=True)]
         for each, shift in zip(tables, shifts(minima, self.upper - self.lower), strict=True):
             each.append(BucketTable(common, shift))
 
     def _send(self, mini: MiniBucket, tables: Sequence[BucketTable]) -> None:
         if not self.feasible:
             return
-        message = self.least(mini.scope, tables, mini.message)
+        message = self.joins.projected(mini.scope, tables, mini.message)
         limit = self.upper - self.lower
         offset = self._add(BucketTable(mini.message, message), limit)
         self.offsets[mini.variable] += offset
@@ -202,53 +188,12 @@ class _Elimination:
         )
 
 
-class _Least:
-    """Minima over joins that are never stored."""
-
-    def __init__(self, dims: Sequence[int], threads: int, compiled: bool, device_cells: int | None) -> None:
-        self.dims, self.threads, self.compiled = dims, threads, compiled
-        self.device_cells = math.inf if device_cells is None else device_cells
-
-    def __call__(self, scope: Scope, tables: Sequence[BucketTable], kept: Scope) -> Any:
-        """Join tables over a scope, and return for each state of the kept variables the least entry; flat."""
-        cells = math.prod([self.dims[v] for v in scope])
-        if cells >= self.device_cells:
-            return self._step(tables, [aligned(table.costs) for table in tables], kept)
-        costs = [table.costs.get() if is_device(table.costs) else table.costs for table in tables]
-        if cells > _QUICK_CELLS:
-            return self._step(tables, costs, kept)
-        return self._quick(scope, tables, costs, kept)
-
-    def _step(self, tables: Sequence[BucketTable], costs: Sequence[Any], kept: Scope) -> Any:
-        inputs = tuple([table.scope for table in tables])
-        step = make_step(0, tuple(range(len(tables))), inputs, kept, self.dims, MIN_PLUS)
-        return run(step.lowered, costs, threads=useful_threads(step, self.threads), compiled=self.compiled)
-
-    def _quick(self, scope: Scope, tables: Sequence[BucketTable], costs: Sequence[Costs], kept: Scope) -> Costs:
-        wide = [v for v in scope if self.dims[v] > 1]
-        views = [
-            each.reshape([self.dims[v] if v in table.scope else 1 for v in wide])
-            for table, each in zip(tables, costs, strict=True)
-        ]
-        joined = reduce(np.add, views)
-        least: Costs = joined.min(axis=tuple([i for i, v in enumerate(wide) if v not in kept]))
-        return least.reshape(-1)
-
-
-def ordered(table: CostTable, scope: Scope) -> Costs:
-    """Return a table's costs, flat, with its variables in the order of ``scope``."""
-    if table.scope == scope:
-        return table.costs.reshape(-1)
-    return np.ascontiguousarray(table.costs.transpose([table.scope.index(v) for v in scope])).reshape(-1)
-
-
 def shifts(minima: Sequence[Any], limit: float) -> list[Any]:
     """Return what to add to each of several tables so that their minima become equal shares of the sum of them.
 
     Shares are whole numbers and add up to that sum; where it is ``limit`` or more everything becomes forbidden.
     """
-    if any(map(is_device, minima)):
-        minima = [aligned(each) for each in minima]
+    minima = on_one_side(minima)
     total = reduce(np.add, minima)
     dead = ~(total < limit)
     whole = np.where(dead, 0.0, total).astype(np.int64)

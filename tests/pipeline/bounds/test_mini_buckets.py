@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds.buckets import mini_buckets
+from bucketflow.pipeline.bounds.buckets import joins
 from bucketflow.pipeline.bounds.buckets.decode import greedy_states
 from bucketflow.pipeline.bounds.buckets.mini_buckets import MiniBuckets, eliminate, shifts
 from bucketflow.pipeline.bounds.buckets.partition import Partition, Size, partition
@@ -138,7 +138,7 @@ def test_shifts_add_up_to_nothing() -> None:
 def test_joins_of_the_engine_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     network = random_network(3, [3, 2, 4, 3, 2, 3, 4, 2], 14, [0.0, 1.0, 8.0, 30.0, math.inf])
     quick = bounded(network, Size(cells=64))
-    monkeypatch.setattr(mini_buckets, "_QUICK_CELLS", 0)
+    monkeypatch.setattr(joins, "_QUICK_CELLS", 0)
     engine = bounded(network, Size(cells=64), compiled=False)
     assert engine.lower == quick.lower
     assert engine.offsets == quick.offsets

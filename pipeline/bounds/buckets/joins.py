@@ -1,0 +1,104 @@
+"""Projections of joins that are never stored: by NumPy at once where they are small, else by the dense engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....tasks.dense import run
+from ....tasks.gpu.arrays import aligned, is_device
+from ....tasks.steps.semiring import Semiring
+from ....tasks.steps.step import make_step
+from ....tasks.sweeps.sweep import useful_threads
+from ..network import CostTable
+from .partition import Scope
+
+Array = NDArray[np.float64]
+
+# NumPy takes a few microseconds for a join where a step takes a hundred.
+_QUICK_CELLS = 1 << 13
+
+
+@dataclass(frozen=True, eq=False)
+class BucketTable:
+    """A table of a bucket, or a message: ``costs`` is flat, the last variable of ``scope`` changes fastest."""
+
+    scope: Scope
+    costs: Any
+
+
+@dataclass(frozen=True)
+class Joins:
+    """How tables are joined and projected.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Domain sizes.
+    semiring : Semiring
+        Min-plus or log-sum over float64.
+    threads : int
+        Threads of large steps.
+    compiled : bool
+        Whether compiled kernels may be used.
+    device_cells : int, optional
+        Joins of at least so many cells run on the GPU, and leave their result there.
+    """
+
+    dims: tuple[int, ...]
+    semiring: Semiring
+    threads: int = 1
+    compiled: bool = True
+    device_cells: int | None = None
+
+    def projected(self, scope: Scope, tables: Sequence[BucketTable], kept: Scope) -> Any:
+        """Join tables whose variables are ``scope``, and eliminate all that are not kept; flat."""
+        cells = math.prod([self.dims[v] for v in scope])
+        if self.device_cells is not None and cells >= self.device_cells:
+            return self._step(tables, [aligned(table.costs) for table in tables], kept)
+        costs = [table.costs.get() if is_device(table.costs) else table.costs for table in tables]
+        if cells > _QUICK_CELLS:
+            return self._step(tables, costs, kept)
+        return self._at_once(scope, tables, costs, kept)
+
+    def _step(self, tables: Sequence[BucketTable], costs: Sequence[Any], kept: Scope) -> Any:
+        inputs = tuple([table.scope for table in tables])
+        step = make_step(0, tuple(range(len(tables))), inputs, kept, self.dims, self.semiring)
+        return run(step.lowered, costs, threads=useful_threads(step, self.threads), compiled=self.compiled)
+
+    def _at_once(self, scope: Scope, tables: Sequence[BucketTable], costs: Sequence[Array], kept: Scope) -> Array:
+        wide = [v for v in scope if self.dims[v] > 1]
+        views = [
+            each.reshape([self.dims[v] if v in table.scope else 1 for v in wide])
+            for table, each in zip(tables, costs, strict=True)
+        ]
+        joined = reduce(np.add, views)
+        gone = tuple([i for i, v in enumerate(wide) if v not in kept])
+        found = joined.min(axis=gone) if self.semiring.name == "min_plus" else _log_sums(joined, gone)
+        return np.asarray(found).reshape(-1)
+
+
+def _log_sums(logs: Array, axes: tuple[int, ...]) -> Array:
+    top = logs.max(axis=axes, keepdims=True)
+    top = np.where(top == -np.inf, 0.0, top)
+    with np.errstate(divide="ignore"):
+        sums: Array = np.log(np.exp(logs - top).sum(axis=axes)) + top.squeeze(axes)
+    return sums
+
+
+def ordered(table: CostTable, scope: Scope) -> Array:
+    """Return a table's values, flat, with its variables in the order of ``scope``."""
+    if table.scope == scope:
+        return table.costs.reshape(-1)
+    return np.ascontiguousarray(table.costs.transpose([table.scope.index(v) for v in scope])).reshape(-1)
+
+
+def on_one_side(arrays: Sequence[Any]) -> list[Any]:
+    """Return arrays that are all on the device if one of them is."""
+    return [aligned(each) for each in arrays] if any(map(is_device, arrays)) else list(arrays)
