@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .pipeline.api.bound import bound
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
     from .pipeline.api.solve import load, plan, save, solve
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
     )
     from .pipeline.evidence.cases import CaseMarginals
     from .pipeline.models.model import Function, Model
+    from .pipeline.results.bounds import Bounds
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Bounds",
     "BucketflowError",
     "BudgetError",
     "CaseMarginals",
@@ -41,6 +44,7 @@ __all__ = [
     "ModelError",
     "Result",
     "StoppedError",
+    "bound",
     "compile",
     "load",
     "marginals",
@@ -52,6 +56,7 @@ __all__ = [
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
+    "api.bound": ("bound",),
     "api.solve": ("load", "plan", "save", "solve"),
     "evidence.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),
@@ -66,6 +71,7 @@ _HOME = {
     ),
     "api.marginals": ("marginals",),
     "models.model": ("Function", "Model"),
+    "results.bounds": ("Bounds",),
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
     "api.resume": ("resume",),

@@ -32,3 +32,15 @@ class Keywords(Where, total=False):
     fit: Fit
     disk: int | str | None
     workdir: str | PathLike[str] | None
+
+
+class Bounding(TypedDict, total=False):
+    """How to bound an answer, and within what memory: on this machine, in one process."""
+
+    memory: int | str | None
+    order: str | Sequence[str]
+    order_time: float | None
+    seed: int
+    threads: int | None
+    gpus: int | str | None
+    gpu_memory: int | str | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -115,11 +115,16 @@ def _reaches_top(model: Model, above: int) -> bool:
 def _checked(run: Run[Any], states: dict[int, int], fixed: float | int, total: float | int) -> Result:
     """Evaluate the decoded assignment on the original model and compare it with what was swept."""
     network = run.network
+    return run.arithmetic.checked(full_states(network, states), fixed, total)
+
+
+def full_states(network: Network, states: Mapping[int, int]) -> list[int]:
+    """Turn states of the variables that were left into states of the model's; those without a function take any."""
     full = [int(domain[0]) for domain in network.domains]
     for v, state in states.items():
         variable = network.variables[v]
         full[variable] = int(network.domains[variable][state])
-    return run.arithmetic.checked(full, fixed, total)
+    return full
 
 
 def partition(run: Run[Any]) -> Result:

@@ -156,7 +156,10 @@ def _from_energies(network: Network, most: float | None) -> tuple[CostNetwork, U
     lowest = [low if low < math.inf else 0.0 for low in lowest]
     spans = [float(values.max(initial=low)) - low for values, low in zip(finite, lowest, strict=True)]
     span = math.fsum(spans) if most is None else min(math.fsum(spans), most)
-    unit = 2.0 ** (math.frexp(span)[1] - LARGEST.bit_length() + 1) if span > 0 else 1.0
+    largest = max((float(np.abs(values).max(initial=0.0)) for values in finite), default=0.0)
+    # no finer than the rounding of the logarithms themselves
+    finest = max(math.frexp(span)[1], math.frexp(largest)[1] - 2)
+    unit = 2.0 ** (finest - LARGEST.bit_length() + 1)
     tables = []
     for (scope, energies), low in zip(leaves, lowest, strict=True):
         above = energies - low

@@ -95,7 +95,34 @@ def _gpus(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _placing(command: Callable[..., None]) -> Callable[..., None]:
-    """Options of every command that plans: the model, its evidence, how to plan and where to run."""
+    """Options of every command that plans: those of a question, how to plan and where to run."""
+    options = [
+        click.option(
+            "--tree",
+            type=click.Choice(["refined", "bucket", "junction"]),
+            default="refined",
+            show_default=True,
+            help="Improve the order's tree, or take its buckets or cliques as they are.",
+        ),
+        click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes."),
+        click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786."),
+        click.option(
+            "--fit",
+            type=click.Choice(["auto", "slice", "spill", "refuse"]),
+            default="auto",
+            show_default=True,
+            help="What to do with a plan that does not fit memory: condition, use the disk, neither.",
+        ),
+        click.option("--disk", metavar="SIZE", help="Budget for tables on disk.  [default: what is free]"),
+        click.option("--workdir", metavar="DIR", help="Run directory; an interrupted run there is continued."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return _asking(command)
+
+
+def _asking(command: Callable[..., None]) -> Callable[..., None]:
+    """Options of every command that answers something: the model, its evidence, the order and the memory."""
     options = [
         click.option(
             "--evidence",
@@ -117,25 +144,7 @@ def _placing(command: Callable[..., None]) -> Callable[..., None]:
             help="auto, min-fill, weighted-min-fill, min-size, min-degree, mixed, or variable names.",
         ),
         click.option("--order-time", type=click.FloatRange(min=0), metavar="S", help="CPU seconds for the search."),
-        click.option(
-            "--tree",
-            type=click.Choice(["refined", "bucket", "junction"]),
-            default="refined",
-            show_default=True,
-            help="Improve the order's tree, or take its buckets or cliques as they are.",
-        ),
         click.option("--seed", type=int, default=0, show_default=True, help="Of the search for orders."),
-        click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes."),
-        click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786."),
-        click.option(
-            "--fit",
-            type=click.Choice(["auto", "slice", "spill", "refuse"]),
-            default="auto",
-            show_default=True,
-            help="What to do with a plan that does not fit memory: condition, use the disk, neither.",
-        ),
-        click.option("--disk", metavar="SIZE", help="Budget for tables on disk.  [default: what is free]"),
-        click.option("--workdir", metavar="DIR", help="Run directory; an interrupted run there is continued."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     ]
     for option in reversed(options):
@@ -297,8 +306,10 @@ def _order_names() -> tuple[str, ...]:
 
 def _register() -> None:
     """Add the commands that have files of their own."""
+    from .bound import bound_command
     from .calibrate import calibrate_command
 
+    main.add_command(bound_command(_asking, _guarded, _load, _settings))
     main.add_command(calibrate_command(_guarded))
     main.add_command(marginals_command(_placing, _guarded, _load, _settings))
 

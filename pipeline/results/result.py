@@ -80,9 +80,7 @@ class Result:
         if self.log10 is not None:
             rows.append(("log10", logarithm(self.log10)))
         if self.assignment is not None:
-            shown = [f"{printable(k)}={printable(str(v))}" for k, v in list(self.assignment.items())[:8]]
-            more = len(self.assignment) - len(shown)
-            rows.append(("assignment", ", ".join(shown) + (f", … and {more} more" if more > 0 else "")))
+            rows.append(("assignment", shown_assignment(self.assignment)))
         if self.plan is not None:
             plan = self.plan
             rows.append(
@@ -170,6 +168,13 @@ def plan_figures(plan: Plan | None) -> dict[str, int | str] | None:
         "disk_read_bytes": spill.read_bytes if spill else 0,
         "disk_written_bytes": spill.written_bytes if spill else 0,
     }
+
+
+def shown_assignment(assignment: Mapping[str, str | int]) -> str:
+    """Return the beginning of an assignment on one line."""
+    shown = [f"{printable(k)}={printable(str(v))}" for k, v in list(assignment.items())[:8]]
+    more = len(assignment) - len(shown)
+    return ", ".join(shown) + (f", … and {more} more" if more > 0 else "")
 
 
 def _plain_value(query: Query, value: int | Decimal | None) -> Any:

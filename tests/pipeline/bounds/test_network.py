@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.bounds.network import LARGEST, CostNetwork, Units, cost_network
 from bucketflow.pipeline.bounds.order import bucket_parents, depth_first_order
-from bucketflow.pipeline.models.model import Model
+from bucketflow.pipeline.models.model import Model, dense_function
 from bucketflow.pipeline.models.preprocess import Network, reduce_model
-from tests.models import bayes_models, cost_models, markov_models
+from tests.models import bayes_models, cost_models, markov_models, named_model
 
 
 def full_states(network: Network, states: tuple[int, ...]) -> list[int]:
@@ -102,3 +102,10 @@ def chain(parents: list[int], v: int) -> list[int]:
         v = parents[v]
         found.append(v)
     return found
+
+
+def test_units_are_no_finer_than_logarithms_and_fine_where_nothing_differs() -> None:
+    for value in (0.5, 1e-300, 1.0):
+        model = named_model("markov", [2], [dense_function([0], np.array([value, value]))])
+        _, units = cost_network(reduce_model(model, "optimum", {}))
+        assert 2.0**-53 * abs(math.log(value)) <= units.unit <= 1e-12

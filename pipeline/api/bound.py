@@ -1,0 +1,252 @@
+"""Bounds on an optimum or a partition function, where exact elimination is too much: mini-buckets of growing size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from time import perf_counter
+from typing import Unpack
+
+from ...cluster.budget import peak_rss_bytes
+from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
+from ...tasks.sweeps.device_sweep import LEAST_CELLS
+from ..bounds.buckets.partition import Partition, Size, partition
+from ..bounds.buckets.questions import Means, OptimumBounds, SumBounds
+from ..bounds.order import depth_first_order, rearranged
+from ..errors import BudgetError, InternalError, ModelError, format_bytes
+from ..keywords import Bounding
+from ..models.model import Model
+from ..models.preprocess import Network, reduce_model
+from ..options import Options
+from ..results.bounds import Bounds, BoundStatus, Number, Round
+from ..search.min_fill import min_fill_order
+from ..search.orders import search_tree
+from ..trees.tree import elimination_order
+from .answers import fixed_value, full_states
+from .devices import least_cells
+from .prepared import Evidence, observed, plan_options
+
+# Where neither a size nor a time is given.
+_SECONDS = 10.0
+# With so few cells the first order is good enough.
+_EASY_CELLS = 1 << 22
+# A round takes longer than its cells by the last one's rate.
+_OPTIMISM = 1.5
+# Results of float64 arithmetic with a handful of operations are moved outwards by more than it may be off.
+_OUTWARD = 2.0**-50
+
+
+def bound(
+    model: Model,
+    query: str = "optimum",
+    *,
+    evidence: Evidence = None,
+    z: int | None = None,
+    time: float | None = None,
+    **options: Unpack[Bounding],
+) -> Bounds:
+    """Bound an answer from both sides by mini-bucket elimination.
+
+    Buckets whose tables together are too large are split, which relaxes the problem (Dechter & Rish 2003); the parts
+    agree on what they share before they are eliminated (Ihler et al. 2012), and for a partition function are powers
+    by Hölder's inequality (Liu & Ihler 2011). The other bound is what an assignment that is read from the messages
+    is truly worth. Costs are exact integers, everything else is rounded outwards.
+
+    Parameters
+    ----------
+    model : Model
+    query : {"optimum", "partition"}
+    evidence : mapping, path or None
+        As in :func:`bucketflow.solve`.
+    z : int, optional
+        Most variables of a mini-bucket. Without it mini-buckets grow, by cells, while memory and time allow.
+    time : float, optional
+        Wall seconds; 10 by default, none where ``z`` is given. The smallest mini-buckets are always tried.
+    **options
+        ``memory``, ``order``, ``order_time``, ``seed``, ``threads``, ``gpus`` and ``gpu_memory`` as in
+        :func:`bucketflow.solve`; one GPU is used.
+
+    Raises
+    ------
+    ModelError
+        If the query, evidence, order, ``z`` or ``time`` does not fit.
+    BudgetError
+        If mini-buckets of size ``z``, or even the smallest, do not fit ``memory``.
+    """
+    start = perf_counter()
+    chosen = Options(**options)
+    _check(model, query, z, time)
+    network = reduce_model(model, query, observed(model, evidence))  # type: ignore[arg-type]
+    fixed = fixed_value(network)
+    if fixed is None:
+        return _finished(Bounds(network.query, "infeasible"), start, start)
+    question = _question(network, fixed, _means(chosen, network))
+    order = _order(network, chosen)
+    planned = perf_counter()
+    seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
+    ladder = _Ladder(question, network, order, chosen, start + seconds)
+    rounds = tuple(ladder.climb(z))
+    return _finished(replace(question.found(), rounds=rounds), start, planned)
+
+
+def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
+    if query not in ("optimum", "partition"):
+        raise ModelError(f"no bounds on the query {query!r}; one of optimum, partition")
+    if query == "partition" and model.kind == "cost":
+        raise ModelError("a cost network has no partition function; ask for its optimum")
+    if z is not None and z < 1:
+        raise ModelError(f"z is {z}; a mini-bucket has at least 1 variable")
+    if time is not None and not 0 <= time < math.inf:
+        raise ModelError(f"time is {time}; it must be a number of seconds, 0 or more")
+
+
+def _means(options: Options, network: Network) -> Means:
+    if not options.gpu_count:
+        return Means(options.thread_count)
+    semiring = MIN_PLUS if network.query == "optimum" else LOG_SUM
+    return Means(options.thread_count, least_cells(options, semiring) or LEAST_CELLS)
+
+
+def _order(network: Network, options: Options) -> tuple[int, ...]:
+    asked, dims, scopes = plan_options(network, options), network.dims, network.scopes
+    if asked.order == "auto" and asked.order_seconds is None:
+        quick = rearranged(dims, scopes, min_fill_order(dims, scopes, asked.seed))
+        if partition(dims, scopes, quick, Size()).cells <= _EASY_CELLS:
+            return quick
+        return depth_first_order(dims, scopes, seed=asked.seed)
+    found = search_tree(dims, scopes, tree="bucket", order=asked.order, seconds=asked.order_seconds, seed=asked.seed)
+    return rearranged(dims, scopes, elimination_order(found))
+
+
+def _question(network: Network, fixed: float | int, means: Means) -> _Optimum | _Sum:
+    return _Optimum(network, fixed, means) if network.query == "optimum" else _Sum(network, fixed, means)
+
+
+def _finished(bounds: Bounds, start: float, planned: float) -> Bounds:
+    seconds = {"plan": planned - start, "run": perf_counter() - planned}
+    return replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+
+
+@dataclass
+class _Ladder:
+    """Mini-buckets of growing size, while memory and time allow."""
+
+    question: _Optimum | _Sum
+    network: Network
+    order: tuple[int, ...]
+    options: Options
+    until: float
+
+    def climb(self, z: int | None) -> Iterator[Round]:
+        """Run round after round."""
+        if not self.network.leaves:
+            self.question.improve(partition((), (), (), Size()), True, None)
+            return
+        seconds_a_cell = cells = 0.0
+        for size in _sizes(z):
+            split = partition(self.network.dims, self.network.scopes, self.order, size)
+            if split.cells == cells:
+                continue
+            keep = self._fits(split, needed=z is not None or not cells)
+            late = perf_counter() + _OPTIMISM * seconds_a_cell * split.cells > self.until
+            if keep is None or (late and cells):
+                return
+            start, first = perf_counter(), not cells
+            if not self.question.improve(split, keep, None if first else self._is_late):
+                return
+            seconds = perf_counter() - start
+            cells, seconds_a_cell = split.cells, seconds / split.cells
+            lower, upper = self.question.interval()
+            yield Round(size.variables, size.cells, split.cells, split.largest, split.exact, lower, upper, seconds)
+            if split.exact or self.question.closed:
+                return
+
+    def _is_late(self) -> bool:
+        return perf_counter() > self.until
+
+    def _fits(self, split: Partition, needed: bool) -> bool | None:
+        """Whether all tables of an elimination can be kept; None if it does not fit at all."""
+        beside = self.network.model.nbytes
+        if split.kept_bytes + beside <= self.options.memory_bytes:
+            return True
+        if split.live_bytes + beside <= self.options.memory_bytes:
+            return False
+        if needed:
+            wanted, there = format_bytes(split.live_bytes + beside), format_bytes(self.options.memory_bytes)
+            raise BudgetError(
+                f"mini-buckets of {split.largest} cells take {wanted}, more than the {there} of memory; "
+                "give a smaller --z or a larger --memory"
+            )
+        return None
+
+
+def _sizes(z: int | None) -> Iterator[Size]:
+    if z is not None:
+        yield Size(variables=z)
+        return
+    for bits in (4, 8, 12, *range(14, 62, 2)):
+        yield Size(cells=1 << bits)
+
+
+class _Optimum(OptimumBounds):
+    """Bounds on the optimum of a model."""
+
+    def __init__(self, network: Network, fixed: float | int, means: Means) -> None:
+        model = network.model
+        super().__init__(network, None if model.top is None else model.top - int(fixed), means)
+        self.network, self.fixed = network, fixed
+
+    def interval(self) -> tuple[Number | None, Number | None]:
+        """Lower and upper bound, as :class:`Bounds` has them."""
+        found = self.found()
+        return found.lower, found.upper
+
+    def found(self) -> Bounds:
+        """What is known."""
+        if not self.possible:
+            return Bounds("optimum", "infeasible")
+        model = self.network.model
+        full = None if self.states is None else full_states(self.network, dict(enumerate(self.states)))
+        named = None if full is None else {name: model.label(v, full[v]) for v, name in enumerate(model.names)}
+        status: BoundStatus = "optimal" if self.closed else "bounded"
+        if model.kind != "cost":
+            most = -(self.least_cost() - self.fixed) / math.log(10)
+            log10 = None if full is None else model.log10_value(full)
+            most = max(most + _OUTWARD * (1 + abs(most)), -math.inf if log10 is None else log10)
+            return Bounds("optimum", status, log10, most, log10=log10, assignment=named)
+        least = model.objective(math.floor(self.least_cost()) + int(self.fixed))
+        value = None if full is None else self._value(full)
+        lower, upper = (value, least) if model.maximize else (least, value)
+        return Bounds("optimum", status, lower, upper, value=value, assignment=named)
+
+    def _value(self, full: list[int]) -> int | Decimal:
+        cost = self.network.model.cost(full)
+        if cost is None:
+            raise InternalError("the decoded assignment is forbidden")
+        return self.network.model.objective(cost)
+
+
+class _Sum(SumBounds):
+    """Bounds on the partition function of a model, or on the probability of its evidence."""
+
+    def __init__(self, network: Network, fixed: float | int, means: Means) -> None:
+        super().__init__(network, means)
+        self.fixed = fixed + math.log(network.free_states)
+
+    def interval(self) -> tuple[float | None, float | None]:
+        """log10 of both bounds; None where nothing is known."""
+        return self._log10(self.lower, -1), self._log10(self.upper, 1)
+
+    def found(self) -> Bounds:
+        """What is known."""
+        if self.closed:
+            return Bounds("partition", "infeasible")
+        return Bounds("partition", "bounded", *self.interval())
+
+    def _log10(self, log: float, outward: int) -> float | None:
+        if math.isinf(log):
+            return None
+        value = (log + self.fixed) / math.log(10)
+        return value + outward * _OUTWARD * (1 + abs(value) + abs(self.fixed))

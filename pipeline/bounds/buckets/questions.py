@@ -1,0 +1,140 @@
+"""Bounds on the answers of questions, one elimination after another: what each adds to what was known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ....tasks.cpu.compiler import compiler_pays
+from ...models.leaf_tables import energy_leaf
+from ...models.preprocess import Leaf, Network
+from ..network import CostTable, States, Units, cost_network
+from .decode import greedy_states
+from .joins import BucketTable, ordered
+from .mini_buckets import MiniBuckets, eliminate
+from .partition import Partition
+from .weighted import log_sum_bounds
+
+Stop = Callable[[], bool]
+
+_EPSILON = 2.0**-50
+
+
+@dataclass(frozen=True)
+class Means:
+    """What an elimination may use: threads, and the GPU for joins of at least so many cells."""
+
+    threads: int = 1
+    device_cells: int | None = None
+
+
+class OptimumBounds:
+    """Bounds on the least total of a network, and the best assignment found.
+
+    Attributes
+    ----------
+    lower : int
+        No assignment that is allowed has a smaller total.
+    cutoff : int or None
+        Only smaller totals interest: that of the best assignment, or the least that is forbidden.
+    states : tuple of int or None
+        The best assignment, in the network's variables.
+    possible : bool
+        False once it is proved that everything is forbidden.
+    """
+
+    def __init__(self, network: Network, forbidden: int | None, means: Means) -> None:
+        """Start from the least costs of all functions; true costs of ``forbidden`` or more are not allowed."""
+        self.means = means
+        self.units: Units
+        self.costs, self.units = cost_network(network)
+        self.cutoff = None if forbidden is None else self.units.above_total(forbidden - 1)
+        self.lower = self.costs.constant
+        self.states: States | None = None
+        self.possible = True
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is left to find."""
+        return not self.possible or (self.states is not None and self.cutoff == self.lower)
+
+    def improve(self, split: Partition, keep: bool, stop: Stop | None) -> bool:
+        """Eliminate once, and decode if tables may be kept; return False if it was stopped."""
+        found = eliminate(
+            self.costs,
+            split,
+            upper=self.cutoff,
+            keep=keep,
+            threads=self.means.threads,
+            compiled=compiler_pays(split.cells),
+            device_cells=self.means.device_cells,
+            stop=stop,
+        )
+        if found is None:
+            return False
+        self.possible = found.feasible or self.states is not None
+        self.lower = max(self.lower, found.lower)
+        if keep and found.feasible:
+            self._decode(found)
+        return True
+
+    def _decode(self, found: MiniBuckets) -> None:
+        states = greedy_states(found, self.costs.dims)
+        total = self.costs.total(states)
+        if total < math.inf and (self.cutoff is None or total < self.cutoff):
+            self.cutoff, self.states = int(total), states
+
+    def least_cost(self) -> int | float:
+        """No allowed assignment costs less; rounded downwards."""
+        return self.units.at_least(self.lower)
+
+
+class SumBounds:
+    """Bounds on the logarithm of a sum of products over all assignments.
+
+    Attributes
+    ----------
+    lower, upper : float
+        Natural logarithms; the lower is at least that of the best assignment found.
+    """
+
+    def __init__(self, network: Network, means: Means) -> None:
+        leaves = [(leaf.scope, -energy_leaf(network, leaf, leaf.scope)) for leaf in network.leaves]
+        self.tables = [CostTable(scope, logs) for scope, logs in leaves]
+        self.best = OptimumBounds(network, None, means)
+        self.means = means
+        self.lower, self.upper = -math.inf, math.inf
+        self.slack = _EPSILON * sum(_logarithms_size(network, leaf) for leaf in network.leaves)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is possible."""
+        return self.upper == -math.inf
+
+    def improve(self, split: Partition, keep: bool, stop: Stop | None) -> bool:
+        """Eliminate once; return False if it was stopped."""
+        tables = [BucketTable(s, ordered(t, s)) for t, s in zip(self.tables, split.scopes, strict=False)]
+        found = log_sum_bounds(
+            tables, split, threads=self.means.threads, device_cells=self.means.device_cells, stop=stop
+        )
+        if found is None:
+            return False
+        self.lower = max(self.lower, found[0] - self.slack)
+        self.upper = min(self.upper, found[1] + self.slack)
+        if keep and not split.exact and self.best.improve(split, keep, stop) and self.best.states is not None:
+            self.lower = max(self.lower, -self._energy())
+        return True
+
+    def _energy(self) -> float:
+        """Return the energy of the best assignment, rounded upwards."""
+        assert self.best.cutoff is not None
+        units = self.best.units
+        energy = units.base + units.unit * (self.best.cutoff + units.above)
+        return energy + _EPSILON * abs(energy)
+
+
+def _logarithms_size(network: Network, leaf: Leaf) -> float:
+    """Return how large the logarithms are that a leaf's table adds up, for each addition."""
+    functions = [network.model.functions[f] for f in leaf.functions]
+    return len(functions) * sum(max(abs(math.log(p)) for p in function.positive) for function in functions)

@@ -1,0 +1,157 @@
+"""Two bounds on an answer, and what they cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Literal
+
+from ..models.preprocess import Query
+from ..text import logarithm
+from .result import plain_number, shown_assignment
+
+Number = int | float | Decimal
+BoundStatus = Literal["optimal", "bounded", "infeasible"]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One elimination with mini-buckets of a size.
+
+    Parameters
+    ----------
+    variables, limit : int or None
+        The size that was asked for: most variables, or most cells, of a mini-bucket.
+    cells, largest : int
+        Cells of all joins, and of the largest.
+    exact : bool
+        Whether no bucket had to be split.
+    lower, upper : int, float, Decimal or None
+        What the answer was known to lie between after it; None where nothing is known.
+    seconds : float
+        How long it took.
+    """
+
+    variables: int | None
+    limit: int | None
+    cells: int
+    largest: int
+    exact: bool
+    lower: Number | None
+    upper: Number | None
+    seconds: float
+
+    @property
+    def size(self) -> str:
+        """The size in words."""
+        return f"{self.variables} variables" if self.limit is None else f"2^{self.limit.bit_length() - 1} cells"
+
+
+@dataclass(frozen=True, repr=False)
+class Bounds:
+    """What an answer lies between.
+
+    Parameters
+    ----------
+    query : {"optimum", "partition"}
+    status : {"optimal", "bounded", "infeasible"}
+        ``optimal`` if the assignment is proved to be best (probabilities: up to rounding), ``infeasible`` if it is
+        proved that no assignment is possible.
+    lower, upper : int, float, Decimal or None
+        Costs of a cost network; else log10 of the best probability, or of the partition function. One is proved, the
+        other what the assignment is worth: ``upper`` if the least is asked for. None where nothing is known.
+    value : int, Decimal or None
+        What the assignment costs.
+    log10 : float or None
+        log10 of the assignment's probability.
+    assignment : dict of str to str or int, or None
+        The best that was found; None for a partition function, or where each that was found is forbidden.
+    rounds : tuple of Round
+        The bounds by the size of mini-buckets.
+    seconds : dict of str to float
+        Wall seconds of ``read``, ``plan`` and ``run``.
+    peak_rss_bytes : int
+        Largest resident size of this process.
+    """
+
+    query: Query
+    status: BoundStatus
+    lower: Number | None = None
+    upper: Number | None = None
+    value: int | Decimal | None = None
+    log10: float | None = None
+    assignment: dict[str, str | int] | None = None
+    rounds: Sequence[Round] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    peak_rss_bytes: int = 0
+
+    @property
+    def gap(self) -> Number | None:
+        """The difference of the bounds."""
+        if self.lower is None or self.upper is None:
+            return None
+        return self.upper - self.lower  # type: ignore[operator]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``--json`` prints: plain types only."""
+        return {
+            "query": self.query,
+            "status": self.status,
+            "lower": plain_number(self.lower),
+            "upper": plain_number(self.upper),
+            "gap": plain_number(self.gap),
+            "value": plain_number(self.value),
+            "log10": self.log10,
+            "assignment": self.assignment,
+            "rounds": [_plain_round(each) for each in self.rounds],
+            "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
+            "peak_rss_bytes": self.peak_rss_bytes,
+        }
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as one line of JSON."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the bounds as labelled lines for a person."""
+        rows: list[tuple[str, str]] = [("query", self.query), ("status", self.status)]
+        if self.status != "infeasible":
+            rows += [("lower", _shown(self.lower)), ("upper", _shown(self.upper)), ("gap", _shown(self.gap))]
+        if self.assignment is not None:
+            rows.append(("assignment", shown_assignment(self.assignment)))
+        rows += [
+            (
+                each.size,
+                f"{_shown(each.lower)} … {_shown(each.upper)} in {each.seconds:.2f} s"
+                + (", nothing split" if each.exact else ""),
+            )
+            for each in self.rounds
+        ]
+        if self.seconds:
+            rows.append(("seconds", ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())))
+        return rows
+
+    def __repr__(self) -> str:
+        width = max(len(label) for label, _ in self.rows())
+        return "\n".join(f"{label:<{width}}  {text}" for label, text in self.rows())
+
+
+def _plain_round(each: Round) -> dict[str, Any]:
+    return {
+        "z": each.variables,
+        "cells_limit": each.limit,
+        "cells": each.cells,
+        "largest": each.largest,
+        "exact": each.exact,
+        "lower": plain_number(each.lower),
+        "upper": plain_number(each.upper),
+        "seconds": round(each.seconds, 6),
+    }
+
+
+def _shown(value: Number | None) -> str:
+    if value is None:
+        return "unknown"
+    return logarithm(value) if isinstance(value, float) else str(value)
