@@ -20,13 +20,14 @@ from ..keywords import Bounding
 from ..models.model import Model
 from ..models.preprocess import Network, reduce_model
 from ..options import Options
+from ..resources import Resources
 from ..results.bounds import Bounds, BoundStatus, Number, Round
 from ..search.min_fill import min_fill_order
 from ..search.orders import search_tree
 from ..trees.tree import elimination_order
 from .answers import fixed_value, full_states
-from .devices import least_cells
-from .prepared import Evidence, observed, plan_options
+from .prepared import plan_options
+from .questions import Evidence, observed
 
 # Where neither a size nor a time is given.
 _SECONDS = 10.0
@@ -76,17 +77,17 @@ def bound(
         If mini-buckets of size ``z``, or even the smallest, do not fit ``memory``.
     """
     start = perf_counter()
-    chosen = Options(**options)
+    resources = Resources(Options(**options))
     _check(model, query, z, time)
     network = reduce_model(model, query, observed(model, evidence))  # type: ignore[arg-type]
     fixed = fixed_value(network)
     if fixed is None:
         return _finished(Bounds(network.query, "infeasible"), start, start)
-    question = _question(network, fixed, _means(chosen, network))
-    order = _order(network, chosen)
+    question = _question(network, fixed, _means(resources, network))
+    order = _order(network, resources)
     planned = perf_counter()
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
-    ladder = _Ladder(question, network, order, chosen, start + seconds)
+    ladder = _Ladder(question, network, order, resources, start + seconds)
     rounds = tuple(ladder.climb(z))
     return _finished(replace(question.found(), rounds=rounds), start, planned)
 
@@ -102,15 +103,15 @@ def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
         raise ModelError(f"time is {time}; it must be a number of seconds, 0 or more")
 
 
-def _means(options: Options, network: Network) -> Means:
-    if not options.gpu_count:
-        return Means(options.thread_count)
+def _means(resources: Resources, network: Network) -> Means:
+    if not resources.gpu_count:
+        return Means(resources.threads)
     semiring = MIN_PLUS if network.query == "optimum" else LOG_SUM
-    return Means(options.thread_count, least_cells(options, semiring) or LEAST_CELLS)
+    return Means(resources.threads, resources.least_cells(semiring) or LEAST_CELLS)
 
 
-def _order(network: Network, options: Options) -> tuple[int, ...]:
-    asked, dims, scopes = plan_options(network, options), network.dims, network.scopes
+def _order(network: Network, resources: Resources) -> tuple[int, ...]:
+    asked, dims, scopes = plan_options(network, resources, 0), network.dims, network.scopes
     if asked.order == "auto" and asked.order_seconds is None:
         quick = rearranged(dims, scopes, min_fill_order(dims, scopes, asked.seed))
         if partition(dims, scopes, quick, Size()).cells <= _EASY_CELLS:
@@ -136,7 +137,7 @@ class _Ladder:
     question: _Optimum | _Sum
     network: Network
     order: tuple[int, ...]
-    options: Options
+    resources: Resources
     until: float
 
     def climb(self, z: int | None) -> Iterator[Round]:
@@ -169,12 +170,12 @@ class _Ladder:
     def _fits(self, split: Partition, needed: bool) -> bool | None:
         """Whether all tables of an elimination can be kept; None if it does not fit at all."""
         beside = self.network.model.nbytes
-        if split.kept_bytes + beside <= self.options.memory_bytes:
+        if split.kept_bytes + beside <= self.resources.memory_bytes:
             return True
-        if split.live_bytes + beside <= self.options.memory_bytes:
+        if split.live_bytes + beside <= self.resources.memory_bytes:
             return False
         if needed:
-            wanted, there = format_bytes(split.live_bytes + beside), format_bytes(self.options.memory_bytes)
+            wanted, there = format_bytes(split.live_bytes + beside), format_bytes(self.resources.memory_bytes)
             raise BudgetError(
                 f"mini-buckets of {split.largest} cells take {wanted}, more than the {there} of memory; "
                 "give a smaller --z or a larger --memory"

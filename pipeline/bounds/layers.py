@@ -18,7 +18,8 @@ import numpy as np
 from ...tasks.gpu.arrays import is_device
 from ...tasks.rows.keys import Keys
 from ...tasks.rows.rows import Layer, Rows, Space, first_rows, next_rows, row_bytes
-from .buckets.mini_buckets import BucketTable, MiniBuckets
+from .buckets.joins import BucketTable
+from .buckets.mini_buckets import MiniBuckets
 from .network import CostNetwork, States
 from .outcome import Outcome
 from .trail import Trail
