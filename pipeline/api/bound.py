@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from time import perf_counter
-from typing import Unpack
+from typing import Any, Unpack
 
 from ...cluster.budget import peak_rss_bytes
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
@@ -26,7 +26,7 @@ from ..search.min_fill import min_fill_order
 from ..search.orders import search_tree
 from ..trees.tree import elimination_order
 from .answers import fixed_value, full_states
-from .prepared import plan_options
+from .prepared import local_order
 from .questions import Evidence, observed
 
 # Where neither a size nor a time is given.
@@ -111,13 +111,14 @@ def _means(resources: Resources, network: Network) -> Means:
 
 
 def _order(network: Network, resources: Resources) -> tuple[int, ...]:
-    asked, dims, scopes = plan_options(network, resources, 0), network.dims, network.scopes
-    if asked.order == "auto" and asked.order_seconds is None:
+    asked, dims, scopes = resources.asked, network.dims, network.scopes
+    if asked.order == "auto" and asked.order_time is None:
         quick = rearranged(dims, scopes, min_fill_order(dims, scopes, asked.seed))
         if partition(dims, scopes, quick, Size()).cells <= _EASY_CELLS:
             return quick
         return depth_first_order(dims, scopes, seed=asked.seed)
-    found = search_tree(dims, scopes, tree="bucket", order=asked.order, seconds=asked.order_seconds, seed=asked.seed)
+    order: Any = asked.order if isinstance(asked.order, str) else local_order(network, asked.order)
+    found = search_tree(dims, scopes, tree="bucket", order=order, seconds=asked.order_time, seed=asked.seed)
     return rearranged(dims, scopes, elimination_order(found))
 
 

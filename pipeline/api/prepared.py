@@ -168,7 +168,7 @@ def plan_options(arithmetic: Arithmetic[Any], resources: Resources, memory_bytes
     asked = resources.asked
     order: Any = asked.order
     if not isinstance(order, str):
-        order = _local_order(arithmetic.network, order)
+        order = local_order(arithmetic.network, order)
     return PlanOptions(
         tree=asked.tree,
         order=order,
@@ -181,7 +181,7 @@ def plan_options(arithmetic: Arithmetic[Any], resources: Resources, memory_bytes
     )
 
 
-def _local_order(network: Network, names: Sequence[str]) -> list[int]:
+def local_order(network: Network, names: Sequence[str]) -> list[int]:
     """Turn an order given by names into local variables; it must name all that are left to eliminate."""
     model = network.model
     unknown = [name for name in names if name not in model.index]
