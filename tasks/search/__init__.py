@@ -1,0 +1,1 @@
+"""Depth-first branch and bound on cost functions, in compiled loops."""
