@@ -24,6 +24,7 @@ FLOORS = {
     "tasks": [
         "bounds",
         "rows",
+        "search",
         "steps",
         "cpu",
         "gpu/tiling",

@@ -240,7 +240,7 @@ def add_wide(functions: Functions, state: State, upper: float) -> int:
         put(state, mark, 1.0)
         if open_variable < 0:
             if costs[0] + functions.entries[at] >= upper:
-                return functions.wide_scope[functions.wide_first[f]]
+                return int(functions.wide_scope[functions.wide_first[f]])
             put(state, 0, costs[0] + functions.entries[at])
             continue
         start = functions.start[open_variable]
@@ -254,7 +254,7 @@ def add_wide(functions: Functions, state: State, upper: float) -> int:
         state.flags[DIRECTED, open_variable] = 1
         mark_neighbours(functions, state, open_variable)
         if not lift(functions, state, open_variable, upper):
-            return open_variable
+            return int(open_variable)
     return -1
 
 

@@ -26,8 +26,9 @@ class Functions(NamedTuple):
     are entries ``first[x]`` to ``first[x + 1]`` of ``neighbour``, ``table`` (where the table of the pair begins in
     ``entries``, rows = values of ``x``: each pair is stored both ways) and ``moved``, ``moved_back`` (where in
     ``costs`` the amounts moved to ``x`` and to the neighbour begin) and ``mirror`` (which entry is the same pair from
-    the other side). Function ``f`` of three or more variables has the scope ``scope[wide_first[f] : wide_first[f + 1]]`` with those strides, its entries at ``wide_table[f]``, and in
-    ``costs`` a mark at ``wide_mark + f`` once it was added. Moves of at most ``tiny`` are not worth propagating.
+    the other side). Function ``f`` of three or more variables has the scope ``scope[wide_first[f] : wide_first[f +
+    1]]`` with those strides, its entries at ``wide_table[f]``, and in ``costs`` a mark at ``wide_mark + f`` once it
+    was added. Moves of at most ``tiny`` are not worth propagating.
     """
 
     dims: Array
@@ -99,7 +100,10 @@ def functions_of(
         rows[y].append((x, offset + costs.size, to_y, to_x))
         entries += [costs.reshape(-1), costs.T.reshape(-1)]
         offset += 2 * costs.size
-    tables, scopes, strides, firsts = [], [], [], [0]
+    tables: list[int] = []
+    scopes: list[int] = []
+    strides: list[int] = []
+    firsts = [0]
     for scope, costs in wide:
         tables.append(offset)
         scopes += scope
@@ -108,14 +112,17 @@ def functions_of(
         entries.append(costs.reshape(-1))
         offset += costs.size
     flat = [entry for row in rows for entry in row]
-    columns = np.array(flat, dtype=np.int64).reshape(-1, 4).T
+    columns = np.array(flat, dtype=np.int64).reshape(-1, 4).T.copy()
     places = {(to, back): k for k, (_, _, to, back) in enumerate(flat)}
     mirror = np.array([places[back, to] for _, _, to, back in flat], dtype=np.int64)
     functions = Functions(
         np.array(dims, dtype=np.int64),
         start,
         np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64),
-        *(np.ascontiguousarray(column) for column in columns),
+        columns[0],
+        columns[1],
+        columns[2],
+        columns[3],
         mirror,
         np.concatenate(entries).astype(np.float64) if entries else np.zeros(1),
         np.asarray(rank, dtype=np.int64),
