@@ -336,6 +336,7 @@ class Plan:
             moved = f"{format_bytes(self.spill.written_bytes)} written, {format_bytes(self.spill.read_bytes)} read"
             place = "host memory" if self.spill.resident else "disk"
             rows.append((place, f"{format_bytes(self.spill.disk_bytes)} at a time, {moved}"))
+            rows.append(("stages", f"{len(self.spill.stages)}, in {self.spill.tasks:,} boxes"))
         if self.cuts:
             rows.append(("parts", f"{self.part_count}, each swept on its own, and once more on the way back"))
         if later := self.evaluations:

@@ -60,6 +60,9 @@ def test_the_plan_of_marginals_that_is_printed_is_the_one_that_runs(
     assert (shown["plan"]["stages"] > 1) == (way == "disk")
     assert (len(shown["plan"]["sliced"]) > 0) == (shown["plan"]["slices"] > 1) == (way == "slices")
     assert shown["plan"]["seconds"] > 0
+    rows = CliRunner().invoke(main, ["plan", str(path), "--query", query, *map(str, options)]).stdout.splitlines()
+    assert any(row.startswith("stages") for row in rows) == (way == "disk")
+    assert any(row.startswith("slices") for row in rows) == (way == "slices")
 
 
 def test_the_plan_of_marginals_is_the_same_value() -> None:
