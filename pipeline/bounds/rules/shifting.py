@@ -20,6 +20,8 @@ _EXACT = 2.0**52
 _BITS = 46
 #: Rounds of improving an assignment, both ways.
 _DESCENTS = 5
+#: Sweeps with one value alone.
+_PROBE = 10
 #: Sweeps between two looks at the clock; even, so that the last one went backwards. Fewer where they touch more cells.
 _SWEEPS = 10
 _WORK = 20_000_000
@@ -70,13 +72,18 @@ def shift(problem: Problem, limits: Limits) -> Shifted:
     if not problem.feasible or problem.constant > most:
         problem.constant = math.inf
         return Shifted(0, math.inf, None, 0)
-    if not flat.n_functions or max(most, most - problem.constant) >= _EXACT:
+    if not flat.n_functions or _span(most, problem.constant) >= _EXACT:
         return Shifted(int(problem.constant), math.inf, None, 0)
     allowed = _allowed(flat)
     found = _Sweeps(problem, most, limits).run()
     if problem.feasible:
         problem.count("reduced costs", tuples=allowed - _allowed(problem.flat))
     return found
+
+
+def _span(most: float, constant: float) -> float:
+    """The largest number, in absolute value, that sums from the constant up to the limit contain."""
+    return max(abs(most), abs(constant), most - constant)
 
 
 def _allowed(flat: Flat) -> int:
@@ -109,16 +116,17 @@ class _Sweeps:
         self.shifts = np.zeros(int(counts.sum()))
         self.sweep_work = 2 * int(np.diff(flat.cells) @ np.diff(flat.edges))
         self.total, self.states = math.inf, np.zeros(0, np.int64)
+        self.lower = math.ceil(problem.constant)
 
     def run(self) -> Shifted:
         """Sweep until it stalls; leave whole costs in the problem."""
         problem, flat = self.problem, self.problem.flat
-        bits = _BITS - int(self.most - problem.constant + 1).bit_length()
-        if bits <= 0:
-            problem.constant = self.sweep(flat, problem.constant, 1.0)
+        bits = max(0, _BITS - int(_span(self.most, problem.constant)).bit_length())
+        if bits == 0:
+            problem.constant = self.probed(flat, self.sweep(flat, problem.constant, 1.0), 1.0)
             return self.found(problem.constant)
-        fine = flat._replace(unary=flat.unary.copy(), costs=flat.costs.copy())
-        bound = self.sweep(fine, problem.constant, 2.0**-bits)
+        fine, grain = _copied(flat), 2.0**-bits
+        bound = self.probed(fine, self.sweep(fine, problem.constant, grain), grain)
         if bound < math.inf:
             self.make_whole(fine)
         else:
@@ -128,7 +136,7 @@ class _Sweeps:
     def found(self, bound: float) -> Shifted:
         """What is known after the sweeps."""
         lower = 0 if bound == math.inf else math.ceil(bound)
-        return Shifted(lower, self.total, self.states if self.total < math.inf else None, self.work)
+        return Shifted(max(lower, self.lower), self.total, self.states if self.total < math.inf else None, self.work)
 
     def sweep(self, flat: Flat, constant: float, grain: float, share: float = 1.0) -> float:
         """Sweep until the bound stalls or the work is done; return the bound."""
@@ -154,6 +162,26 @@ class _Sweeps:
             if stalled or self.work > self.limits.work * share or self.limits.stop():
                 break
         return constant
+
+    def probed(self, flat: Flat, constant: float, grain: float) -> float:
+        """Sweep with each value alone, where that is affordable, and forbid those that lead nowhere; return the bound.
+
+        The least bound of a variable's values holds for all assignments.
+        """
+        cost, budget = _PROBE * self.sweep_work * len(flat.unary), self.limits.work
+        if cost > budget // 4 or constant == math.inf or self.most - constant < 1:
+            return constant
+        probe, gone = _Probe(flat, self, constant, grain), 0
+        for x in range(len(self.order)):
+            if self.limits.stop() or self.work > 2 * budget:
+                break
+            least, forbidden = probe.variable(x)
+            gone += forbidden
+            if least == math.inf:
+                return math.inf
+            self.lower = max(self.lower, math.ceil(least))
+        self.problem.count("probed", values=gone)
+        return self.sweep(flat, constant, grain, 2.0) if gone else constant
 
     def chunk(self) -> int:
         """How many sweeps to do at a time, an even number."""
@@ -197,3 +225,52 @@ class _Sweeps:
         flat.costs[np.isinf(fine.costs)] = math.inf
         problem.constant += take_out(flat)
         problem.constant = self.sweep(flat, problem.constant, 1.0, 1.25)
+
+
+class _Probe:
+    """Bounds with one value of a variable alone; what exceeds the limit then is forbidden for good."""
+
+    def __init__(self, flat: Flat, sweeps: _Sweeps, constant: float, grain: float) -> None:
+        self.flat, self.sweeps, self.constant, self.grain = flat, sweeps, constant, grain
+        self.trial = _copied(flat)
+
+    def variable(self, x: int) -> tuple[float, int]:
+        """Probe the values of a variable; return the least bound of one, and how many were forbidden."""
+        begin, end = int(self.flat.first[x]), int(self.flat.first[x + 1])
+        least, gone = math.inf, 0
+        for p in range(begin, end):
+            if self.flat.unary[p] == math.inf:
+                continue
+            bound = self.alone(begin, end, p)
+            least = min(least, bound)
+            if bound == math.inf:
+                self.flat.unary[p] = math.inf
+                gone += 1
+        return least, gone
+
+    def alone(self, begin: int, end: int, p: int) -> float:
+        """The bound where a variable takes one value."""
+        from ....tasks.bounds import shifting
+
+        flat, trial, sweeps = self.flat, self.trial, self.sweeps
+        trial.unary[:], trial.costs[:] = flat.unary, flat.costs
+        trial.unary[begin:end] = math.inf
+        trial.unary[p] = flat.unary[p]
+        sweeps.work += (_PROBE + 1) * sweeps.sweep_work
+        bound, *_ = shifting.sweep(
+            trial,
+            sweeps.order,
+            sweeps.ends,
+            sweeps.shifts[:0],
+            sweeps.shift,
+            self.grain,
+            self.constant,
+            sweeps.most,
+            _PROBE,
+        )
+        return float(bound)
+
+
+def _copied(flat: Flat) -> Flat:
+    """The same functions with costs of their own."""
+    return flat._replace(unary=flat.unary.copy(), costs=flat.costs.copy())

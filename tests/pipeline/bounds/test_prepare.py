@@ -166,3 +166,22 @@ def test_random_graphs_shrink() -> None:
     prepared = prepare(CostNetwork((2,) * 800, tuple(tables)), work=2_000_000)
     assert prepared.lower > prepared.report.before.lower
     assert prepared.report.after.functions < len(tables)
+
+
+def test_values_alone_bound_what_shares_cannot() -> None:
+    """Equal neighbours on K5 cost one: the best is 4, every half-and-half looks free, one variable fixed does not."""
+    tables = [CostTable((a, b), np.eye(2)) for a in range(5) for b in range(a)]
+    network = CostNetwork((2,) * 5, tuple(tables))
+    work = problem(network)
+    assert shift(work, Limits(math.inf, 0, lambda: False)).lower == 0
+    prepared = prepare(network)
+    assert 2 <= prepared.lower <= 4 == prepared.total
+
+
+def test_large_constants_do_not_blur_small_costs() -> None:
+    rng = np.random.default_rng(3)
+    tables = [CostTable((a, b), rng.integers(0, 4, (2, 2)).astype(float)) for a in range(6) for b in range(a)]
+    near, far = (CostNetwork((2,) * 6, tuple(tables), constant) for constant in (0, 1 << 49))
+    check_prepared(far, prepare(far), math.inf)
+    check_prepared(near, prepare(near), math.inf)
+    assert prepare(far).lower - (1 << 49) <= optimum(near)
