@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from ...tasks.steps.semiring import Semiring
 from ..budget.device_fit import Around, fitted_for_device, fitted_propagation_for_device
 from ..budget.fit import Prices, fitted
 from ..budget.stored import stored_plan
-from ..errors import ModelError
+from ..errors import BudgetError, ModelError
 from ..models.preprocess import Network
 from ..plans.plan import Plan, PlanOptions, Problem
 from ..plans.planner import whole_plan, with_rates
@@ -21,7 +22,7 @@ from ..rates.cpu import cached_rates
 from ..rates.disk import measured_disk_rate
 from ..resources import Resources
 from ..trees.costs import Rates
-from ..trees.tree import Target
+from ..trees.tree import Target, Tree
 from .counts import counted_plan
 from .placement import divided
 from .questions import Question
@@ -135,9 +136,11 @@ def cheapest_way(problem: Problem, arithmetic: Arithmetic[Any], resources: Resou
     """
     asked, both_ways = resources.asked, problem.targets is not None
     if both_ways and asked.memory is asked.gpu_memory is None and asked.fit != "spill":
-        plan = whole_plan(problem, plan_options(arithmetic, resources, 1 << 62), Rates())
-        if plan.peak_bytes <= _SMALL_BYTES:
-            return Prices(plan)
+        # a refusal names the memory that there is
+        with suppress(BudgetError):
+            plan = whole_plan(problem, plan_options(arithmetic, resources, 1 << 62), Rates(), _end_search)
+            if plan.peak_bytes <= _SMALL_BYTES:
+                return Prices(plan)
     wanted = plan_options(arithmetic, resources, resources.memory_bytes)
     if not wanted.device:
         rate = partial(measured_disk_rate, asked.folder)
@@ -147,6 +150,11 @@ def cheapest_way(problem: Problem, arithmetic: Arithmetic[Any], resources: Resou
     device = resources.device_rates(problem.semiring)
     around = _around(resources, link_rate=device.link_bytes_per_second)
     return fitted_for_device(problem, wanted, asked.fit, around, device.rates, resources.gpu_count)
+
+
+def _end_search(tree: Tree) -> None:
+    """End a search that takes longer than asking the machine for its memory."""
+    raise BudgetError("no small plan was found at once")
 
 
 def problem_of(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[Target] | None) -> Problem:

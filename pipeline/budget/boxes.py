@@ -17,6 +17,7 @@ from ..plans.numbering import Numbering
 from ..plans.plan import PlanOptions, Problem, format_bytes, sliced_dims
 from ..plans.planner import lowered_step
 from ..plans.stages import Stage
+from ..search.effort import Effort
 from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Sizing, leaf_bytes, sweep_peak, table_bytes
 from ..trees.tree import Tree, elimination_order
@@ -28,6 +29,8 @@ MAX_BOXES = 1 << 16
 MARGIN = 1 << 20
 # Weights and entries of beliefs are stored in so many.
 BELIEF_BYTES = 8
+# Nominal seconds of planning a step of a box.
+_STEP_SECONDS = 5e-5
 # Work and reading that this share of a stage repeats do not decide about the order of its variables.
 _REPEATED_SHARE = 0.02
 # A chunk goes through memory whole when it is compressed, so it is a small part of the budget, and a file of its
@@ -48,6 +51,8 @@ class Boxing:
         Bytes per second, to weigh reading against computing.
     way_back : WayBack, optional
         What has to fit too where beliefs are asked for.
+    effort : Effort
+        Account that the stages are entered in.
     """
 
     problem: Problem
@@ -57,6 +62,7 @@ class Boxing:
     layouts: Sequence[tuple[int, ...]]
     disk_rate: float
     way_back: WayBack | None = None
+    effort: Effort = field(default_factory=Effort)
     _lowered: dict[tuple[int, int], Step] = field(default_factory=dict)
 
     @property
@@ -154,6 +160,7 @@ class Boxing:
         self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], boxed: tuple[int, ...], chunked: frozenset[int]
     ) -> Stage:
         """Make the stage with the given boxes."""
+        self.effort.spend(_STEP_SECONDS * len(nodes))
         steps = tuple(self.step(n, boxed) for n in nodes)
         sizes = sliced_dims(self.tree.dims, boxed)
         read = sum(self.bytes_of(i, sizes) for i in inputs)

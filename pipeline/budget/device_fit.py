@@ -12,6 +12,7 @@ from ..errors import BudgetError
 from ..plans.parts import in_parts
 from ..plans.plan import Plan, PlanOptions, Problem
 from ..plans.planner import conditioned_plan, whole_plans, with_rates
+from ..search.effort import Effort
 from ..trees.costs import GPU_RATES, Rates, lowered_seconds, tree_cost
 from ..trees.memory import parts_below
 from .fit import Fit, Prices, cheapest, check_disk
@@ -82,9 +83,10 @@ def fitted_for_device(
         If no allowed way fits.
     """
     options = replace(options, device=True)
-    plans = (with_rates(plan, rates) for plan in whole_plans(problem, options, GPU_RATES))
-    spilled = partial(_spilled, problem, options, rates, around=around)
-    found = cheapest(plans, problem, options, rates, fit, spilled)
+    effort = Effort(options.order_seconds or 0.0)
+    plans = (with_rates(plan, rates) for plan in whole_plans(problem, options, GPU_RATES, effort))
+    spilled = partial(_spilled, problem, rates=rates, around=around)
+    found = cheapest(plans, problem, options, rates, fit, spilled, effort)
     return found if found.chosen.spill else spread(problem, options, found, rates, devices)
 
 
@@ -102,10 +104,10 @@ def fitted_propagation_for_device(
         If no allowed way fits.
     """
     rates = Rates()
-    plans = list(whole_plans(problem, options, rates))
+    plans = [next(whole_plans(problem, options, rates))]
 
-    def spilled(whole: Plan) -> Plan:
-        return _spilled(problem, options, rates, whole, around())
+    def spilled(options: PlanOptions, whole: Plan, effort: Effort) -> Plan:
+        return _spilled(problem, options, whole, effort, rates, around())
 
     if fit != "auto":
         return cheapest(iter(plans), problem, options, rates, fit, spilled if fit == "spill" else None)
@@ -113,7 +115,7 @@ def fitted_propagation_for_device(
         return cheapest(iter(plans), problem, options, rates, "slice", None)
     except BudgetError as refusal:
         try:
-            return Prices(spilled(plans[0]))
+            return Prices(spilled(options, plans[0], Effort()))
         except BudgetError:
             raise refusal from None
 
@@ -165,18 +167,18 @@ def _spread_seconds(plan: Plan, options: PlanOptions, rates: Rates, devices: int
     return max(done.values())
 
 
-def _spilled(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, around: Around) -> Plan:
+def _spilled(problem: Problem, options: PlanOptions, whole: Plan, effort: Effort, rates: Rates, around: Around) -> Plan:
     """Cut a plan into boxes whose tables stay in host memory or, if those are too large for it, on disk.
 
     What passes through host memory on its way to files is no more than the boxes have on the device.
     """
     if not around.files:
-        plan = _boxed(problem, options, rates, whole, around.link_rate, LINK_BYTES_PER_SECOND)
+        plan = _boxed(problem, options, rates, whole, around.link_rate, LINK_BYTES_PER_SECOND, effort)
         if around.holds(plan):
             return _all_slots(plan, resident=True)
     memory_bytes = min(options.memory_bytes, around.host_bytes)
     rate = min(around.disk_rate(), around.link_rate)
-    plan = _boxed(problem, replace(options, memory_bytes=memory_bytes), rates, whole, rate, DISK_RATE)
+    plan = _boxed(problem, replace(options, memory_bytes=memory_bytes), rates, whole, rate, DISK_RATE, effort)
     assert plan.spill is not None
     resident = around.holds(plan)
     if not resident:
@@ -190,10 +192,12 @@ def _all_slots(plan: Plan, resident: bool) -> Plan:
     return replace(plan, peak_bytes=SLOTS * plan.peak_bytes, spill=replace(plan.spill, resident=resident))
 
 
-def _boxed(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, rate: float, nominal: float) -> Plan:
+def _boxed(
+    problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, rate: float, nominal: float, effort: Effort
+) -> Plan:
     """Cut a plan into boxes of which several fit the device together."""
     options = replace(options, memory_bytes=options.memory_bytes // SLOTS, threads=1)
-    return plan_spill(problem, options, rates, whole, rate, nominal)
+    return plan_spill(problem, options, rates, whole, rate, nominal, effort)
 
 
 def boxes_at_a_time(plan: Plan, device_bytes: int) -> int:

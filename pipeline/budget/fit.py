@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
 from typing import Literal
 
 from ..errors import BudgetError
 from ..plans.plan import Plan, PlanOptions, Problem, format_bytes
-from ..plans.planner import whole_plans
+from ..plans.planner import plan_tree, planning_seconds, whole_plans
 from ..plans.slices import CLOSE, sliced_plan
+from ..search.effort import Effort
 from ..trees.costs import Rates
+from ..trees.tree import Tree
 from .spill import plan_spill
 
 Fit = Literal["auto", "slice", "spill", "refuse"]
+
+Spilled = Callable[[PlanOptions, Plan, Effort], Plan]
+"""Makes boxes of a plan."""
+
+# A longer search makes plans that need less than this factor less memory.
+_MOST_SAVED = 16
 
 
 @dataclass(frozen=True)
@@ -24,7 +34,7 @@ class Prices:
     ----------
     chosen : Plan
     slices, spill : Plan, BudgetError or None
-        None where it was not asked for, because a plan fits memory anyway.
+        None where it was not asked for, because a plan fits memory anyway or the other way was found good enough.
     """
 
     chosen: Plan
@@ -57,14 +67,48 @@ def fitted(
         If no allowed way fits.
     """
 
-    def spilled(whole: Plan) -> Plan:
-        plan = plan_spill(problem, options, rates, whole, disk_rate())
-        assert plan.spill is not None
-        check_disk(plan.spill.disk_bytes, disk_bytes)
-        return plan
+    effort = Effort(options.order_seconds or 0.0)
+    within = partial(_spilled, problem, rates=rates, disk_bytes=disk_bytes, disk_rate=disk_rate)
+    spills = within if fit == "spill" or disk_bytes != 0 else None
+    check = partial(_refuse_hopeless, problem=problem, options=options, rates=rates, fit=fit, spilled=spills)
+    plans = whole_plans(problem, options, rates, effort, check)
+    return cheapest(plans, problem, options, rates, fit, spills, effort)
 
-    spills = fit == "spill" or disk_bytes != 0
-    return cheapest(whole_plans(problem, options, rates), problem, options, rates, fit, spilled if spills else None)
+
+def _spilled(
+    problem: Problem,
+    options: PlanOptions,
+    whole: Plan,
+    effort: Effort,
+    *,
+    rates: Rates,
+    disk_bytes: int | None,
+    disk_rate: Callable[[], float],
+) -> Plan:
+    plan = plan_spill(problem, options, rates, whole, disk_rate(), effort=effort)
+    assert plan.spill is not None
+    check_disk(plan.spill.disk_bytes, disk_bytes)
+    return plan
+
+
+def _refuse_hopeless(
+    tree: Tree, problem: Problem, options: PlanOptions, rates: Rates, fit: Fit, spilled: Spilled | None
+) -> None:
+    """End a search that nobody hopes for: whose tree fits in no way, not even within many times the memory.
+
+    Raises
+    ------
+    BudgetError
+    """
+    for times in (_MOST_SAVED, 1):
+        wanted = replace(options, memory_bytes=times * options.memory_bytes)
+        try:
+            plan = plan_tree(problem, wanted, rates, tree)
+            cheapest(iter([plan]), problem, wanted, rates, fit, spilled, Effort(spent=inf))
+            return
+        except BudgetError:
+            if times == 1:
+                raise
 
 
 def cheapest(
@@ -73,9 +117,12 @@ def cheapest(
     options: PlanOptions,
     rates: Rates,
     fit: Fit,
-    spilled: Callable[[Plan], Plan] | None,
+    spilled: Spilled | None,
+    effort: Effort | None = None,
 ) -> Prices:
     """Choose among plans in memory, the cheapest first, and what slicing and spilling make of them.
+
+    A second way and further trees are tried as far as the effort allows.
 
     Raises
     ------
@@ -85,7 +132,10 @@ def cheapest(
     whole = next(plans)
     if fit != "spill" and whole.fits(options.memory_bytes):
         return Prices(whole)
-    others = list(plans) if fit != "spill" else []
+    effort = effort or Effort(options.order_seconds or 0.0)
+    others = []
+    while fit != "spill" and effort.allows(planning_seconds(whole), whole.seconds) and (other := next(plans, None)):
+        others.append(other)
     smaller = next((plan for plan in others if plan.fits(options.memory_bytes)), None)
     if smaller and (fit == "refuse" or smaller.seconds <= CLOSE * whole.seconds):
         return Prices(smaller)
@@ -97,13 +147,21 @@ def cheapest(
         )
     slices = spill = None
     if fit != "spill":
-        slices = _attempt(lambda: sliced_plan(problem, options, rates, [whole, *others]))
-    if fit != "slice" and spilled:
-        spill = _attempt(lambda: spilled(whole))
+        with effort.set_aside(0.5 if fit != "slice" and spilled else 0.0, whole.seconds):
+            slices = _attempt(lambda: sliced_plan(problem, options, rates, [whole, *others], effort))
+    if fit != "slice" and spilled and _worth_another(slices, whole, effort):
+        spill = _attempt(lambda: spilled(options, whole, effort))
     possible = [plan for plan in (smaller, slices, spill) if isinstance(plan, Plan)]
     if not possible:
         raise next(error for error in (slices, spill) if isinstance(error, BudgetError))
     return Prices(min(possible, key=lambda plan: plan.seconds), slices, spill)
+
+
+def _worth_another(found: Plan | BudgetError | None, whole: Plan, effort: Effort) -> bool:
+    """Whether another way may be looked for beside one that was found."""
+    if not isinstance(found, Plan):
+        return True
+    return found.seconds > CLOSE * whole.seconds and effort.allows(planning_seconds(whole), found.seconds)
 
 
 def _attempt(make: Callable[[], Plan]) -> Plan | BudgetError:

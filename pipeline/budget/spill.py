@@ -38,6 +38,7 @@ from ..plans.numbering import Numbering
 from ..plans.plan import Plan, PlanOptions, Problem, sliced_dims
 from ..plans.stages import Spill, Stage, Stored
 from ..plans.two_way import choose_readings
+from ..search.effort import Effort
 from ..trees.costs import Rates
 from ..trees.memory import parts_below
 from .boxes import BELIEF_BYTES, MARGIN, Boxing, found_bytes
@@ -51,6 +52,8 @@ _WORK_SHARE = 0.02
 # at the price of more and smaller chunks, which only pays once several have.
 _RUNS = (16, 8, 4, 2, 1)
 _MAX_TRIALS = 256
+# Of a trial, for each node, besides stages that no trial had before.
+_TRIAL_SECONDS = 1e-5
 # The same plan has to come out again, so it is chosen with a typical rate of a disk and not with a measured one.
 DISK_RATE = 5e8
 # Keeping account of a box, and of a chunk file that is written or read.
@@ -64,6 +67,7 @@ def plan_spill(
     whole: Plan,
     disk_rate: float,
     nominal_rate: float = DISK_RATE,
+    effort: Effort | None = None,
 ) -> Plan:
     """Cut a plan that does not fit memory into stages and boxes that do, one way or both.
 
@@ -75,6 +79,8 @@ def plan_spill(
         Bytes per second, to predict the time with; the choice of stages does not depend on it.
     nominal_rate : float
         Bytes per second, to choose stages with.
+    effort : Effort, optional
+        What may still be spent on better stages than the first that fit.
 
     Raises
     ------
@@ -86,7 +92,8 @@ def plan_spill(
         results = 2 * sum(prod(tree.dims[v] for v in t) for t in problem.targets) * BELIEF_BYTES
         way_back = WayBack(tree, whole.layouts, problem.semiring, choose_readings(tree, problem.targets), results)
         options = replace(options, decode=False)
-    cutter = Cutter(Boxing(problem, options, rates, tree, whole.layouts, nominal_rate, way_back), tree.schedule)
+    boxing = Boxing(problem, options, rates, tree, whole.layouts, nominal_rate, way_back, effort or Effort())
+    cutter = Cutter(boxing, tree.schedule)
     stages = cutter.best() if options.stages is None else cutter.as_before(options.stages)
     spill = cutter.priced(stages, disk_rate)
     return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
@@ -112,6 +119,8 @@ class Cutter:
         seconds = self.priced(stages, self.boxing.disk_rate).seconds
         for length in _RUNS:
             for node in [n for n in self.nodes if n in cuts][:_MAX_TRIALS]:
+                if not self.boxing.effort.allows(self.trial_seconds, seconds):
+                    return stages
                 run = self.run(node, length, cuts)
                 if len(run) < length:
                     continue
@@ -123,6 +132,11 @@ class Cutter:
                 if predicted <= seconds:
                     cuts, stages, seconds = cuts - run, trial, predicted
         return stages
+
+    @property
+    def trial_seconds(self) -> float:
+        """Nominal seconds of dividing the nodes into stages and pricing those, most of which are known."""
+        return _TRIAL_SECONDS * len(self.nodes)
 
     def run(self, node: int, length: int, cuts: frozenset[int]) -> frozenset[int]:
         """A stored table and the next ones on the way to the root; none if this one is not stored any more."""
@@ -167,6 +181,7 @@ class Cutter:
 
     def stages(self, cuts: frozenset[int]) -> tuple[Stage, ...]:
         """Make the stages between the given tables, readers first."""
+        self.boxing.effort.spend(self.trial_seconds)
         parts = self.parts(cuts)
         stages: dict[int, Stage] = {}
         reader: dict[int, Stage] = {}

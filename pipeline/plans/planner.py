@@ -5,19 +5,20 @@ Pure: it sees sizes, never a table. What it makes is a :class:`~bucketflow.pipel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 from ...tasks.steps.step import Step, make_step
-from ..errors import BudgetError
+from ..errors import BudgetError, format_count
 from ..search.both_ways import tree_for_both_ways
-from ..search.orders import HOPELESS_SECONDS, search_trees
+from ..search.effort import TABLE_SECONDS, Effort
+from ..search.orders import HOPELESS_SECONDS, search_tree, search_trees
 from ..trees.costs import Rates, steps_cost, tree_cost
 from ..trees.input_joins import with_joined_inputs
 from ..trees.layouts import choose_layouts
 from ..trees.memory import Sizing, leaf_bytes, sweep_peak
 from ..trees.sizes import Sizer
+from ..trees.stars import split_stars
 from ..trees.tree import Tree, elimination_order
 from .evaluations import repriced
 from .message_program import device_needs
@@ -25,17 +26,35 @@ from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
 from .recompute import cuts_for_decoding, remade
 from .two_way import StepBuilder, choose_readings, table_layouts
 
+# Nominal seconds of a search for a tree whose messages fit memory, and propagations that were not searched before.
+_FURTHER_SEARCH, _SEARCHED_SECONDS = 0.2, 1.0
 
-def whole_plans(problem: Problem, options: PlanOptions, rates: Rates) -> Iterator[Plan]:
+Check = Callable[[Tree], None]
+"""Looks at the best tree before a search goes on for long; what it raises ends the search."""
+
+
+def whole_plans(
+    problem: Problem, options: PlanOptions, rates: Rates, effort: Effort | None = None, check: Check | None = None
+) -> Iterator[Plan]:
     """Plan without slices, whatever that needs, from each of the trees that a search finds, the cheapest first.
+
+    Parameters
+    ----------
+    effort : Effort, optional
+        Account that the work is entered in.
+    check : callable, optional
 
     Raises
     ------
     BudgetError
         If a tree would take longer than anyone waits for by so much that no slices or disks help.
     """
+    effort = effort or Effort()
     if problem.targets is not None:
-        yield whole_plan(problem, options, rates)
+        plan = whole_plan(problem, options, rates, check)
+        effort.spend(planning_seconds(plan))
+        yield plan
+        yield from _further_plans(problem, options, rates, effort, plan)
         return
     if options.children is not None:
         yield plan_tree(problem, options, rates, Tree(problem.dims, problem.scopes, options.children))
@@ -49,29 +68,75 @@ def whole_plans(problem: Problem, options: PlanOptions, rates: Rates) -> Iterato
         seed=options.seed,
         rates=rates,
         itemsize=problem.itemsize,
+        effort=effort,
+        check=check,
     ):
         _refuse_hopeless(tree, problem, options, rates)
-        yield plan_tree(problem, options, rates, joined_tree(tree, problem, options, rates))
+        plan = plan_tree(problem, options, rates, joined_tree(tree, problem, options, rates))
+        effort.spend(planning_seconds(plan))
+        yield plan
 
 
-def whole_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
-    """Plan both ways without slices: all messages in memory or, where that is too much, some made again."""
+def _further_plans(problem: Problem, options: PlanOptions, rates: Rates, effort: Effort, found: Plan) -> Iterator[Plan]:
+    """Plan both ways over the tree of a short search, which those that are fast anyway are planned without."""
+    seconds = min(_FURTHER_SEARCH, effort.left(found.seconds) / 2)
+    if options.children is None and options.tree == "refined" and seconds > 0 and found.seconds < _SEARCHED_SECONDS:
+        tree = split_stars(
+            search_tree(
+                problem.dims,
+                problem.scopes,
+                order=options.order,
+                seconds=seconds,
+                seed=options.seed,
+                rates=rates,
+                itemsize=problem.itemsize,
+                effort=effort,
+            )
+        )
+        plan = plan_tree(problem, options, rates, tree)
+        effort.spend(planning_seconds(plan))
+        yield plan
+
+
+def planning_seconds(plan: Plan) -> float:
+    """Nominal seconds of planning the steps of a tree."""
+    return TABLE_SECONDS * sum([1 + len(step.inputs) for step in plan.steps])
+
+
+def whole_plan(problem: Problem, options: PlanOptions, rates: Rates, check: Check | None = None) -> Plan:
+    """Plan both ways without slices: all messages in memory or, where that is too much, some made again.
+
+    Raises
+    ------
+    BudgetError
+        If a tree would take longer than anyone waits for; see also ``check``.
+    """
     order = options.order if isinstance(options.order, str) else tuple(options.order)
     free = replace(options, order=order, memory_bytes=1 << 62)
-    plan = _planned(problem, free, rates)
+    key = problem, free, rates
+    plan = _planned.get(key)
+    if plan is None:
+        tree = _tree_for_both_ways(problem, free, rates, check)
+        _refuse_hopeless(tree, problem, options, rates)
+        _planned[key] = plan = plan_tree(problem, free, rates, tree)
+        if len(_planned) > _REMEMBERED:
+            _planned.pop(next(iter(_planned)), None)
     if plan.fits(options.memory_bytes) or options.device:
         return plan
     return plan_tree(problem, options, rates, plan.tree)
 
 
-@lru_cache(maxsize=8)
-def _planned(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
-    """Plan both ways. Small networks take longer to plan than to run, so the last few plans are remembered:
-    a plan is a function of sizes, which other states of the same variables seldom change.
-    """
+# Small networks take longer to plan than to run, so the last few plans are remembered: a plan is a function of sizes,
+# which other states of the same variables seldom change.
+_REMEMBERED = 8
+_planned: dict[tuple[Problem, PlanOptions, Rates], Plan] = {}
+
+
+def _tree_for_both_ways(problem: Problem, options: PlanOptions, rates: Rates, check: Check | None) -> Tree:
+    """The tree of a stored plan, or the one that a search finds."""
     if options.children is not None:
-        return plan_tree(problem, options, rates, Tree(problem.dims, problem.scopes, options.children))
-    tree = tree_for_both_ways(
+        return Tree(problem.dims, problem.scopes, options.children)
+    return tree_for_both_ways(
         problem.dims,
         problem.scopes,
         tree=options.tree,
@@ -80,13 +145,13 @@ def _planned(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
         seed=options.seed,
         rates=rates,
         itemsize=problem.itemsize,
+        check=check,
     )
-    return plan_tree(problem, options, rates, tree)
 
 
 def forget_plans() -> None:
     """Drop the remembered plans."""
-    _planned.cache_clear()
+    _planned.clear()
 
 
 def conditioned_plan(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan, sliced: frozenset[int]) -> Plan:
@@ -225,9 +290,9 @@ def _refuse_hopeless(tree: Tree, problem: Problem, options: PlanOptions, rates: 
         return
     largest = max(tree.cells[tree.n_leaves :], default=0) * problem.itemsize
     slices = -(-largest // max(options.memory_bytes, 1))
-    sliced = f"; slicing would take at least {float(slices):.3g} slices" if slices > 1 else ""
+    sliced = f"; slicing would take at least {format_count(slices)} slices" if slices > 1 else ""
     raise BudgetError(
         f"the plan needs more than {format_bytes(largest)} (its largest message), allowed "
-        f"{format_bytes(options.memory_bytes)}{sliced}; it would sweep {float(cost.cells):.3g} cells, in "
+        f"{format_bytes(options.memory_bytes)}{sliced}; it would sweep {format_count(cost.cells)} cells, in "
         f"{cost.seconds:.3g} s; try a longer --order-time"
     )

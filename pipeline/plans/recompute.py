@@ -52,11 +52,14 @@ def cuts_for_decoding(tree: Tree, steps: Sequence[Step], sizing: Sizing, availab
     made = {s.node: table_bytes(sizing.sizes, s.axes, sizing.itemsize) for s in steps}
     limit = everything / 2
     tried: set[frozenset[int]] = set()
-    while best[1] > available and limit > everything / 4096:
+    worse = 0
+    while best[1] > available and worse < _WORSE and limit > everything / 4096:
         cuts = partition(tree, order, made.__getitem__, limit)
         if cuts not in tried:
             tried.add(cuts)
             peak = recomputing_peak(tree, steps, sizing, cuts)
+            # ever smaller parts need less, until the tables at their cuts do
+            worse = worse + 1 if peak > best[1] else 0
             best = min(best, (cuts, peak), key=lambda choice: choice[1])
         limit /= 2
     return best

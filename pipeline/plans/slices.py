@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from ..errors import BudgetError
+from ..errors import BudgetError, format_count
+from ..search.effort import SLICING_SECONDS, Effort
 from ..search.orders import refine_tree
 from ..trees.costs import Rates
-from ..trees.memory import table_bytes
+from ..trees.memory import leaf_bytes, table_bytes
+from ..trees.sizes import Sizer
 from ..trees.slicing import slice_count, slice_tree
-from .plan import Plan, PlanOptions, Problem, format_bytes
-from .planner import joined_tree, plan_tree
+from ..trees.tree import Tree
+from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
+from .planner import joined_tree, plan_tree, planning_seconds
 
 # Beyond this many slices, or this much repeated work, conditioning is no answer to a small budget.
 MAX_SLICES = 1 << 20
@@ -25,35 +28,42 @@ CLOSE = 1.1
 REARRANGING_SECONDS = 4.0
 REARRANGINGS = 2
 
-# Nominal time of planning a step, and how often a tree is planned until it fits.
-PLANNING_SECONDS = 3e-4
-_TRIES_A_TREE = 8
+# A tree is planned so often until it fits.
+_TRIES_A_TREE = 2
 
 
-def sliced_plan(problem: Problem, options: PlanOptions, rates: Rates, wholes: Sequence[Plan]) -> Plan:
+def sliced_plan(
+    problem: Problem, options: PlanOptions, rates: Rates, wholes: Sequence[Plan], effort: Effort | None = None
+) -> Plan:
     """Condition on as few variables as bring a plan into its budget, then rearrange its tree for the slices.
 
     Parameters
     ----------
     wholes : sequence of Plan
         Without slices, the cheapest first; the others are tried while they may make cheaper slices.
+    effort : Effort, optional
+        What may still be spent on better slices than the first that fit.
 
     Raises
     ------
     BudgetError
         If that takes too many slices or too much repeated work.
     """
+    effort = effort or Effort()
     found: list[Plan] = []
     refusals: list[BudgetError] = []
 
     def best() -> Plan:
         return min(found, key=lambda plan: plan.seconds)
 
-    for i, whole in enumerate(wholes):
-        if found and (best().seconds <= CLOSE * whole.seconds or _tries(best()) < i * _TRIES_A_TREE):
+    for whole in wholes:
+        if found and (
+            best().seconds <= CLOSE * whole.seconds
+            or not effort.allows(_TRIES_A_TREE * planning_seconds(whole), best().seconds)
+        ):
             break
         try:
-            found.append(_conditioned(problem, options, rates, whole))
+            found.append(_conditioned(problem, options, rates, whole.tree, wholes[0], effort))
         except BudgetError as error:
             refusals.append(error)
     if not found:
@@ -64,42 +74,72 @@ def sliced_plan(problem: Problem, options: PlanOptions, rates: Rates, wholes: Se
         options.children is not None and plan.seconds <= CLOSE * wholes[0].seconds
     )
     if options.tree == "refined" and not given:
-        plan = _rearranged(problem, options, rates, plan)
+        plan = _rearranged(problem, options, rates, plan, wholes[0], effort)
     plan = replace(plan, unsliced_cells=wholes[0].cells)
     if plan.slice_overhead > MAX_SLICE_OVERHEAD:
         raise _refusal(wholes[0], frozenset(plan.sliced), options.memory_bytes, plan)
     return plan
 
 
-def _conditioned(problem: Problem, options: PlanOptions, rates: Rates, whole: Plan) -> Plan:
-    """Condition on variables of the largest tables, and of ever smaller ones, until the plan fits."""
-    tree = whole.tree
+def _conditioned(problem: Problem, options: PlanOptions, rates: Rates, tree: Tree, whole: Plan, effort: Effort) -> Plan:
+    """Condition on variables of the largest tables, and of ever smaller ones, until the plan fits.
+
+    ``whole`` is the plan of this tree or another without slices, which does not fit.
+    """
     limit = max((options.memory_bytes - problem.model_bytes) // problem.itemsize, 1)
+    tried = {frozenset[int]()} if tree is whole.tree and not whole.fits(options.memory_bytes) else set()
+
+    def made(sliced: frozenset[int]) -> Plan | None:
+        """Plan slices that were not tried before, if their largest step may fit."""
+        if sliced in tried or least_bytes(problem, tree, sliced) > options.memory_bytes:
+            return None
+        tried.add(sliced)
+        plan = plan_tree(problem, options, rates, tree, sliced)
+        effort.spend(planning_seconds(plan))
+        return plan if plan.fits(options.memory_bytes) else None
+
     while True:
+        effort.spend(SLICING_SECONDS * len(tree.scopes))
         sliced = slice_tree(tree, limit, rates, itemsize=problem.itemsize, seed=options.seed)
         if slice_count(tree, sliced) > MAX_SLICES:
             raise _refusal(whole, sliced, options.memory_bytes)
-        plan = plan_tree(problem, options, rates, tree, sliced)
-        if plan.fits(options.memory_bytes):
+        if plan := made(sliced):
             break
         if limit == 1:
             raise _refusal(whole, sliced, options.memory_bytes)
         limit //= 2
     # not all tables are there at the same time
-    for v in sorted(sliced, key=lambda v: -problem.dims[v])[: _tries(plan)]:
-        if plan.seconds <= CLOSE * whole.seconds:
+    for v in sorted(sliced, key=lambda v: -problem.dims[v]):
+        if plan.seconds <= CLOSE * whole.seconds or not effort.allows(planning_seconds(plan), plan.seconds):
             break
-        fewer = plan_tree(problem, options, rates, tree, frozenset(plan.sliced) - {v})
-        if fewer.fits(options.memory_bytes) and fewer.seconds < plan.seconds:
+        fewer = made(frozenset(plan.sliced) - {v})
+        if fewer and fewer.seconds < plan.seconds:
             plan = fewer
     return plan
 
 
-def _rearranged(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan) -> Plan:
+def least_bytes(problem: Problem, tree: Tree, sliced: frozenset[int]) -> int:
+    """Bytes that any plan of a tree needs at least: the leaves, and what the largest step reads and writes."""
+    sizes = sliced_dims(problem.dims, sliced)
+    cells = [*map(Sizer(sizes).cells, tree.scope_masks)]
+    first = tree.n_leaves
+    steps = zip(tree.children, cells[first:], strict=True)
+    largest = max([out + sum([cells[c] for c in kids if c >= first]) for kids, out in steps], default=0)
+    leaves = leaf_bytes(tree, problem.dims, problem.itemsize)
+    if sliced:
+        leaves += leaf_bytes(tree, sizes, problem.itemsize)
+    return problem.model_bytes + leaves + largest * problem.itemsize
+
+
+def _rearranged(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan, whole: Plan, effort: Effort) -> Plan:
     """Rearrange a tree for its slices and condition again, a few times; return the cheapest plan on the way."""
-    seconds = min(REARRANGING_SECONDS, plan.seconds / 2) / REARRANGINGS
     best = plan
     for turn in range(REARRANGINGS):
+        left = effort.left(best.seconds) / (REARRANGINGS - turn) - _TRIES_A_TREE * planning_seconds(plan)
+        seconds = min(REARRANGING_SECONDS / REARRANGINGS, best.seconds / (2 * REARRANGINGS), left)
+        if seconds <= 0:
+            break
+        effort.spend(seconds)
         sliced = frozenset(plan.sliced)
         tree = replace(plan.tree, dims=problem.dims)
         tree = refine_tree(
@@ -107,16 +147,11 @@ def _rearranged(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan
         )
         tree = joined_tree(tree, problem, options, rates, sliced)
         try:
-            plan = _conditioned(problem, options, rates, plan_tree(problem, options, rates, tree, frozenset()))
+            plan = _conditioned(problem, options, rates, tree, whole, effort)
         except BudgetError:
             break
         best = min(best, plan, key=lambda plan: plan.seconds)
     return best
-
-
-def _tries(plan: Plan) -> int:
-    """Return how many plans of that many steps may be made for a better one: a quarter of the time that it takes."""
-    return int(plan.seconds / 4 / (PLANNING_SECONDS * max(len(plan.steps), 1)))
 
 
 def _refusal(whole: Plan, sliced: frozenset[int], allowed_bytes: int, tried: Plan | None = None) -> BudgetError:
@@ -127,6 +162,6 @@ def _refusal(whole: Plan, sliced: frozenset[int], allowed_bytes: int, tried: Pla
     where, otherwise = (" on a GPU", ", or leave --gpus out") if whole.device else ("", "")
     return BudgetError(
         f"the plan needs {format_bytes(whole.peak_bytes)} (largest message {format_bytes(largest)}){where}, allowed "
-        f"{format_bytes(allowed_bytes)}; slicing would take {float(slices):.3g} slices or more{price}; "
+        f"{format_bytes(allowed_bytes)}; slicing would take {format_count(slices)} slices or more{price}; "
         f"try a larger --memory or a longer --order-time{otherwise}"
     )

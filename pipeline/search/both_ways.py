@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..trees.costs import Rates, two_way_seconds
+from ..trees.costs import Rates, tree_cost, two_way_seconds
 from ..trees.sizes import Sizer
 from ..trees.stars import split_stars
 from ..trees.tree import Tree, bucket_tree, junction_tree
-from .forests import forest_tree, group_units, pairwise_forest, split_steps
+from .forests import forest_tree, group_units, merge_steps, pairwise_forest, split_steps
 from .min_fill import min_fill_order
-from .orders import OrderName, search_tree
+from .orders import HOPELESS_SECONDS, MOST_SAVED, OrderName, search_tree
 
 # Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
 _TINY_CELLS = 1 << 23
@@ -29,27 +29,33 @@ def tree_for_both_ways(
     seed: int,
     rates: Rates,
     itemsize: int,
+    check: Callable[[Tree], None] | None = None,
 ) -> Tree:
     """Choose the tree that is cheapest in both directions.
 
     Merged steps, which save a forward sweep from writing a table, are dear on the way back: every input asks
     for the whole join again. So trees are compared as they are and with all their joins pairwise, and steps of many
-    inputs are split where that makes no table larger.
+    inputs are split where that makes no table larger. What is hopeless already one way is returned as it is.
     """
     given = None if isinstance(order, str) else order
     first = min_fill_order(dims, scopes, seed) if given is None else given
     if tree != "refined" and (given is not None or seconds is None):
         build = bucket_tree if tree == "bucket" else junction_tree
         return build(dims, scopes, first)
-    best = split_stars(bucket_tree(dims, scopes, first))
+    best = bucket_tree(dims, scopes, first)
+    if seconds is None and tree_cost(best, rates, itemsize).seconds > MOST_SAVED * HOPELESS_SECONDS:
+        return best
+    best = split_stars(best)
     if seconds is None and _multiplied_cells(best) < _TINY_CELLS:
         return best
     # what each step costs besides its loops is about the same for all trees
     loops = replace(rates, step_seconds=0.0)
     sizer, units = Sizer(dims), group_units(len(dims), scopes)
     forest = pairwise_forest(units, sizer, len(dims), first)
-    pairwise = split_stars(forest_tree(forest, units, dims, scopes))
-    best = min(best, pairwise, key=lambda one: two_way_seconds(one, rates, itemsize))
+    pairwise = forest_tree(forest, units, dims, scopes)
+    merged = merge_steps(pairwise, sizer, rates, itemsize)
+    first_trees = best, split_stars(pairwise), split_stars(merged)
+    best = min(first_trees, key=lambda one: two_way_seconds(one, rates, itemsize))
     if seconds is None and two_way_seconds(best, loops, itemsize) < _SMALL_SECONDS:
         return best
     searched = search_tree(
@@ -61,7 +67,10 @@ def tree_for_both_ways(
         seed=seed,
         rates=rates,
         itemsize=itemsize,
+        check=check,
     )
+    if tree_cost(searched, rates, itemsize).seconds > HOPELESS_SECONDS:
+        return searched
     split = forest_tree(split_steps(searched, units, sizer), units, dims, scopes)
     searched, split = split_stars(searched), split_stars(split)
     return min((best, searched, split), key=lambda one: two_way_seconds(one, rates, itemsize))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from bisect import insort
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from operator import itemgetter
 from random import Random
@@ -29,6 +29,7 @@ from ..errors import ModelError
 from ..trees.costs import Rates, tree_cost
 from ..trees.sizes import Sizer
 from ..trees.tree import Tree, bucket_tree, elimination_order, junction_tree
+from .effort import FUNCTION_SECONDS, Effort
 from .forests import Forest, Rearranger, forest_tree, group_units, merge_steps, pairwise_forest, split_steps
 from .min_fill import min_fill_order, primal_graph
 
@@ -49,8 +50,10 @@ SMALL_SECONDS = 0.1
 #: No search makes a tree that would take longer than this, thirty years, one that somebody waits for.
 HOPELESS_SECONDS = 1e9
 _HOPELESS_PLANNING = 0.5
+#: A search that would go on for longer is begun with a quarter of this; then its best tree is looked at.
+_DOUBTFUL_PLANNING = 2.0
 #: Trees save less than this factor over the buckets of the same order.
-_MOST_SAVED = 1e6
+MOST_SAVED = 1e6
 #: Nominal speed of the searches; only the ratio to real time depends on the machine.
 _SECONDS_PER_WORK = 4e-9
 _SECONDS_PER_FOREST_VARIABLE = 25e-6
@@ -79,6 +82,8 @@ def search_trees(
     seed: int = 0,
     rates: Rates | None = None,
     itemsize: int = 8,
+    effort: Effort | None = None,
+    check: Callable[[Tree], None] | None = None,
 ) -> list[Tree]:
     """Find a few cheap contraction trees, the cheapest first.
 
@@ -96,6 +101,10 @@ def search_trees(
         Planning time; by default a share of what the best plan so far is predicted to take.
     seed : int
         The same seed gives the same tree.
+    effort : Effort, optional
+        Account that the work is entered in.
+    check : callable, optional
+        Asked about the best tree once, before an automatic search goes on for long; what it raises ends the search.
 
     Raises
     ------
@@ -103,6 +112,7 @@ def search_trees(
         If ``order`` is neither a rule nor a permutation of the variables.
     """
     search = _Search(tuple(dims), tuple(tuple(s) for s in scopes), tree, seed, rates or Rates(), itemsize)
+    search.check = check if seconds is None else None
     if not isinstance(order, str):
         search.consider(_checked(order, len(dims)))
         budget = _LONGEST_PLANNING if seconds is None else seconds
@@ -117,6 +127,8 @@ def search_trees(
         search.run(order, budget, automatic=seconds is None)
     elif not small and tree == "refined":
         search.refine_tree(search.best, budget, automatic=seconds is None)
+    if effort is not None:
+        effort.spend(search.spent + FUNCTION_SECONDS * len(scopes))
     return [one for *_, one in search.trees]
 
 
@@ -157,6 +169,7 @@ class _Search:
     rates: Rates
     itemsize: int
     spent: float = 0.0
+    check: Callable[[Tree], None] | None = None
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -194,11 +207,14 @@ class _Search:
         starts: list[Rearranger] = []
         effort = _FIRST_EFFORT
         while (left := self._budget(budget, automatic) - self.spent) > 0 and not self._late(budget):
+            if self.check and self.spent > _DOUBTFUL_PLANNING / 4 and self.spent + left > _DOUBTFUL_PLANNING:
+                self.check(self.best)
+                self.check = None
             effort = left if left < 3 * effort else 2 * effort
             share = _ORDER_SHARE if self.kind == "refined" else 1.0
             self.spent += orders.more(share * effort / _SECONDS_PER_WORK) * _SECONDS_PER_WORK
             tried = list(orders.take(_STARTS))
-            beyond = automatic and orders.least > _MOST_SAVED * HOPELESS_SECONDS * self.rates.cells_per_second
+            beyond = automatic and orders.least > MOST_SAVED * HOPELESS_SECONDS * self.rates.cells_per_second
             if beyond:
                 self._keep(bucket_tree(self.dims, self.scopes, tried[0]))
                 return

@@ -21,16 +21,15 @@ from typing import Any
 from instances import KINDS, evidence_beside, grid_model
 from needs import data_folder
 
-from bucketflow.pipeline.api.marginals import asked_of
-from bucketflow.pipeline.api.prepared import observed, prepare
-from bucketflow.pipeline.api.propagate import Question
-from bucketflow.pipeline.api.propagate import prepare as prepare_marginals
+from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.errors import BucketflowError, BudgetError
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.planner import forget_plans
+from bucketflow.pipeline.resources import Resources
 
 SHARE, LEAST, REFUSED = 0.1, 0.3, 3.0
 #: Always among the sample: these took too long once.
@@ -99,11 +98,8 @@ def _readable(folder: Path, row: dict[str, str]) -> bool:
 
 def planner(model: Model, query: str, evidence: str | None) -> Callable[[Options], Plan | None]:
     """Return what plans a question."""
-    if query in ("marginals", "max-marginals"):
-        asked = asked_of(model, "all", (), False)
-        question = Question(model, observed(model, evidence), {}, asked, query == "max-marginals")
-        return lambda options: prepare_marginals(question, options, None).plan
-    return lambda options: prepare(model, query, evidence, options).plan
+    question = question_of(model, query, evidence)
+    return lambda options: prepare(question, Resources(options)).plan
 
 
 def measured(name: str, query: str, memory: str, plan: Callable[[], Plan | None], limit: float) -> tuple[Row, Any]:
@@ -165,7 +161,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=30.0, help="CPU-s after which a planning is stopped")
     options = parser.parse_args()
     signal.signal(signal.SIGPROF, _stop)
-    prepare(grid_model(12, 14, 3, "markov"), "partition", None, Options(order_time=0.5))
+    planner(grid_model(12, 14, 3, "markov"), "partition", None)(Options(order_time=0.5))
     found = []
     print("name\tquery\tmemory\tCPU-s\tpredicted\tratio\tway", flush=True)
     for name, model, evidence in models(options.sample, options.only):

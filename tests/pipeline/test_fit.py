@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -14,6 +15,7 @@ from bucketflow.pipeline.plans import slices as in_slices
 from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
 from bucketflow.pipeline.plans.planner import conditioned_plan, whole_plans
 from bucketflow.pipeline.plans.slices import CLOSE, sliced_plan
+from bucketflow.pipeline.search.effort import Effort
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.memory import Sizing, sweep_peak
 from bucketflow.tasks.gpu.tiling.lowering import device_step
@@ -79,17 +81,14 @@ def test_others_are_planned_only_where_the_cheapest_does_not_fit(monkeypatch: py
 @pytest.mark.usefixtures("tables_only")
 @pytest.mark.parametrize("share", [2, 4, 8])
 @pytest.mark.parametrize(("side", "count"), [(8, 1), (7, 3)])
-def test_no_variable_is_conditioned_on_in_vain(
-    side: int, count: int, share: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_variable_is_conditioned_on_in_vain(side: int, count: int, share: int) -> None:
     wanted, options = copies(grid(side, 3), count), replace(OPTIONS, decode=True)
     whole = next(whole_plans(wanted, options, RATES))
     options = replace(options, memory_bytes=whole.peak_bytes // share)
     plans = []
-    for tries in (0, 100):
-        monkeypatch.setattr(in_slices, "_tries", lambda _, tries=tries: tries)
+    for effort in (Effort(spent=inf), Effort(asked=inf)):
         try:
-            plans.append(in_slices._conditioned(wanted, options, RATES, whole))
+            plans.append(in_slices._conditioned(wanted, options, RATES, whole.tree, whole, effort))
         except BudgetError:
             assert (count, share) == (3, 8)
             return
@@ -113,7 +112,8 @@ def test_a_given_tree_is_not_searched_on_where_slices_cost_little(monkeypatch: p
     searched = in_memory(wanted, options)
     assert len(turns) == in_slices.REARRANGINGS
     assert searched.peak_bytes <= options.memory_bytes
-    assert searched.seconds <= in_slices._conditioned(wanted, options, RATES, wholes[0]).seconds
+    first = in_slices._conditioned(wanted, options, RATES, wholes[0].tree, wholes[0], Effort())
+    assert searched.seconds <= first.seconds
     given = replace(options, children=wholes[0].tree.children)
     in_memory(wanted, given)
     assert len(turns) == 2 * in_slices.REARRANGINGS

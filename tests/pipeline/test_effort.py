@@ -1,0 +1,118 @@
+"""Planning is bounded by counted work: few plans for short runs, refusals before anything is lowered."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from itertools import combinations
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from bucketflow.pipeline import plans
+from bucketflow.pipeline.budget.fit import fitted
+from bucketflow.pipeline.errors import BudgetError, format_bytes, format_count
+from bucketflow.pipeline.formats import load
+from bucketflow.pipeline.models.preprocess import reduce_model
+from bucketflow.pipeline.plans import planner, slices
+from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
+from bucketflow.pipeline.plans.planner import forget_plans, whole_plan
+from bucketflow.pipeline.search import orders
+from bucketflow.pipeline.search.effort import LEAST, SHARE, Effort
+from bucketflow.pipeline.search.orders import search_trees
+from bucketflow.pipeline.trees.costs import Rates
+from bucketflow.tasks.steps.semiring import SUM_PRODUCT
+
+DATA = Path(os.environ.get("BUCKETFLOW_DATA", Path(plans.__file__).resolve().parents[3] / "shared" / "data"))
+RATES = Rates()
+
+
+def grid(rows: int, columns: int, states: int) -> Problem:
+    """All marginals of a grid."""
+    across = [(v, v + 1) for v in range(rows * columns) if v % rows < rows - 1]
+    along = [(v, v + rows) for v in range(rows * (columns - 1))]
+    dims = (states,) * (rows * columns)
+    return Problem(dims, (*across, *along), SUM_PRODUCT, 8, 0, tuple((v,) for v in range(len(dims))))
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans that are made on the way to one."""
+    made: list[Plan] = []
+    original = planner.plan_tree
+
+    def plan_tree(*args: object) -> Plan:
+        made.append(original(*args))
+        return made[-1]
+
+    for module in (planner, slices):
+        monkeypatch.setattr(module, "plan_tree", plan_tree)
+    forget_plans()
+    return made
+
+
+def test_an_account_allows_a_share_of_the_run_or_a_little():
+    effort = Effort()
+    effort.spend(0.1)
+    assert effort.left(0.0) == pytest.approx(LEAST - 0.1)
+    assert effort.left(100.0) == pytest.approx(100 * SHARE - 0.1)
+    with effort.set_aside(0.5, 0.0):
+        assert effort.left(0.0) == pytest.approx((LEAST - 0.1) / 2)
+    assert effort.left(0.0) == pytest.approx(LEAST - 0.1)
+    assert Effort(asked=2.0, spent=0.1).allows(2.0, 0.0)
+    assert not Effort(spent=inf).allows(0.0, 1e9)
+
+
+def test_short_propagations_are_fitted_with_few_plans(planned: list[Plan]) -> None:
+    problem = grid(8, 40, 3)
+    whole = whole_plan(problem, PlanOptions(), RATES)
+    planned.clear()
+    options = PlanOptions(memory_bytes=whole.peak_bytes // 4)
+    found = fitted(problem, options, RATES, "auto", None, lambda: 5e8).chosen
+    assert found.peak_bytes <= options.memory_bytes
+    assert found.seconds <= 1.1 * whole.seconds
+    assert len(planned) <= 3
+
+
+@pytest.mark.parametrize("targets", [None, ((0,), (1,))])
+def test_hopeless_networks_are_refused_before_a_step_is_lowered(
+    targets: tuple[tuple[int, ...], ...] | None, planned: list[Plan]
+) -> None:
+    problem = Problem((99,) * 60, tuple(combinations(range(60), 2)), SUM_PRODUCT, 8, 0, targets)
+    with pytest.raises(BudgetError, match=r"allowed 1\.00 GB|allowed 1 GB"):
+        fitted(problem, PlanOptions(memory_bytes=10**9), RATES, "auto", None, lambda: 5e8)
+    assert planned == []
+
+
+def test_numbers_that_no_float_holds_are_written() -> None:
+    assert format_count(4 << 20) == "4.19e+06"
+    assert format_count(10**400) == "2^1328"
+    assert format_bytes(10**400).endswith(" PB")
+
+
+def test_a_long_search_asks_once_whether_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = replace(grid(8, 12, 3), targets=None)
+    asked = []
+    monkeypatch.setattr(orders, "_DOUBTFUL_PLANNING", 0.04)
+
+    def check(tree: object) -> None:
+        asked.append(tree)
+        raise BudgetError("hopeless")
+
+    slow = Rates(1e5, 1e5, 1e5)
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="hopeless"):
+            search_trees(problem.dims, problem.scopes, rates=slow, check=check)
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+    search_trees(problem.dims, problem.scopes, seconds=0.1, rates=slow, check=check)
+    assert len(asked) == 2
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the benchmark instances are not here")
+def test_short_propagations_keep_no_more_messages_than_they_need() -> None:
+    network = reduce_model(load(DATA / "bn" / "link.bif.gz"), "partition", {})
+    targets = tuple((v,) for v in range(len(network.dims)))
+    plan = whole_plan(Problem(network.dims, network.scopes, SUM_PRODUCT, 8, 0, targets), PlanOptions(), RATES)
+    assert plan.peak_bytes < 30e6
