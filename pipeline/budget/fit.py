@@ -24,6 +24,8 @@ Spilled = Callable[[PlanOptions, Plan, Effort], Plan]
 
 # A longer search makes plans that need less than this factor less memory.
 _MOST_SAVED = 16
+# The first boxes that fit take so many times the work of a plan.
+_FIRST_BOXES = 2
 
 
 @dataclass(frozen=True)
@@ -158,10 +160,12 @@ def cheapest(
 
 
 def _worth_another(found: Plan | BudgetError | None, whole: Plan, effort: Effort) -> bool:
-    """Whether another way may be looked for beside one that was found."""
+    """Whether another way may be looked for beside one that was found: it may gain more than it costs to find."""
     if not isinstance(found, Plan):
         return True
-    return found.seconds > CLOSE * whole.seconds and effort.allows(planning_seconds(whole), found.seconds)
+    seconds = _FIRST_BOXES * planning_seconds(whole)
+    gain = found.seconds - whole.seconds
+    return found.seconds > CLOSE * whole.seconds and (gain > seconds or effort.allows(seconds, found.seconds))
 
 
 def _attempt(make: Callable[[], Plan]) -> Plan | BudgetError:
