@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....tasks.dense import run
+from ....tasks.gpu import run as gpu
 from ....tasks.gpu.arrays import aligned, is_device
 from ....tasks.steps.semiring import Semiring
-from ....tasks.steps.step import make_step
+from ....tasks.steps.step import Step, make_step
 from ....tasks.sweeps.sweep import useful_threads
 from ..network import CostTable
 from .partition import Scope
@@ -61,16 +62,16 @@ class Joins:
         """Join tables whose variables are ``scope``, and eliminate all that are not kept; flat."""
         cells = math.prod([self.dims[v] for v in scope])
         if self.device_cells is not None and cells >= self.device_cells:
-            return self._step(tables, [aligned(table.costs) for table in tables], kept)
+            return gpu.run(self._step(tables, kept).lowered, [table.costs for table in tables])
         costs = [table.costs.get() if is_device(table.costs) else table.costs for table in tables]
         if cells > _QUICK_CELLS:
-            return self._step(tables, costs, kept)
+            step = self._step(tables, kept)
+            return run(step.lowered, costs, threads=useful_threads(step, self.threads), compiled=self.compiled)
         return self._at_once(scope, tables, costs, kept)
 
-    def _step(self, tables: Sequence[BucketTable], costs: Sequence[Any], kept: Scope) -> Any:
+    def _step(self, tables: Sequence[BucketTable], kept: Scope) -> Step:
         inputs = tuple([table.scope for table in tables])
-        step = make_step(0, tuple(range(len(tables))), inputs, kept, self.dims, self.semiring)
-        return run(step.lowered, costs, threads=useful_threads(step, self.threads), compiled=self.compiled)
+        return make_step(0, tuple(range(len(tables))), inputs, kept, self.dims, self.semiring)
 
     def _at_once(self, scope: Scope, tables: Sequence[BucketTable], costs: Sequence[Array], kept: Scope) -> Array:
         wide = [v for v in scope if self.dims[v] > 1]

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from ....tasks.steps.semiring import MIN_PLUS
-from ..network import CostNetwork
+from ..network import CostNetwork, Costs
 from .joins import BucketTable, Joins, on_one_side, ordered
-from .partition import MiniBucket, Partition
+from .partition import MiniBucket, Partition, Scope
 
 Stop = Callable[[], bool]
 
@@ -114,7 +114,7 @@ class _Elimination:
         self.feasible = True
         self.tables: list[BucketTable | None] = []
         for table, scope in zip(network.tables, split.scopes, strict=False):
-            self._add(BucketTable(scope, ordered(table, scope)), math.inf)
+            self._begin(scope, ordered(table, scope))
         most = self.lower + sum(_greatest(table.costs) for table in self.tables if table is not None)
         self.upper = most + 1 if upper is None else min(upper, most + 1)
         n = len(split.dims)
@@ -122,16 +122,18 @@ class _Elimination:
         self.messages: list[tuple[BucketTable, ...]] = [()] * n
         self.offsets = [0] * n
 
-    def _add(self, table: BucketTable, limit: float) -> int:
-        """Add a table whose least entry becomes 0, and return that; entries of ``limit`` or more are forbidden."""
-        lowest = float(table.costs.min())
+    def _begin(self, scope: Scope, costs: Costs) -> None:
+        """Add a table of the network, its least entry as 0."""
+        if (lowest := self._lowest(costs, math.inf)) is not None:
+            self.tables.append(BucketTable(scope, costs - lowest if lowest else costs))
+
+    def _lowest(self, costs: Any, limit: float) -> int | None:
+        """Add the least entry to the bound and return it; None, and nothing is possible, if it is the limit or more."""
+        lowest = float(costs.min())
         if not lowest < limit:
             self.feasible = False
-            self.tables.append(None)
-            return 0
-        costs = table.costs - lowest if lowest else table.costs
+            return None
         self.lower += int(lowest)
-        self.tables.append(BucketTable(table.scope, costs))
         return int(lowest)
 
     def bucket(self, place: int) -> None:
@@ -160,18 +162,20 @@ class _Elimination:
             each.append(BucketTable(common, shift))
 
     def _send(self, mini: MiniBucket, tables: Sequence[BucketTable]) -> None:
+        """Send a message, its least entry as 0; what reaches the cut-off with the bound so far is forbidden."""
         if not self.feasible:
             return
-        message = self.joins.projected(mini.scope, tables, mini.message)
+        costs = self.joins.projected(mini.scope, tables, mini.message)
         limit = self.upper - self.lower
-        offset = self._add(BucketTable(mini.message, message), limit)
-        self.offsets[mini.variable] += offset
-        added = self.tables[-1]
-        if added is None or not mini.message:
+        if (lowest := self._lowest(costs, limit)) is None:
             return
-        added.costs[added.costs >= limit - offset] = np.inf
-        if self.keep:
-            self.messages[mini.variable] = (*self.messages[mini.variable], added)
+        costs -= lowest
+        costs[costs >= limit - lowest] = np.inf
+        message = BucketTable(mini.message, costs)
+        self.tables.append(message)
+        self.offsets[mini.variable] += lowest
+        if self.keep and mini.message:
+            self.messages[mini.variable] = (*self.messages[mini.variable], message)
 
     def result(self) -> MiniBuckets:
         """What was found."""

@@ -108,7 +108,8 @@ class _Elimination:
 
     def _send(self, mini: MiniBucket, tables: Sequence[BucketTable], parts: int, shift: float) -> bool:
         """Eliminate one mini-bucket; return whether anything is possible."""
-        message = self.joins.projected(mini.scope, tables, mini.message) / parts
+        message = self.joins.projected(mini.scope, tables, mini.message)
+        message /= parts
         top = float(message.max())
         if top == -math.inf:
             return False
@@ -116,9 +117,9 @@ class _Elimination:
         operations = len(tables) + self.split.dims[mini.variable] + 2
         self.slack += _ROUNDING * operations * (spread + 8)
         self.parts.append(top)
-        rest = message - top
-        self.tables.append(BucketTable(mini.message, rest))
-        self.sizes.append(_magnitude(rest))
+        message -= top
+        self.tables.append(BucketTable(mini.message, message))
+        self.sizes.append(_magnitude(message))
         return True
 
 

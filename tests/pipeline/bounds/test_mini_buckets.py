@@ -16,6 +16,8 @@ from bucketflow.pipeline.bounds.buckets.decode import greedy_states
 from bucketflow.pipeline.bounds.buckets.mini_buckets import MiniBuckets, eliminate, shifts
 from bucketflow.pipeline.bounds.buckets.partition import Partition, Size, partition
 from bucketflow.pipeline.bounds.network import LARGEST, CostNetwork, CostTable
+from bucketflow.tasks.gpu.arrays import is_device
+from tests.device_stand_in import device
 
 HUGE = LARGEST // 64
 
@@ -136,8 +138,9 @@ def test_shifts_add_up_to_nothing() -> None:
 
 
 def test_joins_of_the_engine_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = random_network(3, [3, 2, 4, 3, 2, 3, 4, 2], 14, [0.0, 1.0, 8.0, 30.0, math.inf])
+    network = random_network(3, [3, 2, 4, 3, 2, 3, 4, 2], 14, [*map(float, range(20)), math.inf])
     quick = bounded(network, Size(cells=64))
+    assert quick.feasible
     monkeypatch.setattr(joins, "_QUICK_CELLS", 0)
     engine = bounded(network, Size(cells=64), compiled=False)
     assert engine.lower == quick.lower
@@ -171,3 +174,17 @@ def test_mini_buckets_are_no_larger_than_asked() -> None:
             t for t, scope in enumerate(split.scopes) if scope
         ]
     assert all(len(m.scope) <= 4 for b in split_of(network, Size(variables=4)).buckets for m in b)
+
+
+def test_joins_on_a_device_are_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = random_network(3, [3, 2, 4, 3, 2, 3, 4, 2], 14, [*map(float, range(20)), math.inf])
+    here = bounded(network, Size(cells=64))
+    assert here.feasible
+    with device(monkeypatch):
+        there = bounded(network, Size(cells=64), device_cells=20)
+        assert any(is_device(table.costs) for tables in there.messages for table in tables)
+        assert not all(is_device(table.costs) for tables in there.messages for table in tables)
+        assert greedy_states(there, network.dims) == greedy_states(here, network.dims)
+    assert (there.lower, there.offsets) == (here.lower, here.offsets)
+    for ours, theirs in zip(here.messages, there.messages, strict=True):
+        assert all(np.array_equal(a.costs, np.asarray(b.costs)) for a, b in zip(ours, theirs, strict=True))

@@ -15,6 +15,7 @@ from bucketflow.pipeline.bounds.buckets.joins import BucketTable, ordered
 from bucketflow.pipeline.bounds.buckets.partition import Partition, Size, partition
 from bucketflow.pipeline.bounds.buckets.weighted import log_sum_bounds
 from bucketflow.pipeline.bounds.network import CostTable
+from tests.device_stand_in import device
 
 SIZES = st.sampled_from([Size(cells=1), Size(cells=4), Size(cells=9), Size(variables=2), Size(variables=3), Size()])
 
@@ -88,3 +89,11 @@ def test_joins_of_the_engine_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch)
 
 def test_it_stops_between_buckets() -> None:
     assert log_sum_bounds(*split_tables([2, 2], log_tables(1, [2, 2], 3, 1.0, 0.0), Size()), stop=lambda: True) is None
+
+
+def test_joins_on_a_device_are_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    dims = [3, 2, 4, 3, 2, 3]
+    given_tables, split = split_tables(dims, log_tables(1, dims, 12, 5.0, 0.2), Size(cells=36))
+    here = log_sum_bounds(given_tables, split)
+    with device(monkeypatch):
+        assert log_sum_bounds(given_tables, split, device_cells=12) == pytest.approx(here, abs=1e-11)

@@ -1,0 +1,89 @@
+"""What z buys: ``python tests/bench/mini_buckets.py [--only linkage_18] [--up-to 20] [--seconds 10] [--gpus 1]``.
+
+Bounds by mini-buckets of at most z variables, z = 2, 3, … up to 10 and from there in steps of two, beside the published
+answer, with CPU-seconds of the whole call (the order is found once, before). An instance ends when nothing is split,
+or when a call took longer than ``--seconds``. Partition functions are bounded where one is published.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+
+from instances import Question, questions
+from needs import data_folder
+from rich.console import Console
+from rich.table import Table
+
+import bucketflow
+from bucketflow import Bounds, BudgetError, Model
+from bucketflow.pipeline.api.questions import observed
+from bucketflow.pipeline.bounds.order import depth_first_order
+from bucketflow.pipeline.models.preprocess import reduce_model
+
+NAMES = ("54.wcsp", "CELAR6-SUB0", "linkage_18", "Grids_11", "Grids_28", "75-26-5", "Promedas_35", "pdb1a62")
+
+
+def main() -> None:
+    """Print a table for each instance."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="a part of the instance's name")
+    parser.add_argument("--up-to", type=int, default=24, help="largest z")
+    parser.add_argument("--seconds", type=float, default=10.0, help="the last z is the first that takes so long")
+    parser.add_argument("--gpus", type=int, help="join on a GPU")
+    options = parser.parse_args()
+    wanted = NAMES if options.only is None else (options.only,)
+    for question in questions(data_folder()):
+        name = question.path.name
+        if any(part in name for part in wanted) and (question.query == "optimum" or question.references):
+            Console().print(table_of(question, options))
+
+
+def table_of(question: Question, options: argparse.Namespace) -> Table:
+    """Bounds by z of one question."""
+    known = question.references[0] if question.references else None
+    table = Table(title=f"{question.name}, {question.query}, {known or 'unknown'}")
+    for column in ("z", "largest", "lower", "upper", "proved gap %", "CPU-s", "wall s"):
+        table.add_column(column, justify="right")
+    model = bucketflow.load(question.path)
+    order = order_of(model, question)
+    for z in range(2, options.up_to + 1, 1):
+        if z > 10 and z % 2:
+            continue
+        cpu, wall = time.process_time(), time.perf_counter()
+        try:
+            found = bucketflow.bound(
+                model, question.query, evidence=question.evidence, z=z, order=order, gpus=options.gpus
+            )
+        except BudgetError:
+            break
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        table.add_row(*row_of(z, found, model, None if known is None else known.value, cpu, wall))
+        if wall > options.seconds or all(each.exact for each in found.rounds):
+            break
+    return table
+
+
+def order_of(model: Model, question: Question) -> list[str]:
+    """Names in the order of elimination; the same for every z."""
+    network = reduce_model(model, question.query, observed(model, question.evidence))
+    return [model.names[network.variables[v]] for v in depth_first_order(network.dims, network.scopes)]
+
+
+def row_of(z: int, found: Bounds, model: Model, known: Decimal | None, cpu: float, wall: float) -> Iterator[str]:
+    """Cells of one line; the gap is between the bound that is proved and the answer, or the assignment."""
+    yield str(z)
+    yield f"{found.rounds[0].largest:,}" if found.rounds else "0"
+    yield from (("-" if x is None else f"{x:.10g}") for x in (found.lower, found.upper))
+    least = model.kind == "cost" and not model.maximize
+    proved, other = (found.lower, found.upper) if least else (found.upper, found.lower)
+    best = float(known) if known is not None else other if other is None else float(other)
+    yield "-" if best is None or proved is None else f"{100 * abs(best - float(proved)) / max(abs(best), 1e-9):.3g}"
+    yield f"{cpu:.2f}"
+    yield f"{wall:.2f}"
+
+
+if __name__ == "__main__":
+    main()
