@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -26,12 +26,13 @@ from .workdir import check_space, free_bytes
 _SHARED_MEMORY: Final = Path("/dev/shm")
 
 
-def divided(plan: Plan, resources: Resources, rates: Rates, memory_bytes: int) -> Plan:
+def divided(plan: Plan, resources: Resources, rates: Rates, memory: Callable[[], int]) -> Plan:
     """Divide a plan that is worth several workers among those there are; a run directory keeps whole propagations."""
     whole = plan.results and (plan.slices > 1 or plan.device or resources.asked.folder is not None)
     several = resources.distributed and not whole and not plan.spill and not plan.group
     width = width_of(resources) if several and plan.seconds >= 2 * TASK_SECONDS else 1
-    return for_workers(plan, width, TASK_SECONDS, rates, memory_bytes)
+    # memory is measured only where several workers divide a plan
+    return for_workers(plan, width, TASK_SECONDS, rates, memory() if width > 1 else 0)
 
 
 def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[Pool]:

@@ -29,6 +29,8 @@ from .questions import Question
 
 # Less than what starting took.
 _SMALL_BYTES = 1 << 25
+# Nothing depends on how long a shorter plan takes here: looking up this machine's rates would take longer.
+_SHORT_SECONDS = 1e-3
 
 
 @dataclass(frozen=True)
@@ -118,12 +120,13 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepar
         prices = cheapest_way(problem, prepared.arithmetic, resources)
     plan, both_ways = prices.chosen, problem.targets is not None
     if not plan.device:
-        resources, known = resources.without_devices(), rates(problem.semiring)
+        resources = resources.without_devices()
+        known = Rates() if plan.seconds < _SHORT_SECONDS else rates(problem.semiring)
     else:
         known = Rates() if both_ways else resources.device_rates(problem.semiring).rates
-    if stored or not plan.device:
+    if known != Rates() and (stored or not plan.device):
         plan = with_rates(plan, known)
-    plan = divided(plan, resources, known, prepared.memory_bytes)
+    plan = divided(plan, resources, known, lambda: prepared.memory_bytes)
     if prepared.network.query == "count":
         plan = counted_plan(plan, prepared.network, prepared.arithmetic, known, prepared.memory_bytes)
     return replace(prepared, resources=resources, prices=replace(prices, chosen=plan))

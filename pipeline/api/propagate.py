@@ -14,14 +14,13 @@ from ..runs.parts import sweep_parts
 from ..runs.run import Run
 from ..runs.slices import TABLES, sweep_beliefs, whole_beliefs
 from .answers import fixed_value
-from .prepared import Prepared
+from .questions import Question
 
 
-def marginals(run: Run[Any], prepared: Prepared) -> Marginals:
+def marginals(run: Run[Any], question: Question) -> Marginals:
     """Propagate, and spread what is found over all of the model."""
-    question, asked = prepared.question, prepared.question.asked
-    assert asked is not None
-    return dressed(question.model, run.network, run.arithmetic, asked, propagate(run))
+    assert question.asked is not None
+    return dressed(question.model, run.network, run.arithmetic, question.asked, propagate(run))
 
 
 def propagate(run: Run[Any]) -> Beliefs:

@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 Answer = Result | Marginals
 A = TypeVar("A", Result, Marginals)
 
-_ANSWERS: dict[str, Callable[[Run[Any], Prepared], Answer]] = {
+_ANSWERS: dict[str, Callable[[Run[Any], Question], Answer]] = {
     "optimum": lambda run, _: optimum(run),
     "partition": lambda run, _: partition(run),
     "count": lambda run, _: count(run),
@@ -91,7 +91,7 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Path | None,
     resources = prepared.resources
     with resumable(resources.asked.folder), pool_for(prepared.plan, resources) as pool:
         run = replace(_run(prepared, pool, progress), folder=folder, note=notes.append)
-        found = _ANSWERS[prepared.question.query](run, prepared)
+        found = _ANSWERS[prepared.question.query](run, prepared.question)
     spent = time.perf_counter() - start - found.seconds.get("decode", 0.0)
     seconds = {"plan": prepared.seconds, "run": spent, **found.seconds}
     return replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))

@@ -79,9 +79,11 @@ def in_parts(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes:
 
 def both_ways_in_parts(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:
     """Divide both sweeps among ``width`` workers, where that pays and all tables fit into one of them."""
+    if plan.slices > 1 or plan.cuts or plan.device or width < 2 or not plan.up:
+        return plan
     work = {step.node: lowered_seconds(step, rates, plan.itemsize) for step in plan.steps}
     total = sum(work.values())
-    if plan.slices > 1 or plan.cuts or plan.device or width < 2 or total < 2 * seconds or not plan.up:
+    if total < 2 * seconds:
         return plan
     tree, homes = plan.tree, _homes(plan)
     load = dict.fromkeys(tree.schedule, 0.0)
