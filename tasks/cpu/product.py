@@ -90,7 +90,10 @@ def _tile(typing: Any, law: Any, left: Any, right: Any, tile: Any, depth: Any) -
 
 
 class _Factor(NamedTuple):
-    """Addresses and counts of one factor, int64; offset tables are in cells, one row a table."""
+    """Addresses and counts of one factor, int64; offset tables are in cells, one row a table.
+
+    `panel` is a field because numbers that the compiler knows would have it compile a function once for each.
+    """
 
     addresses: int
     batch: int
@@ -98,6 +101,7 @@ class _Factor(NamedTuple):
     depths: int
     tables: int
     packed: int
+    panel: int
 
 
 class _Shape(NamedTuple):
@@ -139,9 +143,9 @@ def _pack(
     last: int,
     k: int,
     k_stop: int,
-    panel: int,
 ) -> None:
     """Gather lines `first` to `last` of a factor into panels ``(depth, panel)``, padded with zeros."""
+    panel = factor.panel
     size = VECTOR_BYTES // lanes(law)
     at = 0
     for start in range(first, last, panel):
@@ -237,7 +241,6 @@ def _multiply(
     sources: Any,
 ) -> None:
     """Multiply a range of batches and a range of rows, a stripe of both factors at a time."""
-    width = lanes(law) * _VECTORS
     for first_column in range(0, shape.columns, shape.wide):
         last_column = min(first_column + shape.wide, shape.columns)
         for first_row in range(start, stop, shape.tall):
@@ -247,10 +250,10 @@ def _multiply(
                     k_stop = min(k + DEPTH, shape.depth)
                     for column in range(first_column, last_column, RIGHT_COLUMNS):
                         column_stop = min(column + RIGHT_COLUMNS, last_column)
-                        _pack(law, right, shape, shape.columns, batch, column, column_stop, k, k_stop, width)
+                        _pack(law, right, shape, shape.columns, batch, column, column_stop, k, k_stop)
                         for row in range(first_row, last_row, LEFT_ROWS):
                             row_stop = min(row + LEFT_ROWS, last_row)
-                            _pack(law, left, shape, shape.rows, batch, row, row_stop, k, k_stop, TILE_ROWS)
+                            _pack(law, left, shape, shape.rows, batch, row, row_stop, k, k_stop)
                             _block(law, left, right, shape, batch, row, row_stop, column, k)
 
 
@@ -273,7 +276,7 @@ def run_product(
     ranges = split(counts[0], threads) if by_batch else split(counts[1], threads, TILE_ROWS)
     sizes = buffer_cells(axes, step, semiring.itemsize)
     buffers = np.empty((len(ranges), sum(sizes)), semiring.dtype)
-    law = law_of(semiring)
+    law, width = law_of(semiring), VECTOR_BYTES // semiring.itemsize * _VECTORS
     # neighbours in memory that belong to different batches are gathered batch by batch: from a stripe that stays
     # in the cache meanwhile
     tall = LEFT_ROWS if batches_inside(axes, step, step.left[0]) else max(counts[1], 1)
@@ -283,8 +286,8 @@ def run_product(
         packed = buffers[number].ctypes.data
         packed_right = packed + sizes[0] * semiring.itemsize
         tile = packed_right + sizes[1] * semiring.itemsize
-        left = _Factor._make((addresses[0].ctypes.data, *starts[:3], len(step.left), packed))
-        right = _Factor._make((addresses[1].ctypes.data, *starts[3:6], len(step.right), packed_right))
+        left = _Factor._make((addresses[0].ctypes.data, *starts[:3], len(step.left), packed, TILE_ROWS))
+        right = _Factor._make((addresses[1].ctypes.data, *starts[3:6], len(step.right), packed_right, width))
         shape = _Shape._make((*counts, out.ctypes.data, *starts[6:], tile, tall, wide))
         whole = (start, stop, 0, counts[1]) if by_batch else (0, counts[0], start, stop)
         _multiply(law, left, right, shape, *whole, _SOURCES)

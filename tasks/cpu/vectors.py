@@ -173,6 +173,11 @@ def load_vector(builder: ir.IRBuilder, address: ir.Value, index: ir.Value, eleme
     return builder.load(_vector_pointer(builder, address, index, element), align=element.bitwidth // 8)
 
 
+def store_vector(builder: ir.IRBuilder, address: ir.Value, index: ir.Value, element: Any, value: ir.Value) -> None:
+    """Emit an unaligned store of a whole vector."""
+    builder.store(value, _vector_pointer(builder, address, index, element), align=element.bitwidth // 8)
+
+
 def _mask(builder: ir.IRBuilder, count: ir.Value, lanes: int) -> ir.Value:
     wide = ir.VectorType(ir.IntType(32), lanes)
     limit = splat_like(builder, builder.trunc(count, ir.IntType(32)), wide)
@@ -208,16 +213,6 @@ def lanes(typing: Any, law: Any) -> Any:
         return ir.Constant(ir.IntType(64), _lanes(law.types[0]))
 
     return types.int64(law), emit
-
-
-@intrinsic
-def splat(typing: Any, law: Any, value: Any) -> Any:
-    """Broadcast a scalar to a vector."""
-
-    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return splat_like(builder, args[1], ir_vector(law.types[0]))
-
-    return Vector(law.types[0])(law, law.types[0]), emit
 
 
 @intrinsic
@@ -298,44 +293,31 @@ def vstore(typing: Any, law: Any, address: Any, index: Any, value: Any) -> Any:
     """Store a whole vector."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        pointer = _vector_pointer(builder, args[1], args[2], law.types[0])
-        builder.store(args[3], pointer, align=law.types[0].bitwidth // 8)
+        store_vector(builder, args[1], args[2], law.types[0], args[3])
         return context.get_dummy_value()
 
     return types.void(law, types.int64, types.int64, Vector(law.types[0])), emit
 
 
-@intrinsic
-def vload_part(typing: Any, law: Any, address: Any, index: Any, count: Any) -> Any:
-    """Load the first `count` lanes and touch no memory beyond them."""
-
-    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        vector = ir_vector(law.types[0])
-        pointer = _vector_pointer(builder, args[1], args[2], law.types[0])
-        mask = _mask(builder, args[3], vector.count)
-        align = ir.Constant(ir.IntType(32), law.types[0].bitwidth // 8)
-        kind = ir.FunctionType(vector, [pointer.type, align.type, mask.type, vector])
-        masked = _declare(builder, f"llvm.masked.load.{_suffix(vector)}.p0", kind)
-        return builder.call(masked, [pointer, align, mask, ir.Constant(vector, None)])
-
-    return Vector(law.types[0])(law, types.int64, types.int64, types.int64), emit
+def load_part(builder: ir.IRBuilder, address: ir.Value, index: ir.Value, element: Any, count: ir.Value) -> ir.Value:
+    """Emit a load of the first `count` lanes, which touches no memory beyond them."""
+    vector = ir_vector(element)
+    pointer, mask = _vector_pointer(builder, address, index, element), _mask(builder, count, vector.count)
+    align = ir.Constant(ir.IntType(32), element.bitwidth // 8)
+    kind = ir.FunctionType(vector, [pointer.type, align.type, mask.type, vector])
+    masked = _declare(builder, f"llvm.masked.load.{_suffix(vector)}.p0", kind)
+    return builder.call(masked, [pointer, align, mask, ir.Constant(vector, None)])
 
 
-@intrinsic
-def vstore_part(typing: Any, law: Any, address: Any, index: Any, count: Any, value: Any) -> Any:
-    """Store the first `count` lanes."""
-
-    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        vector = ir_vector(law.types[0])
-        pointer = _vector_pointer(builder, args[1], args[2], law.types[0])
-        mask = _mask(builder, args[3], vector.count)
-        align = ir.Constant(ir.IntType(32), law.types[0].bitwidth // 8)
-        kind = ir.FunctionType(ir.VoidType(), [vector, pointer.type, align.type, mask.type])
-        masked = _declare(builder, f"llvm.masked.store.{_suffix(vector)}.p0", kind)
-        builder.call(masked, [args[4], pointer, align, mask])
-        return context.get_dummy_value()
-
-    return types.void(law, types.int64, types.int64, types.int64, Vector(law.types[0])), emit
+def store_part(
+    builder: ir.IRBuilder, address: ir.Value, index: ir.Value, element: Any, count: ir.Value, value: ir.Value
+) -> None:
+    """Emit a store of the first `count` lanes."""
+    vector = ir_vector(element)
+    pointer, mask = _vector_pointer(builder, address, index, element), _mask(builder, count, vector.count)
+    align = ir.Constant(ir.IntType(32), element.bitwidth // 8)
+    kind = ir.FunctionType(ir.VoidType(), [vector, pointer.type, align.type, mask.type])
+    builder.call(_declare(builder, f"llvm.masked.store.{_suffix(vector)}.p0", kind), [value, pointer, align, mask])
 
 
 def _suffix(kind: ir.Type) -> str:
