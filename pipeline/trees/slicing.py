@@ -40,24 +40,14 @@ class _Incidence:
 
     Parameters
     ----------
-    log_limit : float or None
-        Only tables above this are to be made smaller; None for all tables.
-    fixed : set of int
-        Variables conditioned on already.
+    log_limit : float
+        Only tables above this are to be made smaller.
     """
 
-    def __init__(
-        self,
-        tree: Tree,
-        rates: Rates,
-        itemsize: int,
-        log_limit: float | None,
-        fixed: Set[int] = frozenset(),
-    ) -> None:
-        dims = [1 if v in fixed else d for v, d in enumerate(tree.dims)]
-        sizer = Sizer(dims)
+    def __init__(self, tree: Tree, rates: Rates, itemsize: int, log_limit: float) -> None:
+        dims, sizer = tree.dims, Sizer(tree.dims)
         sizes = [sizer.log(mask) for mask in tree.scope_masks]
-        large = [i for i, size in enumerate(sizes) if size > (log_limit or 0.0) + _EPSILON]
+        large = [i for i, size in enumerate(sizes) if size > log_limit + _EPSILON]
         self.log_limit = log_limit
         self.variables = np.array(sorted({v for i in large for v in tree.scopes[i] if dims[v] > 1}), dtype=np.int64)
         self.logs = np.log2(np.array([dims[v] for v in self.variables], dtype=np.float64))
@@ -87,21 +77,15 @@ class _Incidence:
         return self.sizes - self.tables[:, picked] @ self.logs[picked]
 
     def fits(self, sliced: Iterable[int]) -> bool:
-        """Tell whether every table is within the limit (without one: holds one cell)."""
-        return bool(np.all(self.sliced_sizes(sliced) <= (self.log_limit or 0.0) + _EPSILON))
+        """Tell whether every table is within the limit."""
+        return bool(np.all(self.sliced_sizes(sliced) <= self.log_limit + _EPSILON))
 
     def choose(self, sliced: Set[int], rng: np.random.Generator | None = None) -> int:
         """Pick the candidate with the least growth of work for what it takes off the largest tables."""
         sizes = self.sliced_sizes(sliced)
         highest = sizes.max(initial=0.0)
-        if highest <= _EPSILON:
-            raise ValueError("no table has a variable left to condition on")
         # a table far above the others needs further variables anyway
-        weight = np.exp2(sizes - highest)
-        if self.log_limit is None:
-            weight[sizes < highest - _EPSILON] = 0.0
-        else:
-            weight *= np.clip(sizes - self.log_limit, 0.0, 1.0)
+        weight = np.exp2(sizes - highest) * np.clip(sizes - self.log_limit, 0.0, 1.0)
         if not weight.any():
             weight = np.exp2(sizes - highest)
         relief = (weight @ self.tables) / weight.sum() * self.logs
@@ -122,23 +106,6 @@ class _Incidence:
             if self.fits(sliced - {v}):
                 sliced.discard(v)
         return frozenset(sliced)
-
-
-def next_slice(tree: Tree, sliced: Set[int], *, rates: Rates | None = None, itemsize: int = 8) -> int:
-    """Choose the next variable to condition on: the least extra work for what it takes off the largest tables.
-
-    Parameters
-    ----------
-    sliced : set of int
-        Variables conditioned on already.
-
-    Raises
-    ------
-    ValueError
-        If no table has a variable left.
-    """
-    incidence = _Incidence(tree, rates or Rates(), itemsize, None, sliced)
-    return int(incidence.variables[incidence.choose(frozenset())])
 
 
 def slice_tree(
