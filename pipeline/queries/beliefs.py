@@ -128,9 +128,15 @@ class LeastCombiner:
 
 
 class Defaults:
-    """What arithmetics have in common unless they say otherwise."""
+    """What arithmetics have in common unless they say otherwise.
+
+    They travel without their network, which only leaf tables need; those are built before.
+    """
 
     decodes = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "network": None}
 
     @property
     def fits_doubles(self) -> bool:

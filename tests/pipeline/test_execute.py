@@ -94,3 +94,11 @@ def test_parts_end_at_small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     everywhere = partition(plan.tree, order, lambda node: 1.0, 4.0)
     assert not partition(plan.tree, order, lambda node: 1.0, 4.0, lambda node: False)
     assert partition(plan.tree, order, lambda node: 1.0, 4.0, everywhere.__contains__) <= everywhere
+
+
+def test_an_arithmetic_travels_without_the_model() -> None:
+    _, slices = slices_in_groups(1)
+    found = run_group(slices, 0, 1)
+    sent = pickle.dumps(slices.arithmetic)
+    assert len(sent) < slices.arithmetic.network.model.nbytes / 4
+    assert run_group(replace(slices, arithmetic=pickle.loads(sent)), 0, 1) == found
