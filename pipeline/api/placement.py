@@ -29,7 +29,7 @@ _SHARED_MEMORY: Final = Path("/dev/shm")
 def divided(plan: Plan, resources: Resources, rates: Rates, memory: Callable[[], int]) -> Plan:
     """Divide a plan that is worth several workers among those there are; a run directory keeps whole propagations."""
     whole = plan.results and (plan.slices > 1 or plan.device or resources.asked.folder is not None)
-    several = resources.distributed and not whole and not plan.spill and not plan.group
+    several = resources.distributed and not whole and not plan.spill
     width = width_of(resources) if several and plan.seconds >= 2 * TASK_SECONDS else 1
     # memory is measured only where several workers divide a plan
     return for_workers(plan, width, TASK_SECONDS, rates, memory() if width > 1 else 0)

@@ -126,7 +126,8 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepar
         known = Rates() if both_ways else resources.device_rates(problem.semiring).rates
     if known != Rates() and (stored or not plan.device):
         plan = with_rates(plan, known)
-    plan = divided(plan, resources, known, lambda: prepared.memory_bytes)
+    if not stored or plan.slices == 1:  # slices stay in the groups that have receipts
+        plan = divided(plan, resources, known, lambda: prepared.memory_bytes)
     if prepared.network.query == "count":
         plan = counted_plan(plan, prepared.network, prepared.arithmetic, known, prepared.memory_bytes)
     return replace(prepared, resources=resources, prices=replace(prices, chosen=plan))

@@ -34,14 +34,12 @@ _TASKS_FOR_DEVICES = 64
 
 
 def for_workers(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:
-    """Divide a plan in memory among ``width`` workers, into tasks of at least ``seconds``, where that pays and fits.
-
-    Slices that are in groups already, as in a plan that was stored, stay there.
-    """
-    if plan.spill is not None or plan.group:
+    """Divide a plan in memory among ``width`` workers, into tasks of at least ``seconds``, where that pays and fits."""
+    if plan.spill is not None:
         return plan
     if plan.slices > 1:
-        return replace(plan, group=slices_per_task(plan, width, seconds))
+        size = slices_per_task(plan, width, seconds)
+        return plan if size == plan.group else replace(plan, group=size)
     return (both_ways_in_parts if plan.results else in_parts)(plan, width, seconds, rates, memory_bytes)
 
 

@@ -179,7 +179,7 @@ class Plan:
     needs : DeviceNeeds or None
         What a slice of both sweeps needs on a GPU.
     group : int
-        Slices in a task, which leave one receipt; 0 until it is chosen.
+        Slices in a task, which leave one receipt.
     parts : Parts or None
         Tasks of both sweeps; None where one does all. A forward sweep has a task for the steps below each cut.
     evaluations : Evaluations or None
@@ -205,7 +205,7 @@ class Plan:
     spill: Spill | None = None
     device: bool = False
     needs: DeviceNeeds | None = None
-    group: int = 0
+    group: int = 1
     parts: Parts | None = None
     evaluations: Evaluations | None = None
 
@@ -238,7 +238,7 @@ class Plan:
     @property
     def groups(self) -> int:
         """Number of tasks that slices are done in."""
-        return -(-self.slices // max(self.group, 1))
+        return -(-self.slices // self.group)
 
     @property
     def cells(self) -> int:

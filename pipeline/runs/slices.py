@@ -114,8 +114,7 @@ def slices_of(run: Run[T], name: str = TABLES) -> Slices[T]:
         from .device_sweeps import DeviceSweeps
 
         device = DeviceSweeps(plan, program.leaves, run.arithmetic, run.device_bytes)
-    size = max(plan.group, 1)
-    return Slices(program, plan.results, plan.tree.roots, plan.sliced, size, run.arithmetic, folder, device)
+    return Slices(program, plan.results, plan.tree.roots, plan.sliced, plan.group, run.arithmetic, folder, device)
 
 
 def slice_states(dims: tuple[int, ...], sliced: tuple[int, ...], index: int) -> dict[int, int]:

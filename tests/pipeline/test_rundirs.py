@@ -119,3 +119,18 @@ def test_a_disk_that_is_full_when_the_answer_is_written(tmp_path: Path, monkeypa
     monkeypatch.undo()
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["lock", "plan.json"]
     assert bucketflow.solve(model, workdir=tmp_path / "run").value == bucketflow.solve(model).value
+
+
+def test_slices_stay_in_the_groups_that_have_receipts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(7, 7, 4)
+    whole = bucketflow.plan(model)
+    assert whole is not None
+    options: dict[str, Any] = {"fit": "slice", "memory": whole.peak_bytes // 3, "workdir": tmp_path / "run"}
+    first = bucketflow.solve(model, **options).plan
+    monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
+    (tmp_path / "run" / "result.json").unlink()
+    again = bucketflow.solve(model, **options).plan
+    assert first is not None
+    assert again is not None
+    assert again.group == first.group > 1
+    assert len(ledger.load(tmp_path / "run" / "tables")) == first.groups < first.slices
