@@ -101,12 +101,12 @@ class CountResidue(Defaults):
         values[levels >= COST_LIMIT] = 0
         return np.take(values, where, axis=0).reshape(-1)
 
-    def total(self, roots: Sequence[Array]) -> Array:
+    def total(self, roots: Sequence[Array]) -> list[int]:
         """Return the residues of one slice, one for each point."""
         result = np.ones(len(self.points), np.int64)
         for root in roots:
             result = result * on_host(root) % self.semiring.modulus
-        return result
+        return [int(x) for x in result]
 
     def device_leaves(self, leaves: Mapping[int, Array]) -> DeviceLeaves:
         """Refuse: messages on a device are no residues."""
@@ -121,9 +121,9 @@ class CountResidue(Defaults):
         """Refuse: nobody asks for beliefs modulo a prime."""
         raise InternalError("residues have no beliefs")
 
-    def joined(self, totals: Iterable[Array]) -> list[int]:
+    def joined(self, totals: Iterable[list[int]]) -> list[int]:
         """Return the residues of the sum of slices."""
-        return [int(x) % self.semiring.modulus for x in sum(totals, np.zeros(len(self.points), np.int64))]
+        return [sum(values) % self.semiring.modulus for values in zip(*totals, strict=True)]
 
 
 @dataclass(frozen=True)

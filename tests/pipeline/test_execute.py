@@ -37,7 +37,7 @@ def run_of(share: int = 1, **options: Any) -> Run[Any]:
 @pytest.mark.parametrize("width", [1, 3, 4, 7])
 @pytest.mark.parametrize("slices", [2, 36, 64, 100, 625])
 def test_no_worker_waits_long_for_another(width: int, slices: int) -> None:
-    plan: Any = SimpleNamespace(slices=slices, seconds=1e-6 * slices, results={}, device=False)
+    plan: Any = SimpleNamespace(slices=slices, sweep_seconds=1e-6 * slices, results={}, device=False)
     size = slices_per_task(plan, width, 0.2)
     rounds = -(-slices // (size * width))
     assert rounds * size <= max(1.25 * slices / width, 1)
