@@ -108,16 +108,18 @@ class _Search:
 
     def step(self, layer: Layer) -> None:
         """Go on to the next layer."""
-        self.rows, origin, cut = next_rows(self.rows, layer, self.upper, self._most(layer), self._space)
+        fit = self._fit(layer)
+        most = fit * 4 // 5 if self.width is None else min(self.width, fit * 4 // 5)
+        most, spare = max(1, most), max(0, min(most, fit - most))
+        self.rows, origin, cut = next_rows(self.rows, layer, self.upper, most, self._space, spare)
         self.cut = min(self.cut, cut)
         self._trail.add(layer.variable, layer.d, origin)
 
-    def _most(self, layer: Layer) -> int:
-        """How many rows of a layer may be kept: half of what is left is for working arrays, half for the trail."""
+    def _fit(self, layer: Layer) -> int:
+        """How many rows of a layer fit: half of what is left is for working arrays, half for the trail."""
         words = max(layer.keys.n_words, layer.next_keys.n_words)
         left = self.memory_bytes - self._trail.n_bytes
-        fit = min(left // 2 // (row_bytes(words) * 5 // 4) - layer.least_room, _MOST_CELLS // layer.d)
-        return max(1, fit if self.width is None else min(fit, self.width))
+        return min(left // 2 // row_bytes(words) - layer.least_room, _MOST_CELLS // layer.d)
 
     def unfinished(self) -> Outcome:
         """Return what is proved without an assignment."""

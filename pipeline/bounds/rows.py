@@ -11,7 +11,9 @@ from .buckets.mini_buckets import MiniBuckets, eliminate
 from .buckets.partition import Partition, Size, partition
 from .layers import Stop, solve_rows
 from .network import CostNetwork, States
+from .order import depth_first_order
 from .outcome import Outcome
+from .prepare import prepare
 
 OnBounds = Callable[[int, int | None], None]
 """Is told a proven lower bound, and the total of the best assignment so far."""
@@ -39,6 +41,11 @@ ROUNDS = (
 )
 
 
+#: Cells that are touched to remove what a new incumbent excludes, and seconds for another order afterwards.
+_FIXING_WORK = 30_000_000
+_ORDER_SECONDS = 0.1
+
+
 def prove_by_rows(
     network: CostNetwork,
     order: Sequence[int],
@@ -50,6 +57,8 @@ def prove_by_rows(
     on_bounds: OnBounds | None = None,
 ) -> Outcome:
     """Search for an optimum with ever larger mini-buckets and ever wider layers.
+
+    What an assignment that was found excludes is removed from the network before the next round.
 
     Parameters
     ----------
@@ -67,7 +76,7 @@ def prove_by_rows(
     on_bounds : callable, optional
         Told both bounds after each round.
     """
-    proof = _Proof(network, tuple(order), memory_bytes, stop, upper, _sum_of_least(network))
+    proof = _Proof(network, tuple(order), memory_bytes, stop, upper, _sum_of_least(network), len(network.made))
     for sizes in rounds:
         if not proof.round(sizes):
             break
@@ -86,7 +95,10 @@ def _sum_of_least(network: CostNetwork) -> int:
 
 @dataclass
 class _Proof:
-    """Both bounds so far, and the mini-buckets of the last round."""
+    """Both bounds so far, what is left of the network, and the mini-buckets of the last round.
+
+    ``given`` is how often the network had been made smaller when it was given.
+    """
 
     network: CostNetwork
     order: tuple[int, ...]
@@ -94,6 +106,7 @@ class _Proof:
     stop: Stop | None
     upper: int | None
     lower: int
+    given: int
     total: int | None = None
     states: States | None = None
     done: bool = False
@@ -113,18 +126,38 @@ class _Proof:
         if self._found is None:
             return False
         left = self.memory_bytes - split.kept_bytes
-        self._take(
-            solve_rows(self.network, self._found, self.upper, memory_bytes=left, width=sizes.width, stop=self.stop)
+        outcome = solve_rows(
+            self.network, self._found, self.upper, memory_bytes=left, width=sizes.width, stop=self.stop
         )
+        self._take(outcome)
+        if outcome.total is not None and not self.done:
+            self._fix()
         return self.stop is None or not self.stop()
 
     def _take(self, outcome: Outcome) -> None:
         """Take over what a round proved; without an assignment it is about those below the cut-off alone."""
-        if outcome.total is not None:
-            self.total, self.states, self.upper = outcome.total, outcome.states, outcome.total
+        self._found_better(outcome.total, outcome.states)
         if not outcome.feasible:
             self.done = True
             self.lower = self.lower if self.upper is None else max(self.lower, self.upper)
         else:
             self.lower = max(self.lower, outcome.lower)
             self.done = outcome.proved
+
+    def _found_better(self, total: int | None, states: States | None) -> None:
+        """Keep an assignment below the cut-off, which it lowers."""
+        if total is not None and states is not None and (self.upper is None or total < self.upper):
+            for restore in reversed(self.network.made[self.given :]):
+                states = restore(states)
+            self.total, self.states, self.upper = total, states, total
+
+    def _fix(self) -> None:
+        """Remove what cannot be in a better assignment."""
+        prepared = prepare(self.network, self.upper, work=_FIXING_WORK, stop=self.stop or (lambda: False))
+        self._found_better(prepared.total, prepared.states)
+        assert self.upper is not None
+        self.lower = max(self.lower, min(self.upper, prepared.lower if prepared.feasible else self.upper))
+        self.done = self.lower == self.upper
+        if not self.done and sum(prepared.network.dims) < sum(self.network.dims):
+            self.network, self._split, self._found = prepared.network, None, None
+            self.order = depth_first_order(self.network.dims, self.network.scopes, seconds=_ORDER_SECONDS)

@@ -15,22 +15,13 @@ from numpy.typing import NDArray
 
 #: One bit of every word stays free: signed and unsigned comparisons agree.
 WORD_BITS = 63
+_ONES = (1 << 64) - 1
 
 Words = NDArray[np.uint64]
 
 
-@dataclass(frozen=True)
-class Field:
-    """Where one variable's state stands: ``key[word] >> shift & mask``."""
-
-    word: int
-    shift: int
-    bits: int
-
-    @property
-    def mask(self) -> int:
-        """Ones for every bit of the field, at its right end."""
-        return (1 << self.bits) - 1
+Field = tuple[int, int, int]
+"""Word, shift and bits of one variable's state: ``key[word] >> shift & ((1 << bits) - 1)``."""
 
 
 @dataclass(frozen=True)
@@ -51,43 +42,49 @@ class Keys:
     @cached_property
     def fields(self) -> dict[int, Field]:
         """The field of each variable; the last one ends at bit 0 of the last word."""
-        back: dict[int, tuple[int, int, int]] = {}
+        back = []
         word = shift = 0
-        for v, dim in zip(self.variables[::-1], self.dims[::-1], strict=True):
+        for dim in self.dims[::-1]:
             bits = (dim - 1).bit_length()
             if shift + bits > WORD_BITS:
                 word, shift = word + 1, 0
-            back[v] = (word, shift, bits)
+            back.append((word, shift, bits))
             shift += bits
-        return {v: Field(word - w, s, b) for v, (w, s, b) in back.items()}
+        return {v: (word - w, s, b) for v, (w, s, b) in zip(self.variables, back[::-1], strict=True)}
 
-    @property
+    @cached_property
     def n_words(self) -> int:
         """64-bit words of a key; at least one."""
-        return 1 + max((field.word for field in self.fields.values()), default=0)
+        return self.fields[self.variables[-1]][0] + 1 if self.variables else 1
 
-    def mask(self, variables: Sequence[int]) -> Words:
-        """Return a key with ones in the fields of some variables, ``(words,) uint64``."""
-        words = [0] * self.n_words
-        for v in variables:
-            field = self.fields[v]
-            words[field.word] |= field.mask << field.shift
+    def mask(self, without: Sequence[int] = ()) -> Words:
+        """Return a key with ones everywhere but in the fields of some variables, ``(words,) uint64``."""
+        words = [_ONES] * self.n_words
+        for v in without:
+            word, shift, bits = self.fields[v]
+            words[word] &= ~(((1 << bits) - 1) << shift)
+        return np.array(words, np.uint64)
+
+    def mask_before(self, variable: int) -> Words:
+        """Return a key with ones in all fields before that of a variable, ``(words,) uint64``."""
+        word, shift, bits = self.fields[variable]
+        words = [_ONES] * word + [_ONES >> shift + bits << shift + bits] + [0] * (self.n_words - word - 1)
         return np.array(words, np.uint64)
 
     def pack(self, states: NDArray[np.integer]) -> Words:
         """Pack rows of states ``(variables, rows)`` into keys ``(rows, words)``."""
         keys = np.zeros((states.shape[1], self.n_words), np.uint64)
         for v, row in zip(self.variables, states, strict=True):
-            field = self.fields[v]
-            keys[:, field.word] |= row.astype(np.uint64) << np.uint64(field.shift)
+            word, shift, _ = self.fields[v]
+            keys[:, word] |= row.astype(np.uint64) << np.uint64(shift)
         return keys
 
     def unpack(self, keys: Words) -> NDArray[np.int64]:
         """Unpack keys ``(rows, words)`` into states ``(variables, rows)``."""
         states = np.zeros((len(self.variables), len(keys)), np.int64)
         for row, v in zip(states, self.variables, strict=True):
-            field = self.fields[v]
-            row[:] = keys[:, field.word] >> np.uint64(field.shift) & np.uint64(field.mask)
+            word, shift, bits = self.fields[v]
+            row[:] = keys[:, word] >> np.uint64(shift) & np.uint64((1 << bits) - 1)
         return states
 
     def moves(self, target: Keys) -> Words:
@@ -95,18 +92,18 @@ class Keys:
 
         Neighbours that stay neighbours move together. Fields of `target` that are not here become 0.
         """
-        runs: list[list[int]] = []
-        for v in target.variables:
-            if v not in self.fields:
-                continue
-            here, there = self.fields[v], target.fields[v]
-            right, left = max(0, here.shift - there.shift), max(0, there.shift - here.shift)
-            mask = here.mask << here.shift
-            if runs and [runs[-1][i] for i in (0, 2, 3, 4)] == [here.word, right, there.word, left]:
-                runs[-1][1] |= mask
-            else:
-                runs.append([here.word, mask, right, there.word, left])
-        return np.array(runs, np.uint64).reshape(-1, 5)
+        runs: list[tuple[int, int, int]] = []
+        masks: list[int] = []
+        for v, (to_word, to_shift, bits) in target.fields.items():
+            if v in self.fields:
+                word, shift, _ = self.fields[v]
+                run = word, shift - to_shift, to_word
+                if not runs or runs[-1] != run:
+                    runs.append(run)
+                    masks.append(0)
+                masks[-1] |= (1 << bits) - 1 << shift
+        moves = [(w, mask, max(0, s), to, max(0, -s)) for (w, s, to), mask in zip(runs, masks, strict=True)]
+        return np.array(moves, np.uint64).reshape(-1, 5)
 
     def gathers(self, scope: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int, int, int]]:
         """Return (word, shift, mask, stride) of the parts of a key that add up to the offset in a C-ordered table.
@@ -115,12 +112,12 @@ class Keys:
         """
         parts: list[tuple[int, int, int, int]] = []
         for v, stride in zip(scope, strides, strict=True):
-            field = self.fields[v]
-            part = (field.word, field.shift, field.mask, stride)
+            word, shift, bits = self.fields[v]
+            ones = (1 << bits) - 1
             if parts:
-                word, shift, mask, before = parts[-1]
-                if word == field.word and shift == field.shift + field.bits and before == stride << field.bits:
-                    parts[-1] = (word, field.shift, mask << field.bits | field.mask, stride)
+                last, behind, mask, before = parts[-1]
+                if last == word and behind == shift + bits and before == stride << bits:
+                    parts[-1] = (word, shift, mask << bits | ones, stride)
                     continue
-            parts.append(part)
+            parts.append((word, shift, ones, stride))
         return [part for part in parts if part[2]]

@@ -234,6 +234,8 @@ def _emit(
     for b in range(first, last + 1):
         if stays:
             for i in range(b * d, b * d + d):
+                if d > 4 and not sums[i] < upper:
+                    continue
                 for w in range(end):
                     out_keys[count, w] = keys[w, b]
                 out_keys[count, end] = keys[end, b] | np.uint64(i - b * d)

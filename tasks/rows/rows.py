@@ -135,21 +135,20 @@ def order_of_groups(rows: Rows, layer: Layer) -> NDArray[np.int32]:
     leaving = layer.leaving
     if not leaving:
         return np.empty(0, np.int32)
-    n, variables = len(rows), layer.keys.variables
+    n, keys = len(rows), layer.keys
     order, merged, starts = np.arange(n, dtype=np.int32), np.empty(n, np.int32), np.empty(n + 1, np.int64)
     for gone, v in enumerate(leaving, start=1):
-        at = variables.index(v)
-        behind = [u for u in variables[at + 1 :] if u not in leaving[:gone]]
-        if behind:
-            before = variables[:at]
-            loops.merge_groups(
-                rows.keys, layer.keys.mask(before), layer.keys.mask([*before, *behind]), order, merged, starts
-            )
+        # where nothing is left behind the field, rows are in order without it
+        if leaving[:gone] != [*keys.variables[: -gone - 1 : -1]]:
+            masks = keys.mask_before(v), keys.mask(leaving[:gone])
+            loops.merge_groups(rows.keys, *masks, order, merged, starts)
             order, merged = merged, order
     return order
 
 
-def next_rows(rows: Rows, layer: Layer, upper: float, most: int, space: Space) -> tuple[Rows, Origin, float]:
+def next_rows(
+    rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int | None = None
+) -> tuple[Rows, Origin, float]:
     """Give every row every state of the layer's variable; keep the cheapest row of each new key, and the cheapest keys.
 
     Parameters
@@ -162,6 +161,8 @@ def next_rows(rows: Rows, layer: Layer, upper: float, most: int, space: Space) -
         Rows that are kept: of more, the cheapest, and the first of equals.
     space : Space
         Where the result is; `rows` may be the result before.
+    spare : int, optional
+        How many rows more may wait until the cheapest are chosen; the more, the seldomer. As many as `most` by default.
 
     Returns
     -------
@@ -172,11 +173,9 @@ def next_rows(rows: Rows, layer: Layer, upper: float, most: int, space: Space) -
         No row was dropped that is cheaper than this and than `upper`; inf if only `upper` dropped any.
     """
     order = order_of_groups(rows, layer)
-    moves, same = layer.keys.moves(layer.next_keys), layer.keys.mask(layer.keys.variables)
-    if len(order):
-        same = layer.keys.mask([v for v in layer.keys.variables if v in layer.next_keys.fields])
+    moves, same = layer.keys.moves(layer.next_keys), layer.keys.mask(layer.leaving)
     parts, tables, held = _lowered(layer)
-    room = min(len(rows) * layer.d, most + most // 4) + layer.least_room
+    room = min(len(rows) * layer.d, most + (most if spare is None else spare)) + layer.least_room
     keys, costs, origin = space.turn(room, layer.next_keys.n_words)
     count, cut, at = 0, np.inf, 0
     while at < len(rows):

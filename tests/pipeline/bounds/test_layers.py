@@ -124,9 +124,9 @@ def test_stopped_searches_keep_what_they_proved(after: int) -> None:
 
 
 def test_stopped_rounds_keep_the_best_assignment() -> None:
-    network, told = grid(6, 2), []
+    network, told = grid(7, 1, d=4), []
     outcome = prove_by_rows(
-        *(network, range(36)),
+        *(network, range(49)),
         memory_bytes=MEMORY,
         rounds=[Round(4, 1)] * 9,
         stop=lambda: bool(told),
