@@ -10,7 +10,7 @@ import numpy as np
 
 from .network import CostNetwork, States
 from .rules.compaction import compact, only
-from .rules.problem import Removed, problem_of, tables_of
+from .rules.problem import Problem, Removed, problem_of, tables_of
 from .rules.shifting import Limits, shift
 from .rules.small_degrees import eliminate
 
@@ -75,7 +75,8 @@ class Prepared:
     Parameters
     ----------
     network : CostNetwork
-        Has an optimum of the one given, if that is below the cut-off; no variables if it is solved.
+        Has an optimum of the one given, if that is below the cut-off; no variables if it is solved. Its assignments
+        have the totals of the restored ones, or are forbidden if those are not below the cut-off or above ``total``.
     lower : int
         No assignment (of a total below the cut-off) has a smaller total.
     feasible : bool
@@ -121,7 +122,7 @@ class _Rounds:
     def __init__(self, network: CostNetwork, most: float, work: int, stop: Callable[[], bool]) -> None:
         self.network, self.most, self.work, self.stop = network, most, work, stop
         self.problem = problem_of(network.dims, network.tables, network.constant)
-        self.lower = _sum_of_least(network)
+        self.lower = _sum_of_least(self.problem)
         self.before = _size(network, self.lower)
         self.best: tuple[float, States] | None = None
         self.rounds = self.spent = 0
@@ -229,9 +230,12 @@ class _Rounds:
         return Prepared(after, lower, feasible, total, states, report)
 
 
-def _sum_of_least(network: CostNetwork) -> float:
+def _sum_of_least(problem: Problem) -> float:
     """The bound that a network shows as it is."""
-    return network.constant + math.fsum(float(table.costs.min()) for table in network.tables)
+    flat = problem.flat
+    tables = np.minimum.reduceat(flat.costs, flat.cells[:-1]) if flat.n_functions else flat.costs
+    unary = np.minimum.reduceat(flat.unary, flat.first[:-1]) if len(flat.unary) else flat.unary
+    return problem.constant + float(math.fsum(tables)) + float(math.fsum(unary))
 
 
 def _size(network: CostNetwork, lower: float) -> Size:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
+from bucketflow import load
+from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, cost_network
 from bucketflow.pipeline.bounds.prepare import Prepared, prepare
 from bucketflow.pipeline.bounds.rules.compaction import compact
 from bucketflow.pipeline.bounds.rules.problem import Problem, problem_of, tables_of
 from bucketflow.pipeline.bounds.rules.shifting import Limits, shift
 from bucketflow.pipeline.bounds.rules.small_degrees import eliminate
+from bucketflow.pipeline.models.preprocess import reduce_model
 
 COSTS = st.one_of(
     st.sampled_from([0.0, 0.0, 0.0, 1.0, 1.0, 2.0, math.inf]),
@@ -185,3 +189,21 @@ def test_large_constants_do_not_blur_small_costs() -> None:
     check_prepared(far, prepare(far), math.inf)
     check_prepared(near, prepare(near), math.inf)
     assert prepare(far).lower - (1 << 49) <= optimum(near)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"), [("iscas89/c432.wcsp.xz", 101), ("iscas89/s953.wcsp.xz", 124), ("misc/warehouse.wcsp", 328)]
+)
+def test_public_instances_are_solved_without_a_search(data: Path, name: str, known: int) -> None:
+    model = load(data / "wcsp" / name)
+    network = reduce_model(model, "optimum", {})
+    small, units = cost_network(network)
+    prepared = prepare(small)
+    assert prepared.network.dims == ()
+    assert prepared.states is not None
+    full = [int(domain[0]) for domain in network.domains]
+    for v, state in zip(network.variables, prepared.states, strict=True):
+        full[v] = int(network.domains[v][state])
+    assert model.cost(full) == known
+    assert units.exact
+    assert network.constants or units.base + prepared.lower == known
