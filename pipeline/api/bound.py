@@ -83,13 +83,12 @@ def bound(
     fixed = fixed_value(network)
     if fixed is None:
         return _finished(Bounds(network.query, "infeasible"), start, start)
-    question = _question(network, fixed, _means(resources, network))
-    order = _order(network, resources)
-    planned = perf_counter()
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
-    ladder = _Ladder(question, network, order, resources, start + seconds)
-    rounds = tuple(ladder.climb(z))
-    return _finished(replace(question.found(), rounds=rounds), start, planned)
+    ladder = _Ladder(_question(network, fixed, _means(resources, network)), resources, start + seconds)
+    order = ladder.order()
+    planned = perf_counter()
+    rounds = tuple(ladder.climb(order, z))
+    return _finished(replace(ladder.question.found(), rounds=rounds), start, planned)
 
 
 def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
@@ -110,16 +109,12 @@ def _means(resources: Resources, network: Network) -> Means:
     return Means(resources.threads, resources.least_cells(semiring) or LEAST_CELLS)
 
 
-def _order(network: Network, resources: Resources) -> tuple[int, ...]:
-    asked, dims, scopes = resources.asked, network.dims, network.scopes
-    if asked.order == "auto" and asked.order_time is None:
-        quick = rearranged(dims, scopes, min_fill_order(dims, scopes, asked.seed))
-        if partition(dims, scopes, quick, Size()).cells <= _EASY_CELLS:
-            return quick
-        return depth_first_order(dims, scopes, seed=asked.seed)
-    order: Any = asked.order if isinstance(asked.order, str) else local_order(network, asked.order)
-    found = search_tree(dims, scopes, tree="bucket", order=order, seconds=asked.order_time, seed=asked.seed)
-    return rearranged(dims, scopes, elimination_order(found))
+def _searched(network: Network, order: Any, asked: Options) -> tuple[int, ...]:
+    """Buckets of an order that was asked for: by name, or all variables."""
+    tree = search_tree(
+        network.dims, network.scopes, tree="bucket", order=order, seconds=asked.order_time, seed=asked.seed
+    )
+    return rearranged(network.dims, network.scopes, elimination_order(tree))
 
 
 def _question(network: Network, fixed: float | int, means: Means) -> _Optimum | _Sum:
@@ -136,19 +131,32 @@ class _Ladder:
     """Mini-buckets of growing size, while memory and time allow."""
 
     question: _Optimum | _Sum
-    network: Network
-    order: tuple[int, ...]
     resources: Resources
     until: float
 
-    def climb(self, z: int | None) -> Iterator[Round]:
+    def order(self) -> tuple[int, ...]:
+        """Find an order; where it is not easy, what is to be eliminated is prepared first."""
+        asked, network = self.resources.asked, self.question.network
+        if asked.order != "auto" or asked.order_time is not None:
+            order: Any = asked.order if isinstance(asked.order, str) else local_order(network, asked.order)
+            return _searched(network, order, asked)
+        quick = rearranged(network.dims, network.scopes, min_fill_order(network.dims, network.scopes, asked.seed))
+        if partition(network.dims, network.scopes, quick, Size()).cells <= _EASY_CELLS:
+            return quick
+        if isinstance(self.question, _Optimum):
+            self.question.prepare(self._is_late)
+        return depth_first_order(self.question.dims, self.question.scopes, seed=asked.seed)
+
+    def climb(self, order: tuple[int, ...], z: int | None) -> Iterator[Round]:
         """Run round after round."""
-        if not self.network.leaves:
+        if self.question.closed:
+            return
+        if not self.question.scopes:
             self.question.improve(partition((), (), (), Size()), True, None)
             return
         seconds_a_cell = cells = 0.0
         for size in _sizes(z):
-            split = partition(self.network.dims, self.network.scopes, self.order, size)
+            split = partition(self.question.dims, self.question.scopes, order, size)
             if split.cells == cells:
                 continue
             keep = self._fits(split, needed=z is not None or not cells)
@@ -170,7 +178,7 @@ class _Ladder:
 
     def _fits(self, split: Partition, needed: bool) -> bool | None:
         """Whether all tables of an elimination can be kept; None if it does not fit at all."""
-        beside = self.network.model.nbytes
+        beside = self.question.network.model.nbytes
         if split.kept_bytes + beside <= self.resources.memory_bytes:
             return True
         if split.live_bytes + beside <= self.resources.memory_bytes:
@@ -199,6 +207,16 @@ class _Optimum(OptimumBounds):
         model = network.model
         super().__init__(network, None if model.top is None else model.top - int(fixed), means)
         self.network, self.fixed = network, fixed
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Domain sizes of what is eliminated."""
+        return self.costs.dims
+
+    @property
+    def scopes(self) -> tuple[tuple[int, ...], ...]:
+        """Scopes of what is eliminated."""
+        return self.costs.scopes
 
     def interval(self) -> tuple[Number | None, Number | None]:
         """Lower and upper bound, as :class:`Bounds` has them."""
@@ -235,6 +253,7 @@ class _Sum(SumBounds):
 
     def __init__(self, network: Network, fixed: float | int, means: Means) -> None:
         super().__init__(network, means)
+        self.network, self.dims, self.scopes = network, network.dims, network.scopes
         self.fixed = fixed + math.log(network.free_states)
 
     def interval(self) -> tuple[float | None, float | None]:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Bounds, BudgetError, Model, ModelError
+from bucketflow.pipeline.api import bound as bound_module
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import dense_function
 from tests.exact import Weights, costs
@@ -43,6 +44,36 @@ def check_assignment(found: Bounds, model: Model, every: dict[tuple[int, ...], i
     if found.assignment is not None:
         states = tuple(model.state_index(v, found.assignment[name]) for v, name in enumerate(model.names))
         assert every[states] == found.upper
+
+
+@given(cost_models())
+@settings(max_examples=50)
+def test_costs_that_are_prepared_first(model: Model) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bound_module, "_EASY_CELLS", -1)
+        found = bucketflow.bound(model, memory="1GB", seed=1)
+    every = costs(model, {})
+    if every:
+        check_assignment(found, model, every)
+        assert (found.status, found.lower) == ("optimal", min(every.values()))
+    else:
+        assert found.status == "infeasible"
+
+
+@given(st.one_of(markov_models(), bayes_models()))
+@settings(max_examples=50)
+def test_probabilities_that_are_prepared_first(model: Model) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bound_module, "_EASY_CELLS", -1)
+        found = bucketflow.bound(model, memory="1GB")
+    best = Weights(model, {}).log10_best
+    if best == -np.inf:
+        assert found.status == "infeasible"
+    else:
+        near = 1e-12 * (1 + len(model.functions)) + 1e-13 * abs(best)
+        assert found.lower == pytest.approx(best, abs=near + 1e-7 * abs(best))
+        assert found.upper is not None
+        assert found.upper >= best - near
 
 
 @given(st.one_of(markov_models(), bayes_models()), ZS)

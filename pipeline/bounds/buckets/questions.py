@@ -10,9 +10,10 @@ from ....tasks.cpu.compiler import compiler_pays
 from ...models.leaf_tables import energy_leaf
 from ...models.preprocess import Leaf, Network
 from ..network import CostTable, States, Units, cost_network
+from ..prepare import prepare
 from .decode import greedy_states
 from .joins import BucketTable, ordered
-from .mini_buckets import MiniBuckets, eliminate
+from .mini_buckets import eliminate
 from .partition import Partition
 from .weighted import log_sum_bounds
 
@@ -40,6 +41,8 @@ class OptimumBounds:
         Only smaller totals interest: that of the best assignment, or the least that is forbidden.
     states : tuple of int or None
         The best assignment, in the network's variables.
+    costs : CostNetwork
+        What mini-buckets work on.
     possible : bool
         False once it is proved that everything is forbidden.
     """
@@ -48,7 +51,8 @@ class OptimumBounds:
         """Start from the least costs of all functions; true costs of ``forbidden`` or more are not allowed."""
         self.means = means
         self.units: Units
-        self.costs, self.units = cost_network(network)
+        self.given, self.units = cost_network(network)
+        self.costs = self.given
         self.cutoff = None if forbidden is None else self.units.above_total(forbidden - 1)
         self.lower = self.costs.constant
         self.states: States | None = None
@@ -58,6 +62,18 @@ class OptimumBounds:
     def closed(self) -> bool:
         """Whether nothing is left to find."""
         return not self.possible or (self.states is not None and self.cutoff == self.lower)
+
+    def prepare(self, stop: Stop) -> None:
+        """Make the network smaller and shift its costs, which raises the bound."""
+        found = prepare(self.given, self.cutoff, stop=stop)
+        self.costs = found.network
+        if found.states is not None:
+            self._take(found.states)
+        self.possible = found.feasible or self.states is not None
+        if found.feasible:
+            self.lower = max(self.lower, found.lower)
+        elif self.cutoff is not None:
+            self.lower = self.cutoff
 
     def improve(self, split: Partition, keep: bool, stop: Stop | None) -> bool:
         """Eliminate once, and decode if tables may be kept; return False if it was stopped."""
@@ -76,12 +92,12 @@ class OptimumBounds:
         self.possible = found.feasible or self.states is not None
         self.lower = max(self.lower, found.lower)
         if keep and found.feasible:
-            self._decode(found)
+            self._take(self.costs.restored(greedy_states(found, self.costs.dims)))
         return True
 
-    def _decode(self, found: MiniBuckets) -> None:
-        states = greedy_states(found, self.costs.dims)
-        total = self.costs.total(states)
+    def _take(self, states: States) -> None:
+        """Remember an assignment if it is better than what is known."""
+        total = self.given.total(states)
         if total < math.inf and (self.cutoff is None or total < self.cutoff):
             self.cutoff, self.states = int(total), states
 
