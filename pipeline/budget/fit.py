@@ -23,7 +23,7 @@ Spilled = Callable[[PlanOptions, Plan, Effort], Plan]
 """Makes boxes of a plan."""
 
 # A longer search makes plans that need less than this factor less memory.
-_MOST_SAVED = 16
+_MOST_SAVED = 4
 # The first boxes that fit take so many times the work of a plan.
 _FIRST_BOXES = 2
 
