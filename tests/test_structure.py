@@ -25,6 +25,7 @@ FLOORS = {
         "bounds",
         "rows",
         "search",
+        "diagrams",
         "steps",
         "cpu",
         "gpu/tiling",

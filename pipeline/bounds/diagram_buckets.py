@@ -1,0 +1,275 @@
+"""One elimination of all variables on decision diagrams, leaving out what reaches a cut-off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from heapq import heapify, heappop, heappush
+from operator import or_
+
+import numpy as np
+
+from ...tasks.diagrams.joins import (
+    NOTHING,
+    Integers,
+    Limits,
+    NoRoomError,
+    StoppedError,
+    Summed,
+    add_last_weights,
+    from_dense,
+    join,
+    n_nodes,
+)
+from ...tasks.diagrams.loops import FORBIDDEN
+from ...tasks.diagrams.pairs import Spaces, as_bits
+from .network import CostNetwork, CostTable, States
+
+#: Messages that serve every cut-off take at most this part of the memory.
+_KEPT_PART = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A function in a bucket: its diagram without the constant, its scope as bits, and its number of nodes."""
+
+    function: Summed
+    scope: int
+    nodes: int
+
+    @classmethod
+    def of(cls, function: Summed) -> Entry:
+        """Measure a function of which something is left; its constant is for the caller to keep."""
+        assert function.diagram is not None
+        return cls(replace(function, constant=0), as_bits(function.diagram.scope), n_nodes(function.diagram))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the diagram."""
+        return self.function.nbytes
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one elimination found.
+
+    Parameters
+    ----------
+    total : int or None
+        Least total of the assignments that were not left out; None if none was, or if it did not get so far.
+    states : tuple of int or None
+        An assignment of that total; None also if memory was too short to find it.
+    left_out : int
+        No assignment that was left out has a smaller total; ``NOTHING`` if only forbidden ones were.
+    edges : int
+        Edges of all diagrams that were made, which is what the time goes into.
+    complete : bool
+        Whether it was not stopped, by the caller or for want of memory; ``left_out`` is a bound anyway.
+    """
+
+    total: int | None
+    states: States | None
+    left_out: int
+    edges: int
+    complete: bool = True
+
+
+@dataclass(eq=False)
+class Buckets:
+    """Functions of a network as diagrams, by the variable of theirs that is eliminated first.
+
+    Variables are numbered by depth: 0 is eliminated last and stands on top of every diagram.
+
+    Parameters
+    ----------
+    depth : array
+        By variable of the network.
+    sizes : array
+        Domain sizes, by depth.
+    base : int
+        Sum of all constants, those of the kept messages too.
+    sequence : tuple of int
+        In which variables are eliminated: small buckets first, so that their constants help the large ones.
+    kept : dict
+        By variable, messages that serve every cut-off: nothing that they stand for was left out.
+    held : int
+        Bytes of all diagrams, those of the kept messages too.
+    """
+
+    depth: Integers
+    sizes: Integers
+    base: int
+    entries: list[list[Entry]]
+    spaces: Spaces
+    memory_bytes: int
+    sequence: tuple[int, ...] = ()
+    kept: dict[int, Entry] = field(default_factory=dict)
+    held: int = 0
+
+
+def buckets_of(network: CostNetwork, order: Sequence[int], memory_bytes: int) -> Buckets | None:
+    """Turn all functions into diagrams; None if one of them allows nothing.
+
+    Raises
+    ------
+    NoRoomError
+        If they do not fit.
+    """
+    depth = np.empty(len(network.dims), np.int64)
+    depth[list(order)] = np.arange(len(order))[::-1]
+    sizes = np.empty(len(network.dims), np.int64)
+    sizes[depth] = network.dims
+    buckets = Buckets(depth, sizes, network.constant, [[] for _ in sizes], Spaces(sizes.tolist()), memory_bytes)
+    if not all(_take(buckets, table) for table in network.tables):
+        return None
+    buckets.sequence = tuple(_small_first([[e.scope for e in entries] for entries in buckets.entries], buckets.spaces))
+    return buckets
+
+
+def _small_first(scopes: Sequence[Sequence[int]], spaces: Spaces) -> Iterator[int]:
+    """Yield variables such that messages come before they are needed, the smallest bucket that is ready first."""
+    unions = [reduce(or_, of_bucket, 0) for of_bucket in scopes]
+    parents = [-1] * len(unions)
+    waiting = [0] * len(unions)
+    for x in reversed(range(len(unions))):
+        rest = unions[x] & ~(1 << x)
+        if rest:
+            parents[x] = rest.bit_length() - 1
+            unions[parents[x]] |= rest
+            waiting[parents[x]] += 1
+    ready = [(spaces.rows(unions[x]), x) for x in range(len(unions)) if unions[x] and not waiting[x]]
+    heapify(ready)
+    while ready:
+        _, x = heappop(ready)
+        yield x
+        parent = parents[x]
+        if parent >= 0:
+            waiting[parent] -= 1
+            if not waiting[parent]:
+                heappush(ready, (spaces.rows(unions[parent]), parent))
+
+
+def _take(buckets: Buckets, table: CostTable) -> bool:
+    places = buckets.depth[list(table.scope)]
+    by_depth = np.argsort(places)
+    costs = table.costs.transpose(by_depth)
+    allowed = np.isfinite(costs)
+    values = np.where(allowed, np.where(allowed, costs, 0).astype(np.int64), FORBIDDEN)
+    limits = Limits(memory_bytes=buckets.memory_bytes - buckets.held)
+    function = from_dense(places[by_depth], values, buckets.sizes, limits=limits)
+    if function.diagram is None:
+        return False
+    buckets.base += function.constant
+    buckets.held += function.nbytes
+    buckets.entries[int(places.max())].append(Entry.of(function))
+    return True
+
+
+class Elimination:
+    """Eliminates all variables of buckets once, without changing anything but the messages that are kept."""
+
+    def __init__(self, buckets: Buckets, upper: int, stop: Callable[[], bool]) -> None:
+        self._buckets, self._upper, self._stop = buckets, upper, stop
+        self._entries = [list(entries) for entries in buckets.entries]
+        self._pure = [True] * len(buckets.entries)
+        self._base, self._held = buckets.base, buckets.held
+        self._left_out, self._edges = NOTHING, 0
+        # messages of this elimination only, and buckets whose functions are there just for decoding
+        self._own: set[Entry] = set()
+        self._done: list[int] | None = []
+
+    def run(self) -> Round:
+        """Eliminate all variables."""
+        try:
+            found = all(self._eliminate(x) for x in self._buckets.sequence)
+        except (NoRoomError, StoppedError):
+            # what is left has no total below the base
+            return Round(None, None, min(self._base, self._left_out), self._edges, complete=False)
+        if not found:
+            return Round(None, None, self._left_out, self._edges)
+        states = None if self._done is None else self._decoded()
+        return Round(self._base, states, self._left_out, self._edges)
+
+    def _eliminate(self, x: int) -> bool:
+        """Send the message of a bucket; return whether anything is left."""
+        kept = self._buckets.kept.get(x)
+        if kept is not None:
+            self._send(kept, pure=True)
+            return True
+        if self._stop():
+            raise StoppedError
+        base, held = self._base, self._held
+        message = self._message(x, sorted(self._entries[x], key=_nodes))
+        if message is None:
+            return False
+        self._held = held + message.nbytes
+        self._pure[x] &= self._buckets.held + message.nbytes <= self._buckets.memory_bytes // _KEPT_PART
+        if self._pure[x]:
+            self._buckets.kept[x] = message
+            self._buckets.base += self._base - base
+            self._buckets.held += message.nbytes
+        else:
+            self._own.add(message)
+        self._send(message, self._pure[x])
+        self._forget(x)
+        return True
+
+    def _forget(self, x: int) -> None:
+        """Once half of the memory is taken, drop what only decoding would need."""
+        buckets = [x]
+        if self._done is not None:
+            self._done.append(x)
+            if self._held <= self._buckets.memory_bytes // 2:
+                return
+            buckets, self._done = self._done, None
+        for y in buckets:
+            dropped = self._own.intersection(self._entries[y])
+            self._held -= sum(entry.nbytes for entry in dropped)
+            self._own -= dropped
+            self._entries[y] = []
+
+    def _message(self, x: int, entries: list[Entry]) -> Entry | None:
+        """Add all functions up, pair by pair, and take the least over the variable; None if nothing is left."""
+        while len(entries) > 2:
+            a, b = self._buckets.spaces.closest([entry.scope for entry in entries])
+            joined = self._joined(x, [entries[a], entries[b]])
+            if joined is None:
+                return None
+            entries = sorted([*(e for i, e in enumerate(entries) if i not in (a, b)), joined], key=_nodes)
+        return self._joined(x, entries, minimise=True)
+
+    def _joined(self, x: int, entries: list[Entry], minimise: bool = False) -> Entry | None:
+        limits = Limits(self._upper - 1 - self._base, self._buckets.memory_bytes - self._held, self._stop)
+        functions = [entry.function for entry in entries]
+        result = join(*functions, sizes=self._buckets.sizes, minimise=minimise, limits=limits)
+        self._edges += result.edges
+        if result.left_out < NOTHING:
+            self._pure[x] = False
+            self._left_out = min(self._left_out, self._base + result.left_out)
+        if result.diagram is None:
+            return None
+        self._base += result.constant
+        self._held += result.nbytes
+        return Entry.of(result)
+
+    def _send(self, message: Entry, pure: bool) -> None:
+        if message.scope:
+            to = message.scope.bit_length() - 1
+            self._entries[to].append(message)
+            self._pure[to] &= pure
+
+    def _decoded(self) -> States:
+        """Choose the best value of one variable after the other, from the top."""
+        sizes = self._buckets.sizes
+        states = np.zeros(len(sizes), np.int64)
+        for x, entries in enumerate(self._entries):
+            sums = np.zeros(sizes[x], np.int64)
+            for entry in entries:
+                add_last_weights(entry.function, sizes, states, sums)
+            states[x] = sums.argmin()
+        return tuple(states[self._buckets.depth].tolist())
+
+
+def _nodes(entry: Entry) -> int:
+    return entry.nodes

@@ -1,0 +1,133 @@
+"""Bounded bucket elimination on decision diagrams: what reaches a cut-off is left out, and the cut-off grows.
+
+A cut-off that leaves a solution below it has found an optimum; one that leaves nothing has proved a lower bound. The
+last elimination costs most, and much more the further its cut-off is above the optimum: steps double as long as
+eliminations are quick and then follow what they have cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from ...tasks.diagrams.joins import NOTHING, NoRoomError
+from .diagram_buckets import Buckets, Elimination, Round, buckets_of
+from .network import CostNetwork, States
+from .outcome import Outcome
+
+#: The first step goes this part of the way from the lower bound to the cut-off.
+_FIRST_STEP = 32
+#: Where eliminations make more edges than this, the next one should cost not much more than this many times as much.
+_QUICK_EDGES = 300_000
+_DEARER = 4.0
+
+OnBounds = Callable[[int, int | None], None]
+
+
+def solve_diagrams(
+    network: CostNetwork,
+    order: Sequence[int],
+    upper: int | None = None,
+    *,
+    lower: int | None = None,
+    memory_bytes: int,
+    stop: Callable[[], bool] = bool,
+    on_bounds: OnBounds = lambda lower, total: None,
+) -> Outcome:
+    """Find an optimum, or prove a lower bound, by eliminating variables on decision diagrams.
+
+    Parameters
+    ----------
+    network : CostNetwork
+        The larger its constant is compared with its tables, the more is left out.
+    order : sequence of int
+        All variables, the first to be eliminated first.
+    upper : int, optional
+        Only assignments with a smaller total are of interest.
+    lower : int, optional
+        A known lower bound.
+    memory_bytes : int
+        What diagrams, and the work on them, may take.
+    stop : callable
+        Whether to stop, asked after every million of edges.
+    on_bounds : callable
+        Told the lower bound and the best total whenever they improve.
+    """
+    try:
+        buckets = buckets_of(network, order, memory_bytes)
+    except NoRoomError:
+        return Outcome(network.constant if lower is None else max(lower, network.constant))
+    if buckets is None:
+        return Outcome(network.constant if upper is None else upper, feasible=False)
+    return _Deepening(network, buckets, upper, lower).run(stop, on_bounds)
+
+
+class _Deepening:
+    """Eliminations with growing cut-offs, and what they have proved so far."""
+
+    def __init__(self, network: CostNetwork, buckets: Buckets, upper: int | None, lower: int | None) -> None:
+        self._network, self._buckets, self._upper = network, buckets, upper
+        self._lower = buckets.base if lower is None else max(lower, buckets.base)
+        self._best: tuple[int, States] | None = None
+        self._steps = _Steps(self._lower, upper)
+
+    def run(self, stop: Callable[[], bool], on_bounds: OnBounds) -> Outcome:
+        """Eliminate until nothing is left to find, or as long as it may."""
+        while self._upper is None or self._lower < self._upper:
+            cut_off = self._steps.next(self._lower, self._upper)
+            found = Elimination(self._buckets, cut_off, stop).run()
+            self._learn(found)
+            on_bounds(self._lower, self._best[0] if self._best else None)
+            undecoded = found.states is None and found.total is not None and found.total < cut_off
+            if not found.complete or (undecoded and found.total == cut_off - 1):
+                return self._outcome()
+            if found.total is None and found.left_out >= NOTHING:
+                break  # only what is forbidden was left out
+            self._steps.learn(cut_off, found.edges)
+        return self._finished()
+
+    def _learn(self, found: Round) -> None:
+        """Raise the lower bound, keep a better assignment; where only its total is known, look for it next."""
+        lowest = found.left_out if found.total is None else min(found.left_out, found.total)
+        if lowest < NOTHING:
+            self._lower = max(self._lower, lowest)
+        if found.total is None or (self._upper is not None and found.total >= self._upper):
+            return
+        self._upper = found.total + 1
+        if found.states is not None:
+            self._best = int(self._network.total(found.states)), found.states
+            self._upper = self._best[0]
+
+    def _outcome(self) -> Outcome:
+        if self._best is None:
+            return Outcome(self._lower)
+        return Outcome(min(self._lower, self._best[0]), *self._best)
+
+    def _finished(self) -> Outcome:
+        if self._best is None:
+            return Outcome(self._lower if self._upper is None else self._upper, feasible=False)
+        return Outcome(self._best[0], *self._best)
+
+
+class _Steps:
+    """By how much the cut-off grows."""
+
+    def __init__(self, lower: int, upper: int | None) -> None:
+        gap = max(64, abs(lower) // 4) if upper is None else upper - lower
+        self._step = max(1.0, gap / _FIRST_STEP)
+        self._before: tuple[int, int] | None = None
+
+    def next(self, lower: int, upper: int | None) -> int:
+        """Return the next cut-off, above ``lower``."""
+        target = lower + max(1, int(self._step))
+        return target if upper is None else min(target, upper)
+
+    def learn(self, upper: int, edges: int) -> None:
+        """Double the step, or less if eliminations become dear."""
+        step = 2 * self._step
+        if self._before is not None and edges > max(_QUICK_EDGES, self._before[1]):
+            # edges grow exponentially
+            growth = math.log(edges / self._before[1]) / (upper - self._before[0])
+            step = min(step, max(self._step / 2, math.log(_DEARER) / growth))
+        self._step = step
+        self._before = upper, max(1, edges)

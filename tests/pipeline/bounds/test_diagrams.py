@@ -1,0 +1,107 @@
+"""Bounded elimination on decision diagrams finds optima, and proves that nothing is below a cut-off."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketflow.pipeline.bounds import diagram_buckets
+from bucketflow.pipeline.bounds.diagrams import solve_diagrams
+from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
+from bucketflow.pipeline.bounds.outcome import Outcome
+from bucketflow.tasks.diagrams import loops
+
+from .networks import brute_least, cost_networks
+
+GB = 1 << 30
+
+
+@given(cost_networks(), st.permutations(range(7)), st.integers(-3, 12), st.integers(0, 4))
+def test_optima_and_proofs(network: CostNetwork, order: list[int], above: int, below: int) -> None:
+    """With any cut-off; also one that is none, and with any lower bound that holds."""
+    least = brute_least(network)
+    order = [v for v in order if v < len(network.dims)]
+    for upper in (None, int(least) + above if least < math.inf else 5):
+        lower = None if least == math.inf else int(least) - below
+        found = solve_diagrams(network, order, upper, lower=lower, memory_bytes=GB)
+        assert found.proved
+        if least == math.inf or (upper is not None and least >= upper):
+            assert not found.feasible
+            assert found.lower <= least
+        else:
+            assert found.total == found.lower == least
+            assert found.states is not None
+            assert network.total(found.states) == least
+
+
+@given(cost_networks(largest=1000), st.integers(0, 20_000))
+def test_any_memory_gives_bounds(network: CostNetwork, memory: int) -> None:
+    least = brute_least(network)
+    found = solve_diagrams(network, range(len(network.dims)), memory_bytes=memory)
+    assert found.lower <= least
+    if not found.feasible:
+        assert least == math.inf
+    if found.states is not None:
+        assert network.total(found.states) == found.total
+        assert found.total is not None
+        assert found.total >= least
+
+
+def band(n: int, d: int = 4) -> CostNetwork:
+    """A strip whose messages are much larger than its functions; random costs, and some that make bounds good."""
+    rng = np.random.default_rng(0)
+    scopes = [(v, v + step) for step in (1, 5) for v in range(n - step)]
+    tables = [CostTable(scope, np.floor(rng.random((d, d)) * 1e6)) for scope in scopes]
+    tables += [CostTable((v,), 3e5 * np.arange(d)) for v in range(n)]
+    return CostNetwork((d,) * n, tuple(tables))
+
+
+def test_messages_that_do_not_fit_are_dropped_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The total is known first, and the assignment is found with a cut-off just above it."""
+    network = band(24)
+    want = solve_diagrams(network, range(24), memory_bytes=GB)
+    rounds = []
+    run = diagram_buckets.Elimination.run
+
+    def noted(self: diagram_buckets.Elimination) -> diagram_buckets.Round:
+        self._buckets.memory_bytes = GB if rounds else 100_000
+        rounds.append(run(self))
+        return rounds[-1]
+
+    monkeypatch.setattr(diagram_buckets.Elimination, "run", noted)
+    upper = 3 * want.lower
+    assert solve_diagrams(network, range(24), upper, lower=want.lower - 2, memory_bytes=GB) == want
+    assert [(r.total, r.states is None) for r in rounds] == [(want.total, True), (want.total, False)]
+    rounds.clear()
+    monkeypatch.setattr(diagram_buckets.Elimination, "run", run)
+    assert solve_diagrams(network, range(24), upper, memory_bytes=100_000) == Outcome(want.lower)
+
+
+def test_stopping_keeps_what_was_proved() -> None:
+    network = band(24)
+    least = solve_diagrams(network, range(24), memory_bytes=GB).lower
+    told: list[int] = []
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 10
+
+    found = solve_diagrams(
+        network, range(24), memory_bytes=GB, stop=stop, on_bounds=lambda lower, total: told.append(lower)
+    )
+    assert not found.proved
+    assert told == sorted(told)
+    assert 0 < told[-1] == found.lower <= least
+
+
+def test_equal_hashes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = band(12)
+    want = solve_diagrams(network, range(12), memory_bytes=GB)
+    monkeypatch.setattr(loops, "SCATTER", np.uint64(0))
+    assert solve_diagrams(network, range(12), memory_bytes=GB) == want
