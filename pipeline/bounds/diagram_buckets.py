@@ -199,11 +199,10 @@ class Elimination:
             return True
         if self._stop():
             raise StoppedError
-        base, held = self._base, self._held
+        base = self._base
         message = self._message(x, sorted(self._entries[x], key=_nodes))
         if message is None:
             return False
-        self._held = held + message.nbytes
         self._pure[x] &= self._buckets.held + message.nbytes <= self._buckets.memory_bytes // _KEPT_PART
         if self._pure[x]:
             self._buckets.kept[x] = message
@@ -212,37 +211,46 @@ class Elimination:
         else:
             self._own.add(message)
         self._send(message, self._pure[x])
-        self._forget(x)
+        self._retire(x)
         return True
 
-    def _forget(self, x: int) -> None:
-        """Once half of the memory is taken, drop what only decoding would need."""
-        buckets = [x]
-        if self._done is not None:
+    def _retire(self, x: int) -> None:
+        """Keep the functions of a bucket that was eliminated for decoding, if there is memory for that."""
+        if self._done is None:
+            self._drop(x)
+        else:
             self._done.append(x)
-            if self._held <= self._buckets.memory_bytes // 2:
-                return
-            buckets, self._done = self._done, None
-        for y in buckets:
-            dropped = self._own.intersection(self._entries[y])
-            self._held -= sum(entry.nbytes for entry in dropped)
-            self._own -= dropped
-            self._entries[y] = []
+
+    def _drop(self, x: int) -> None:
+        dropped = self._own.intersection(self._entries[x])
+        self._held -= sum(entry.nbytes for entry in dropped)
+        self._own -= dropped
+        self._entries[x] = []
 
     def _message(self, x: int, entries: list[Entry]) -> Entry | None:
         """Add all functions up, pair by pair, and take the least over the variable; None if nothing is left."""
+        between = 0
         while len(entries) > 2:
             a, b = self._buckets.spaces.closest([entry.scope for entry in entries])
             joined = self._joined(x, [entries[a], entries[b]])
             if joined is None:
                 return None
+            between += joined.nbytes
             entries = sorted([*(e for i, e in enumerate(entries) if i not in (a, b)), joined], key=_nodes)
-        return self._joined(x, entries, minimise=True)
+        message = self._joined(x, entries, minimise=True)
+        self._held -= between
+        return message
 
     def _joined(self, x: int, entries: list[Entry], minimise: bool = False) -> Entry | None:
-        limits = Limits(self._upper - 1 - self._base, self._buckets.memory_bytes - self._held, self._stop)
-        functions = [entry.function for entry in entries]
-        result = join(*functions, sizes=self._buckets.sizes, minimise=minimise, limits=limits)
+        try:
+            result = self._join(entries, minimise)
+        except NoRoomError:
+            if not self._done:
+                raise
+            for y in self._done:
+                self._drop(y)
+            self._done = None
+            result = self._join(entries, minimise)
         self._edges += result.edges
         if result.left_out < NOTHING:
             self._pure[x] = False
@@ -252,6 +260,11 @@ class Elimination:
         self._base += result.constant
         self._held += result.nbytes
         return Entry.of(result)
+
+    def _join(self, entries: list[Entry], minimise: bool) -> Summed:
+        limits = Limits(self._upper - 1 - self._base, self._buckets.memory_bytes - self._held, self._stop)
+        functions = [entry.function for entry in entries]
+        return join(*functions, sizes=self._buckets.sizes, minimise=minimise, limits=limits)
 
     def _send(self, message: Entry, pure: bool) -> None:
         if message.scope:

@@ -68,7 +68,7 @@ def test_messages_that_do_not_fit_are_dropped_and_made_again(monkeypatch: pytest
     run = diagram_buckets.Elimination.run
 
     def noted(self: diagram_buckets.Elimination) -> diagram_buckets.Round:
-        self._buckets.memory_bytes = GB if rounds else 100_000
+        self._buckets.memory_bytes = GB if rounds else 75_000
         rounds.append(run(self))
         return rounds[-1]
 
@@ -78,7 +78,7 @@ def test_messages_that_do_not_fit_are_dropped_and_made_again(monkeypatch: pytest
     assert [(r.total, r.states is None) for r in rounds] == [(want.total, True), (want.total, False)]
     rounds.clear()
     monkeypatch.setattr(diagram_buckets.Elimination, "run", run)
-    assert solve_diagrams(network, range(24), upper, memory_bytes=100_000) == Outcome(want.lower)
+    assert solve_diagrams(network, range(24), upper, memory_bytes=75_000) == Outcome(want.lower)
 
 
 def test_stopping_keeps_what_was_proved() -> None:
