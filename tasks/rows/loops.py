@@ -101,7 +101,8 @@ def _merge_runs(keys: Any, mask: Any, source: Any, target: Any, starts: Any, run
             low, middle = starts[k], starts[k + 1] if k + 1 < runs else last
             high = starts[k + 2] if k + 2 < runs else last
             if middle == high:
-                b[low:high] = a[low:high]
+                for i in range(low, high):
+                    b[i] = a[i]
             elif len(mask) == 1:
                 _merge_word(keys[:, 0], mask[0], a, low, middle, high, b)
             else:
@@ -111,7 +112,8 @@ def _merge_runs(keys: Any, mask: Any, source: Any, target: Any, starts: Any, run
         runs = merged
         there = not there
     if not there:
-        target[first:last] = source[first:last]
+        for i in range(first, last):
+            target[i] = source[i]
 
 
 @njit(nogil=True, cache=True)
@@ -155,7 +157,7 @@ def _offsets(keys: Any, parts: Any, first: int, last: int, count: int, offsets: 
 
 @njit(nogil=True)
 def _evaluate(keys: Any, parts: Any, tables: Any, count: int, d: int, base: Any, offsets: Any, sums: Any) -> None:
-    """Add the costs of every state: ``sums[b * d + a]`` from ``base[b]``; what was counted before is subtracted."""
+    """Add the costs of every state: ``sums[d + b * d + a]`` from ``base[b]``; what was counted before is subtracted."""
     for t in range(tables.shape[0]):
         if tables[t, 3] < 0:
             _offsets(keys, parts, tables[t, 1], tables[t, 2], count, offsets)
@@ -163,18 +165,18 @@ def _evaluate(keys: Any, parts: Any, tables: Any, count: int, d: int, base: Any,
                 base[b] -= _cell(tables[t, 0], offsets[b])
     for b in range(count):
         for a in range(d):
-            sums[b * d + a] = base[b]
+            sums[d + b * d + a] = base[b]
     for t in range(tables.shape[0]):
         if tables[t, 3] > 0:
             _offsets(keys, parts, tables[t, 1], tables[t, 2], count, offsets)
             if d == 2:
                 for b in range(count):
-                    sums[2 * b] += _cell(tables[t, 0], offsets[b])
-                    sums[2 * b + 1] += _cell(tables[t, 0], offsets[b] + 1)
+                    sums[2 + 2 * b] += _cell(tables[t, 0], offsets[b])
+                    sums[3 + 2 * b] += _cell(tables[t, 0], offsets[b] + 1)
             else:
                 for b in range(count):
                     for a in range(d):
-                        sums[b * d + a] += _cell(tables[t, 0], offsets[b] + a)
+                        sums[d + b * d + a] += _cell(tables[t, 0], offsets[b] + a)
 
 
 @njit(nogil=True)
@@ -190,27 +192,24 @@ def _project(keys: Any, moves: Any, count: int, out: Any) -> None:
 
 
 @njit(nogil=True)
-def _alike(keys: Any, same: Any, b: int) -> bool:
-    """Whether a key ``keys[:, b]`` agrees with the one before in the bits of `same`."""
-    differ = np.uint64(0)
-    for w in range(len(same)):
-        differ |= (keys[w, b] ^ keys[w, b - 1]) & same[w]
-    return bool(differ == 0)
-
-
-@njit(nogil=True)
-def _least(keys: Any, same: Any, count: int, d: int, going_on: bool, sums: Any, owner: Any) -> int:
+def _least(keys: Any, same: Any, count: int, d: int, going_on: bool, differ: Any, sums: Any, owner: Any) -> int:
     """Leave the least cost of every state to the first row of each group, inf to the others; return the last group."""
+    differ[0] = np.uint64(not going_on)
+    for b in range(1, count):
+        differ[b] = 0
+    for w in range(len(same)):
+        for b in range(1, count):
+            differ[b] |= (keys[w, b] ^ keys[w, b - 1]) & same[w]
     head = 0
     for b in range(count):
-        if (b == 0 and going_on) or (b > 0 and _alike(keys, same, b)):
-            for a in range(d):
-                if sums[(b + 1) * d + a] < sums[head * d + a]:
-                    sums[head * d + a] = sums[(b + 1) * d + a]
-                    owner[head * d + a] = owner[(b + 1) * d + a]
-                sums[(b + 1) * d + a] = np.inf
-        else:
+        if differ[b]:
             head = b + 1
+            continue
+        for a in range(d):
+            if sums[(b + 1) * d + a] < sums[head * d + a]:
+                sums[head * d + a] = sums[(b + 1) * d + a]
+                owner[head * d + a] = owner[(b + 1) * d + a]
+            sums[(b + 1) * d + a] = np.inf
     return head
 
 
@@ -326,8 +325,11 @@ def advance(
     offsets = np.empty(block, np.uint64)
     base = np.empty(block)
     # place 0 is for a group that goes on from the block before
-    sums = np.full((block + 1) * d, np.inf)
+    sums = np.empty((block + 1) * d)
+    for i in range(d):
+        sums[i] = np.inf
     owner = np.empty((block + 1) * d, np.int64)
+    held, held_owner = np.empty(d), np.empty(d, np.int64)
     count = head = 0
     at = group = start
     going_on = False
@@ -342,27 +344,28 @@ def advance(
                 local[w, b] = keys[rows[b], w]
         for b in range(size):
             base[b] = costs[rows[b]] - constant
-        _evaluate(local, parts, tables, size, d, base, offsets, sums[d:])
+        _evaluate(local, parts, tables, size, d, base, offsets, sums)
         _project(local, moves, size, moved)
         for b in range(size):
             for a in range(d):
                 owner[(b + 1) * d + a] = rows[b] * d + a
         if merging:
-            moved[:, 0] = moved[:, 1]
-            head = _least(local, same, size, d, going_on, sums, owner)
+            for w in range(new_words):
+                moved[w, 0] = moved[w, 1]
+            head = _least(local, same, size, d, going_on, offsets, sums, owner)
             group = at + head - 1 if head > 0 else group
             going_on = at + size < stop and _same(keys, same, rows[size - 1], order[at + size])
-        first = 1 - int(merging)
         if going_on:
             # what is kept back leaves no row behind
-            held, held_owner = sums[head * d : head * d + d].copy(), owner[head * d : head * d + d].copy()
-            sums[head * d : head * d + d] = np.inf
-            count = _emit(moved, sums, owner, first, size, d, stays, upper, count, out_keys, out_costs, out_origin)
-            sums[:d] = held
-            owner[:d] = held_owner
-        else:
-            count = _emit(moved, sums, owner, first, size, d, stays, upper, count, out_keys, out_costs, out_origin)
-            sums[:d] = np.inf
+            for a in range(d):
+                held[a], held_owner[a] = sums[head * d + a], owner[head * d + a]
+                sums[head * d + a] = np.inf
+        first = 1 - int(merging)
+        count = _emit(moved, sums, owner, first, size, d, stays, upper, count, out_keys, out_costs, out_origin)
+        for a in range(d):
+            sums[a] = held[a] if going_on else np.inf
+            if going_on:
+                owner[a] = held_owner[a]
         at += size
     return at, count
 
