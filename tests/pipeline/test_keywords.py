@@ -8,7 +8,7 @@ from typing import Any, Unpack, get_type_hints
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.keywords import Keywords, Where
+from bucketflow.pipeline.keywords import Bounding, Keywords, Where
 from bucketflow.pipeline.options import Options
 
 
@@ -16,11 +16,17 @@ def test_keywords_are_the_options() -> None:
     assert get_type_hints(Keywords) == {name: get_type_hints(Options)[name] for name in Options.__dataclass_fields__}
 
 
+def test_bounds_take_some_of_them() -> None:
+    every = get_type_hints(Keywords)
+    assert {name: every[name] for name in get_type_hints(Bounding)} == get_type_hints(Bounding)
+
+
 @pytest.mark.parametrize(
     ("function", "keywords"),
     [
         *((function, Keywords) for function in (bucketflow.solve, bucketflow.plan, bucketflow.marginals)),
         (bucketflow.compile, Keywords),
+        (bucketflow.bound, Bounding),
         *((function, Where) for function in (bucketflow.resume, bucketflow.Compiled.marginals_batch)),
         (bucketflow.Compiled.batches, Where),
     ],
