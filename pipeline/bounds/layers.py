@@ -116,9 +116,9 @@ class _Search:
         self._trail.add(layer.variable, layer.d, origin)
 
     def _fit(self, layer: Layer) -> int:
-        """How many rows of a layer fit: half of what is left is for working arrays, half for the trail."""
+        """How many rows fit: working arrays, which never shrink, have a third of the memory, the trail what is left."""
         words = max(layer.keys.n_words, layer.next_keys.n_words)
-        left = self.memory_bytes - self._trail.n_bytes
+        left = self.memory_bytes * 2 // 3 - self._trail.n_bytes
         return min(left // 2 // row_bytes(words) - layer.least_room, _MOST_CELLS // layer.d)
 
     def unfinished(self) -> Outcome:
