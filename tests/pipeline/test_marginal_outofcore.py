@@ -187,7 +187,7 @@ def test_every_task_is_within_its_plan(maximum: bool, runs: tuple[int, ...], mon
     monkeypatch.setattr(spill, "_RUNS", runs)
     model = grid(9, 9, 4, "markov")
     options: dict[str, Any] = {"maximum": maximum, "threads": 1, "tree": "bucket", "fit": "spill"}
-    plan = bucketflow.marginals(model, threads=1, maximum=maximum, tree="bucket").plan
+    plan = bucketflow.plan(model, "max-marginals" if maximum else "marginals", threads=1, tree="bucket")
     assert plan is not None
     options["memory"] = MARGIN + plan.peak_bytes // 3
     plan = bucketflow.marginals(model, **options).plan

@@ -71,14 +71,19 @@ def memory_of_tasks(monkeypatch: pytest.MonkeyPatch, planned: Callable[[int], in
     def one_by_one(_: SerialPool, nodes: Any) -> Any:
         before = tracemalloc.get_traced_memory()[0]
         ready = pool._Ready(nodes)
-        while (key := ready.pop()) is not None:
-            call = nodes[key].call(key)
-            gc.collect()
-            tracemalloc.reset_peak()
-            outcome = pool._in_a_row(*call)
-            ratios.append((tracemalloc.get_traced_memory()[1] - before) / planned(key[0]))
-            yield key, outcome
-            ready.finish(key)
+        gc.collect()
+        gc.freeze()  # what is there already makes a collection slow
+        try:
+            while (key := ready.pop()) is not None:
+                call = nodes[key].call(key)
+                gc.collect()
+                tracemalloc.reset_peak()
+                outcome = pool._in_a_row(*call)
+                ratios.append((tracemalloc.get_traced_memory()[1] - before) / planned(key[0]))
+                yield key, outcome
+                ready.finish(key)
+        finally:
+            gc.unfreeze()
 
     monkeypatch.setattr(SerialPool, "run_graph", one_by_one)
     return ratios
