@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .pipeline.api.bound import bound
+    from .pipeline.api.bounding.bound import bound
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
     from .pipeline.api.solve import load, plan, save, solve
@@ -56,7 +56,7 @@ __all__ = [
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
-    "api.bound": ("bound",),
+    "api.bounding.bound": ("bound",),
     "api.solve": ("load", "plan", "save", "solve"),
     "evidence.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, get_args
 
+from .bounds.outcome import Method as Method
 from .budget.fit import Fit
 from .errors import ModelError
 from .plans.plan import TreeKind
@@ -59,6 +60,48 @@ class Options:
     def folder(self) -> Path | None:
         """The run directory, if one is given."""
         return None if self.workdir is None else Path(self.workdir)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How an optimum is proved, and how far; see :func:`solve`."""
+
+    method: Method = "auto"
+    upper_bound: float | int | str | None = None
+    time: float | None = None
+    gap: float | None = None
+    prune: bool = True
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise ModelError(f"unknown method {self.method!r}; one of {', '.join(get_args(Method))}")
+        if self.time is not None and not 0 <= self.time < math.inf:
+            raise ModelError(f"time is {self.time}; it must be a number of seconds, 0 or more")
+        if self.gap is not None and not 0 <= self.gap < math.inf:
+            raise ModelError(f"gap is {self.gap}; it must be a part such as 0.01, 0 or more")
+        if self.upper_bound is not None:
+            try:
+                finite = math.isfinite(float(self.upper_bound))
+            except (TypeError, ValueError):
+                finite = False
+            if not finite:
+                raise ModelError(f"the bound {self.upper_bound!r} is not a number")
+
+    @property
+    def limited(self) -> bool:
+        """Whether bounds may be the answer, or were given."""
+        return self.upper_bound is not None or self.time is not None or self.gap is not None
+
+    def refuse_for(self, query: str) -> None:
+        """Refuse where a query has no bounds.
+
+        Raises
+        ------
+        ModelError
+            If anything but the defaults is asked.
+        """
+        if self.limited or self.method not in ("auto", "dense"):
+            raise ModelError(f"method, upper_bound, time and gap are for the optimum, not for the {query}")
 
 
 def parse_size(size: int | str) -> int:

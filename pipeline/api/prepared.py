@@ -99,7 +99,7 @@ def prepare(
         If no acceptable plan fits the budgets.
     """
     start = time.perf_counter()
-    network, targets = question.reduced()
+    network, targets = question.reduced
     arithmetic = arithmetic_for(network)
     if targets is not None and not arithmetic.fits_doubles:
         resources = resources.without_devices()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from typing import Any, Final
 
@@ -62,8 +63,9 @@ class Question:
         if self.soft:
             raise ModelError("a cost network takes no likelihoods; observe a state instead")
 
+    @cached_property
     def reduced(self) -> tuple[Network, tuple[Target, ...] | None]:
-        """Return what preprocessing leaves to eliminate, and the sets of its variables that are read from tables.
+        """What preprocessing leaves to eliminate, and the sets of its variables that are read from tables.
 
         Soft evidence is one more function for each of its variables (Pearl 1988, virtual evidence).
         """

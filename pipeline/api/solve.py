@@ -15,14 +15,15 @@ from ..formats import save as save
 from ..keywords import Keywords
 from ..models.model import Model
 from ..models.preprocess import QUERIES
-from ..options import Options, parse_size
+from ..options import Effort, Method, Options, parse_size
 from ..plans.plan import Plan
 from ..rates.cpu import machine_rates
 from ..resources import Resources
 from ..results.result import Result
+from .bounding.optimum import solved
 from .prepared import Prepared, prepare
 from .questions import Evidence, Findings, Names, question_of
-from .running import Progress, answer
+from .running import Progress
 
 
 def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model:
@@ -93,9 +94,14 @@ def solve(
     *,
     evidence: Evidence = None,
     progress: Progress | None = None,
+    method: Method = "auto",
+    upper_bound: float | int | str | None = None,
+    time: float | None = None,
+    gap: float | None = None,
+    prune: bool = True,
     **options: Unpack[Keywords],
 ) -> Result:
-    """Answer a query exactly.
+    """Answer a query exactly, or as well as the time allows.
 
     Parameters
     ----------
@@ -109,6 +115,18 @@ def solve(
         ``x0``, ``x1``, …
     progress : callable, optional
         Called with (bytes done, bytes planned).
+    method : {"auto", "dense", "rows", "diagram", "search"}, optional
+        How an optimum is proved where sweeping every cell would take long: "dense" sweeps all the same, "rows" keeps
+        partial assignments that mini-buckets do not exclude, "diagram" eliminates on decision diagrams below a bound,
+        "search" is depth-first branch and bound; "auto" tries them in turn, each for a while.
+    upper_bound : number, optional
+        Only an assignment that is at least as good interests: of so much cost, or of this log10 of its probability.
+    time : float, optional
+        Wall seconds after which the best assignment is returned with bounds, status ``bounded``.
+    gap : float, optional
+        Also where the bounds differ by no more than this part of the larger one.
+    prune : bool, optional
+        Whether states and entries that cannot be part of an optimum are removed first.
     memory : int or str, optional
         Budget in bytes, or as ``"4GB"``; most of the free memory by default.
     order : str or sequence of str, optional
@@ -152,6 +170,5 @@ def solve(
     """
     if query not in QUERIES:
         raise ModelError(f"unknown query {query!r}; one of {', '.join(QUERIES)}")
-    found = answer(question_of(model, query, evidence), Options(**options), progress)
-    assert isinstance(found, Result)
-    return found
+    effort = Effort(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
+    return solved(question_of(model, query, evidence), Options(**options), effort, progress)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..models.leaf_tables import COST_LIMIT, cost_leaf, cost_scale, energy_leaf
+from ..models.model import FORBIDDEN, Function, Model
 from ..models.preprocess import Network
 
 Costs = NDArray[np.float64]
@@ -170,12 +171,12 @@ def _from_energies(network: Network, most: float | None) -> tuple[CostNetwork, U
     return CostNetwork(network.dims, tuple(tables)), units
 
 
-def without(tables: Sequence[CostTable]) -> tuple[tuple[CostTable, ...], float]:
-    """Split off tables without variables: return the others, and the sum of those."""
-    constant = math.fsum(float(table.costs) for table in tables if not table.scope)
-    return tuple(table for table in tables if table.scope), constant
-
-
-def shifted(network: CostNetwork, tables: Sequence[CostTable], constant: int) -> CostNetwork:
-    """Return a network whose every assignment has the same total, with other tables and another constant."""
-    return replace(network, tables=tuple(tables), constant=constant)
+def model_of(network: CostNetwork, upper: int | None) -> Model:
+    """Return a network as a model of its own, with variables ``"0"``, ``"1"``, …; totals of ``upper`` are forbidden."""
+    functions = [Function((), np.asarray(network.constant, dtype=np.int64))]
+    for table in network.tables:
+        allowed = np.isfinite(table.costs)
+        costs = np.where(allowed, table.costs, 0.0).astype(np.int64)
+        functions.append(Function(table.scope, np.where(allowed, costs, FORBIDDEN)))
+    names = tuple(map(str, range(len(network.dims))))
+    return Model("cost", names, network.dims, (None,) * len(names), tuple(functions), top=upper)

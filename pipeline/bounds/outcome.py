@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from .network import States
+
+Method = Literal["auto", "dense", "rows", "diagram", "search"]
+"""How an optimum is proved."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def bound_command(
         """Enclose an answer on the model in FILE between two bounds, by mini-bucket elimination."""
         from dataclasses import replace
 
-        from ..api import bound as api
+        from ..api.bounding import bound as api
 
         model, read_seconds = load(file, options["memory"])
         query, evidence, rest = settings(model, options)

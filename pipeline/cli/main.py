@@ -20,10 +20,10 @@ from .signals import terminable
 if TYPE_CHECKING:
     from ..models.model import Model
 
-_STOPPED = 130
+_STOPPED, _BOUNDED = 130, 4
 _EXIT_CODES = (
     "Exit codes: 0 answered (infeasible is an answer), 2 bad input or usage, 3 refused because of a budget, "
-    "4 stopped but resumable, 130 Ctrl-C, 143 SIGTERM, 1 a bug."
+    "4 stopped but resumable, or bounded only, 130 Ctrl-C, 143 SIGTERM, 1 a bug."
 )
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -158,10 +158,31 @@ def main() -> None:
     """Exact inference on discrete graphical models, by bucket elimination."""
 
 
+def _proving(command: Callable[..., None]) -> Callable[..., None]:
+    """Options of how an optimum is proved, and how far."""
+    options = [
+        click.option(
+            "--method",
+            type=click.Choice(["auto", "dense", "rows", "diagram", "search"]),
+            default="auto",
+            show_default=True,
+            help="How an optimum is proved where sweeping every cell would take long.",
+        ),
+        click.option("--upper-bound", type=float, metavar="C", help="Only an optimum at least as good interests."),
+        click.option("--time", type=click.FloatRange(min=0), metavar="S", help="After so long the best, with bounds."),
+        click.option("--gap", type=click.FloatRange(min=0), metavar="G", help="Bounds may differ by this part."),
+        click.option("--no-prune", is_flag=True, help="Remove no states or entries before an optimum is searched."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @main.command()
 @_planning
+@_proving
 @_guarded
-def solve(file: str, as_json: bool, **options: Any) -> None:
+def solve(file: str, as_json: bool, no_prune: bool, gap: float | None, **options: Any) -> None:
     """Answer a query on the model in FILE."""
     from ..api import solve as api
     from ..api.running import timed
@@ -170,9 +191,13 @@ def solve(file: str, as_json: bool, **options: Any) -> None:
     model, read_seconds = _load(file, options["memory"])
     query, evidence, settings = _settings(model, options)
     with progress_bar(hidden=as_json) as progress:
-        result = api.solve(model, query, evidence=evidence, progress=progress, **settings)
+        proving: Any = {"gap": gap, "prune": not no_prune}
+        result = api.solve(model, query, evidence=evidence, progress=progress, **proving, **settings)
     result = timed(result, read_seconds)
     click.echo(result.to_json() if as_json else repr(result))
+    left = result.proof.gap if result.proof else None
+    if result.status == "bounded" and (gap is None or left is None or left > gap):
+        sys.exit(_BOUNDED)
 
 
 def _planning_all(command: Callable[..., None]) -> Callable[..., None]:

@@ -15,7 +15,45 @@ from ..models.preprocess import Query
 from ..plans.plan import Plan, format_bytes
 from ..text import logarithm, printable
 
-Status = Literal["optimal", "infeasible", "ok"]
+Status = Literal["optimal", "bounded", "infeasible", "ok"]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How bounds closed on an optimum.
+
+    Parameters
+    ----------
+    method : str
+        What completed the proof; "none" where it is not complete.
+    lower, upper : int, float, Decimal or None
+        What the optimum lies between: costs, or log10 of a probability.
+    gap : float or None
+        Their difference as a part of the larger one.
+    tried : mapping of str to float
+        CPU seconds by method.
+    removed : mapping of str to mapping
+        What preparation removed, by rule.
+    least_total, unit
+        The proved bound in integers, and what one is worth.
+    """
+
+    method: str
+    lower: Any
+    upper: Any
+    gap: float | None
+    tried: Mapping[str, float]
+    removed: Mapping[str, Mapping[str, int]]
+    least_total: int
+    unit: int | float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types only."""
+        return {
+            **vars(self),
+            "lower": plain_number(self.lower),
+            "upper": plain_number(self.upper),
+        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,9 +63,10 @@ class Result:
     Parameters
     ----------
     query : {"optimum", "partition", "count"}
-    status : {"optimal", "infeasible", "ok"}
-        ``optimal`` for an optimum, ``ok`` for a sum or a count, ``infeasible`` when no assignment is possible
-        (the evidence has probability 0, or every assignment is forbidden).
+    status : {"optimal", "bounded", "infeasible", "ok"}
+        ``optimal`` for an optimum, ``bounded`` for the best that was found in the time given, ``ok`` for a sum or a
+        count, ``infeasible`` when no assignment is possible (the evidence has probability 0, or every assignment is
+        forbidden).
     value : int, Decimal or None
         The cost of the optimum (a Decimal where the file has decimals), or the count.
     log10 : float or None
@@ -42,6 +81,8 @@ class Result:
         Largest resident size of this process.
     notes : tuple of str
         What happened on the way that the answer does not show, for example that a device ran out of memory.
+    proof : Proof or None
+        How it was proved, or between what it lies; None where every cell was swept.
     """
 
     query: Query
@@ -53,6 +94,7 @@ class Result:
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
+    proof: Proof | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only."""
@@ -66,6 +108,7 @@ class Result:
             "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
             "peak_rss_bytes": self.peak_rss_bytes,
             **({"notes": list(self.notes)} if self.notes else {}),
+            **({"proof": self.proof.to_dict()} if self.proof else {}),
         }
 
     def to_json(self) -> str:
@@ -79,6 +122,8 @@ class Result:
             rows.append(("value", _grouped(self.value)))
         if self.log10 is not None:
             rows.append(("log10", logarithm(self.log10)))
+        if self.proof is not None:
+            rows += _proof_rows(self.proof)
         if self.assignment is not None:
             rows.append(("assignment", shown_assignment(self.assignment)))
         if self.plan is not None:
@@ -102,6 +147,24 @@ class Result:
     def _repr_html_(self) -> str:
         body = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in self.rows())
         return f"<table>{body}</table>"
+
+
+def _proof_rows(proof: Proof) -> list[tuple[str, str]]:
+    """Return how bounds closed, as labelled lines."""
+    tried = ", ".join(f"{method} {seconds:.2f} s" for method, seconds in proof.tried.items())
+    rows = [("method", f"{proof.method} ({tried})")]
+    if proof.lower != proof.upper:
+        ends = [
+            "unknown" if end is None else logarithm(end) if isinstance(end, float) else str(end)
+            for end in (proof.lower, proof.upper)
+        ]
+        gap = "" if proof.gap is None else f", gap {proof.gap:.3g}"
+        rows.append(("bounds", f"{ends[0]} … {ends[1]}{gap}"))
+    counts = [
+        f"{rule} " + ", ".join(f"{count} {what}" for what, count in what_was.items() if count)
+        for rule, what_was in proof.removed.items()
+    ]
+    return rows + ([("removed", "; ".join(counts))] if counts else [])
 
 
 def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, plan_seconds: float) -> Result:

@@ -116,7 +116,7 @@ def planned(case: Case, children: Any, search: float | None, memory_bytes: int =
     model = copied(bucketflow.load(path), case.copies)
     beside = Path(str(path).removesuffix(".xz") + ".evid")
     question = question_of(model, case.query, beside if beside.exists() else None)
-    network, targets = question.reduced()
+    network, targets = question.reduced
     arithmetic = arithmetic_for(network)
     problem = problem_of(network, arithmetic, targets)
     options = PlanOptions(memory_bytes=memory_bytes, decode=case.query == "optimum", order_seconds=search)

@@ -5,29 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from time import perf_counter
 from typing import Any, Unpack
 
-from ...cluster.budget import peak_rss_bytes
-from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
-from ...tasks.sweeps.device_sweep import LEAST_CELLS
-from ..bounds.buckets.partition import Partition, Size, partition
-from ..bounds.buckets.questions import Means, OptimumBounds, SumBounds
-from ..bounds.order import depth_first_order, rearranged
-from ..errors import BudgetError, InternalError, ModelError, format_bytes
-from ..keywords import Bounding
-from ..models.model import Model
-from ..models.preprocess import Network, reduce_model
-from ..options import Options
-from ..resources import Resources
-from ..results.bounds import Bounds, BoundStatus, Number, Round
-from ..search.min_fill import min_fill_order
-from ..search.orders import search_tree
-from ..trees.tree import elimination_order
-from .answers import fixed_value, full_states
-from .prepared import local_order
-from .questions import Evidence, observed
+from ....cluster.budget import peak_rss_bytes
+from ....tasks.steps.semiring import LOG_SUM, MIN_PLUS
+from ....tasks.sweeps.device_sweep import LEAST_CELLS
+from ...bounds.buckets.partition import Partition, Size, partition
+from ...bounds.buckets.questions import Means, OptimumBounds, SumBounds
+from ...bounds.order import depth_first_order, rearranged
+from ...errors import BudgetError, ModelError, format_bytes
+from ...keywords import Bounding
+from ...models.model import Model
+from ...models.preprocess import Network, reduce_model
+from ...options import Options
+from ...resources import Resources
+from ...results.bounds import Bounds, Number, Round
+from ...search.min_fill import min_fill_order
+from ...search.orders import search_tree
+from ...trees.tree import elimination_order
+from ..answers import fixed_value
+from ..prepared import local_order
+from ..questions import Evidence, observed
+from .interval import OUTWARD, optimum_bounds
 
 # Where neither a size nor a time is given.
 _SECONDS = 10.0
@@ -35,8 +35,6 @@ _SECONDS = 10.0
 _EASY_CELLS = 1 << 22
 # A round takes longer than its cells by the last one's rate.
 _OPTIMISM = 1.5
-# Results of float64 arithmetic with a handful of operations are moved outwards by more than it may be off.
-_OUTWARD = 2.0**-50
 
 
 def bound(
@@ -227,25 +225,7 @@ class _Optimum(OptimumBounds):
         """What is known."""
         if not self.possible:
             return Bounds("optimum", "infeasible")
-        model = self.network.model
-        full = None if self.states is None else full_states(self.network, dict(enumerate(self.states)))
-        named = None if full is None else {name: model.label(v, full[v]) for v, name in enumerate(model.names)}
-        status: BoundStatus = "optimal" if self.closed else "bounded"
-        if model.kind != "cost":
-            most = -(self.least_cost() - self.fixed) / math.log(10)
-            log10 = None if full is None else model.log10_value(full)
-            most = max(most + _OUTWARD * (1 + abs(most)), -math.inf if log10 is None else log10)
-            return Bounds("optimum", status, log10, most, log10=log10, assignment=named)
-        least = model.objective(math.floor(self.least_cost()) + int(self.fixed))
-        value = None if full is None else self._value(full)
-        lower, upper = (value, least) if model.maximize else (least, value)
-        return Bounds("optimum", status, lower, upper, value=value, assignment=named)
-
-    def _value(self, full: list[int]) -> int | Decimal:
-        cost = self.network.model.cost(full)
-        if cost is None:
-            raise InternalError("the decoded assignment is forbidden")
-        return self.network.model.objective(cost)
+        return optimum_bounds(self.network, self.fixed, self.least_cost(), self.states, closed=self.closed)
 
 
 class _Sum(SumBounds):
@@ -270,4 +250,4 @@ class _Sum(SumBounds):
         if math.isinf(log):
             return None
         value = (log + self.fixed) / math.log(10)
-        return value + outward * _OUTWARD * (1 + abs(value) + abs(self.fixed))
+        return value + outward * OUTWARD * (1 + abs(value) + abs(self.fixed))

@@ -1,0 +1,1 @@
+"""Answers with bounds: what an optimum or a sum lies between, and optima that bounds prove."""

@@ -1,0 +1,317 @@
+"""Optima of models that are too much to sweep: proved by bounds, or bracketed by them in the time there is."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
+
+from ....cluster.budget import peak_rss_bytes
+from ...bounds.network import CostNetwork, Units, cost_network, model_of
+from ...bounds.order import bucket_parents
+from ...bounds.outcome import Outcome
+from ...errors import BudgetError, InternalError
+from ...models.preprocess import Network
+from ...options import Effort, Options, parse_size
+from ...resources import Resources
+from ...results.bounds import Bounds, Number
+from ...results.result import Proof, Result
+from ...search.min_fill import min_fill_order
+from ..answers import fixed_value
+from ..placement import temporary_folder
+from ..prepared import Prepared, prepare
+from ..questions import Question, question_of
+from ..running import Progress, answer, answered
+from ..workdir import check_identity, opened
+from .interval import optimum_bounds
+
+if TYPE_CHECKING:
+    from ...bounds.chain import Chain
+
+# A sweep of so many cells is over before anything else has begun.
+_QUICK_CELLS = 1 << 25
+# Preparation has the network's tables so many times, 8 bytes a cell; ways that find an optimum want more than nothing.
+_COPIES, _LEAST_BYTES = 8, 1 << 22
+# An order for a sweep is searched for this part of what was spent already.
+_ORDER_SHARE = 0.2
+# Where nothing fits memory and no time was given, bounds are tried for so many CPU seconds.
+_PATIENCE = 60.0
+
+
+def solved(question: Question, options: Options, effort: Effort, progress: Progress | None) -> Result:
+    """Answer a question about one value; optima whose sweep would take long by way of bounds.
+
+    Raises
+    ------
+    BudgetError
+        If no plan fits memory, and bounds did not prove an optimum in a minute where no time was given.
+    """
+    if question.query != "optimum":
+        effort.refuse_for(question.query)
+    task = None if _swept(question, options, effort) else _Task.of(question, options, effort)
+    if task is None:
+        found = answer(question, options, progress)
+        assert isinstance(found, Result)
+        return found
+    if options.folder is None:
+        return task.result(progress)
+    with opened(options.folder) as rundir:
+        stored, identity = rundir.read_plan(), question.identity()
+        if stored is not None:
+            check_identity(options.folder, stored, identity)
+        else:
+            rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None})
+        known = rundir.read_result()
+        if known is not None:
+            task.take(known)
+        found = task.result(progress)
+        rundir.write_result(found.to_dict())
+        return found
+
+
+def _swept(question: Question, options: Options, effort: Effort) -> bool:
+    """Whether every cell is swept, without a thought of bounds."""
+    if question.query != "optimum" or (effort.method == "dense" and not effort.limited):
+        return True
+    network, _ = question.reduced
+    if fixed_value(network) is None or not network.leaves:
+        return True
+    if effort.limited or effort.method != "auto":
+        return False
+    plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
+    if not plain or _stored_plan(options) or _quick(network, options.seed):
+        return True
+    if options.memory is not None and parse_size(options.memory) - question.model.nbytes < _least_bytes(network):
+        return True
+    return not cost_network(network)[1].exact and question.model.kind == "cost"
+
+
+def _stored_plan(options: Options) -> bool:
+    """Whether a run directory holds a plan of a sweep."""
+    if options.folder is None or not (options.folder / "plan.json").exists():
+        return False
+    with opened(options.folder) as rundir:
+        stored = rundir.read_plan()
+    return stored is not None and stored["plan"] is not None
+
+
+def _quick(network: Network, seed: int) -> bool:
+    """Whether the buckets of one greedy order have few cells."""
+    dims, scopes = network.dims, network.scopes
+    _, contexts = bucket_parents(len(dims), scopes, min_fill_order(dims, scopes, seed))
+    cells = 0
+    for v, context in enumerate(contexts):
+        cells += dims[v] * math.prod([dims[u] for u in context])
+        if cells > _QUICK_CELLS:
+            return False
+    return True
+
+
+def _least_bytes(network: Network) -> int:
+    """What bounds take at least: copies of the tables, and some rows or nodes."""
+    cells = sum(math.prod([network.dims[v] for v in scope]) for scope in network.scopes)
+    return 2 * _COPIES * 8 * cells + _LEAST_BYTES
+
+
+@dataclass
+class _Task:
+    """A question with its network of integer costs."""
+
+    question: Question
+    options: Options
+    effort: Effort
+    resources: Resources
+    network: Network
+    fixed: float | int
+    costs: CostNetwork
+    units: Units
+    chain: Chain
+    started: float
+
+    @classmethod
+    def of(cls, question: Question, options: Options, effort: Effort) -> _Task:
+        """Turn what is left of the model into integer costs."""
+        from ...bounds.chain import Chain, Limits
+
+        started = time.perf_counter()
+        resources = Resources(replace(options, workdir=None))
+        network, _ = question.reduced
+        fixed = fixed_value(network)
+        assert fixed is not None
+        costs, units = cost_network(network)
+        memory_bytes = max(resources.host_bytes - question.model.nbytes - _COPIES * 8 * costs.cells, 0)
+        limits = Limits(memory_bytes, seed=options.seed, prune=effort.prune)
+        chain = Chain(costs, _cut_off(question, effort, units, fixed), effort.method, limits)
+        task = cls(question, options, effort, resources, network, fixed, costs, units, chain, started)
+        chain.limits = replace(limits, eliminate=task.elimination, stop=task.enough)
+        return task
+
+    def elimination(self, network: CostNetwork, upper: int | None) -> _Elimination | None:
+        """Plan to sweep every cell of a smaller network; None if that does not fit."""
+        seconds = _ORDER_SHARE * self.chain.spent
+        resources = Resources(replace(self.resources.asked, order_time=seconds))
+        try:
+            prepared = prepare(question_of(model_of(network, upper), "optimum"), resources)
+        except BudgetError:
+            return None
+        return _Elimination(network, prepared)
+
+    def enough(self) -> bool:
+        """Whether to end with the bounds there are."""
+        seconds = time.perf_counter() - self.started
+        if self.effort.time is not None and seconds >= self.effort.time:
+            return True
+        if self.effort.gap is not None and self.gap() <= self.effort.gap:
+            return True
+        hopeless = self.chain.dense is None and "dense" in self.chain.hopeless
+        return self.effort.time is None and hopeless and self.chain.spent > _PATIENCE
+
+    def gap(self) -> float:
+        """Difference of the bounds, as a part of the larger one."""
+        chain = self.chain
+        if chain.total is None:
+            return math.inf
+        ends = [float(self._cost(total)) for total in (chain.lower, chain.total)]
+        return 0.0 if chain.done or ends[0] >= ends[1] else (ends[1] - ends[0]) / max(abs(ends[0]), abs(ends[1]))
+
+    def _cost(self, total: int) -> float | int:
+        sign = 1 if self.question.model.kind == "cost" else -1
+        return self.units.base + self.units.unit * total + sign * self.fixed
+
+    def take(self, known: dict[str, Any]) -> None:
+        """Begin with the assignment and the bound of an earlier run, as far as they are confirmed."""
+        local = self._local(known.get("assignment"))
+        if local is not None:
+            self.chain.improve(local)
+        proof = known.get("proof") or {}
+        if (
+            proof.get("least_total") is not None
+            and proof.get("unit") == self.units.unit
+            and not self.effort.upper_bound
+        ):
+            self.chain.lower = max(self.chain.lower, int(proof["least_total"]))
+
+    def _local(self, assignment: dict[str, Any] | None) -> tuple[int, ...] | None:
+        """Turn named states into places among those that are left; None if they do not fit."""
+        model, network = self.question.model, self.network
+        if assignment is None or set(assignment) != set(model.names):
+            return None
+        places = [int(network.places[v][model.state_index(v, assignment[model.names[v]])]) for v in network.variables]
+        return None if min(places, default=0) < 0 else tuple(places)
+
+    def result(self, progress: Progress | None) -> Result:
+        """Run the chain; where it ends without a proof and no bounds were asked for, refuse."""
+        interrupted = False
+        try:
+            self.chain.run()
+        except KeyboardInterrupt:
+            if self.chain.total is None:
+                raise
+            interrupted = True
+        outcome = self.chain.outcome()
+        if not outcome.proved and not (self.effort.limited or interrupted):
+            return self._unproved(progress)
+        return self._dressed(outcome)
+
+    def _unproved(self, progress: Progress | None) -> Result:
+        """Sweep if anything fits, or refuse with what is known."""
+        if self.effort.method == "auto":
+            try:
+                found = answer(self.question, replace(self.options, workdir=None), progress)
+                assert isinstance(found, Result)
+                return found
+            except BudgetError as error:
+                raise BudgetError(
+                    f"{error}; {self._known()}; run with --time to get the best in a given time"
+                ) from None
+        raise BudgetError(f"the method {self.effort.method!r} does not fit memory; {self._known()}; give more --memory")
+
+    def _known(self) -> str:
+        found = self._bounds(self.chain.outcome())
+        return f"the optimum lies between {found.lower} and {found.upper}"
+
+    def _bounds(self, outcome: Outcome) -> Bounds:
+        least = self.units.at_least(outcome.lower)
+        return optimum_bounds(self.network, self.fixed, least, outcome.states, closed=outcome.proved)
+
+    def _dressed(self, outcome: Outcome) -> Result:
+        chain = self.chain
+        notes: tuple[str, ...] = ()
+        if not outcome.feasible:
+            asked = self.effort.upper_bound
+            if asked is not None:
+                notes = (f"no assignment is as good as {asked}, the bound that was given",)
+            found = Bounds("optimum", "infeasible")
+        else:
+            found = self._bounds(outcome)
+        status: Literal["optimal", "bounded", "infeasible"] = found.status
+        lower, upper = (None, None) if status == "infeasible" else (found.lower, found.upper)
+        if status == "optimal":
+            best: Number | None = found.value if found.log10 is None else found.log10
+            lower = upper = best
+        removed = {rule: vars(what) for report in chain.reports for rule, what in report.removed.items()}
+        proof = Proof(
+            chain.way or "none",
+            lower,
+            upper,
+            self.gap() if outcome.states is not None and math.isfinite(self.gap()) else None,
+            {way: round(seconds, 3) for way, seconds in chain.tried.items()},
+            removed,
+            outcome.lower,
+            self.units.unit,
+        )
+        elapsed = time.perf_counter() - self.started
+        return Result(
+            "optimum",
+            status,
+            found.value,
+            found.log10,
+            found.assignment,
+            seconds={"plan": 0.0, "run": elapsed, "decode": 0.0},
+            peak_rss_bytes=peak_rss_bytes(),
+            notes=notes,
+            proof=proof,
+        )
+
+
+def _cut_off(question: Question, effort: Effort, units: Units, fixed: float | int) -> int | None:
+    """The least total that does not interest: what is forbidden, or worse than the bound that was given."""
+    model, ends = question.model, []
+    if model.top is not None:
+        ends.append(units.above_total(model.top - int(fixed) - 1))
+    if effort.upper_bound is not None:
+        given = Decimal(str(effort.upper_bound))
+        if model.kind == "cost":
+            cost = math.floor((-given if model.maximize else given).scaleb(model.decimals))
+            ends.append(units.above_total(cost - int(fixed)))
+        else:
+            ends.append(units.above_total(float(-given) * math.log(10) + fixed))
+    return min(ends, default=None)
+
+
+@dataclass(frozen=True)
+class _Elimination:
+    """A plan that sweeps every cell of a network."""
+
+    network: CostNetwork
+    prepared: Prepared
+
+    @property
+    def seconds(self) -> float:
+        """Predicted."""
+        return self.prepared.plan.seconds if self.prepared.plan else 0.0
+
+    def run(self) -> Outcome:
+        """Run the plan."""
+        with temporary_folder(self.prepared.plan, self.prepared.resources) as folder:
+            found = answered(self.prepared, None, folder, [])
+        assert isinstance(found, Result)
+        if found.assignment is None:
+            return Outcome(self.network.constant, feasible=False)
+        states = tuple(int(found.assignment[str(v)]) for v in range(len(self.network.dims)))
+        total = self.network.total(states)
+        if total != found.value:
+            raise InternalError(f"an assignment of total {total} was swept as {found.value}")
+        return Outcome(int(total), int(total), states)

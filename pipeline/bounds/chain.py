@@ -1,0 +1,309 @@
+"""The chain from a network to its optimum: make it smaller, find assignments, and prove by whichever way gets there.
+
+Nobody knows beforehand which representation stays small, so every way is tried for a while, then for twice as long,
+each with the bounds that the others left (an assignment makes all of them faster). An elimination of all cells comes
+in as soon as it is predicted to take less than what was spent.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from .diagrams import solve_diagrams
+from .network import CostNetwork, States
+from .order import bucket_parents, depth_first_order
+from .outcome import Method, Outcome
+from .prepare import Prepared, Report, prepare
+from .rows import ROUNDS, prove_by_rows
+from .search import solve_search
+
+Way = Literal["dense", "rows", "diagram", "search"]
+OnBounds = Callable[[int, int | None], None]
+
+
+class Elimination(Protocol):
+    """A planned elimination of all cells of a network."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted."""
+        ...
+
+    def run(self) -> Outcome:
+        """Find the least total below the cut-off it was planned for."""
+        ...
+
+
+PlanElimination = Callable[[CostNetwork, int | None], Elimination | None]
+"""Plans to sweep every cell, for totals below a cut-off; None if that does not fit."""
+
+#: CPU seconds of the first round, for each way; each round takes twice as long as the one before.
+_FIRST_SECONDS = 0.25
+#: Preparing again pays where the cut-off fell by this part of the gap.
+_FELL = 0.02
+#: Rounds from this many CPU seconds on also plan an elimination of all cells, which may take seconds.
+_PLANNING_FROM = 0.5
+#: Plans take up to so much less time than the buckets of an order, which need so much for a cell.
+_SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
+#: An order is searched for this share of the time spent, and at least so long.
+_ORDER_SHARE, _ORDER_SECONDS = 0.1, 0.05
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far to go.
+
+    Parameters
+    ----------
+    memory_bytes : int
+        For one way at a time.
+    prune : bool
+        Whether to make the network smaller first.
+    eliminate : callable
+        Plans the elimination of all cells.
+    stop : callable
+        Whether to end with what was proved.
+    on_bounds : callable
+        Told a lower bound and the total of the best assignment, whenever one improved.
+    """
+
+    memory_bytes: int
+    threads: int = 1
+    seed: int = 0
+    prune: bool = True
+    eliminate: PlanElimination = lambda network, upper: None
+    stop: Callable[[], bool] = bool
+    on_bounds: OnBounds = lambda lower, total: None
+
+
+@dataclass
+class Chain:
+    """The search for the least total below ``upper``, with what is known so far.
+
+    Parameters
+    ----------
+    network : CostNetwork
+        Not made smaller yet; states are of its variables.
+    upper : int or None
+        Exclusive; None for no limit. Falls to the best total.
+    method : str
+        Only this way after preparation, "auto" for all of them in turn.
+    limits : Limits
+
+    Attributes
+    ----------
+    lower, total, best
+        No total is below ``lower``; the best assignment and its total, None where none was found.
+    done, way
+        Whether nothing is left to search, and what completed the proof.
+    tried : dict
+        CPU seconds by way.
+    small : CostNetwork
+        What preparation made of the network.
+    """
+
+    network: CostNetwork
+    upper: int | None
+    method: Method
+    limits: Limits
+    lower: int = 0
+    best: States | None = None
+    total: int | None = None
+    way: str = ""
+    done: bool = False
+    small: CostNetwork = field(init=False)
+    order: tuple[int, ...] = ()
+    dense: Elimination | None = None
+    reports: list[Report] = field(default_factory=list)
+    round_of_rows: int = 0
+    hopeless: set[Way] = field(default_factory=set)
+    tried: dict[str, float] = field(default_factory=dict)
+    started: float = field(default_factory=time.process_time)
+
+    def __post_init__(self) -> None:
+        least = (float(table.costs.min(initial=math.inf)) for table in self.network.tables)
+        self.lower = self.network.constant + int(sum(cost for cost in least if cost < math.inf))
+        self.small = self.network
+
+    @property
+    def spent(self) -> float:
+        """CPU seconds since the beginning."""
+        return time.process_time() - self.started
+
+    def run(self) -> None:
+        """Try the ways in turn until one completes the proof, or nothing more can be done."""
+        self._prepare()
+        seconds = _FIRST_SECONDS
+        while not self._over():
+            for way in self._ways(seconds):
+                if self._over():
+                    break
+                before = self.upper
+                self._try(way, seconds)
+                self._prepare_again(before)
+            if len(self.hopeless) == len(self._candidates()):
+                break
+            seconds = math.inf if len(self._candidates()) == 1 else 2 * seconds
+
+    @contextmanager
+    def _timed(self, way: str) -> Iterator[None]:
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self.tried[way] = self.tried.get(way, 0.0) + time.process_time() - start
+
+    def _over(self) -> bool:
+        return self.done or self.limits.stop()
+
+    def outcome(self) -> Outcome:
+        """What is known."""
+        if self.done and self.best is None:
+            return Outcome(self.lower if self.upper is None else self.upper, feasible=False)
+        lower = self.lower if self.total is None else min(self.lower, self.total)
+        return Outcome(self.total if self.done and self.total is not None else lower, self.total, self.best)
+
+    def _prepare(self) -> None:
+        """Make the network smaller, or only fold what it must not have."""
+        if not self.limits.prune:
+            self._settle_trivial()
+            return
+        with self._timed("preparation"):
+            found = prepare(self.small, self.upper, stop=self.limits.stop)
+            self.reports.append(found.report)
+            self._learn_prepared(found)
+        if not self.done:
+            self._settle_trivial()
+
+    def _learn_prepared(self, found: Prepared) -> None:
+        if found.total is not None and found.states is not None:
+            self.improve(self.small.restored(found.states))
+        if not found.feasible:
+            self._finish("preparation")
+            return
+        self.lower = max(self.lower, found.lower)
+        self.small = found.network
+        self.order = ()
+        self.dense = None
+        if self.small.dims:
+            self.order = depth_first_order(
+                self.small.dims,
+                self.small.scopes,
+                seconds=max(_ORDER_SECONDS, _ORDER_SHARE * self.spent),
+                seed=self.limits.seed,
+            )
+
+    def _settle_trivial(self) -> None:
+        """A network without functions costs its constant, whatever its states."""
+        if self.small.tables:
+            if not self.order:
+                self.order = depth_first_order(self.small.dims, self.small.scopes, seed=self.limits.seed)
+            return
+        self.improve(self.small.restored((0,) * len(self.small.dims)))
+        self._finish("preparation")
+
+    def _prepare_again(self, before: int | None) -> None:
+        """Use a better assignment to remove more."""
+        if self.done or not self.limits.prune or self.upper is None or self.upper == before:
+            return
+        if before is not None and before - self.upper < _FELL * (before - self.lower):
+            return
+        cells = self.small.cells
+        self._prepare()
+        if self.small.cells < cells:
+            self.hopeless.clear()
+
+    def _candidates(self) -> tuple[Way, ...]:
+        """The ways that may be tried."""
+        return ("rows", "diagram", "search", "dense") if self.method == "auto" else (self.method,)
+
+    def _ways(self, seconds: float) -> Iterator[Way]:
+        for way in self._candidates():
+            if way not in self.hopeless:
+                yield way
+
+    def _try(self, way: Way, seconds: float) -> None:
+        """Go one way for some CPU seconds."""
+        until = time.process_time() + seconds
+        stop = self.limits.stop
+
+        def late() -> bool:
+            return time.process_time() > until or stop()
+
+        with self._timed(way):
+            outcome = getattr(self, f"_{way}")(seconds, late)
+        if outcome is not None:
+            self._learn(outcome, way)
+        if not self.done and time.process_time() < until and not stop() and way not in ("rows", "dense"):
+            self.hopeless.add(way)  # it ended by itself: for want of memory
+
+    def _learn(self, outcome: Outcome, way: Way) -> None:
+        if outcome.states is not None:
+            self.improve(self.small.restored(outcome.states))
+        self.lower = max(self.lower, outcome.lower if outcome.feasible else self.lower)
+        if outcome.proved or (self.total is not None and self.total <= self.lower):
+            self._finish(way)
+        self.limits.on_bounds(self.lower, self.total)
+
+    def improve(self, states: States) -> None:
+        """Take an assignment of the first network, if it is the best so far."""
+        total = self.network.total(states)
+        if total < (math.inf if self.upper is None else self.upper):
+            self.total = self.upper = int(total)
+            self.best = states
+
+    def _finish(self, way: str) -> None:
+        self.done, self.way = True, way
+
+    def _rows(self, seconds: float, late: Callable[[], bool]) -> Outcome:
+        done = 0
+
+        def told(lower: int, total: int | None) -> None:
+            nonlocal done
+            done += 1
+
+        outcome = prove_by_rows(
+            self.small,
+            self.order,
+            self.upper,
+            memory_bytes=self.limits.memory_bytes,
+            rounds=ROUNDS[self.round_of_rows :],
+            stop=late,
+            on_bounds=told,
+        )
+        self.round_of_rows += done
+        if self.round_of_rows >= len(ROUNDS) or (not late() and not outcome.proved):
+            self.hopeless.add("rows")
+        return outcome
+
+    def _diagram(self, seconds: float, late: Callable[[], bool]) -> Outcome:
+        return solve_diagrams(
+            self.small, self.order, self.upper, lower=self.lower, memory_bytes=self.limits.memory_bytes, stop=late
+        )
+
+    def _search(self, seconds: float, late: Callable[[], bool]) -> Outcome:
+        return solve_search(self.small, self.order, self.upper, memory_bytes=self.limits.memory_bytes, stop=late)
+
+    def _dense(self, seconds: float, late: Callable[[], bool]) -> Outcome | None:
+        """Sweep every cell, if that is predicted to take no longer than all the rest did."""
+        if self.dense is None:
+            if self.method == "auto" and (seconds < _PLANNING_FROM or self._bucket_seconds() > _SAVED * self.spent):
+                return None
+            self.dense = self.limits.eliminate(self.small, self.upper)
+        if self.dense is None:
+            self.hopeless.add("dense")
+            return None
+        spent = math.inf if self.method == "dense" else max(seconds, self.spent)
+        return None if self.dense.seconds > spent else self.dense.run()
+
+    def _bucket_seconds(self) -> float:
+        """What sweeping the buckets of the order would take, roughly."""
+        dims = self.small.dims
+        _, contexts = bucket_parents(len(dims), self.small.scopes, self.order)
+        bits = [math.log2(dims[v]) + sum(math.log2(dims[u]) for u in context) for v, context in enumerate(contexts)]
+        return _SECONDS_PER_CELL * math.fsum(2.0 ** min(b, 1000.0) for b in bits)

@@ -1,0 +1,161 @@
+"""Optima by way of bounds, through the public functions."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bucketflow
+from bucketflow.pipeline.api.bounding import optimum
+from bucketflow.pipeline.bounds import chain
+from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.models.model import Model
+from tests.models import bayes_models, brute_optimum, cost_models, markov_models
+
+METHODS = ["auto", "dense", "rows", "diagram", "search"]
+
+
+def value_of(result: bucketflow.Result) -> Any:
+    return result.value if result.log10 is None else result.log10
+
+
+@pytest.fixture
+def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model is so easy that it is simply swept."""
+    monkeypatch.setattr(optimum, "_QUICK_CELLS", 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("prune", [True, False])
+def test_random_optima(method: str, prune: bool, bounded: None) -> None:
+    @settings(deadline=None, max_examples=12)
+    @given(st.one_of(cost_models(), markov_models(), bayes_models()))
+    def check(model: Model) -> None:
+        expected = brute_optimum(model, {})
+        result = bucketflow.solve(model, method=method, prune=prune)  # type: ignore[arg-type]
+        if expected is None:
+            assert result.status == "infeasible"
+            return
+        assert result.status == "optimal"
+        assert value_of(result) == (expected if model.kind == "cost" else pytest.approx(expected, abs=1e-9))
+
+    check()
+
+
+def grid(n: int, d: int = 4, top: int | None = None) -> Model:
+    rng = np.random.default_rng(n)
+    names = {f"x{r}_{c}": d for r in range(n) for c in range(n)}
+    pairs = [((r, c), (r + a, c + b)) for r in range(n) for c in range(n) for a, b in ((0, 1), (1, 0))]
+    functions = [
+        ([f"x{r}_{c}", f"x{s}_{e}"], rng.integers(0, 100, (d, d))) for (r, c), (s, e) in pairs if s < n and e < n
+    ]
+    return Model.build("cost", names, functions, top=top)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return grid(10)
+
+
+@pytest.fixture(scope="module")
+def best(model: Model) -> Any:
+    return bucketflow.solve(model, method="dense").value
+
+
+def test_what_is_not_quick_is_proved_by_bounds(model: Model, best: Any) -> None:
+    result = bucketflow.solve(model)
+    assert (result.status, result.value) == ("optimal", best)
+    assert result.plan is None
+    assert result.proof is not None
+    assert result.proof.method in ("rows", "diagram", "search", "dense", "preparation")
+    assert (result.proof.lower, result.proof.upper, result.proof.gap) == (best, best, 0.0)
+    shown = json.loads(result.to_json())["proof"]
+    assert shown["method"] == result.proof.method
+    assert shown["tried"].keys() >= {"preparation"}
+
+
+def test_bounds_given(model: Model, best: Any) -> None:
+    assert bucketflow.solve(model, upper_bound=best).value == best
+    none = bucketflow.solve(model, upper_bound=best - 1)
+    assert none.status == "infeasible"
+    assert str(best - 1) in none.notes[0]
+    assert bucketflow.solve(grid(10, top=best + 1)).value == best
+    assert bucketflow.solve(grid(10, top=best)).status == "infeasible"
+
+
+def test_no_time_at_all_leaves_bounds(model: Model, best: Any) -> None:
+    result = bucketflow.solve(model, time=0)
+    assert result.status == "bounded"
+    assert result.proof is not None
+    assert result.proof.lower <= best <= (result.proof.upper or math.inf)
+
+
+def test_a_gap_ends_the_search(model: Model, best: Any) -> None:
+    result = bucketflow.solve(model, gap=0.5, prune=False)
+    assert result.proof is not None
+    assert result.proof.gap is not None
+    assert result.proof.gap <= 0.5
+    assert result.proof.lower <= best <= result.value  # type: ignore[operator]
+
+
+def test_interrupted_searches_answer_what_they_know(model: Model, best: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(chain, "solve_diagrams", interrupted)
+    monkeypatch.setattr(chain, "ROUNDS", chain.ROUNDS[:1])
+    result = bucketflow.solve(model, prune=False)
+    if result.status == "bounded":
+        assert result.proof is not None
+        assert result.proof.lower <= best <= result.value  # type: ignore[operator]
+    else:
+        assert result.value == best
+
+
+def test_run_directories_only_improve(model: Model, best: Any, tmp_path: Path, bounded: None) -> None:
+    first = bucketflow.solve(model, gap=0.9, prune=False, workdir=tmp_path)
+    assert first.proof is not None
+    second = bucketflow.solve(model, time=0, prune=False, workdir=tmp_path)
+    assert second.proof is not None
+    assert second.value is not None
+    assert second.value <= first.value  # type: ignore[operator]
+    assert second.proof.lower >= first.proof.lower
+    assert bucketflow.solve(model, workdir=tmp_path).value == best
+    again = bucketflow.solve(model, time=0, workdir=tmp_path)
+    assert (again.status, again.value) == ("optimal", best)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "magic"}, "unknown method 'magic'; one of auto, dense"),
+        ({"time": -1}, "time is -1; it must be a number of seconds"),
+        ({"gap": -1}, "gap is -1"),
+        ({"upper_bound": "much"}, "'much' is not a number"),
+        ({"query": "count", "time": 3}, "for the optimum, not for the count"),
+    ],
+)
+def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(bucketflow.ModelError, match=message):
+        bucketflow.solve(grid(2), **options)
+
+
+def test_the_command_line_tells_bounds_from_optima(model: Model, tmp_path: Path) -> None:
+    path = tmp_path / "grid.wcsp"
+    bucketflow.save(model, path)
+    run = CliRunner().invoke(main, ["solve", str(path), "--time", "0"])
+    assert run.exit_code == 4
+    assert "bounded" in run.output
+    run = CliRunner().invoke(main, ["solve", str(path), "--gap", "0.9", "--no-prune", "--json"])
+    assert run.exit_code == 0
+    assert json.loads(run.output)["proof"]["gap"] <= 0.9
+    assert CliRunner().invoke(main, ["solve", str(path), "--method", "magic"]).exit_code == 2
