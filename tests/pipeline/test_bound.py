@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Bounds, BudgetError, Model, ModelError
-from bucketflow.pipeline.api import bound as bound_module
+from bucketflow.pipeline.api.bounding import bound as bound_module
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import dense_function
 from tests.exact import Weights, costs
