@@ -9,16 +9,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from ....cluster.budget import peak_rss_bytes
-from ...bounds.network import CostNetwork, Units, cost_network, model_of
-from ...bounds.order import bucket_parents
+from ...bounds.network import CostNetwork, States, Units, cost_network, model_of
 from ...bounds.outcome import Outcome
 from ...errors import BudgetError, InternalError
 from ...models.preprocess import Network
-from ...options import Effort, Options, parse_size
+from ...options import Effort, Options
 from ...resources import Resources
 from ...results.bounds import Bounds, Number
 from ...results.result import Proof, Result
-from ...search.min_fill import min_fill_order
 from ..answers import fixed_value
 from ..placement import temporary_folder
 from ..prepared import Prepared, prepare
@@ -26,14 +24,11 @@ from ..questions import Question, question_of
 from ..running import Progress, answer, answered
 from ..workdir import check_identity, opened
 from .interval import optimum_bounds
+from .sweeping import COPIES, is_swept
 
 if TYPE_CHECKING:
     from ...bounds.chain import Chain
 
-# A sweep of so many cells is over before anything else has begun.
-_QUICK_CELLS = 1 << 25
-# Preparation has the network's tables so many times, 8 bytes a cell; ways that find an optimum want more than nothing.
-_COPIES, _LEAST_BYTES = 8, 1 << 22
 # An order for a sweep is searched for this part of what was spent already.
 _ORDER_SHARE = 0.2
 # Where nothing fits memory and no time was given, bounds are tried for so many CPU seconds.
@@ -50,7 +45,7 @@ def solved(question: Question, options: Options, effort: Effort, progress: Progr
     """
     if question.query != "optimum":
         effort.refuse_for(question.query)
-    task = None if _swept(question, options, effort) else _Task.of(question, options, effort)
+    task = None if is_swept(question, options, effort) else Task.of(question, options, effort)
     if task is None:
         found = answer(question, options, progress)
         assert isinstance(found, Result)
@@ -71,52 +66,8 @@ def solved(question: Question, options: Options, effort: Effort, progress: Progr
         return found
 
 
-def _swept(question: Question, options: Options, effort: Effort) -> bool:
-    """Whether every cell is swept, without a thought of bounds."""
-    if question.query != "optimum" or (effort.method == "dense" and not effort.limited):
-        return True
-    network, _ = question.reduced
-    if fixed_value(network) is None or not network.leaves:
-        return True
-    if effort.limited or effort.method != "auto":
-        return False
-    plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
-    if not plain or _stored_plan(options) or _quick(network, options.seed):
-        return True
-    if options.memory is not None and parse_size(options.memory) - question.model.nbytes < _least_bytes(network):
-        return True
-    return not cost_network(network)[1].exact and question.model.kind == "cost"
-
-
-def _stored_plan(options: Options) -> bool:
-    """Whether a run directory holds a plan of a sweep."""
-    if options.folder is None or not (options.folder / "plan.json").exists():
-        return False
-    with opened(options.folder) as rundir:
-        stored = rundir.read_plan()
-    return stored is not None and stored["plan"] is not None
-
-
-def _quick(network: Network, seed: int) -> bool:
-    """Whether the buckets of one greedy order have few cells."""
-    dims, scopes = network.dims, network.scopes
-    _, contexts = bucket_parents(len(dims), scopes, min_fill_order(dims, scopes, seed))
-    cells = 0
-    for v, context in enumerate(contexts):
-        cells += dims[v] * math.prod([dims[u] for u in context])
-        if cells > _QUICK_CELLS:
-            return False
-    return True
-
-
-def _least_bytes(network: Network) -> int:
-    """What bounds take at least: copies of the tables, and some rows or nodes."""
-    cells = sum(math.prod([network.dims[v] for v in scope]) for scope in network.scopes)
-    return 2 * _COPIES * 8 * cells + _LEAST_BYTES
-
-
 @dataclass
-class _Task:
+class Task:
     """A question with its network of integer costs."""
 
     question: Question
@@ -131,7 +82,7 @@ class _Task:
     started: float
 
     @classmethod
-    def of(cls, question: Question, options: Options, effort: Effort) -> _Task:
+    def of(cls, question: Question, options: Options, effort: Effort) -> Task:
         """Turn what is left of the model into integer costs."""
         from ...bounds.chain import Chain, Limits
 
@@ -141,7 +92,7 @@ class _Task:
         fixed = fixed_value(network)
         assert fixed is not None
         costs, units = cost_network(network)
-        memory_bytes = max(resources.host_bytes - question.model.nbytes - _COPIES * 8 * costs.cells, 0)
+        memory_bytes = max(resources.host_bytes - question.model.nbytes - COPIES * 8 * costs.cells, 0)
         limits = Limits(memory_bytes, seed=options.seed, prune=effort.prune)
         chain = Chain(costs, _cut_off(question, effort, units, fixed), effort.method, limits)
         task = cls(question, options, effort, resources, network, fixed, costs, units, chain, started)
@@ -233,8 +184,11 @@ class _Task:
         return f"the optimum lies between {found.lower} and {found.upper}"
 
     def _bounds(self, outcome: Outcome) -> Bounds:
-        least = self.units.at_least(outcome.lower)
-        return optimum_bounds(self.network, self.fixed, least, outcome.states, closed=outcome.proved)
+        return self.between(outcome.lower, outcome.states, closed=outcome.proved)
+
+    def between(self, lower: int, states: States | None, *, closed: bool) -> Bounds:
+        """Return what a least total and an assignment of the network of costs say about the optimum."""
+        return optimum_bounds(self.network, self.fixed, self.units.at_least(lower), states, closed=closed)
 
     def _dressed(self, outcome: Outcome) -> Result:
         chain = self.chain

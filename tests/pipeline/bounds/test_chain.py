@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow.pipeline.api.bounding import optimum
+from bucketflow.pipeline.api.bounding import sweeping
 from bucketflow.pipeline.bounds import chain
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Model
@@ -31,7 +31,7 @@ def value_of(result: bucketflow.Result) -> Any:
 @pytest.fixture
 def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """No model is so easy that it is simply swept."""
-    monkeypatch.setattr(optimum, "_QUICK_CELLS", 0)
+    monkeypatch.setattr(sweeping, "_QUICK_CELLS", 0)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,0 +1,65 @@
+"""Which optima are swept at once, without a thought of bounds."""
+
+from __future__ import annotations
+
+import math
+
+from ...bounds.network import cost_network
+from ...bounds.order import bucket_parents
+from ...models.preprocess import Network
+from ...options import Effort, Options, parse_size
+from ...search.min_fill import min_fill_order
+from ..answers import fixed_value
+from ..questions import Question
+from ..workdir import opened
+
+# A sweep of so many cells is over before anything else has begun.
+_QUICK_CELLS = 1 << 25
+#: Preparation has the network's tables so many times, 8 bytes a cell.
+COPIES = 8
+# Ways that find an optimum want more than nothing.
+_LEAST_BYTES = 1 << 22
+
+
+def is_swept(question: Question, options: Options, effort: Effort) -> bool:
+    """Whether every cell is swept, without a thought of bounds."""
+    if question.query != "optimum" or (effort.method == "dense" and not effort.limited):
+        return True
+    network, _ = question.reduced
+    if fixed_value(network) is None or not network.leaves:
+        return True
+    if effort.limited or effort.method != "auto":
+        return False
+    plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
+    if not plain or _stored_plan(options) or _quick(network, options.seed):
+        return True
+    if options.memory is not None and parse_size(options.memory) - question.model.nbytes < _least_bytes(network):
+        return True
+    return not cost_network(network)[1].exact and question.model.kind == "cost"
+
+
+def _stored_plan(options: Options) -> bool:
+    """Whether a run directory holds a plan of a sweep."""
+    if options.folder is None or not (options.folder / "plan.json").exists():
+        return False
+    with opened(options.folder) as rundir:
+        stored = rundir.read_plan()
+    return stored is not None and stored["plan"] is not None
+
+
+def _quick(network: Network, seed: int) -> bool:
+    """Whether the buckets of one greedy order have few cells."""
+    dims, scopes = network.dims, network.scopes
+    _, contexts = bucket_parents(len(dims), scopes, min_fill_order(dims, scopes, seed))
+    cells = 0
+    for v, context in enumerate(contexts):
+        cells += dims[v] * math.prod([dims[u] for u in context])
+        if cells > _QUICK_CELLS:
+            return False
+    return True
+
+
+def _least_bytes(network: Network) -> int:
+    """What bounds take at least: copies of the tables, and some rows or nodes."""
+    cells = sum(math.prod([network.dims[v] for v in scope]) for scope in network.scopes)
+    return 2 * COPIES * 8 * cells + _LEAST_BYTES
