@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -140,6 +141,13 @@ def test_folders_are_small() -> None:
     for folder in {path.parent for path in modules()}:
         files = [p for p in folder.glob("*.py") if p.name != "__init__.py"]
         assert len(files) <= MOST_FILES, f"{folder} has {len(files)} files"
+
+
+def test_every_folder_is_a_package_that_is_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    listed = {name for name in project["tool"]["setuptools"]["packages"] if name.count(".")}
+    folders = {path.parent.relative_to(ROOT) for path in modules()}
+    assert listed == {".".join(("bucketflow", *folder.parts)) for folder in folders}
 
 
 def check_purity(path: Path, allowed: Collection[str] = ()) -> None:
