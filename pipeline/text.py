@@ -26,6 +26,13 @@ def logarithm(value: float) -> str:
     return f"{round(value, 12) + 0.0:.12g}"
 
 
+def shown_number(value: object) -> str:
+    """Write a cost, or log10 of a probability; None is what is not known."""
+    if value is None:
+        return "unknown"
+    return logarithm(value) if isinstance(value, float) else str(value)
+
+
 def _shortened(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width * 2 // 3]}…{text[len(text) - width // 4 :]}"
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 from os import PathLike
-from typing import Any, Unpack
+from typing import Unpack
 
 from ..errors import ModelError
 from ..examples import file_or_example
@@ -21,7 +21,7 @@ from ..rates.cpu import machine_rates
 from ..resources import Resources
 from ..results.result import Result
 from .bounding.optimum import solved
-from .prepared import Prepared, prepare
+from .prepared import prepare
 from .questions import Evidence, Findings, Names, question_of
 from .running import Progress
 
@@ -49,21 +49,6 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model
     return replace(load_file(path, memory=allowed), source=os.path.abspath(path))
 
 
-def prepared_plan(
-    model: Model,
-    query: str = "optimum",
-    *,
-    evidence: Findings = None,
-    query_vars: Names = "all",
-    joint: Iterable[Names] = (),
-    families: bool = False,
-    **options: Unpack[Keywords],
-) -> Prepared:
-    """Plan a query, with seconds predicted for this machine; see :func:`plan`."""
-    question = question_of(model, query, evidence, query_vars, joint, families)
-    return prepare(question, Resources(Options(**options)), rates=machine_rates)
-
-
 def plan(
     model: Model,
     query: str = "optimum",
@@ -84,8 +69,8 @@ def plan(
     BudgetError
         If no acceptable plan fits ``memory``.
     """
-    asked: Any = {"query_vars": query_vars, "joint": joint, "families": families}
-    return prepared_plan(model, query, evidence=evidence, **asked, **options).plan
+    question = question_of(model, query, evidence, query_vars, joint, families)
+    return prepare(question, Resources(Options(**options)), rates=machine_rates).plan
 
 
 def solve(

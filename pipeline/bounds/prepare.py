@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,18 +54,14 @@ class Report:
     rounds: int
     work: int
 
-    def lines(self) -> list[str]:
-        """Return a few lines for people."""
-        before, after = self.before, self.after
-        text = [
-            f"variables {before.variables} -> {after.variables}, values {before.values} -> {after.values}, "
-            f"functions {before.functions} -> {after.functions}, cells {before.cells} -> {after.cells}, "
-            f"lower bound {before.lower} -> {after.lower}"
-        ]
-        for rule, removed in self.removed.items():
-            counts = [f"{count} {what}" for what, count in vars(removed).items() if count]
-            text.append(f"{rule}: {', '.join(counts)}")
-        return text
+
+def removed_by(reports: Iterable[Report]) -> dict[str, Removed]:
+    """Return what several preparations removed, by rule."""
+    total: dict[str, Removed] = {}
+    for report in reports:
+        for rule, removed in report.removed.items():
+            total[rule] = total.get(rule, Removed()) + removed
+    return total
 
 
 @dataclass(frozen=True, eq=False)

@@ -171,16 +171,22 @@ def _proving(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--upper-bound", type=float, metavar="C", help="Only an optimum at least as good interests."),
         click.option("--time", type=click.FloatRange(min=0), metavar="S", help="After so long the best, with bounds."),
         click.option("--gap", type=click.FloatRange(min=0), metavar="G", help="Bounds may differ by this part."),
-        click.option("--no-prune", is_flag=True, help="Remove no states or entries before an optimum is searched."),
     ]
     for option in reversed(options):
         command = option(command)
     return command
 
 
+def _prune(command: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--no-prune", is_flag=True, help="Remove no states or entries of an optimum that is not quick beforehand."
+    )(command)
+
+
 @main.command()
 @_planning
 @_proving
+@_prune
 @_guarded
 def solve(file: str, as_json: bool, no_prune: bool, gap: float | None, **options: Any) -> None:
     """Answer a query on the model in FILE."""
@@ -208,20 +214,23 @@ def _planning_all(command: Callable[..., None]) -> Callable[..., None]:
 
 @main.command()
 @_planning_all
+@_prune
 @_guarded
-def plan(file: str, as_json: bool, query_vars: str, joint: tuple[str, ...], **options: Any) -> None:
-    """Show what a query would cost, computing nothing."""
-    from ..api import solve as api
-    from .report import plan_json, print_plan
+def plan(file: str, as_json: bool, query_vars: str, joint: tuple[str, ...], no_prune: bool, **options: Any) -> None:
+    """Show what a query would cost; only what preparation removes of an optimum is computed."""
+    from ..api.bounding.remainder import outlook
+    from ..api.questions import question_of
+    from ..options import Options
+    from .plan import plan_json, print_plan
 
     model, _ = _load(file, options["memory"])
     query, evidence, settings = _settings(model, options)
-    asked: dict[str, Any] = {"query_vars": names(query_vars), "joint": [names(group) for group in joint]}
-    prepared = api.prepared_plan(model, query, evidence=evidence, **asked, **settings)
+    question = question_of(model, query, evidence, names(query_vars), [names(group) for group in joint])
+    found = outlook(question, Options(**settings), prune=not no_prune)
     if as_json:
-        click.echo(plan_json(prepared))
+        click.echo(plan_json(found))
     else:
-        print_plan(prepared)
+        print_plan(found)
 
 
 @main.command()

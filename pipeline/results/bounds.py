@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from ..models.preprocess import Query
-from ..text import logarithm
+from ..text import shown_number
 from .result import plain_number, shown_assignment
 
 Number = int | float | Decimal
@@ -118,13 +118,17 @@ class Bounds:
         """Return the bounds as labelled lines for a person."""
         rows: list[tuple[str, str]] = [("query", self.query), ("status", self.status)]
         if self.status != "infeasible":
-            rows += [("lower", _shown(self.lower)), ("upper", _shown(self.upper)), ("gap", _shown(self.gap))]
+            rows += [
+                ("lower", shown_number(self.lower)),
+                ("upper", shown_number(self.upper)),
+                ("gap", shown_number(self.gap)),
+            ]
         if self.assignment is not None:
             rows.append(("assignment", shown_assignment(self.assignment)))
         rows += [
             (
                 each.size,
-                f"{_shown(each.lower)} … {_shown(each.upper)} in {each.seconds:.2f} s"
+                f"{shown_number(each.lower)} … {shown_number(each.upper)} in {each.seconds:.2f} s"
                 + (", nothing split" if each.exact else ""),
             )
             for each in self.rounds
@@ -149,9 +153,3 @@ def _plain_round(each: Round) -> dict[str, Any]:
         "upper": plain_number(each.upper),
         "seconds": round(each.seconds, 6),
     }
-
-
-def _shown(value: Number | None) -> str:
-    if value is None:
-        return "unknown"
-    return logarithm(value) if isinstance(value, float) else str(value)

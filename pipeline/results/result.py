@@ -13,7 +13,7 @@ from ..errors import ModelError
 from ..models.model import Model
 from ..models.preprocess import Query
 from ..plans.plan import Plan, format_bytes
-from ..text import logarithm, printable
+from ..text import logarithm, printable, shown_number
 
 Status = Literal["optimal", "bounded", "infeasible", "ok"]
 
@@ -154,17 +154,16 @@ def _proof_rows(proof: Proof) -> list[tuple[str, str]]:
     tried = ", ".join(f"{method} {seconds:.2f} s" for method, seconds in proof.tried.items())
     rows = [("method", f"{proof.method} ({tried})")]
     if proof.lower != proof.upper:
-        ends = [
-            "unknown" if end is None else logarithm(end) if isinstance(end, float) else str(end)
-            for end in (proof.lower, proof.upper)
-        ]
         gap = "" if proof.gap is None else f", gap {proof.gap:.3g}"
-        rows.append(("bounds", f"{ends[0]} … {ends[1]}{gap}"))
-    counts = [
-        f"{rule} " + ", ".join(f"{count} {what}" for what, count in what_was.items() if count)
-        for rule, what_was in proof.removed.items()
-    ]
-    return rows + ([("removed", "; ".join(counts))] if counts else [])
+        rows.append(("bounds", f"{shown_number(proof.lower)} … {shown_number(proof.upper)}{gap}"))
+    removed = removed_texts(proof.removed)
+    return rows + ([("removed", "; ".join(removed))] if removed else [])
+
+
+def removed_texts(removed: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return a text for each rule of preparation that removed something."""
+    counted = {rule: [f"{count:,} {what}" for what, count in by.items() if count] for rule, by in removed.items()}
+    return [f"{rule} {', '.join(counts)}" for rule, counts in counted.items() if counts]
 
 
 def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, plan_seconds: float) -> Result:

@@ -13,9 +13,11 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.cluster.threads import ThreadPool
 from bucketflow.pipeline.api import placement, propagate
-from bucketflow.pipeline.api.solve import prepared_plan
+from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans import parts
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.runs.parts import sweep_parts
@@ -79,7 +81,7 @@ def test_parts_for_workers_are_those_that_are_shown(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(parts, "_START_SECONDS", 0.0)
     ran: list[Any] = []
     monkeypatch.setattr(propagate, "sweep_parts", lambda run: (ran.append(run.plan.parts), sweep_parts(run))[1])
-    shown = prepared_plan(model, "marginals", workers=2)
+    shown = prepare(question_of(model, "marginals"), Resources(Options(workers=2)))
     found = bucketflow.marginals(model, workers=2)
     assert shown.plan is not None
     assert shown.plan.parts is not None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ....cluster.budget import peak_rss_bytes
 from ...bounds.network import CostNetwork, States, Units, cost_network, model_of
 from ...bounds.outcome import Outcome
+from ...bounds.prepare import removed_by
 from ...errors import BudgetError, InternalError
 from ...models.preprocess import Network
 from ...options import Effort, Options
@@ -205,14 +206,13 @@ class Task:
         if status == "optimal":
             best: Number | None = found.value if found.log10 is None else found.log10
             lower = upper = best
-        removed = {rule: vars(what) for report in chain.reports for rule, what in report.removed.items()}
         proof = Proof(
             chain.way or "none",
             lower,
             upper,
             self.gap() if outcome.states is not None and math.isfinite(self.gap()) else None,
             {way: round(seconds, 3) for way, seconds in chain.tried.items()},
-            removed,
+            {rule: vars(what) for rule, what in removed_by(chain.reports).items()},
             outcome.lower,
             self.units.unit,
         )

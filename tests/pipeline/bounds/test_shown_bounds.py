@@ -1,0 +1,69 @@
+"""What is shown of optima that are not quick: plans before and after preparation, bounds, the proof."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import bucketflow
+from bucketflow.pipeline.cli.main import main
+from tests.pipeline.bounds.test_chain import grid
+
+HARD = ("--memory", "1GB", "--order-time", "0.05")
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    done = CliRunner().invoke(main, list(map(str, arguments)))
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A grid that takes some cells, and one that takes too many."""
+    made = tmp_path_factory.mktemp("grids")
+    bucketflow.save(grid(10), made / "large.wcsp")
+    bucketflow.save(grid(24), made / "hopeless.wcsp")
+    return made
+
+
+def test_plans_show_what_preparation_leaves(folder: Path) -> None:
+    shown = json.loads(run("plan", folder / "large.wcsp", "--json"))
+    left = shown["prepared"]
+    assert left["status"] == "bounded"
+    assert left["removed"]["small degree"]["variables"] > 0
+    assert left["before"]["variables"] == 100
+    assert left["after"]["variables"] < 100
+    assert left["plan"]["cells"] <= shown["plan"]["cells"]
+    assert left["lower"] <= left["upper"]
+    printed = run("plan", folder / "large.wcsp")
+    assert "small degree" in printed
+    assert f"at least {left['lower']}" in printed
+    alone = json.loads(run("plan", folder / "large.wcsp", "--json", "--no-prune"))
+    assert set(alone) == set(shown) - {"prepared"}
+
+
+def test_plans_that_do_not_fit_say_what_solve_does(folder: Path) -> None:
+    said = run("plan", folder / "hopeless.wcsp", *HARD, code=3)
+    assert "allowed 1 GB" in said
+    assert " of 576 variables, which do not fit either" in said
+    assert "`solve` tries to prove it by bounds, and with --time" in said
+    assert "preparation" not in run("plan", folder / "hopeless.wcsp", *HARD, "--no-prune", code=3)
+
+
+def test_what_fits_only_after_preparation_is_planned(tmp_path: Path) -> None:
+    """Every state but the first is dominated where neighbours only cost more."""
+    model = grid(24)
+    costs: Any = [[0, 1, 1, 1], [1, 9, 9, 9], [1, 9, 9, 9], [1, 9, 9, 9]]
+    functions = [([model.names[v] for v in f.scope], costs) for f in model.functions]
+    easy = bucketflow.Model.build("cost", dict(zip(model.names, model.dims, strict=True)), functions)
+    bucketflow.save(easy, tmp_path / "easy.wcsp")
+    shown = json.loads(run("plan", tmp_path / "easy.wcsp", *HARD, "--json"))
+    assert shown["plan"] is None
+    assert "allowed 1 GB" in shown["refused"]
+    assert (shown["prepared"]["status"], shown["prepared"]["lower"]) == ("optimal", 0)
+    assert "0, proved" in run("plan", tmp_path / "easy.wcsp", *HARD)
