@@ -2,7 +2,7 @@
 
 Each solver has a child process of its own for each question, one thread, and limits of time and memory. It
 answers several times and the best counts; the first, which loads and compiles, is shown too. Reading the file is
-never counted.
+never counted. ``--optimum`` compares hard optima with toulbar2's instead; ``--optimum --help`` tells how.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import optima
 from instances import Query, Question, questions
 from measure import Outcome, run_child
 from needs import data_folder
@@ -424,6 +425,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Run the groups and print one table."""
+    if "--optimum" in sys.argv:
+        return optima.main()
     options = arguments()
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     table = new_table()
