@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from .diagrams import solve_diagrams
+from .diagrams import Deepening
 from .network import CostNetwork, States
 from .order import bucket_parents, depth_first_order
 from .outcome import Method, Outcome
-from .prepare import Prepared, Report, prepare
+from .prepare import WORK, Prepared, Report, prepare
 from .rows import ROUNDS, prove_by_rows
 from .search import solve_search
 
@@ -46,6 +46,10 @@ PlanElimination = Callable[[CostNetwork, int | None], Elimination | None]
 _FIRST_SECONDS = 0.25
 #: Preparing again pays where the cut-off fell by this part of the gap.
 _FELL = 0.02
+#: Cells that preparing again touches for each CPU second spent so far, about a tenth of one.
+_WORK_PER_SECOND = 50_000_000
+#: Diagrams that hold more than this part of the memory between two turns are given up.
+_HELD_PART = 4
 #: Rounds from this many CPU seconds on also plan an elimination of all cells, which may take seconds.
 _PLANNING_FROM = 0.5
 #: Plans take up to so much less time than the buckets of an order, which need so much for a cell.
@@ -119,6 +123,7 @@ class Chain:
     small: CostNetwork = field(init=False)
     order: tuple[int, ...] = ()
     dense: Elimination | None = None
+    diagrams: Deepening | None = None
     reports: list[Report] = field(default_factory=list)
     round_of_rows: int = 0
     hopeless: set[Way] = field(default_factory=set)
@@ -168,13 +173,13 @@ class Chain:
         lower = self.lower if self.total is None else min(self.lower, self.total)
         return Outcome(self.total if self.done and self.total is not None else lower, self.total, self.best)
 
-    def _prepare(self) -> None:
+    def _prepare(self, work: int = WORK) -> None:
         """Make the network smaller, or only fold what it must not have."""
         if not self.limits.prune:
             self._settle_trivial()
             return
         with self._timed("preparation"):
-            found = prepare(self.small, self.upper, stop=self.limits.stop)
+            found = prepare(self.small, self.upper, work=work, stop=self.limits.stop)
             self.reports.append(found.report)
             self._learn_prepared(found)
         if not self.done:
@@ -187,9 +192,12 @@ class Chain:
             self._finish("preparation")
             return
         self.lower = max(self.lower, found.lower)
+        if self.order and not self._simpler(found.network):
+            return
         self.small = found.network
         self.order = ()
-        self.dense = None
+        self.dense = self.diagrams = None
+        self.hopeless.clear()
         if self.small.dims:
             self.order = depth_first_order(
                 self.small.dims,
@@ -197,6 +205,12 @@ class Chain:
                 seconds=max(_ORDER_SECONDS, _ORDER_SHARE * self.spent),
                 seed=self.limits.seed,
             )
+
+    def _simpler(self, network: CostNetwork) -> bool:
+        """Whether a network that stands for the present one is worth beginning anew with it."""
+        rose = network.constant - self.small.constant
+        left = math.inf if self.upper is None else self.upper - self.small.constant
+        return network.cells < (1 - _FELL) * self.small.cells or rose > _FELL * left or not network.tables
 
     def _settle_trivial(self) -> None:
         """A network without functions costs its constant, whatever its states."""
@@ -213,10 +227,7 @@ class Chain:
             return
         if before is not None and before - self.upper < _FELL * (before - self.lower):
             return
-        cells = self.small.cells
-        self._prepare()
-        if self.small.cells < cells:
-            self.hopeless.clear()
+        self._prepare(int(min(WORK, _WORK_PER_SECOND * self.spent)))
 
     def _candidates(self) -> tuple[Way, ...]:
         """The ways that may be tried."""
@@ -260,6 +271,11 @@ class Chain:
     def _finish(self, way: str) -> None:
         self.done, self.way = True, way
 
+    @property
+    def _memory_bytes(self) -> int:
+        """For a way while the diagrams wait for their next turn."""
+        return self.limits.memory_bytes - (0 if self.diagrams is None else self.diagrams.nbytes)
+
     def _rows(self, seconds: float, late: Callable[[], bool]) -> Outcome:
         done = 0
 
@@ -271,7 +287,7 @@ class Chain:
             self.small,
             self.order,
             self.upper,
-            memory_bytes=self.limits.memory_bytes,
+            memory_bytes=self._memory_bytes,
             rounds=ROUNDS[self.round_of_rows :],
             stop=late,
             on_bounds=told,
@@ -282,12 +298,19 @@ class Chain:
         return outcome
 
     def _diagram(self, seconds: float, late: Callable[[], bool]) -> Outcome:
-        return solve_diagrams(
-            self.small, self.order, self.upper, lower=self.lower, memory_bytes=self.limits.memory_bytes, stop=late
-        )
+        """Go on with the eliminations of the last turn."""
+        if self.diagrams is None:
+            self.diagrams = Deepening(
+                self.small, self.order, self.upper, self.lower, memory_bytes=self.limits.memory_bytes
+            )
+        self.diagrams.learn(self.upper, self.lower)
+        outcome = self.diagrams.run(late)
+        if _HELD_PART * self.diagrams.nbytes > self.limits.memory_bytes and len(self._candidates()) > 1:
+            self.diagrams = None
+        return outcome
 
     def _search(self, seconds: float, late: Callable[[], bool]) -> Outcome:
-        return solve_search(self.small, self.order, self.upper, memory_bytes=self.limits.memory_bytes, stop=late)
+        return solve_search(self.small, self.order, self.upper, memory_bytes=self._memory_bytes, stop=late)
 
     def _dense(self, seconds: float, late: Callable[[], bool]) -> Outcome | None:
         """Sweep every cell, if that is predicted to take no longer than all the rest did."""

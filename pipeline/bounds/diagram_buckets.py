@@ -167,10 +167,24 @@ def _take(buckets: Buckets, table: CostTable) -> bool:
 
 
 class Elimination:
-    """Eliminates all variables of buckets once, without changing anything but the messages that are kept."""
+    """Eliminates all variables of buckets once, without changing anything but the messages that are kept.
 
-    def __init__(self, buckets: Buckets, upper: int, stop: Callable[[], bool]) -> None:
-        self._buckets, self._upper, self._stop = buckets, upper, stop
+    Parameters
+    ----------
+    upper : int
+        What reaches it is left out.
+
+    Attributes
+    ----------
+    stopped : bool
+        Whether the last run was stopped; the next one goes on with the bucket where that was.
+    """
+
+    def __init__(self, buckets: Buckets, upper: int) -> None:
+        self._buckets, self.upper = buckets, upper
+        self._stop: Callable[[], bool] = bool
+        self.stopped = False
+        self._next = 0
         self._entries = [list(entries) for entries in buckets.entries]
         self._pure = [True] * len(buckets.entries)
         self._base, self._held = buckets.base, buckets.held
@@ -179,15 +193,25 @@ class Elimination:
         self._own: set[Entry] = set()
         self._done: list[int] | None = []
 
-    def run(self) -> Round:
-        """Eliminate all variables."""
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all diagrams, those of the buckets too."""
+        return self._held
+
+    def run(self, stop: Callable[[], bool]) -> Round:
+        """Eliminate all variables that are left."""
+        self._stop, self.stopped, base = stop, False, self._base
         try:
-            found = all(self._eliminate(x) for x in self._buckets.sequence)
-        except (NoRoomError, StoppedError):
+            while self._next < len(self._buckets.sequence):
+                base = self._base
+                if not self._eliminate(self._buckets.sequence[self._next]):
+                    return Round(None, None, self._left_out, self._edges)
+                self._next += 1
+        except (NoRoomError, StoppedError) as error:
             # what is left has no total below the base
-            return Round(None, None, min(self._base, self._left_out), self._edges, complete=False)
-        if not found:
-            return Round(None, None, self._left_out, self._edges)
+            least = min(self._base, self._left_out)
+            self._base, self.stopped = base, isinstance(error, StoppedError)
+            return Round(None, None, least, self._edges, complete=False)
         states = None if self._done is None else self._decoded()
         return Round(self._base, states, self._left_out, self._edges)
 
@@ -230,16 +254,17 @@ class Elimination:
     def _message(self, x: int, entries: list[Entry]) -> Entry | None:
         """Add all functions up, pair by pair, and take the least over the variable; None if nothing is left."""
         between = 0
-        while len(entries) > 2:
-            a, b = self._buckets.spaces.closest([entry.scope for entry in entries])
-            joined = self._joined(x, [entries[a], entries[b]])
-            if joined is None:
-                return None
-            between += joined.nbytes
-            entries = sorted([*(e for i, e in enumerate(entries) if i not in (a, b)), joined], key=_nodes)
-        message = self._joined(x, entries, minimise=True)
-        self._held -= between
-        return message
+        try:
+            while len(entries) > 2:
+                a, b = self._buckets.spaces.closest([entry.scope for entry in entries])
+                joined = self._joined(x, [entries[a], entries[b]])
+                if joined is None:
+                    return None
+                between += joined.nbytes
+                entries = sorted([*(e for i, e in enumerate(entries) if i not in (a, b)), joined], key=_nodes)
+            return self._joined(x, entries, minimise=True)
+        finally:
+            self._held -= between
 
     def _joined(self, x: int, entries: list[Entry], minimise: bool = False) -> Entry | None:
         try:
@@ -262,7 +287,7 @@ class Elimination:
         return Entry.of(result)
 
     def _join(self, entries: list[Entry], minimise: bool) -> Summed:
-        limits = Limits(self._upper - 1 - self._base, self._buckets.memory_bytes - self._held, self._stop)
+        limits = Limits(self.upper - 1 - self._base, self._buckets.memory_bytes - self._held, self._stop)
         functions = [entry.function for entry in entries]
         return join(*functions, sizes=self._buckets.sizes, minimise=minimise, limits=limits)
 

@@ -53,29 +53,55 @@ def solve_diagrams(
     on_bounds : callable
         Told the lower bound and the best total whenever they improve.
     """
-    try:
-        buckets = buckets_of(network, order, memory_bytes)
-    except NoRoomError:
-        return Outcome(network.constant if lower is None else max(lower, network.constant))
-    if buckets is None:
-        return Outcome(network.constant if upper is None else upper, feasible=False)
-    return _Deepening(network, buckets, upper, lower).run(stop, on_bounds)
+    return Deepening(network, order, upper, lower, memory_bytes=memory_bytes).run(stop, on_bounds)
 
 
-class _Deepening:
-    """Eliminations with growing cut-offs, and what they have proved so far."""
+class Deepening:
+    """Eliminations with growing cut-offs, and what they have proved so far; what was stopped goes on in the next run.
 
-    def __init__(self, network: CostNetwork, buckets: Buckets, upper: int | None, lower: int | None) -> None:
-        self._network, self._buckets, self._upper = network, buckets, upper
-        self._lower = buckets.base if lower is None else max(lower, buckets.base)
+    Parameters
+    ----------
+    network, order, upper, lower, memory_bytes
+        Of :func:`solve_diagrams`.
+    """
+
+    def __init__(
+        self, network: CostNetwork, order: Sequence[int], upper: int | None, lower: int | None, *, memory_bytes: int
+    ) -> None:
+        self._network, self._upper = network, upper
         self._best: tuple[int, States] | None = None
+        self._running: Elimination | None = None
+        self._buckets: Buckets | None = None
+        self._no_room = False
+        try:
+            self._buckets = buckets_of(network, order, memory_bytes)
+        except NoRoomError:
+            self._no_room = True
+        base = network.constant if self._buckets is None else self._buckets.base
+        self._lower = base if lower is None else max(lower, base)
         self._steps = _Steps(self._lower, upper)
 
-    def run(self, stop: Callable[[], bool], on_bounds: OnBounds) -> Outcome:
+    @property
+    def nbytes(self) -> int:
+        """What is held between two runs."""
+        held = 0 if self._buckets is None else self._buckets.held
+        return held if self._running is None else self._running.nbytes
+
+    def learn(self, upper: int | None, lower: int) -> None:
+        """Take over what was proved and found elsewhere."""
+        self._lower = max(self._lower, lower)
+        if upper is None or (self._upper is not None and self._upper <= upper):
+            return
+        self._upper, self._best = upper, None
+        if self._running is not None:
+            self._running.upper = min(self._running.upper, upper)
+
+    def run(self, stop: Callable[[], bool] = bool, on_bounds: OnBounds = lambda lower, total: None) -> Outcome:
         """Eliminate until nothing is left to find, or as long as it may."""
-        while self._upper is None or self._lower < self._upper:
-            cut_off = self._steps.next(self._lower, self._upper)
-            found = Elimination(self._buckets, cut_off, stop).run()
+        if self._no_room:
+            return self._outcome()
+        while self._buckets is not None and (self._upper is None or self._lower < self._upper):
+            cut_off, found = self._eliminated(self._buckets, stop)
             self._learn(found)
             on_bounds(self._lower, self._best[0] if self._best else None)
             undecoded = found.states is None and found.total is not None and found.total < cut_off
@@ -85,6 +111,15 @@ class _Deepening:
                 break  # only what is forbidden was left out
             self._steps.learn(cut_off, found.edges)
         return self._finished()
+
+    def _eliminated(self, buckets: Buckets, stop: Callable[[], bool]) -> tuple[int, Round]:
+        """Go on with the elimination that was stopped, if something may be below its cut-off, or begin the next."""
+        running = self._running
+        if running is None or running.upper <= self._lower:
+            running = Elimination(buckets, self._steps.next(self._lower, self._upper))
+        found = running.run(stop)
+        self._running = running if running.stopped else None
+        return running.upper, found
 
     def _learn(self, found: Round) -> None:
         """Raise the lower bound, keep a better assignment; where only its total is known, look for it next."""
@@ -125,7 +160,8 @@ class _Steps:
     def learn(self, upper: int, edges: int) -> None:
         """Double the step, or less if eliminations become dear."""
         step = 2 * self._step
-        if self._before is not None and edges > max(_QUICK_EDGES, self._before[1]):
+        dearer = self._before is not None and upper > self._before[0] and edges > max(_QUICK_EDGES, self._before[1])
+        if self._before is not None and dearer:
             # edges grow exponentially
             growth = math.log(edges / self._before[1]) / (upper - self._before[0])
             step = min(step, max(self._step / 2, math.log(_DEARER) / growth))

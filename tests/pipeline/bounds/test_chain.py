@@ -111,7 +111,7 @@ def test_interrupted_searches_answer_what_they_know(model: Model, best: Any, mon
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(chain, "solve_diagrams", interrupted)
+    monkeypatch.setattr(chain, "Deepening", interrupted)
     monkeypatch.setattr(chain, "ROUNDS", chain.ROUNDS[:1])
     result = bucketflow.solve(model, prune=False)
     if result.status == "bounded":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import count
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.bounds import diagram_buckets
-from bucketflow.pipeline.bounds.diagrams import solve_diagrams
+from bucketflow.pipeline.bounds.diagrams import Deepening, solve_diagrams
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.outcome import Outcome
 from bucketflow.tasks.diagrams import loops
@@ -67,9 +69,9 @@ def test_messages_that_do_not_fit_are_dropped_and_made_again(monkeypatch: pytest
     rounds = []
     run = diagram_buckets.Elimination.run
 
-    def noted(self: diagram_buckets.Elimination) -> diagram_buckets.Round:
+    def noted(self: diagram_buckets.Elimination, stop: Callable[[], bool]) -> diagram_buckets.Round:
         self._buckets.memory_bytes = GB if rounds else 75_000
-        rounds.append(run(self))
+        rounds.append(run(self, stop))
         return rounds[-1]
 
     monkeypatch.setattr(diagram_buckets.Elimination, "run", noted)
@@ -98,6 +100,27 @@ def test_stopping_keeps_what_was_proved() -> None:
     assert not found.proved
     assert told == sorted(told)
     assert 0 < told[-1] == found.lower <= least
+
+
+@pytest.mark.parametrize("better", [0, 1])
+def test_what_was_stopped_goes_on(better: int) -> None:
+    """Each run is stopped after a bucket or two; another assignment may become known on the way."""
+    network = band(12)
+    want = solve_diagrams(network, range(12), memory_bytes=GB)
+    deepening = Deepening(network, range(12), None, None, memory_bytes=GB)
+    lower = []
+    for runs in range(1000):
+        if runs == 5:
+            deepening.learn(want.lower + better, 0)
+        asked = count()
+        found = deepening.run(lambda asked=asked: next(asked) > 1)  # type: ignore[misc]
+        lower.append(found.lower)
+        assert deepening.nbytes > 0
+        if found.proved:
+            break
+    assert 5 < runs < 999
+    assert lower == sorted(lower)
+    assert found == (want if better else Outcome(want.lower, feasible=False))
 
 
 def test_equal_hashes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
