@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from .diagrams import Deepening
+from .limits import Elimination, Limits
 from .network import CostNetwork, States
 from .order import bucket_parents, depth_first_order
 from .outcome import Method, Outcome
@@ -23,25 +24,6 @@ from .rows import ROUNDS, prove_by_rows
 from .search import solve_search
 
 Way = Literal["dense", "rows", "diagram", "search"]
-OnBounds = Callable[[int, int | None], None]
-
-
-class Elimination(Protocol):
-    """A planned elimination of all cells of a network."""
-
-    @property
-    def seconds(self) -> float:
-        """Predicted."""
-        ...
-
-    def run(self) -> Outcome:
-        """Find the least total below the cut-off it was planned for."""
-        ...
-
-
-PlanElimination = Callable[[CostNetwork, int | None], Elimination | None]
-"""Plans to sweep every cell, for totals below a cut-off; None if that does not fit."""
-
 #: CPU seconds of the first round, for each way; each round takes twice as long as the one before.
 _FIRST_SECONDS = 0.25
 #: Preparing again pays where the cut-off fell by this part of the gap.
@@ -56,33 +38,6 @@ _PLANNING_FROM = 0.5
 _SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
 #: An order is searched for this share of the time spent, and at least so long.
 _ORDER_SHARE, _ORDER_SECONDS = 0.1, 0.05
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How far to go.
-
-    Parameters
-    ----------
-    memory_bytes : int
-        For one way at a time.
-    prune : bool
-        Whether to make the network smaller first.
-    eliminate : callable
-        Plans the elimination of all cells.
-    stop : callable
-        Whether to end with what was proved.
-    on_bounds : callable
-        Told a lower bound and the total of the best assignment, whenever one improved.
-    """
-
-    memory_bytes: int
-    threads: int = 1
-    seed: int = 0
-    prune: bool = True
-    eliminate: PlanElimination = lambda network, upper: None
-    stop: Callable[[], bool] = bool
-    on_bounds: OnBounds = lambda lower, total: None
 
 
 @dataclass
@@ -105,6 +60,10 @@ class Chain:
         No total is below ``lower``; the best assignment and its total, None where none was found.
     done, way
         Whether nothing is left to search, and what completed the proof.
+    closed : dict
+        By way, the part of the gap between the bounds that it closed in its last turn.
+    again_from : float
+        Preparing again is not tried before so many seconds were spent.
     tried : dict
         CPU seconds by way.
     small : CostNetwork
@@ -127,6 +86,8 @@ class Chain:
     reports: list[Report] = field(default_factory=list)
     round_of_rows: int = 0
     hopeless: set[Way] = field(default_factory=set)
+    again_from: float = 0.0
+    closed: dict[Way, float] = field(default_factory=dict)
     tried: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.process_time)
 
@@ -145,11 +106,11 @@ class Chain:
         self._prepare()
         seconds = _FIRST_SECONDS
         while not self._over():
-            for way in self._ways(seconds):
+            for way, share in self._turns():
                 if self._over():
                     break
                 before = self.upper
-                self._try(way, seconds)
+                self._try(way, share * seconds)
                 self._prepare_again(before)
             if len(self.hopeless) == len(self._candidates()):
                 break
@@ -227,20 +188,28 @@ class Chain:
             return
         if before is not None and before - self.upper < _FELL * (before - self.lower):
             return
+        if self.spent < self.again_from:
+            return
+        network = self.small
         self._prepare(int(min(WORK, _WORK_PER_SECOND * self.spent)))
+        if self.small is network:
+            self.again_from = 2 * self.spent
 
     def _candidates(self) -> tuple[Way, ...]:
         """The ways that may be tried."""
         return ("rows", "diagram", "search", "dense") if self.method == "auto" else (self.method,)
 
-    def _ways(self, seconds: float) -> Iterator[Way]:
-        for way in self._candidates():
-            if way not in self.hopeless:
-                yield way
+    def _turns(self) -> Iterator[tuple[Way, float]]:
+        """The ways that are left, with how many turns they get: what closed most of the gap is first, and has two."""
+        ways = [way for way in self._candidates() if way not in self.hopeless]
+        first = max(self.closed.values(), default=0.0)
+        for way in sorted(ways, key=lambda way: -self.closed.get(way, 0.0)):
+            closed = self.closed.get(way)
+            yield way, 1.0 if closed is None or not first else 0.5 if not closed else 2.0 if closed == first else 1.0
 
     def _try(self, way: Way, seconds: float) -> None:
         """Go one way for some CPU seconds."""
-        until = time.process_time() + seconds
+        until, lower, upper = time.process_time() + seconds, self.lower, self.upper
         stop = self.limits.stop
 
         def late() -> bool:
@@ -250,8 +219,16 @@ class Chain:
             outcome = getattr(self, f"_{way}")(seconds, late)
         if outcome is not None:
             self._learn(outcome, way)
+            self.closed[way] = self._closed(lower, upper)
         if not self.done and time.process_time() < until and not stop() and way not in ("rows", "dense"):
             self.hopeless.add(way)  # it ended by itself: for want of memory
+
+    def _closed(self, lower: int, upper: int | None) -> float:
+        """The part of the gap that is closed since the bounds were these."""
+        if upper is None:
+            return 1.0 if self.upper is not None else (self.lower - lower) / max(self.lower - self.small.constant, 1)
+        assert self.upper is not None
+        return (self.lower - lower + upper - self.upper) / max(upper - lower, 1)
 
     def _learn(self, outcome: Outcome, way: Way) -> None:
         if outcome.states is not None:

@@ -85,7 +85,8 @@ class Task:
     @classmethod
     def of(cls, question: Question, options: Options, effort: Effort) -> Task:
         """Turn what is left of the model into integer costs."""
-        from ...bounds.chain import Chain, Limits
+        from ...bounds.chain import Chain
+        from ...bounds.limits import Limits
 
         started = time.perf_counter()
         resources = Resources(replace(options, workdir=None))

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow.pipeline.api.bounding import sweeping
 from bucketflow.pipeline.bounds import chain
+from bucketflow.pipeline.bounds.limits import Limits
+from bucketflow.pipeline.bounds.network import CostNetwork
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Model
 from tests.models import bayes_models, brute_optimum, cost_models, markov_models
@@ -97,6 +99,16 @@ def test_no_time_at_all_leaves_bounds(model: Model, best: Any) -> None:
     assert result.status == "bounded"
     assert result.proof is not None
     assert result.proof.lower <= best <= (result.proof.upper or math.inf)
+
+
+def test_what_closes_most_of_the_gap_goes_first_and_longest() -> None:
+    tried = chain.Chain(CostNetwork((2,), ()), None, "auto", Limits(1 << 20))
+    assert dict(tried._turns()) == dict.fromkeys(("rows", "diagram", "search", "dense"), 1.0)
+    tried.closed = {"rows": 0.1, "diagram": 0.3, "search": 0.0}
+    assert list(tried._turns()) == [("diagram", 2.0), ("rows", 1.0), ("search", 0.5), ("dense", 1.0)]
+    tried.hopeless = {"rows", "dense"}
+    tried.closed = {"diagram": 0.0, "search": 0.0}
+    assert list(tried._turns()) == [("diagram", 1.0), ("search", 1.0)]
 
 
 def test_a_gap_ends_the_search(model: Model, best: Any) -> None:

@@ -1,0 +1,56 @@
+"""How far the chain of ways goes, and what it asks of whoever calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from .network import CostNetwork
+from .outcome import Outcome
+
+OnBounds = Callable[[int, int | None], None]
+
+
+class Elimination(Protocol):
+    """A planned elimination of all cells of a network."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted."""
+        ...
+
+    def run(self) -> Outcome:
+        """Find the least total below the cut-off it was planned for."""
+        ...
+
+
+PlanElimination = Callable[[CostNetwork, int | None], Elimination | None]
+"""Plans to sweep every cell, for totals below a cut-off; None if that does not fit."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far to go.
+
+    Parameters
+    ----------
+    memory_bytes : int
+        For one way at a time.
+    prune : bool
+        Whether to make the network smaller first.
+    eliminate : callable
+        Plans the elimination of all cells.
+    stop : callable
+        Whether to end with what was proved.
+    on_bounds : callable
+        Told a lower bound and the total of the best assignment, whenever one improved.
+    """
+
+    memory_bytes: int
+    threads: int = 1
+    seed: int = 0
+    prune: bool = True
+    eliminate: PlanElimination = lambda network, upper: None
+    stop: Callable[[], bool] = bool
+    on_bounds: OnBounds = lambda lower, total: None
