@@ -80,6 +80,16 @@ _EXAMPLES = (
         "What are the partition function and the most probable configuration?",
         ("solve grid --query partition", "solve grid"),
     ),
+    Example(
+        "fields",
+        "fields.wcsp",
+        "crops for 210 fields",
+        "Each field is sown with one of five crops, at a cost that depends on its soil. Fields that are close share "
+        "their pests where they have the same crop, at a cost that depends on the pair and the crop. Sweeping every "
+        "cell would take terabytes; bounds prove the best plan in a second.",
+        "Which crop should every field get?",
+        ("plan fields", "solve fields"),
+    ),
 )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.errors import ModelError
+from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.examples import Example, example_path, examples
 from bucketflow.pipeline.formats import load
 
@@ -41,7 +41,7 @@ def test_examples_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert bucketflow.load("diagnosis").dims == (2,)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/marginals.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/marginals.md", "docs/bounds.md"])
 def test_documented_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[2] / page).read_text()
     monkeypatch.chdir(tmp_path)
@@ -62,6 +62,15 @@ def test_diagnosis_distributions_sum_to_one() -> None:
     for f in model.functions:
         np.testing.assert_allclose(f.values.sum(axis=-1), 1.0, atol=1e-9)
         assert f.child == f.scope[-1]
+
+
+def test_fields_are_too_many_to_sweep_and_quickly_proved() -> None:
+    model = load(example_path("fields"))
+    with pytest.raises(BudgetError):
+        bucketflow.plan(model, order_time=0.05, memory="1GB")
+    found = bucketflow.solve(model)
+    assert (found.status, found.value) == ("optimal", 9539)
+    assert model.cost(list(found.assignment.values())) == 9539  # type: ignore[union-attr]
 
 
 def test_satellite_may_take_nothing() -> None:
