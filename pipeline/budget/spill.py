@@ -170,14 +170,9 @@ class Cutter:
         for n in self.nodes:
             work[n] = cells[n] + sum(work.get(i, 0) for i in tree.children[n - tree.n_leaves] if i not in cuts)
             small = self.boxing.bytes_of(n, tree.dims) <= large
-            if self.may_be_stored(n) and (not small or work[n] > _WORK_SHARE * total):
+            if tree.parent[n] >= 0 and (not small or work[n] > _WORK_SHARE * total):
                 cuts.add(n)
         return frozenset(cuts)
-
-    def may_be_stored(self, node: int) -> bool:
-        """Whether a node may end a stage; an only child has no message from above of its own for the way back."""
-        tree, parent = self.boxing.tree, self.boxing.tree.parent[node]
-        return parent >= 0 and (self.boxing.way_back is None or len(tree.children[parent - tree.n_leaves]) > 1)
 
     def stages(self, cuts: frozenset[int]) -> tuple[Stage, ...]:
         """Make the stages between the given tables, readers first."""

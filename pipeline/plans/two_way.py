@@ -117,7 +117,7 @@ class StepBuilder:
         tops : sequence of int, optional
             Nodes to begin at, whose ``above`` is known; the roots by default.
         ends : collection of int
-            Nodes to which messages are made too.
+            Nodes to which messages are made too, each a table in the axes of the node's own.
         """
         tree, first = self.tree, self.tree.n_leaves
         at: dict[int, list[Reading]] = {}
@@ -132,7 +132,7 @@ class StepBuilder:
         while stack:
             node = stack.pop()
             if node not in self.above:
-                yield from self._down(node)
+                yield from self._down(node, end=node in ends)
             for reading in at.get(node, ()):
                 yield from self._read(reading)
             if node >= first:
@@ -140,13 +140,13 @@ class StepBuilder:
                 # the last to be pushed runs first: small subtrees, so that what they hold is gone soon
                 stack += sorted(below, key=lambda c: -load[c])
 
-    def _down(self, node: int) -> Iterator[Step]:
-        """Make what comes from above a node; an only child sees what its parent sees."""
+    def _down(self, node: int, *, end: bool) -> Iterator[Step]:
+        """Make what comes from above a node; an only child sees what its parent sees, if it is no end."""
         parent = self.tree.parent[node]
         siblings = tuple([c for c in self.tree.children[parent - self.tree.n_leaves] if c != node])
         inputs = (*self.above[parent], *siblings)
         self.above[node] = self.above[parent]
-        if siblings:
+        if siblings or (end and inputs):
             self.above[node] = (self.number.down(node),)
             axes = self._layouts[node]
             if node < self.tree.n_leaves:

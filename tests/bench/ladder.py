@@ -26,7 +26,7 @@ from functools import cache, partial
 from importlib import import_module
 from multiprocessing import get_context
 from signal import SIGINT, signal
-from typing import Literal
+from typing import Literal, get_args
 
 from dask.utils import parse_bytes
 from instances import Question, grid_model, questions
@@ -39,6 +39,7 @@ from rich.table import Table
 
 import bucketflow
 from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.options import Method
 
 #: What bucketflow declines to read on purpose, by the words of its messages.
 BY_DESIGN = ("which is not read", "a compact one")
@@ -47,7 +48,7 @@ FAILURES = ("wrong", "crashed", "unreadable", "over memory")
 TOLERATED_BYTES = 200_000_000
 #: What a child with a GPU may have besides tables: libraries, context, kernels, what is compiled.
 HOST_BYTES = 4_000_000_000
-PASSED = ("memory", "tree", "fit", "workers", "order", "gpus", "gpu_memory")
+PASSED = ("memory", "tree", "fit", "workers", "order", "gpus", "gpu_memory", "method")
 _REASONS = {"out of time": "out of time", "out of memory": "over memory"}
 _ERRORS = {"BudgetError": "refused", "FormatError": "unreadable"}
 
@@ -182,6 +183,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--query", choices=["all", "optimum", "partition"], default="all")
     parser.add_argument("--tree", choices=["refined", "bucket", "junction"], default="refined")
     parser.add_argument("--fit", choices=["auto", "slice", "spill", "refuse"], default="auto")
+    parser.add_argument("--method", choices=get_args(Method), default="auto", help="dense sweeps every optimum")
     parser.add_argument("--workers", type=int, metavar="N", help="Dask workers for each answer")
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs for each answer")
     parser.add_argument("--gpu-memory", type=parse_bytes, metavar="SIZE", help="of each answer; else a fair share")

@@ -33,6 +33,7 @@ from bucketflow.pipeline.plans import planner
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import plan_figures
 from bucketflow.pipeline.runs.boxes import Boxes
+from bucketflow.pipeline.trees.tree import Tree, build_tree
 from bucketflow.storage import ledger
 from bucketflow.tasks.sweeps.scaled import Scaled, joined_scales
 from tests.killing import killing_one, stopped
@@ -105,6 +106,30 @@ def test_many_boxes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         most, tasks = max(most, stages(found)), max(tasks, found.plan.spill.tasks)
     assert most > 2
     assert tasks > 50
+
+
+def test_only_children_end_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes from above an only child is what its parent sees, but stored in the axes of its own table."""
+    found = planner._tree_for_both_ways
+
+    def doubled(*args: Any) -> Tree:
+        tree = found(*args)
+        first, count = tree.n_leaves, len(tree.scopes)
+        kids = {node: [c if c < first else count + c for c in below] for node, below in enumerate(tree.children, first)}
+        return build_tree(tree.dims, tree.leaves, kids | {count + node: (node,) for node in kids})
+
+    model = grid(6, 6, 4, "steep")
+    whole = bucketflow.marginals(model, joint=("x3", "x20"))
+    planner.forget_plans()
+    monkeypatch.setattr(planner, "_tree_for_both_ways", doubled)
+    monkeypatch.setattr(spill, "_RUNS", ())
+    for answer in cut(model, joint=("x3", "x20")):
+        same(answer, whole, rel=1e-11)
+        assert answer.plan is not None
+        assert answer.plan.spill is not None
+        tree, heads = answer.plan.tree, [stage.head for stage in answer.plan.spill.stages if stage.head >= 0]
+        assert any(len(tree.children[tree.parent[head] - tree.n_leaves]) == 1 for head in heads)
+    planner.forget_plans()
 
 
 @pytest.mark.parametrize("tree", ["bucket", "junction"])
