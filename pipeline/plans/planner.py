@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ...tasks.steps.step import Step, make_step
 from ..errors import BudgetError, format_count
-from ..search.both_ways import tree_for_both_ways
+from ..search.both_ways import cheapest_both_ways, tree_for_both_ways
 from ..search.effort import TABLE_SECONDS, Effort
 from ..search.orders import HOPELESS_SECONDS, search_tree, search_trees
 from ..trees.costs import Rates, steps_cost, tree_cost
@@ -18,7 +18,6 @@ from ..trees.input_joins import with_joined_inputs
 from ..trees.layouts import choose_layouts
 from ..trees.memory import Sizing, leaf_bytes, sweep_peak
 from ..trees.sizes import Sizer
-from ..trees.stars import split_stars
 from ..trees.tree import Tree, elimination_order
 from .evaluations import repriced
 from .message_program import device_needs
@@ -81,18 +80,17 @@ def _further_plans(problem: Problem, options: PlanOptions, rates: Rates, effort:
     """Plan both ways over the tree of a short search, which those that are fast anyway are planned without."""
     seconds = min(_FURTHER_SEARCH, effort.left(found.seconds) / 2)
     if options.children is None and options.tree == "refined" and seconds > 0 and found.seconds < _SEARCHED_SECONDS:
-        tree = split_stars(
-            search_tree(
-                problem.dims,
-                problem.scopes,
-                order=options.order,
-                seconds=seconds,
-                seed=options.seed,
-                rates=rates,
-                itemsize=problem.itemsize,
-                effort=effort,
-            )
+        searched = search_tree(
+            problem.dims,
+            problem.scopes,
+            order=options.order,
+            seconds=seconds,
+            seed=options.seed,
+            rates=rates,
+            itemsize=problem.itemsize,
+            effort=effort,
         )
+        tree = cheapest_both_ways((searched,), rates, problem.itemsize)
         plan = plan_tree(problem, options, rates, tree)
         effort.spend(planning_seconds(plan))
         yield plan

@@ -100,7 +100,7 @@ def _conditioned(problem: Problem, options: PlanOptions, rates: Rates, tree: Tre
 
     while True:
         effort.spend(SLICING_SECONDS * len(tree.scopes))
-        sliced = slice_tree(tree, limit, rates, itemsize=problem.itemsize, seed=options.seed)
+        sliced = slice_tree(tree, limit, rates, itemsize=problem.itemsize, seed=options.seed, most_slices=MAX_SLICES)
         if slice_count(tree, sliced) > MAX_SLICES:
             raise _refusal(whole, sliced, options.memory_bytes)
         if plan := made(sliced):

@@ -34,8 +34,8 @@ def tree_for_both_ways(
     """Choose the tree that is cheapest in both directions.
 
     Merged steps, which save a forward sweep from writing a table, are dear on the way back: every input asks
-    for the whole join again. So trees are compared as they are and with all their joins pairwise, and steps of many
-    inputs are split where that makes no table larger. What is hopeless already one way is returned as it is.
+    for the whole join again. So trees are compared as they are and with all their joins pairwise, and with steps of
+    many inputs split where that makes no table larger. What is hopeless already one way is returned as it is.
     """
     given = None if isinstance(order, str) else order
     first = min_fill_order(dims, scopes, seed) if given is None else given
@@ -45,17 +45,16 @@ def tree_for_both_ways(
     best = bucket_tree(dims, scopes, first)
     if seconds is None and tree_cost(best, rates, itemsize).seconds > MOST_SAVED * HOPELESS_SECONDS:
         return best
-    best = split_stars(best)
-    if seconds is None and _multiplied_cells(best) < _TINY_CELLS:
-        return best
+    split = split_stars(best)
+    if seconds is None and _multiplied_cells(split) < _TINY_CELLS:
+        return split
     # what each step costs besides its loops is about the same for all trees
     loops = replace(rates, step_seconds=0.0)
     sizer, units = Sizer(dims), group_units(len(dims), scopes)
     forest = pairwise_forest(units, sizer, len(dims), first)
     pairwise = forest_tree(forest, units, dims, scopes)
     merged = merge_steps(pairwise, sizer, rates, itemsize)
-    first_trees = best, split_stars(pairwise), split_stars(merged)
-    best = min(first_trees, key=lambda one: two_way_seconds(one, rates, itemsize))
+    best = cheapest_both_ways((best, pairwise, merged), rates, itemsize)
     if seconds is None and two_way_seconds(best, loops, itemsize) < _SMALL_SECONDS:
         return best
     searched = search_tree(
@@ -72,8 +71,16 @@ def tree_for_both_ways(
     if tree_cost(searched, rates, itemsize).seconds > HOPELESS_SECONDS:
         return searched
     split = forest_tree(split_steps(searched, units, sizer), units, dims, scopes)
-    searched, split = split_stars(searched), split_stars(split)
-    return min((best, searched, split), key=lambda one: two_way_seconds(one, rates, itemsize))
+    return cheapest_both_ways((best, searched, split), rates, itemsize)
+
+
+def cheapest_both_ways(trees: Sequence[Tree], rates: Rates, itemsize: int) -> Tree:
+    """Return the cheapest tree, as it is or with its wide steps split: it pays for many messages, not functions."""
+    found = list(trees)
+    for tree in trees:
+        if (split := split_stars(tree)) is not tree:
+            found.append(split)
+    return min(found, key=lambda one: two_way_seconds(one, rates, itemsize))
 
 
 def _multiplied_cells(tree: Tree) -> int:

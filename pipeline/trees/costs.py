@@ -199,19 +199,28 @@ def tree_cost(tree: Tree, rates: Rates | None = None, itemsize: int = 8, sliced:
 
 
 def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:
-    """Predict both sweeps: a node's join is swept upward, and once more for each of its inputs."""
-    sizer, masks = Sizer(tree.dims), tree.scope_masks
+    """Predict both sweeps: a join is swept upward, for each message back, and for variables that no message has.
+
+    No message goes back to a function: what only functions have is read from the join above them.
+    """
+    sizer, masks, first = Sizer(tree.dims), tree.scope_masks, tree.n_leaves
     seconds = 0.0
-    for node, kids in enumerate(tree.children, tree.n_leaves):
+    for node, (kids, joined) in enumerate(zip(tree.children, tree.joined_masks, strict=True), first):
         tables = [*[masks[c] for c in kids], masks[node]]
         up = sized_work(sizer, tables[:-1], tables[-1])
         seconds += step_seconds(up, rates, itemsize)
+        below = [i for i, c in enumerate(kids) if c >= first]
+        own = joined & ~masks[node]
+        for i in below:
+            own &= ~tables[i]
+        often = min(own.bit_count(), 1) if up.cells <= SMALL_CELLS else own.bit_count()
         if len(tables) > 3 or up.cells <= SMALL_CELLS:
-            seconds += len(kids) * step_seconds(up._replace(matrix=False), rates, itemsize)
-            continue
-        for i, table in enumerate(tables[:-1]):
-            down = sized_work(sizer, tables[:i] + tables[i + 1 :], table)
-            seconds += step_seconds(down, rates, itemsize)
+            often += len(below)
+            below = []
+        if often:
+            seconds += often * step_seconds(up._replace(matrix=False), rates, itemsize)
+        for i in below:
+            seconds += step_seconds(sized_work(sizer, tables[:i] + tables[i + 1 :], tables[i]), rates, itemsize)
     return seconds
 
 

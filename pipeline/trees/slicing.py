@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
-from math import log2, prod
+from math import inf, log2, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ from .sizes import Sizer
 from .tree import Tree
 
 _EPSILON = 1e-9
+# A greedy choice that takes 2^this many times too many slices does not become small enough by what it can do without.
+_DROPPED = 10.0
 
 
 class _Incidence:
@@ -71,6 +73,10 @@ class _Incidence:
         base = top + float(self.logs[picked].sum())
         return base + log2(max(total, 1e-300)), base + np.log2(np.maximum(after, 1e-300))
 
+    def log_count(self, sliced: Iterable[int]) -> float:
+        """Return log2 of the number of slices."""
+        return float(self.logs[list(sliced)].sum())
+
     def sliced_sizes(self, sliced: Iterable[int]) -> NDArray[np.float64]:
         """Return the log2 sizes of the large tables under conditioning."""
         picked = list(sliced)
@@ -97,11 +103,16 @@ class _Incidence:
         with np.errstate(divide="ignore"):
             return int(np.argmin(np.where(relief > 0, growth / np.maximum(relief, 1e-300), np.inf)))
 
-    def complete(self, start: Iterable[int], rng: np.random.Generator | None = None) -> frozenset[int]:
-        """Add candidates until every table is within the limit, then drop those that were not needed."""
+    def complete(self, start: Iterable[int], log_most: float, rng: np.random.Generator | None = None) -> frozenset[int]:
+        """Add candidates until every table is within the limit, then drop those that were not needed.
+
+        Where that takes many more than 2^``log_most`` slices, those that were added by then are returned.
+        """
         sliced = set(start)
         while not self.fits(sliced):
             sliced.add(self.choose(sliced, rng))
+            if self.log_count(sliced) > log_most + _DROPPED:
+                return frozenset(sliced)
         for v in sorted(sliced, key=lambda v: (-self.logs[v], v)):
             if self.fits(sliced - {v}):
                 sliced.discard(v)
@@ -116,6 +127,7 @@ def slice_tree(
     itemsize: int = 8,
     seed: int = 0,
     rounds: int = 30,
+    most_slices: float = inf,
 ) -> frozenset[int]:
     """Choose variables to condition on until no table exceeds a number of cells.
 
@@ -128,17 +140,21 @@ def slice_tree(
         At least 1; input functions count as tables too.
     rounds : int
         Attempts of the local search.
+    most_slices : float
+        Where a greedy choice takes more, it is not improved; where it takes many more, it ends before it suffices.
     """
     incidence = _Incidence(tree, rates or Rates(), itemsize, log2(max(max_table_cells, 1)))
-    rng = np.random.default_rng(seed)
-    best = incidence.complete(())
+    rng, log_most = np.random.default_rng(seed), log2(most_slices) + _EPSILON
+    best = incidence.complete((), log_most)
+    if incidence.log_count(best) > log_most:
+        rounds = 0
     best_work = incidence.log_work(best)[0]
     for _ in range(rounds if best else 0):
         count = int(rng.integers(1, len(best) // 2 + 2))
         removed = rng.choice(sorted(best), size=min(count, len(best)), replace=False)
-        trial = incidence.complete(best - {int(v) for v in removed}, rng)
+        trial = incidence.complete(best - {int(v) for v in removed}, log_most, rng)
         work = incidence.log_work(trial)[0]
-        if work < best_work - _EPSILON:
+        if work < best_work - _EPSILON and incidence.log_count(trial) <= log_most:
             best, best_work = trial, work
     return frozenset(int(incidence.variables[v]) for v in best)
 

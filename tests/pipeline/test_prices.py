@@ -65,7 +65,7 @@ def test_every_road_predicts_the_same_seconds(dims, scopes):
         assert tree_cost(plan.tree, RATES).seconds == pytest.approx(seconds)
         assert replace(plan.cost, seconds=0) == replace(tree_cost(plan.tree), seconds=0)
         loops = Rates(step_seconds=0.0)
-        slices = _Incidence(plan.tree, RATES, 8, None)
+        slices = _Incidence(plan.tree, RATES, 8, 0.0)
         expected = [log2(step_seconds(work, loops, 8)) for work in sized]
         assert slices.log_seconds.tolist() == pytest.approx(expected)
 

@@ -84,3 +84,14 @@ def test_local_search_and_seed():
     greedy, searched, again = (slice_tree(tree, 3**4, rounds=r, seed=2) for r in (0, 40, 40))
     assert searched == again
     assert sliced_work(tree, searched) <= sliced_work(tree, greedy)
+
+
+def test_too_many_slices_end_the_choice(monkeypatch):
+    """However many variables a hopeless budget would take: no more are chosen than make too many slices."""
+    chosen = []
+    choose = _Incidence.choose
+    monkeypatch.setattr(_Incidence, "choose", lambda *args: chosen.append(1) or choose(*args))
+    tree = grid_tree()
+    assert slice_count(tree, slice_tree(tree, 1, most_slices=3**6)) > 3**6
+    assert len(chosen) < 15
+    assert slice_count(tree, slice_tree(tree, 3**4, most_slices=3**24)) <= 3**24

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function
+from bucketflow.pipeline.plans.plan import PlanOptions, Problem
+from bucketflow.pipeline.plans.planner import plan_tree, whole_plan
 from bucketflow.pipeline.trees import stars
+from bucketflow.pipeline.trees.costs import Rates, two_way_seconds
 from bucketflow.pipeline.trees.stars import MOST_INPUTS, split_stars
 from bucketflow.pipeline.trees.tree import bucket_tree
 from bucketflow.tasks.dense import contract
@@ -89,6 +93,17 @@ def test_a_step_takes_any_number_of_tables(semiring: Semiring, cells: int) -> No
 
 def test_the_worked_example() -> None:
     assert doctest.testmod(stars).failed == 0
+
+
+def test_steps_of_functions_alone_stay_whole() -> None:
+    """No message goes back to a function, so its step is swept a few times, not once for each of its inputs."""
+    dims, scopes = (3,) * 12, tuple(combinations(range(12), 2))
+    problem = Problem(dims, scopes, SUM_PRODUCT, 8, targets=tuple((v,) for v in range(12)))
+    tree = bucket_tree(dims, scopes, range(12))
+    whole = plan_tree(problem, PlanOptions(), Rates(), tree)
+    assert two_way_seconds(tree, Rates(), 8) == pytest.approx(whole.seconds, rel=0.3)
+    found = whole_plan(problem, PlanOptions(memory_bytes=1 << 40), Rates())
+    assert found.seconds <= whole.seconds < plan_tree(problem, PlanOptions(), Rates(), split_stars(tree)).seconds
 
 
 @settings(max_examples=50)
