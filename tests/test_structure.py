@@ -24,13 +24,13 @@ ROOMS = {
 FLOORS = {
     "tasks": [
         "bounds",
-        "rows",
         "search",
         "diagrams",
         "steps",
         "cpu",
         "gpu/tiling",
         "gpu",
+        "rows",
         "gpu/messages",
         "",
         "sweeps",

@@ -265,6 +265,7 @@ class Chain:
             self.order,
             self.upper,
             memory_bytes=self._memory_bytes,
+            device_bytes=self.limits.device_bytes,
             rounds=ROUNDS[self.round_of_rows :],
             stop=late,
             on_bounds=told,

@@ -13,11 +13,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from ...tasks.gpu.arrays import is_device
 from ...tasks.rows.keys import Keys
-from ...tasks.rows.rows import Layer, Rows, Space, first_rows, next_rows, row_bytes
+from ...tasks.rows.rows import HOST, Layer, Operations, Rows, first_rows
 from .buckets.joins import BucketTable
 from .buckets.mini_buckets import MiniBuckets
 from .network import CostNetwork, States
@@ -37,6 +34,7 @@ def solve_rows(
     *,
     memory_bytes: int,
     width: int | None = None,
+    side: Operations = HOST,
     stop: Stop | None = None,
 ) -> Outcome:
     """Search for an assignment whose total is below `upper`, layer by layer.
@@ -52,6 +50,8 @@ def solve_rows(
         For rows, beside the tables of `found`. A layer that does not fit is cut to its cheapest rows.
     width : int, optional
         Most rows of a layer: a beam.
+    side : Operations
+        Where rows are: on the host, or on a device, whose memory is meant then.
     stop : callable, optional
         Asked before each layer.
 
@@ -62,16 +62,20 @@ def solve_rows(
     """
     if not found.feasible:
         return Outcome(found.lower, feasible=False)
-    search = _Search(found, math.inf if upper is None else float(upper), memory_bytes, width)
-    for layer in layers(network, found):
+    search = _Search(found, math.inf if upper is None else float(upper), memory_bytes, width, side)
+    for layer in layers(network, found, side):
         if (stop is not None and stop()) or not len(search.rows):
             return search.unfinished()
         search.step(layer)
     return search.unfinished() if not len(search.rows) else search.finished(network)
 
 
-def layers(network: CostNetwork, found: MiniBuckets) -> Iterator[Layer]:
+def layers(network: CostNetwork, found: MiniBuckets, side: Operations = HOST) -> Iterator[Layer]:
     """Yield the layers of a search in the reverse of the order."""
+
+    def here(table: BucketTable) -> BucketTable:
+        return BucketTable(table.scope, side.here(table.costs))
+
     place = {v: i for i, v in enumerate(found.order)}
     last_use = dict(place)
     for scope in network.scopes:
@@ -82,13 +86,9 @@ def layers(network: CostNetwork, found: MiniBuckets) -> Iterator[Layer]:
     for i, x in reversed([*enumerate(found.order)]):
         live = tuple(v for v in (*keys.variables, x) if last_use[v] < i)
         after = Keys(live, tuple(network.dims[v] for v in live))
-        added, subtracted = (tuple(map(_on_host, tables[x])) for tables in (found.buckets, found.messages))
+        added, subtracted = (tuple(map(here, tables[x])) for tables in (found.buckets, found.messages))
         yield Layer(keys, after, x, network.dims[x], added, subtracted, float(found.offsets[x]))
         keys = after
-
-
-def _on_host(table: BucketTable) -> BucketTable:
-    return BucketTable(table.scope, table.costs.get()) if is_device(table.costs) else table
 
 
 @dataclass
@@ -99,19 +99,21 @@ class _Search:
     upper: float
     memory_bytes: int
     width: int | None
+    side: Operations
 
     def __post_init__(self) -> None:
-        self.rows: Rows = first_rows(self.found.lower)
+        first = first_rows(self.found.lower)
+        self.rows = Rows(self.side.here(first.keys), self.side.here(first.costs))
         self.cut = math.inf
         self._trail = Trail()
-        self._space = Space()
+        self._space = self.side.space()
 
     def step(self, layer: Layer) -> None:
         """Go on to the next layer."""
         fit = self._fit(layer)
         most = fit * 4 // 5 if self.width is None else min(self.width, fit * 4 // 5)
         most, spare = max(1, most), max(0, min(most, fit - most))
-        self.rows, origin, cut = next_rows(self.rows, layer, self.upper, most, self._space, spare)
+        self.rows, origin, cut = self.side.next_rows(self.rows, layer, self.upper, most, self._space, spare)
         self.cut = min(self.cut, cut)
         self._trail.add(layer.variable, layer.d, origin)
 
@@ -119,18 +121,18 @@ class _Search:
         """How many rows fit: working arrays, which never shrink, have a third of the memory, the trail what is left."""
         words = max(layer.keys.n_words, layer.next_keys.n_words)
         left = self.memory_bytes * 2 // 3 - self._trail.n_bytes
-        return min(left // 2 // row_bytes(words) - layer.least_room, _MOST_CELLS // layer.d)
+        return min(left // 2 // self.side.row_bytes(words) - self.side.least_room(layer), _MOST_CELLS // layer.d)
 
     def unfinished(self) -> Outcome:
         """Return what is proved without an assignment."""
-        lower = min(self.cut, self.upper, float(self.rows.costs.min(initial=math.inf)))
+        lower = min(self.cut, self.upper, float(self.rows.costs.min()) if len(self.rows) else math.inf)
         if not len(self.rows) and self.cut >= self.upper:
             return Outcome(self.found.lower if math.isinf(lower) else int(lower), feasible=False)
         return Outcome(max(self.found.lower, int(lower)))
 
     def finished(self, network: CostNetwork) -> Outcome:
         """Return the assignment of the one row of no variables."""
-        states = self._states(network, int(np.argmin(self.rows.costs)))
+        states = self._states(network, int(self.rows.costs.argmin()))
         total = int(network.total(states))
         return Outcome(min(total, max(self.found.lower, int(min(self.cut, total)))), total, states)
 

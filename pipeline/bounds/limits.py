@@ -45,6 +45,8 @@ class Limits:
         Whether to end with what was proved.
     on_bounds : callable
         Told a lower bound and the total of the best assignment, whenever one improved.
+    device_bytes : int, optional
+        Memory of a GPU that may be used.
     """
 
     memory_bytes: int
@@ -54,3 +56,4 @@ class Limits:
     eliminate: PlanElimination = lambda network, upper: None
     stop: Callable[[], bool] = bool
     on_bounds: OnBounds = lambda lower, total: None
+    device_bytes: int | None = None

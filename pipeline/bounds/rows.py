@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...tasks.rows.device import DEVICE
+from ...tasks.rows.rows import HOST
 from .buckets.mini_buckets import MiniBuckets, eliminate
 from .buckets.partition import Partition, Size, partition
 from .layers import Stop, solve_rows
@@ -38,7 +40,11 @@ ROUNDS = (
     Round(1 << 24, 3_000_000),
     Round(1 << 26, 10_000_000),
     Round(1 << 28, 30_000_000),
+    Round(1 << 30, 100_000_000),
 )
+#: Rounds of so many rows run on a device, if there is one, with joins of so many cells.
+_DEVICE_WIDTH = 1_000_000
+_DEVICE_CELLS = 1 << 20
 
 
 #: Cells that are touched to remove what a new incumbent excludes, and seconds for another order afterwards.
@@ -52,6 +58,7 @@ def prove_by_rows(
     upper: int | None = None,
     *,
     memory_bytes: int,
+    device_bytes: int | None = None,
     rounds: Sequence[Round] = ROUNDS,
     stop: Stop | None = None,
     on_bounds: OnBounds | None = None,
@@ -69,6 +76,8 @@ def prove_by_rows(
         Only totals below it interest.
     memory_bytes : int
         Mini-buckets and rows take no more.
+    device_bytes : int, optional
+        Rounds of many rows are on the GPU, and take no more of its memory.
     rounds : sequence of Round
         Sizes that are tried, one after the other.
     stop : callable, optional
@@ -76,7 +85,8 @@ def prove_by_rows(
     on_bounds : callable, optional
         Told both bounds after each round.
     """
-    proof = _Proof(network, tuple(order), memory_bytes, stop, upper, _sum_of_least(network), len(network.made))
+    lower, given = _sum_of_least(network), len(network.made)
+    proof = _Proof(network, tuple(order), memory_bytes, device_bytes, stop, upper, lower, given)
     for sizes in rounds:
         if not proof.round(sizes):
             break
@@ -103,6 +113,7 @@ class _Proof:
     network: CostNetwork
     order: tuple[int, ...]
     memory_bytes: int
+    device_bytes: int | None
     stop: Stop | None
     upper: int | None
     lower: int
@@ -115,19 +126,26 @@ class _Proof:
 
     def round(self, sizes: Round) -> bool:
         """Try one round; False if it was stopped, or if there is no memory for it."""
+        device_bytes = self.device_bytes if sizes.width >= _DEVICE_WIDTH else None
+        memory_bytes = self.memory_bytes if device_bytes is None else device_bytes
         split = partition(self.network.dims, self.network.scopes, self.order, Size(cells=sizes.cells))
-        if split.kept_bytes > self.memory_bytes // 2 and self._split is not None:
+        if split.kept_bytes > memory_bytes // 2 and self._split is not None:
             # wider layers are what is left
             split = self._split
         if self._split is None or split.buckets != self._split.buckets:
             self._found = None
-            self._found = eliminate(self.network, split, upper=self.upper, stop=self.stop)
+            cells = None if device_bytes is None else _DEVICE_CELLS
+            self._found = eliminate(self.network, split, upper=self.upper, device_cells=cells, stop=self.stop)
             self._split = split
         if self._found is None:
             return False
-        left = self.memory_bytes - split.kept_bytes
+        left = memory_bytes - split.kept_bytes
         outcome = solve_rows(
-            self.network, self._found, self.upper, memory_bytes=left, width=sizes.width, stop=self.stop
+            *(self.network, self._found, self.upper),
+            memory_bytes=left,
+            width=sizes.width,
+            side=HOST if device_bytes is None else DEVICE,
+            stop=self.stop,
         )
         self._take(outcome)
         if outcome.total is not None and not self.done:

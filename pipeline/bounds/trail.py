@@ -1,4 +1,4 @@
-"""Where the rows of layers came from: enough to read an assignment back, in few bytes a row."""
+"""Where the rows of layers came from: enough to read an assignment back, in few bytes a row; on the side they are."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Trail:
         """Drop rows that nothing comes from."""
         for i in range(len(self._steps) - 1, 0, -1):
             step, before = self._steps[i], self._steps[i - 1]
-            used = np.zeros(len(before.origin), np.bool_)
+            used = np.zeros_like(before.origin, np.bool_)
             used[step.origin // step.d] = True
             if used.all():
                 break

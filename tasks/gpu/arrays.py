@@ -24,7 +24,7 @@ def empty(cells: int, dtype: str) -> Any:
     def allocate() -> Any:
         if nbytes < _LARGE_BYTES:
             return cp.empty(cells, dtype)
-        return cp.ndarray(cells, dtype, memptr=_large_pool(cp.cuda.Device().id).malloc(nbytes))
+        return cp.ndarray(cells, dtype, memptr=large_pool().malloc(nbytes))
 
     try:
         return allocate()
@@ -38,7 +38,12 @@ def free_pools() -> None:
     cp = cupy()
     cp.cuda.get_current_stream().synchronize()
     cp.get_default_memory_pool().free_all_blocks()
-    _large_pool(cp.cuda.Device().id).free_all_blocks()
+    large_pool().free_all_blocks()
+
+
+def large_pool() -> Any:
+    """Return the driver's pool of the present device, which maps free memory together."""
+    return _large_pool(cupy().cuda.Device().id)
 
 
 @cache
@@ -49,6 +54,11 @@ def _large_pool(device: int) -> Any:
 def is_device(table: Any) -> bool:
     """Whether an array lives on a GPU."""
     return type(table).__module__.partition(".")[0] == "cupy"
+
+
+def on_host(table: Any) -> Any:
+    """Return a table as an array of the host."""
+    return table.get() if is_device(table) else table
 
 
 def aligned(table: Any) -> Any:

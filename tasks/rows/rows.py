@@ -6,15 +6,16 @@ implementation gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from operator import mul
+from operator import attrgetter, mul
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..gpu.arrays import on_host
 from . import loops
 from .keys import Keys, Words
 
@@ -99,15 +100,22 @@ class Layer:
 
 @dataclass
 class Space:
-    """Two sets of arrays that layers are written to in turn, so that memory is taken from the system once."""
+    """Two sets of arrays that layers are written to in turn, so that memory is taken from the system once.
 
-    _arrays: list[tuple[Words, Costs, Origin]] = field(default_factory=lambda: [_room(0, 1), _room(0, 1)])
+    ``take(rows, words)`` takes keys, costs and origins from it.
+    """
+
+    take: Callable[[int, int], tuple[Any, Any, Any]] = field(default_factory=lambda: _room)
+    _arrays: list[tuple[Any, Any, Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._arrays = [self.take(0, 1), self.take(0, 1)]
 
     def turn(self, rows: int, words: int) -> tuple[Words, Costs, Origin]:
         """Return keys, costs and origins for so many rows; those of the turn before the last are overwritten."""
         keys, costs, origin = self._arrays.pop(0)
         if len(costs) < rows or keys.size < rows * words:
-            keys, costs, origin = _room(rows, words)
+            keys, costs, origin = self.take(rows, words)
         self._arrays.append((keys, costs, origin))
         return keys.reshape(-1)[: rows * words].reshape(rows, words), costs[:rows], origin[:rows]
 
@@ -194,16 +202,50 @@ def next_rows(
 
 def _lowered(layer: Layer) -> tuple[Words, NDArray[np.int64], list[Costs]]:
     """Return the parts and tables of a layer as :func:`.loops.advance` takes them, and what must stay alive."""
+    parts, terms = lowered(layer)
+    held = [np.ascontiguousarray(term.costs, np.float64) for term, *_ in terms]
+    tables = [(costs.ctypes.data, *span) for costs, (_, *span) in zip(held, terms, strict=True)]
+    return parts, np.array(tables, np.int64).reshape(-1, 4), held
+
+
+def lowered(layer: Layer) -> tuple[Words, list[tuple[Term, int, int, int]]]:
+    """Return the parts of offsets in a layer's tables, and for each table (term, first part, last part, sign)."""
     dims = dict(zip(layer.keys.variables, layer.keys.dims, strict=True)) | {layer.variable: layer.d}
     parts: list[tuple[int, int, int, int]] = []
-    tables, held = [], []
+    spans = []
     for sign, terms in ((1, layer.added), (-1, layer.subtracted)):
         for term in terms:
-            costs = np.ascontiguousarray(term.costs, np.float64)
             strides = [*accumulate((dims[v] for v in term.scope[:0:-1]), mul, initial=1)][::-1]
             scope = [(v, stride) for v, stride in zip(term.scope, strides, strict=True) if v != layer.variable]
             first = len(parts)
             parts += layer.keys.gathers([v for v, _ in scope], [stride for _, stride in scope])
-            tables.append((costs.ctypes.data, first, len(parts), sign))
-            held.append(costs)
-    return np.array(parts, np.uint64).reshape(-1, 4), np.array(tables, np.int64).reshape(-1, 4), held
+            spans.append((term, first, len(parts), sign))
+    return np.array(parts, np.uint64).reshape(-1, 4), spans
+
+
+@dataclass(frozen=True)
+class Operations:
+    """What a layered search needs, on one side: the host's, or a device's.
+
+    Parameters
+    ----------
+    next_rows : callable
+        See :func:`next_rows`.
+    space : callable
+        Makes the Space that it writes to.
+    row_bytes : callable
+        Memory of one row of working arrays by words of its key.
+    least_room : callable
+        Rows of a layer that there is room for beyond those that are kept.
+    here : callable
+        Return an array of this side for one of either.
+    """
+
+    next_rows: Callable[[Rows, Layer, float, int, Space, int | None], tuple[Rows, Any, float]]
+    space: Callable[[], Space]
+    row_bytes: Callable[[int], int]
+    least_room: Callable[[Layer], int]
+    here: Callable[[Any], Any]
+
+
+HOST = Operations(next_rows, Space, row_bytes, attrgetter("least_room"), on_host)

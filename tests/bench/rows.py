@@ -1,6 +1,6 @@
-"""Speed of one layer of rows beside sorting the same keys and memcpy: ``python tests/bench/rows.py [--quick]``.
+"""Speed of one layer of rows beside sorting the same keys and memcpy: ``python tests/bench/rows.py [--quick] [--gpu]``.
 
-Rates are per CPU-second, best of several runs. An expanded row is a row with one state of the layer's variable; half
+Rates are per CPU-second, or per second of a GPU; best of several runs. An expanded row is a row with one state of the layer's variable; half
 of them reach the cut-off. One variable falls out of the key where it says so, so that equal keys meet.
 """
 
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from kernels import cpu_seconds
 
+from bucketflow.tasks.rows.device import DEVICE, large_blocks, order_of_groups
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.rows import Layer, Rows, Space, next_rows
 
@@ -65,8 +67,63 @@ def measure(n: int, live: int, d: int, size: int, tables: int, leaves: int | Non
     )
 
 
+def device_keys(keys: Keys, d: int, n: int) -> Any:
+    """Draw distinct random keys on the device, in ascending order."""
+    import cupy as cp
+
+    first = cp.random.default_rng(0)
+    words = cp.zeros((n, keys.n_words), np.uint64)
+    for word, shift, _ in keys.fields.values():
+        words[:, word] |= first.integers(0, d, n).astype(np.uint64) << np.uint64(shift)
+    _, places = cp.unique(words[:, 0], return_index=True)
+    return cp.ascontiguousarray(words[places])
+
+
+def device_seconds(what: Any) -> float:
+    """Return the shortest time of several runs on the device."""
+    import cupy as cp
+
+    times = []
+    for _ in range(6):
+        cp.cuda.Device().synchronize()
+        start = time.perf_counter()
+        what()
+        cp.cuda.Device().synchronize()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def measure_device(n: int, live: int, d: int, size: int, tables: int, leaves: int | None) -> None:
+    """Print one line about a GPU."""
+    import cupy as cp
+
+    rng = np.random.default_rng(0)
+    layer = random_layer(rng, live, d, size, tables, leaves)
+    with large_blocks():
+        keys = device_keys(layer.keys, d, n)
+        rows, space = Rows(keys, DEVICE.here(rng.integers(0, 1000, len(keys)).astype(np.float64))), DEVICE.space()
+        upper = float(cp.median(DEVICE.next_rows(rows, layer, math.inf, n * d, space, None)[0].costs))
+        seconds = device_seconds(lambda: DEVICE.next_rows(rows, layer, upper, n * d, space, None))
+        cutting = device_seconds(lambda: DEVICE.next_rows(rows, layer, math.inf, len(keys), space, len(keys) // 4))
+        ordering = device_seconds(lambda: order_of_groups(rows, layer))
+        mixed = keys[cp.random.permutation(len(keys)), 0]
+        sorting, copying = device_seconds(lambda: cp.sort(mixed)), device_seconds(mixed.copy)
+    print(
+        f"{len(keys):>11,} rows of {live} variables of {d}, {tables} tables of {d}^{size}, {leaves!s:>4} leaves: "
+        f"{len(keys) * d / seconds / 1e9:5.2f} G expanded/s, cut {len(keys) * d / cutting / 1e9:5.2f}; "
+        f"a row {seconds / len(keys) * 1e9:6.3f} ns, its order {ordering / len(keys) * 1e9:6.3f}; "
+        f"cupy.sort {sorting / len(keys) * 1e9:5.3f}, copy {copying / len(keys) * 1e9:5.3f} ns a key",
+        flush=True,
+    )
+
+
 def main() -> None:
     """Measure all cases with few rows, which stay in the caches, and with many."""
+    if "--gpu" in sys.argv:
+        for n in (1_000_000, 10_000_000, 100_000_000):
+            for case in CASES:
+                measure_device(n if case[1] == 2 else n // 10, *case)
+        return
     for n in (10_000,) if "--quick" in sys.argv else (10_000, 1_000_000):
         for case in CASES:
             measure(n, *case)

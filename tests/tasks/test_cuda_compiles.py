@@ -130,3 +130,10 @@ def test_kernels_of_one_type_compile(nvrtc: ctypes.CDLL, constants: dict[str, in
     for source in sources:
         for architecture in (OLDEST, NEWEST):
             compile_source(nvrtc, source, architecture)
+
+
+@pytest.mark.parametrize("words", [(1, 1), (1, 2), (3, 2)])
+def test_layers_of_rows_compile(nvrtc: ctypes.CDLL, words: tuple[int, int]) -> None:
+    constants = dict(zip(("WORDS", "NEW_WORDS"), words, strict=True))
+    for architecture in (OLDEST, NEWEST) if words == (1, 1) else (NEWEST,):
+        compile_source(nvrtc, gpu_kernels.kernel_source("layer", "min_plus", "float64", **constants), architecture)

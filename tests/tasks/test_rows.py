@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bucketflow.tasks.rows.device import DEVICE
+from bucketflow.tasks.rows.device import order_of_groups as device_order
 from bucketflow.tasks.rows.keys import WORD_BITS, Keys
 from bucketflow.tasks.rows.rows import Layer, Rows, Space, Term, first_rows, next_rows, order_of_groups, row_bytes
 
@@ -146,3 +149,75 @@ def test_layers_without_rows_stay_empty() -> None:
     assert len(empty) == 0
     again, origin, cut = next_rows(empty, layer, 9.0, 10, Space())
     assert (len(again), len(origin), cut) == (0, 0, math.inf)
+
+
+@pytest.fixture
+def cupy() -> ModuleType:
+    module: ModuleType = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if not module.cuda.is_available():
+        pytest.skip("no NVIDIA GPU")
+    return module
+
+
+def check_device(rows: Rows, layer: Layer, upper: float, most: int, spare: int | None = None) -> int:
+    """Compare a layer on the device with the host's, bit for bit; return how many rows it has."""
+    wanted, wanted_origin, wanted_cut = next_rows(rows, layer, upper, most, Space(), spare)
+    there = Rows(DEVICE.here(rows.keys), DEVICE.here(rows.costs))
+    found, origin, cut = DEVICE.next_rows(there, layer, upper, most, DEVICE.space(), spare)
+    assert cut == wanted_cut
+    pairs = ((found.keys, wanted.keys), (found.costs, wanted.costs), (origin, wanted_origin))
+    for array, expected_array in pairs:
+        assert (array.dtype, array.shape) == (expected_array.dtype, expected_array.shape)
+        assert array.get().tobytes() == expected_array.tobytes()
+    return len(found)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("seed", range(60))
+def test_devices_give_the_same_bits(cupy: ModuleType, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    largest = int(rng.choice([2, 3, 5, 40]))
+    dims = rng.integers(1, largest + 1, size=rng.integers(1, 100 if seed % 3 == 0 else 30)).tolist()
+    layer = random_layer(rng, dims)
+    states = random_states(rng, dims[:-1], int(rng.choice([1, 200, 30_000])))
+    rows = Rows(layer.keys.pack(states), rng.integers(-5, 20, size=states.shape[1]).astype(float))
+    upper, most = float(rng.choice([math.inf, 20, 10])), int(rng.choice([1, 50, 4000, 10**6]))
+    if seed % 2:
+        monkeypatch.setattr("bucketflow.tasks.rows.device._LEAST_SPARE", 1)
+    check_device(rows, layer, upper, most, 0 if seed % 2 else None)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("words", [1, 2])
+@pytest.mark.parametrize("every", [2, 7])
+def test_devices_order_groups_alike(cupy: ModuleType, words: int, every: int) -> None:
+    rng = np.random.default_rng(words)
+    dims = [3] * (12 if words == 1 else 36)
+    stay = [v for v in range(len(dims)) if v % every]
+    layer = Layer(keys_of(list(range(len(dims) - 1)), dims), keys_of(stay, dims), len(dims) - 1, 3, [], [])
+    states = random_states(rng, dims[:-1], 100_000)
+    rows = Rows(layer.keys.pack(states), rng.integers(0, 9, size=states.shape[1]).astype(float))
+    order = device_order(Rows(DEVICE.here(rows.keys), DEVICE.here(rows.costs)), layer)
+    assert (order.get() == order_of_groups(rows, layer)).all()
+    assert check_device(rows, layer, math.inf, 10**6) > 1000
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("leaves", [None, 0, 9, 21])
+def test_devices_give_the_same_bits_of_a_million_rows(cupy: ModuleType, leaves: int | None) -> None:
+    rng = np.random.default_rng(5)
+    dims = [2] * 23
+    stay = [v for v in range(23) if v != leaves]
+    added, held = [random_table(rng, dims, (22,)) for _ in range(3)], [random_table(rng, dims, ())]
+    held = [term for term in held if term.scope]
+    layer = Layer(keys_of(list(range(22)), dims), keys_of(stay, dims), 22, 2, added, held, 1.0)
+    keys = np.flatnonzero(rng.random(1 << 22) < 0.3).astype(np.uint64).reshape(-1, 1)
+    rows = Rows(keys, rng.integers(0, 1000, len(keys)).astype(float))
+    assert check_device(rows, layer, 900.0, 10**7) > 10**6
+    assert check_device(rows, layer, math.inf, 10**5, 10**5) == 10**5
+
+
+@pytest.mark.gpu
+def test_devices_take_layers_without_rows(cupy: ModuleType) -> None:
+    layer = Layer(keys_of([0, 1], [2, 2, 2]), keys_of([1, 2], [2, 2, 2]), 2, 2, [], [])
+    assert check_device(Rows(np.zeros((0, 1), np.uint64), np.zeros(0)), layer, 9.0, 10) == 0

@@ -95,7 +95,8 @@ class Task:
         assert fixed is not None
         costs, units = cost_network(network)
         memory_bytes = max(resources.host_bytes - question.model.nbytes - COPIES * 8 * costs.cells, 0)
-        limits = Limits(memory_bytes, seed=options.seed, prune=effort.prune)
+        device_bytes = resources.memory_bytes if resources.gpu_count and not options.remote else None
+        limits = Limits(memory_bytes, seed=options.seed, prune=effort.prune, device_bytes=device_bytes)
         chain = Chain(costs, _cut_off(question, effort, units, fixed), effort.method, limits)
         task = cls(question, options, effort, resources, network, fixed, costs, units, chain, started)
         chain.limits = replace(limits, eliminate=task.elimination, stop=task.enough)

@@ -153,3 +153,19 @@ def test_trails_forget_what_nothing_comes_from(monkeypatch: pytest.MonkeyPatch) 
             at, state = divmod(int(plain[variable][at]), 3)
             wanted.append((variable, state))
         assert [*trail.back(row)] == wanted
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("seed", range(4))
+def test_rounds_on_a_device_find_what_those_of_the_host_find(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if not cupy.cuda.is_available():
+        pytest.skip("no NVIDIA GPU")
+    network = grid(7, seed, d=3)
+    order, rounds = depth_first_order(network.dims, network.scopes), [Round(30, 20), Round(300, 500), Round(300, 10**6)]
+    expected = prove_by_rows(network, order, memory_bytes=MEMORY, rounds=rounds)
+    monkeypatch.setattr("bucketflow.pipeline.bounds.rows._DEVICE_WIDTH", 1)
+    monkeypatch.setattr("bucketflow.pipeline.bounds.rows._DEVICE_CELLS", 1)
+    found = prove_by_rows(network, order, memory_bytes=MEMORY, device_bytes=1 << 30, rounds=rounds)
+    assert expected.proved
+    assert found == expected

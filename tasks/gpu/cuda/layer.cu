@@ -1,0 +1,180 @@
+// One layer of a bounded search: rows, in the order of what stays of their keys, get every state of a variable, costs
+// are added, of equal new keys the cheapest is kept, and what is below the cut-off is written densely and in order.
+//
+// A block takes the next TILE cells (position in the order, state) that no other took. How many rows the blocks before
+// it write it learns from their counts, while they still work (Merrill & Garland, Single-pass parallel prefix scan
+// with decoupled look-back, 2016). WORDS and NEW_WORDS are the 64-bit words of a key before and after.
+
+constexpr int THREADS = 256, WARPS = THREADS / 32, ITEMS = 8, TILE = THREADS * ITEMS;
+constexpr unsigned ALL = 0xffffffffu;
+constexpr u64 COUNTED = 1ull << 62, SUMMED = 1ull << 63, VALUE = COUNTED - 1;
+
+// `program` holds the bits that stay (WORDS), then records of moves (word, mask, right, word of the new key, left),
+// parts (word, shift, mask, stride) and tables (address, first part, last part, whether subtracted).
+// `progress` holds the number of blocks that began, then for each what it counted: zeros before.
+struct Layer {
+    const u64* keys;
+    const double* costs;
+    const i64* order;  // or none, where rows are in order
+    const u64* program;
+    i64 rows, first, cells;
+    double constant, upper;
+    u64* out_keys;
+    double* out_costs;
+    unsigned* out_origin;
+    u64* progress;
+    i64 moves, parts, tables;
+    i64 states, stays, merging;
+};
+
+__device__ __forceinline__ i64 row_at(const Layer& s, i64 position) { return s.order ? s.order[position] : position; }
+
+__device__ __forceinline__ bool alike(const Layer& s, i64 row, i64 other) {
+    u64 differ = 0;
+#pragma unroll
+    for (int w = 0; w < WORDS; w++) differ |= (s.keys[row * WORDS + w] ^ s.keys[other * WORDS + w]) & s.program[w];
+    return differ == 0;
+}
+
+__device__ __forceinline__ u64 word_of(const u64* key, u64 word) {
+    u64 found = key[0];
+#pragma unroll
+    for (int w = 1; w < WORDS; w++) found = word == w ? key[w] : found;
+    return found;
+}
+
+__device__ __forceinline__ double cost_of(const Layer& s, i64 row, unsigned state) {
+    u64 key[WORDS];
+#pragma unroll
+    for (int w = 0; w < WORDS; w++) key[w] = s.keys[row * WORDS + w];
+    double sum = s.costs[row] - s.constant;
+    const u64* parts = s.program + WORDS + 5 * s.moves;
+    const u64* table = parts + 4 * s.parts;
+    for (int t = 0; t < s.tables; t++, table += 4) {
+        u64 offset = 0;
+        for (u64 k = table[1]; k < table[2]; k++) {
+            const u64* part = parts + 4 * k;
+            offset += (word_of(key, part[0]) >> part[1] & part[2]) * part[3];
+        }
+        const double* cells = (const double*)table[0];
+        sum = table[3] ? sum - cells[offset] : sum + cells[offset + state];
+    }
+    return sum;
+}
+
+__device__ __forceinline__ void repacked(const Layer& s, i64 row, u64* out) {
+#pragma unroll
+    for (int w = 0; w < NEW_WORDS; w++) out[w] = 0;
+    u64 key[WORDS];
+#pragma unroll
+    for (int w = 0; w < WORDS; w++) key[w] = s.keys[row * WORDS + w];
+    const u64* move = s.program + WORDS;
+    for (int k = 0; k < s.moves; k++, move += 5) {
+        const u64 bits = (word_of(key, move[0]) & move[1]) >> move[2] << move[4];
+#pragma unroll
+        for (int w = 0; w < NEW_WORDS; w++) out[w] |= move[3] == w ? bits : 0;
+    }
+}
+
+// How many rows the blocks before write; published with the block's own number.
+__device__ u64 written_before(u64* counts, i64 block, u64 own, int lane) {
+    volatile u64* shown = counts;
+    if (lane == 0) shown[block] = own | (block ? COUNTED : SUMMED);
+    u64 before = 0;
+    for (i64 last = block - 1; last >= 0; last -= 32) {
+        u64 state = SUMMED;
+        if (last >= lane) do state = shown[last - lane]; while (!(state >> 62));
+        const unsigned summed = __ballot_sync(ALL, (state & SUMMED) != 0);
+        const int end = summed ? __ffs(summed) - 1 : 31;
+        u64 part = lane <= end ? state & VALUE : 0;
+        for (int far = 16; far; far /= 2) part += __shfl_xor_sync(ALL, part, far);
+        before += part;
+        if (summed) break;
+    }
+    if (lane == 0 && block) shown[block] = (before + own) | SUMMED;
+    return before;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) advance(const __grid_constant__ Layer s) {
+    __shared__ i64 taken;
+    __shared__ unsigned counts[ITEMS * WARPS];
+    __shared__ u64 begin;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (threadIdx.x == 0) taken = (i64)atomicAdd(s.progress, 1ull);
+    __syncthreads();
+    const unsigned width = s.stays ? (unsigned)s.states : 1;
+    const i64 start = taken * TILE, left = s.cells - start;
+    const i64 position = s.first + start / width;
+    const unsigned within = (unsigned)(start % width);
+
+    double best[ITEMS];
+    unsigned owner[ITEMS], rank[ITEMS];
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        best[i] = infinity();
+        owner[i] = 0;
+        const unsigned cell = i * THREADS + threadIdx.x;
+        if (cell < left) {
+            const i64 p = position + (within + cell) / width;
+            const unsigned from = s.stays ? (within + cell) % width : 0;
+            const unsigned to = s.stays ? from + 1 : (unsigned)s.states;
+            i64 row = row_at(s, p);
+            if (!s.merging || p == 0 || !alike(s, row, row_at(s, p - 1))) {
+                for (i64 q = p + 1;; q++) {
+                    for (unsigned a = from; a < to; a++) {
+                        const double cost = cost_of(s, row, a);
+                        const unsigned origin = (unsigned)(row * s.states + a);
+                        if (cost < best[i] || (cost == best[i] && origin < owner[i])) {
+                            best[i] = cost;
+                            owner[i] = origin;
+                        }
+                    }
+                    if (!s.merging || q == s.rows) break;
+                    const i64 next = row_at(s, q);
+                    if (!alike(s, row, next)) break;
+                    row = next;
+                }
+            }
+        }
+        const unsigned kept = __ballot_sync(ALL, best[i] < s.upper);
+        rank[i] = __popc(kept & ((1u << lane) - 1));
+        if (lane == 0) counts[i * WARPS + warp] = __popc(kept);
+    }
+    __syncthreads();
+    if (warp == 0) {
+        const unsigned a = counts[2 * lane], b = counts[2 * lane + 1];
+        unsigned sum = a + b;
+        for (int far = 1; far < 32; far *= 2) {
+            const unsigned other = __shfl_up_sync(ALL, sum, far);
+            if (lane >= far) sum += other;
+        }
+        counts[2 * lane] = sum - a - b;
+        counts[2 * lane + 1] = sum - b;
+        const u64 before = written_before(s.progress + 1, taken, __shfl_sync(ALL, sum, 31), lane);
+        if (lane == 0) begin = before;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        if (!(best[i] < s.upper)) continue;
+        const u64 at = begin + counts[i * WARPS + warp] + rank[i];
+        const unsigned state = owner[i] % (unsigned)s.states;
+        u64 key[NEW_WORDS];
+        repacked(s, owner[i] / (unsigned)s.states, key);
+        if (s.stays) key[NEW_WORDS - 1] |= state;
+#pragma unroll
+        for (int w = 0; w < NEW_WORDS; w++) s.out_keys[at * NEW_WORDS + w] = key[w];
+        s.out_costs[at] = best[i];
+        s.out_origin[at] = owner[i];
+    }
+}
+
+// out_keys (NEW_WORDS, rows) = what stays of every key, without the new variable.
+extern "C" __global__ void __launch_bounds__(THREADS) repack(const __grid_constant__ Layer s) {
+    const i64 row = (i64)blockIdx.x * THREADS + threadIdx.x;
+    if (row >= s.rows) return;
+    u64 key[NEW_WORDS];
+    repacked(s, row, key);
+#pragma unroll
+    for (int w = 0; w < NEW_WORDS; w++) s.out_keys[w * s.rows + row] = key[w];
+}

@@ -1,0 +1,175 @@
+"""Layers of rows on a GPU: the operations of :mod:`.rows` on arrays of CuPy, with the same results bit for bit."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+import numpy as np
+
+from ..gpu import arrays
+from ..gpu.kernels import cupy, kernel
+from .rows import Layer, Operations, Rows, Space, lowered
+
+_THREADS: Final = 256
+#: Cells of one block of threads.
+_TILE: Final = 8 * _THREADS
+#: Rows there is room for beyond those that are kept, however few may wait.
+_LEAST_SPARE: Final = 1 << 20
+_ADDRESSES = ("keys", "costs", "order", "program")
+_OUTPUTS = ("out_keys", "out_costs", "out_origin", "progress")
+#: ``Layer`` in ``cuda/layer.cu``.
+_LAYER = np.dtype(
+    [
+        *((name, "u8") for name in _ADDRESSES),
+        *((name, "i8") for name in ("rows", "first", "cells")),
+        *((name, "f8") for name in ("constant", "upper")),
+        *((name, "u8") for name in _OUTPUTS),
+        *((name, "i8") for name in ("moves", "parts", "tables", "states", "stays", "merging")),
+    ]
+)
+
+
+def device_space() -> Space:
+    """Return arrays on the device that layers are written to in turn."""
+    return Space(_room)
+
+
+def _room(rows: int, words: int) -> tuple[Any, Any, Any]:
+    keys = arrays.empty(rows * words, "uint64").reshape(rows, words)
+    return keys, arrays.empty(rows, "float64"), arrays.empty(rows, "uint32")
+
+
+def row_bytes(words: int) -> int:
+    """Device memory of one row: two turns of a Space, keys to sort by and what a sort takes, or costs to cut by."""
+    return 2 * (8 * words + 8 + 4) + 8 * words + 48
+
+
+def least_room(layer: Layer) -> int:
+    """Rows that what :func:`next_rows` writes to has room for beyond those that are kept."""
+    return max(_LEAST_SPARE, layer.d)
+
+
+def on_device(table: Any) -> Any:
+    """Return an array on the device."""
+    return cupy().ascontiguousarray(cupy().asarray(table))
+
+
+def large_blocks() -> AbstractContextManager[None]:
+    """Let CuPy take the memory of temporaries from the pool of large tables."""
+    cp = cupy()
+    manager: AbstractContextManager[None] = cp.cuda.using_allocator(arrays.large_pool().malloc)
+    return manager
+
+
+def order_of_groups(rows: Rows, layer: Layer) -> Any:
+    """Return the numbers of rows, int64, in stable order of what stays of their keys; None where they are."""
+    leaving = layer.leaving
+    if not len(rows) or leaving == [*layer.keys.variables[::-1][: len(leaving)]]:
+        return None
+    launch = _Launch(rows, layer)
+    cp, n, words = cupy(), len(rows), layer.next_keys.n_words
+    packed = arrays.empty(words * n, "uint64")
+    launch.record["out_keys"] = packed.data.ptr
+    launch("repack", -(-n // _THREADS))
+    order = None
+    for word in reversed(range(words)):
+        keys = _narrowed(packed[word * n : (word + 1) * n], layer, word)
+        if keys is None:
+            continue
+        found = cp.argsort(keys if order is None else keys[order])
+        order = found if order is None else order[found]
+    return cp.arange(n) if order is None else order
+
+
+def _narrowed(keys: Any, layer: Layer, word: int) -> Any:
+    """Return one word of keys in as few bits as hold what stays; None if nothing is there."""
+    fields = [f for v, f in layer.next_keys.fields.items() if v != layer.variable and f[0] == word and f[2]]
+    if not fields:
+        return None
+    low, high = min(shift for _, shift, _ in fields), max(shift + bits for _, shift, bits in fields)
+    return (keys >> np.uint64(low)).astype(np.uint32) if high - low <= 32 else keys
+
+
+def next_rows(
+    rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int | None = None
+) -> tuple[Rows, Any, float]:
+    """Go on to the next layer like :func:`.rows.next_rows`, on the device; `space` is a :func:`device_space`."""
+    with large_blocks():
+        return _next_rows(rows, layer, upper, most, space, most if spare is None else spare)
+
+
+def _next_rows(rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int) -> tuple[Rows, Any, float]:
+    width = layer.d if layer.stays else 1
+    launch = _Launch(rows, layer, order_of_groups(rows, layer))
+    room = min(len(rows) * width, most + max(spare, least_room(layer)))
+    keys, costs, origin = space.turn(room, layer.next_keys.n_words)
+    count, cut, at = 0, np.inf, 0
+    while at < len(rows):
+        size = min(len(rows) - at, (room - count) // width)
+        count += launch.advance(at, size * width, min(upper, cut), keys[count:], costs[count:], origin[count:])
+        at += size
+        if count > most:
+            cut = _keep_least(keys[:count], costs[:count], origin[:count], most)
+            count = most
+    return Rows(keys[:count], costs[:count]), origin[:count], cut
+
+
+def _keep_least(keys: Any, costs: Any, origin: Any, most: int) -> float:
+    """Move the cheapest rows, and the first of equals, to the front; return the cost of the cheapest that is not."""
+    cp = cupy()
+    # sorted as integers, as the bits of positive numbers are: differences of costs are exact
+    lowest = costs.min()
+    bits = (costs - lowest).view(np.int64)
+    bits.sort()
+    cut = float(bits[most : most + 1].view(np.float64)[0] + lowest)
+    del bits
+    kept = costs < cut
+    ties = most - int(cp.count_nonzero(kept))
+    kept[cp.flatnonzero(costs == cut)[:ties]] = True
+    places = cp.flatnonzero(kept)
+    for array in (keys, costs, origin):
+        array[:most] = array[places]
+    return cut
+
+
+class _Launch:
+    """The kernels of one layer, and their argument."""
+
+    def __init__(self, rows: Rows, layer: Layer, order: Any = None) -> None:
+        cp = cupy()
+        self._words = {"WORDS": layer.keys.n_words, "NEW_WORDS": layer.next_keys.n_words}
+        moves = layer.keys.moves(layer.next_keys)
+        parts, terms = lowered(layer)
+        tables = [on_device(term.costs) for term, *_ in terms]
+        spans = [(t.data.ptr, first, last, sign < 0) for t, (_, first, last, sign) in zip(tables, terms, strict=True)]
+        # what costs already hold is subtracted first, as on the CPU
+        spans.sort(key=lambda span: not span[3])
+        same = layer.keys.mask(layer.leaving)
+        words = [same, moves.reshape(-1), parts.reshape(-1), np.array(spans, np.uint64).reshape(-1)]
+        program = cp.asarray(np.concatenate(words))
+        self._held = (rows, order, tables, program)
+        self.record = np.zeros((), _LAYER)
+        where = (rows.keys, rows.costs, order, program)
+        for name, array in zip(_ADDRESSES, where, strict=True):
+            self.record[name] = 0 if array is None else array.data.ptr
+        self.record["rows"], self.record["constant"] = len(rows), layer.constant
+        self.record["moves"], self.record["parts"], self.record["tables"] = len(moves), len(parts), len(spans)
+        self.record["states"], self.record["stays"] = layer.d, layer.stays
+        self.record["merging"] = bool(layer.leaving)
+
+    def __call__(self, entry: str, blocks: int) -> None:
+        kernel("layer", "min_plus", "float64", entry=entry, **self._words)((blocks,), (_THREADS,), [self.record])
+
+    def advance(self, first: int, cells: int, upper: float, *outputs: Any) -> int:
+        """Expand some cells from a position of the order on; return how many rows were written."""
+        blocks = -(-cells // _TILE)
+        progress = cupy().zeros(blocks + 1, np.uint64)
+        self.record["first"], self.record["cells"], self.record["upper"] = first, cells, upper
+        for name, array in zip(_OUTPUTS, (*outputs, progress), strict=True):
+            self.record[name] = array.data.ptr
+        self("advance", blocks)
+        return int(progress[-1]) & (1 << 62) - 1
+
+
+DEVICE = Operations(next_rows, device_space, row_bytes, least_room, on_device)
