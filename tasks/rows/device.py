@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -14,6 +15,10 @@ from .rows import Layer, Operations, Rows, Space, lowered
 _THREADS: Final = 256
 #: Cells of one block of threads.
 _TILE: Final = 8 * _THREADS
+#: From so many rows on that may become one, new keys are an array, if there are few: no more than so many, or than rows.
+_LONG_GROUP: Final = 64
+_FEW_CELLS: Final = 1 << 16
+_NOTHING: Final = np.uint64((1 << 64) - 1)
 #: Rows there is room for beyond those that are kept, however few may wait.
 _LEAST_SPARE: Final = 1 << 20
 _ADDRESSES = ("keys", "costs", "order", "program")
@@ -100,6 +105,8 @@ def next_rows(
 
 
 def _next_rows(rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int) -> tuple[Rows, Any, float]:
+    if _is_crowded(layer, len(rows)):
+        return _of_few_keys(rows, layer, upper, most, space)
     width = layer.d if layer.stays else 1
     launch = _Launch(rows, layer, order_of_groups(rows, layer))
     room = min(len(rows) * width, most + max(spare, least_room(layer)))
@@ -113,6 +120,34 @@ def _next_rows(rows: Rows, layer: Layer, upper: float, most: int, space: Space, 
             cut = _keep_least(keys[:count], costs[:count], origin[:count], most)
             count = most
     return Rows(keys[:count], costs[:count]), origin[:count], cut
+
+
+def _is_crowded(layer: Layer, rows: int) -> bool:
+    """Whether many rows may become one, which one thread would compare, and new keys are few enough for an array."""
+    most = math.prod([dim for v, dim in zip(layer.keys.variables, layer.keys.dims, strict=True) if v in layer.leaving])
+    return most > _LONG_GROUP and layer.next_keys.n_words == 1 and _cells(layer) <= max(_FEW_CELLS, 4 * rows)
+
+
+def _cells(layer: Layer) -> int:
+    """Return how many new keys of one word there may be."""
+    return 1 << max((shift + bits for _, shift, bits in layer.next_keys.fields.values()), default=0)
+
+
+def _of_few_keys(rows: Rows, layer: Layer, upper: float, most: int, space: Space) -> tuple[Rows, Any, float]:
+    """Go on to the next layer by an array of the least cost of every new key."""
+    cp, cells = cupy(), _cells(layer)
+    best, owners = cp.full(cells, _NOTHING, np.uint64), cp.full(cells, (1 << 32) - 1, np.uint32)
+    launch = _Launch(rows, layer)
+    launch.scatter(len(rows) * (layer.d if layer.stays else 1), upper, best, owners)
+    found = cp.flatnonzero(best != _NOTHING)
+    keys, costs, origin = space.turn(len(found), 1)
+    keys[:, 0], origin[:] = found, owners[found]
+    bits = best[found]
+    costs[:] = cp.where(bits >> np.uint64(63), bits ^ np.uint64(1 << 63), ~bits).view(np.float64)
+    if len(found) <= most:
+        return Rows(keys, costs), origin, np.inf
+    cut = _keep_least(keys, costs, origin, most)
+    return Rows(keys[:most], costs[:most]), origin[:most], cut
 
 
 def _keep_least(keys: Any, costs: Any, origin: Any, most: int) -> float:
@@ -160,6 +195,14 @@ class _Launch:
 
     def __call__(self, entry: str, blocks: int) -> None:
         kernel("layer", "min_plus", "float64", entry=entry, **self._words)((blocks,), (_THREADS,), [self.record])
+
+    def scatter(self, cells: int, upper: float, best: Any, owners: Any) -> None:
+        """Fill arrays of new keys: the bits of the least cost, and the least origin of that."""
+        self.record["cells"], self.record["upper"] = cells, upper
+        self.record["out_keys"], self.record["out_origin"] = best.data.ptr, owners.data.ptr
+        if cells:
+            self("least", -(-cells // _THREADS))
+            self("owners", -(-cells // _THREADS))
 
     def advance(self, first: int, cells: int, upper: float, *outputs: Any) -> int:
         """Expand some cells from a position of the order on; return how many rows were written."""

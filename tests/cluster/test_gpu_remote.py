@@ -85,8 +85,8 @@ def steps_by_worker(client: Client) -> dict[str, int]:
 
 
 def solved(file: Path, *options: str) -> dict[str, Any]:
-    """Run the command line."""
-    command = [sys.executable, "-m", "bucketflow", "solve", str(file), "--json", *options]
+    """Run the command line: a sweep of every cell."""
+    command = [sys.executable, "-m", "bucketflow", "solve", str(file), "--json", "--method", "dense", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)

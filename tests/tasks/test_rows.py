@@ -199,7 +199,21 @@ def test_devices_order_groups_alike(cupy: ModuleType, words: int, every: int) ->
     rows = Rows(layer.keys.pack(states), rng.integers(0, 9, size=states.shape[1]).astype(float))
     order = device_order(Rows(DEVICE.here(rows.keys), DEVICE.here(rows.costs)), layer)
     assert (order.get() == order_of_groups(rows, layer)).all()
-    assert check_device(rows, layer, math.inf, 10**6) > 1000
+    assert check_device(rows, layer, math.inf, 10**6) == 3 ** len(stay)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("stay", [[], [8], [2], [1, 3, 8], [0, 7]])
+@pytest.mark.parametrize("lowest", [0, -500])
+def test_devices_minimise_long_groups(cupy: ModuleType, stay: list[int], lowest: int) -> None:
+    rng = np.random.default_rng(len(stay))
+    dims = [5, 4, 6, 3, 7, 4, 5, 6, 9]
+    tables = [random_table(rng, dims, (8,)) for _ in range(3)]
+    layer = Layer(keys_of(list(range(8)), dims), keys_of(stay, dims), 8, 9, tables, [], 3.0)
+    states = np.unique(np.stack([rng.integers(0, d, 50_000) for d in dims[:-1]]), axis=1)
+    rows = Rows(layer.keys.pack(states), rng.integers(lowest, lowest + 1000, size=states.shape[1]).astype(float))
+    for upper, most in ((math.inf, 10**6), (lowest + 30.0, 7), (float(lowest - 50), 7)):
+        check_device(rows, layer, upper, most)
 
 
 @pytest.mark.gpu

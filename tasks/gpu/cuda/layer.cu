@@ -169,6 +169,44 @@ extern "C" __global__ void __launch_bounds__(THREADS) advance(const __grid_const
     }
 }
 
+// Bits of a cost that compare like it.
+__device__ __forceinline__ u64 ordered(double cost) {
+    const u64 bits = (u64)__double_as_longlong(cost);
+    return bits >> 63 ? ~bits : bits | 1ull << 63;
+}
+
+// For rows in any order and new keys that are few: out_keys[new key] becomes the least cost below the cut-off, as
+// ordered bits; where that is so, out_origin[new key] the least origin of that cost.
+template <bool owners> __device__ void scatter(const Layer& s) {
+    const unsigned width = s.stays ? (unsigned)s.states : 1;
+    const i64 start = (i64)blockIdx.x * THREADS;
+    if (start + threadIdx.x >= s.cells) return;
+    const unsigned within = (unsigned)(start % width) + threadIdx.x;
+    const i64 row = start / width + within / width;
+    const unsigned from = s.stays ? within % width : 0, to = s.stays ? from + 1 : (unsigned)s.states;
+    double best = infinity();
+    unsigned state = from;
+    for (unsigned a = from; a < to; a++) {
+        const double cost = cost_of(s, row, a);
+        if (cost < best) best = cost, state = a;
+    }
+    if (!(best < s.upper)) return;
+    u64 key[NEW_WORDS];
+    repacked(s, row, key);
+    const u64 cell = key[NEW_WORDS - 1] | (s.stays ? state : 0), bits = ordered(best);
+    const unsigned origin = (unsigned)(row * s.states + state);
+    if (owners) {
+        if (s.out_keys[cell] == bits && origin < *(volatile unsigned*)(s.out_origin + cell))
+            atomicMin(s.out_origin + cell, origin);
+    } else if (bits < *(volatile u64*)(s.out_keys + cell)) {
+        atomicMin(s.out_keys + cell, bits);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) least(const __grid_constant__ Layer s) { scatter<false>(s); }
+
+extern "C" __global__ void __launch_bounds__(THREADS) owners(const __grid_constant__ Layer s) { scatter<true>(s); }
+
 // out_keys (NEW_WORDS, rows) = what stays of every key, without the new variable.
 extern "C" __global__ void __launch_bounds__(THREADS) repack(const __grid_constant__ Layer s) {
     const i64 row = (i64)blockIdx.x * THREADS + threadIdx.x;
