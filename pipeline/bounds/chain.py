@@ -20,7 +20,7 @@ from .network import CostNetwork, States
 from .order import bucket_parents, depth_first_order
 from .outcome import Method, Outcome
 from .prepare import WORK, Prepared, Report, prepare
-from .rows import ROUNDS, prove_by_rows
+from .rows import DEVICE_ROUNDS, ROUNDS, prove_by_rows
 from .search import solve_search
 
 Way = Literal["dense", "rows", "diagram", "search"]
@@ -255,6 +255,7 @@ class Chain:
 
     def _rows(self, seconds: float, late: Callable[[], bool]) -> Outcome:
         done = 0
+        rounds = ROUNDS if self.limits.device_bytes is None else DEVICE_ROUNDS
 
         def told(lower: int, total: int | None) -> None:
             nonlocal done
@@ -266,12 +267,12 @@ class Chain:
             self.upper,
             memory_bytes=self._memory_bytes,
             device_bytes=self.limits.device_bytes,
-            rounds=ROUNDS[self.round_of_rows :],
+            rounds=rounds[self.round_of_rows :],
             stop=late,
             on_bounds=told,
         )
         self.round_of_rows += done
-        if self.round_of_rows >= len(ROUNDS) or (not late() and not outcome.proved):
+        if self.round_of_rows >= len(rounds) or (not late() and not outcome.proved):
             self.hopeless.add("rows")
         return outcome
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...tasks.gpu.arrays import free_pools
+from ...tasks.gpu.memory import out_of_memory
 from ...tasks.rows.device import DEVICE
 from ...tasks.rows.rows import HOST
 from .buckets.mini_buckets import MiniBuckets, eliminate
@@ -40,6 +42,12 @@ ROUNDS = (
     Round(1 << 24, 3_000_000),
     Round(1 << 26, 10_000_000),
     Round(1 << 28, 30_000_000),
+)
+#: Where there is a device, rounds begin there as soon as it is faster.
+DEVICE_ROUNDS = (
+    *ROUNDS[:4],
+    Round(1 << 22, 1_000_000),
+    *ROUNDS[7:],
     Round(1 << 30, 100_000_000),
 )
 #: Rounds of so many rows run on a device, if there is one, with joins of so many cells.
@@ -126,31 +134,42 @@ class _Proof:
 
     def round(self, sizes: Round) -> bool:
         """Try one round; False if it was stopped, or if there is no memory for it."""
+        try:
+            outcome = self._outcome(sizes)
+        except MemoryError as error:
+            if not out_of_memory(error):
+                raise
+            outcome = self._found = None
+            free_pools()
+        if outcome is None:
+            return False
+        self._take(outcome)
+        if outcome.total is not None and not self.done:
+            self._fix()
+        return self.stop is None or not self.stop()
+
+    def _outcome(self, sizes: Round) -> Outcome | None:
+        """Make mini-buckets, where they are not those of the round before, and search the layers."""
         device_bytes = self.device_bytes if sizes.width >= _DEVICE_WIDTH else None
         memory_bytes = self.memory_bytes if device_bytes is None else device_bytes
         split = partition(self.network.dims, self.network.scopes, self.order, Size(cells=sizes.cells))
         if split.kept_bytes > memory_bytes // 2 and self._split is not None:
             # wider layers are what is left
             split = self._split
-        if self._split is None or split.buckets != self._split.buckets:
+        if self._split is None or self._found is None or split.buckets != self._split.buckets:
             self._found = None
             cells = None if device_bytes is None else _DEVICE_CELLS
             self._found = eliminate(self.network, split, upper=self.upper, device_cells=cells, stop=self.stop)
             self._split = split
         if self._found is None:
-            return False
-        left = memory_bytes - split.kept_bytes
-        outcome = solve_rows(
+            return None
+        return solve_rows(
             *(self.network, self._found, self.upper),
-            memory_bytes=left,
+            memory_bytes=memory_bytes - split.kept_bytes,
             width=sizes.width,
             side=HOST if device_bytes is None else DEVICE,
             stop=self.stop,
         )
-        self._take(outcome)
-        if outcome.total is not None and not self.done:
-            self._fix()
-        return self.stop is None or not self.stop()
 
     def _take(self, outcome: Outcome) -> None:
         """Take over what a round proved; without an assignment it is about those below the cut-off alone."""

@@ -15,13 +15,14 @@ from .rows import Layer, Operations, Rows, Space, lowered
 _THREADS: Final = 256
 #: Cells of one block of threads.
 _TILE: Final = 8 * _THREADS
-#: From so many rows on that may become one, new keys are an array, if there are few: no more than so many, or than rows.
+#: Where so many rows may become one, which one thread would compare, new keys are an array if they are few.
 _LONG_GROUP: Final = 64
 _FEW_CELLS: Final = 1 << 16
+_CELLS_A_ROW: Final = 4
 _NOTHING: Final = np.uint64((1 << 64) - 1)
 #: Rows there is room for beyond those that are kept, however few may wait.
 _LEAST_SPARE: Final = 1 << 20
-_ADDRESSES = ("keys", "costs", "order", "program")
+_ADDRESSES = ("keys", "costs", "order", "groups", "program")
 _OUTPUTS = ("out_keys", "out_costs", "out_origin", "progress")
 #: ``Layer`` in ``cuda/layer.cu``.
 _LAYER = np.dtype(
@@ -105,10 +106,15 @@ def next_rows(
 
 
 def _next_rows(rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int) -> tuple[Rows, Any, float]:
-    if _is_crowded(layer, len(rows)):
-        return _of_few_keys(rows, layer, upper, most, space)
     width = layer.d if layer.stays else 1
-    launch = _Launch(rows, layer, order_of_groups(rows, layer))
+    few = max(_FEW_CELLS, _CELLS_A_ROW * len(rows))
+    crowded = _longest_group(layer) > _LONG_GROUP and len(rows) > 0
+    if crowded and (cells := _keys_of_one_word(layer)) is not None and cells <= few:
+        return _of_few_cells(_Launch(rows, layer), cells, upper, most, space)
+    order = order_of_groups(rows, layer)
+    launch = _Launch(rows, layer, order)
+    if crowded and width * (groups := launch.number_groups()) <= few:
+        return _of_few_cells(launch, width * groups, upper, most, space)
     room = min(len(rows) * width, most + max(spare, least_room(layer)))
     keys, costs, origin = space.turn(room, layer.next_keys.n_words)
     count, cut, at = 0, np.inf, 0
@@ -122,28 +128,30 @@ def _next_rows(rows: Rows, layer: Layer, upper: float, most: int, space: Space, 
     return Rows(keys[:count], costs[:count]), origin[:count], cut
 
 
-def _is_crowded(layer: Layer, rows: int) -> bool:
-    """Whether many rows may become one, which one thread would compare, and new keys are few enough for an array."""
-    most = math.prod([dim for v, dim in zip(layer.keys.variables, layer.keys.dims, strict=True) if v in layer.leaving])
-    return most > _LONG_GROUP and layer.next_keys.n_words == 1 and _cells(layer) <= max(_FEW_CELLS, 4 * rows)
+def _longest_group(layer: Layer) -> int:
+    """Return how many rows may become one at most."""
+    return math.prod([d for v, d in zip(layer.keys.variables, layer.keys.dims, strict=True) if v in layer.leaving])
 
 
-def _cells(layer: Layer) -> int:
-    """Return how many new keys of one word there may be."""
+def _keys_of_one_word(layer: Layer) -> int | None:
+    """Return a number that all new keys are below; None if they have more words."""
+    if layer.next_keys.n_words > 1:
+        return None
     return 1 << max((shift + bits for _, shift, bits in layer.next_keys.fields.values()), default=0)
 
 
-def _of_few_keys(rows: Rows, layer: Layer, upper: float, most: int, space: Space) -> tuple[Rows, Any, float]:
-    """Go on to the next layer by an array of the least cost of every new key."""
-    cp, cells = cupy(), _cells(layer)
-    best, owners = cp.full(cells, _NOTHING, np.uint64), cp.full(cells, (1 << 32) - 1, np.uint32)
-    launch = _Launch(rows, layer)
-    launch.scatter(len(rows) * (layer.d if layer.stays else 1), upper, best, owners)
+def _of_few_cells(launch: _Launch, cells: int, upper: float, most: int, space: Space) -> tuple[Rows, Any, float]:
+    """Go on to the next layer by an array of the least costs of all new keys, or of all groups' states."""
+    cp = cupy()
+    best, owners = cp.full(cells, _NOTHING, np.uint64), cp.empty(cells, np.uint32)
+    owners.fill((1 << 32) - 1)
+    launch.scatter(upper, best, owners)
     found = cp.flatnonzero(best != _NOTHING)
-    keys, costs, origin = space.turn(len(found), 1)
-    keys[:, 0], origin[:] = found, owners[found]
+    keys, costs, origin = space.turn(len(found), launch.layer.next_keys.n_words)
+    origin[:] = owners[found]
     bits = best[found]
     costs[:] = cp.where(bits >> np.uint64(63), bits ^ np.uint64(1 << 63), ~bits).view(np.float64)
+    launch.rekey(origin, keys)
     if len(found) <= most:
         return Rows(keys, costs), origin, np.inf
     cut = _keep_least(keys, costs, origin, most)
@@ -183,9 +191,9 @@ class _Launch:
         same = layer.keys.mask(layer.leaving)
         words = [same, moves.reshape(-1), parts.reshape(-1), np.array(spans, np.uint64).reshape(-1)]
         program = cp.asarray(np.concatenate(words))
-        self._held = (rows, order, tables, program)
+        self.layer, self._rows, self._held = layer, len(rows), [rows, order, tables, program]
         self.record = np.zeros((), _LAYER)
-        where = (rows.keys, rows.costs, order, program)
+        where = (rows.keys, rows.costs, order, None, program)
         for name, array in zip(_ADDRESSES, where, strict=True):
             self.record[name] = 0 if array is None else array.data.ptr
         self.record["rows"], self.record["constant"] = len(rows), layer.constant
@@ -196,13 +204,36 @@ class _Launch:
     def __call__(self, entry: str, blocks: int) -> None:
         kernel("layer", "min_plus", "float64", entry=entry, **self._words)((blocks,), (_THREADS,), [self.record])
 
-    def scatter(self, cells: int, upper: float, best: Any, owners: Any) -> None:
-        """Fill arrays of new keys: the bits of the least cost, and the least origin of that."""
+    def number_groups(self) -> int:
+        """Number the groups, for :meth:`scatter`; return how many there are."""
+        cp = cupy()
+        order = self._held[1]
+        heads = cp.empty(self._rows, np.uint32)
+        self.record["out_origin"] = heads.data.ptr
+        self("heads", -(-self._rows // _THREADS))
+        numbers = cp.cumsum(heads, dtype=np.uint32) - np.uint32(1)
+        groups = numbers
+        if order is not None:
+            groups = cp.empty_like(numbers)
+            groups[order] = numbers
+        self.record["groups"] = groups.data.ptr
+        self._held.append(groups)
+        return int(numbers[-1]) + 1
+
+    def scatter(self, upper: float, best: Any, owners: Any) -> None:
+        """Fill arrays of cells: the bits of the least cost, and the least origin of that."""
+        cells = self._rows * (self.layer.d if self.layer.stays else 1)
         self.record["cells"], self.record["upper"] = cells, upper
         self.record["out_keys"], self.record["out_origin"] = best.data.ptr, owners.data.ptr
-        if cells:
-            self("least", -(-cells // _THREADS))
-            self("owners", -(-cells // _THREADS))
+        for entry in ("least", "owners"):
+            self(entry, -(-cells // _THREADS))
+
+    def rekey(self, origin: Any, keys: Any) -> None:
+        """Write the new keys of origins."""
+        self.record["cells"] = len(origin)
+        self.record["out_keys"], self.record["out_origin"] = keys.data.ptr, origin.data.ptr
+        if len(origin):
+            self("rekey", -(-len(origin) // _THREADS))
 
     def advance(self, first: int, cells: int, upper: float, *outputs: Any) -> int:
         """Expand some cells from a position of the order on; return how many rows were written."""

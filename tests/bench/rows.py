@@ -1,7 +1,8 @@
-"""Speed of one layer of rows beside sorting the same keys and memcpy: ``python tests/bench/rows.py [--quick] [--gpu]``.
+"""One layer of rows beside sorting the same keys and memcpy: ``python tests/bench/rows.py [--quick] [--gpu]``.
 
-Rates are per CPU-second, or per second of a GPU; best of several runs. An expanded row is a row with one state of the layer's variable; half
-of them reach the cut-off. One variable falls out of the key where it says so, so that equal keys meet.
+Rates are per CPU-second, or per second of a GPU; best of several runs. An expanded row is a row with one state of the
+layer's variable; half of them reach the cut-off. One variable falls out of the key where it says so, so that equal
+keys meet. On a GPU, "cut" keeps only as many rows as there were.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ constexpr u64 COUNTED = 1ull << 62, SUMMED = 1ull << 63, VALUE = COUNTED - 1;
 struct Layer {
     const u64* keys;
     const double* costs;
-    const i64* order;  // or none, where rows are in order
+    const i64* order;        // or none, where rows are in order
+    const unsigned* groups;  // or none: the number of each row's group
     const u64* program;
     i64 rows, first, cells;
     double constant, upper;
@@ -76,6 +77,14 @@ __device__ __forceinline__ void repacked(const Layer& s, i64 row, u64* out) {
     }
 }
 
+__device__ __forceinline__ void write_key(const Layer& s, unsigned origin, u64 at) {
+    u64 key[NEW_WORDS];
+    repacked(s, origin / (unsigned)s.states, key);
+    if (s.stays) key[NEW_WORDS - 1] |= origin % (unsigned)s.states;
+#pragma unroll
+    for (int w = 0; w < NEW_WORDS; w++) s.out_keys[at * NEW_WORDS + w] = key[w];
+}
+
 // How many rows the blocks before write; published with the block's own number.
 __device__ u64 written_before(u64* counts, i64 block, u64 own, int lane) {
     volatile u64* shown = counts;
@@ -97,7 +106,8 @@ __device__ u64 written_before(u64* counts, i64 block, u64 own, int lane) {
 
 extern "C" __global__ void __launch_bounds__(THREADS) advance(const __grid_constant__ Layer s) {
     __shared__ i64 taken;
-    __shared__ unsigned counts[ITEMS * WARPS];
+    __shared__ double best[TILE];
+    __shared__ unsigned owner[TILE], kept[ITEMS * WARPS], counts[ITEMS * WARPS];
     __shared__ u64 begin;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (threadIdx.x == 0) taken = (i64)atomicAdd(s.progress, 1ull);
@@ -107,12 +117,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) advance(const __grid_const
     const i64 position = s.first + start / width;
     const unsigned within = (unsigned)(start % width);
 
-    double best[ITEMS];
-    unsigned owner[ITEMS], rank[ITEMS];
-#pragma unroll
+    // one copy of the loop: unrolled it takes seconds to compile
+#pragma unroll 1
     for (int i = 0; i < ITEMS; i++) {
-        best[i] = infinity();
-        owner[i] = 0;
+        double least = infinity();
+        unsigned origin = 0;
         const unsigned cell = i * THREADS + threadIdx.x;
         if (cell < left) {
             const i64 p = position + (within + cell) / width;
@@ -123,11 +132,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) advance(const __grid_const
                 for (i64 q = p + 1;; q++) {
                     for (unsigned a = from; a < to; a++) {
                         const double cost = cost_of(s, row, a);
-                        const unsigned origin = (unsigned)(row * s.states + a);
-                        if (cost < best[i] || (cost == best[i] && origin < owner[i])) {
-                            best[i] = cost;
-                            owner[i] = origin;
-                        }
+                        const unsigned own = (unsigned)(row * s.states + a);
+                        if (cost < least || (cost == least && own < origin)) least = cost, origin = own;
                     }
                     if (!s.merging || q == s.rows) break;
                     const i64 next = row_at(s, q);
@@ -136,9 +142,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) advance(const __grid_const
                 }
             }
         }
-        const unsigned kept = __ballot_sync(ALL, best[i] < s.upper);
-        rank[i] = __popc(kept & ((1u << lane) - 1));
-        if (lane == 0) counts[i * WARPS + warp] = __popc(kept);
+        best[cell] = least;
+        owner[cell] = origin;
+        const unsigned written = __ballot_sync(ALL, least < s.upper);
+        if (lane == 0) {
+            kept[i * WARPS + warp] = written;
+            counts[i * WARPS + warp] = __popc(written);
+        }
     }
     __syncthreads();
     if (warp == 0) {
@@ -154,18 +164,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) advance(const __grid_const
         if (lane == 0) begin = before;
     }
     __syncthreads();
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < ITEMS; i++) {
-        if (!(best[i] < s.upper)) continue;
-        const u64 at = begin + counts[i * WARPS + warp] + rank[i];
-        const unsigned state = owner[i] % (unsigned)s.states;
-        u64 key[NEW_WORDS];
-        repacked(s, owner[i] / (unsigned)s.states, key);
-        if (s.stays) key[NEW_WORDS - 1] |= state;
-#pragma unroll
-        for (int w = 0; w < NEW_WORDS; w++) s.out_keys[at * NEW_WORDS + w] = key[w];
-        s.out_costs[at] = best[i];
-        s.out_origin[at] = owner[i];
+        const unsigned cell = i * THREADS + threadIdx.x, written = kept[i * WARPS + warp];
+        if (!(written >> lane & 1)) continue;
+        const u64 at = begin + counts[i * WARPS + warp] + __popc(written & ((1u << lane) - 1));
+        write_key(s, owner[cell], at);
+        s.out_costs[at] = best[cell];
+        s.out_origin[at] = owner[cell];
     }
 }
 
@@ -175,8 +181,8 @@ __device__ __forceinline__ u64 ordered(double cost) {
     return bits >> 63 ? ~bits : bits | 1ull << 63;
 }
 
-// For rows in any order and new keys that are few: out_keys[new key] becomes the least cost below the cut-off, as
-// ordered bits; where that is so, out_origin[new key] the least origin of that cost.
+// For rows in any order, and cells that are new keys, or groups and states: out_keys[cell] becomes the least cost below
+// the cut-off, as ordered bits, then out_origin[cell] the least origin of that cost.
 template <bool owners> __device__ void scatter(const Layer& s) {
     const unsigned width = s.stays ? (unsigned)s.states : 1;
     const i64 start = (i64)blockIdx.x * THREADS;
@@ -191,9 +197,15 @@ template <bool owners> __device__ void scatter(const Layer& s) {
         if (cost < best) best = cost, state = a;
     }
     if (!(best < s.upper)) return;
-    u64 key[NEW_WORDS];
-    repacked(s, row, key);
-    const u64 cell = key[NEW_WORDS - 1] | (s.stays ? state : 0), bits = ordered(best);
+    u64 cell;
+    if (s.groups) {
+        cell = (u64)s.groups[row] * width + (s.stays ? state : 0);
+    } else {
+        u64 key[NEW_WORDS];
+        repacked(s, row, key);
+        cell = key[NEW_WORDS - 1] | (s.stays ? state : 0);
+    }
+    const u64 bits = ordered(best);
     const unsigned origin = (unsigned)(row * s.states + state);
     if (owners) {
         if (s.out_keys[cell] == bits && origin < *(volatile unsigned*)(s.out_origin + cell))
@@ -215,4 +227,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) repack(const __grid_consta
     repacked(s, row, key);
 #pragma unroll
     for (int w = 0; w < NEW_WORDS; w++) s.out_keys[w * s.rows + row] = key[w];
+}
+
+// out_keys (cells, NEW_WORDS) = the new keys of origins.
+extern "C" __global__ void __launch_bounds__(THREADS) rekey(const __grid_constant__ Layer s) {
+    const i64 at = (i64)blockIdx.x * THREADS + threadIdx.x;
+    if (at < s.cells) write_key(s, s.out_origin[at], at);
+}
+
+// out_origin[p] = whether a group begins at position p of the order.
+extern "C" __global__ void __launch_bounds__(THREADS) heads(const __grid_constant__ Layer s) {
+    const i64 p = (i64)blockIdx.x * THREADS + threadIdx.x;
+    if (p < s.rows) s.out_origin[p] = p == 0 || !alike(s, row_at(s, p), row_at(s, p - 1));
 }
