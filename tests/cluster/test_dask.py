@@ -40,7 +40,9 @@ def test_equal_to_serial(client: Any, query: str, kind: str, share: int) -> None
     model = grid(9, 9, 4, kind)
     free = bucketflow.plan(model, query)
     assert free is not None
-    options = {"memory": free.peak_bytes // share, "tree": "bucket", "fit": "slice"} if share > 1 else {}
+    options: dict[str, Any] = {"method": "dense"}
+    if share > 1:
+        options |= {"memory": free.peak_bytes // share, "tree": "bucket", "fit": "slice"}
     serial = bucketflow.solve(model, query, **options)
     done: list[int] = []
     distributed = bucketflow.solve(
@@ -60,7 +62,7 @@ def test_the_plan_that_is_shown_is_the_plan_that_runs(client: Any) -> None:
     model = grid(9, 9, 4)
     shown = bucketflow.plan(model, client=client)
     alone = bucketflow.plan(model)
-    ran = bucketflow.solve(model, client=client).plan
+    ran = bucketflow.solve(model, client=client, method="dense").plan
     assert shown is not None
     assert alone is not None
     assert ran is not None
