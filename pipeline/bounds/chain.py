@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -17,7 +17,7 @@ from typing import Literal
 from .diagrams import Deepening
 from .limits import Elimination, Limits
 from .network import CostNetwork, States
-from .order import bucket_parents, depth_first_order
+from .order import bucket_cells, depth_first_order
 from .outcome import Method, Outcome
 from .prepare import WORK, Prepared, Report, prepare
 from .rows import DEVICE_ROUNDS, ROUNDS, prove_by_rows
@@ -26,6 +26,8 @@ from .search import solve_search
 Way = Literal["dense", "rows", "diagram", "search"]
 #: CPU seconds of the first round, for each way; each round takes twice as long as the one before.
 _FIRST_SECONDS = 0.25
+#: Turns are not shorter, for what they closed in a second.
+_LEAST_SECONDS = 0.01
 #: Preparing again pays where the cut-off fell by this part of the gap.
 _FELL = 0.02
 #: Cells that preparing again touches for each CPU second spent so far, about a tenth of one.
@@ -37,7 +39,7 @@ _PLANNING_FROM = 0.5
 #: Plans take up to so much less time than the buckets of an order, which need so much for a cell.
 _SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
 #: An order is searched for this share of the time spent, and at least so long.
-_ORDER_SHARE, _ORDER_SECONDS = 0.1, 0.05
+_ORDER_SHARE, _ORDER_SECONDS = 0.1, 0.1
 
 
 @dataclass
@@ -61,7 +63,7 @@ class Chain:
     done, way
         Whether nothing is left to search, and what completed the proof.
     closed : dict
-        By way, the part of the gap between the bounds that it closed in its last turn.
+        By way, the part of the gap between the bounds that it closed in a second of its last turn.
     again_from : float
         Preparing again is not tried before so many seconds were spent.
     tried : dict
@@ -112,8 +114,9 @@ class Chain:
                 before = self.upper
                 self._try(way, share * seconds)
                 self._prepare_again(before)
-            if len(self.hopeless) == len(self._candidates()):
+            if self._over() or len(self.hopeless) == len(self._candidates()):
                 break
+            self._reorder()
             seconds = math.inf if len(self._candidates()) == 1 else 2 * seconds
 
     @contextmanager
@@ -160,12 +163,23 @@ class Chain:
         self.dense = self.diagrams = None
         self.hopeless.clear()
         if self.small.dims:
-            self.order = depth_first_order(
-                self.small.dims,
-                self.small.scopes,
-                seconds=max(_ORDER_SECONDS, _ORDER_SHARE * self.spent),
-                seed=self.limits.seed,
-            )
+            self.order = self._searched_order()
+
+    def _searched_order(self) -> tuple[int, ...]:
+        """An order that is searched for the longer, the more time was spent."""
+        seconds = max(_ORDER_SECONDS, _ORDER_SHARE * self.spent)
+        return depth_first_order(self.small.dims, self.small.scopes, seconds=seconds, seed=self.limits.seed)
+
+    def _cells(self, order: Sequence[int]) -> float:
+        return bucket_cells(self.small.dims, self.small.scopes, order)
+
+    def _reorder(self) -> None:
+        """Search for an order once more; half as many cells are worth beginning anew."""
+        with self._timed("preparation"):
+            order = self._searched_order()
+            if 2 * self._cells(order) <= self._cells(self.order):
+                self.order, self.diagrams = order, None
+                self.hopeless.clear()
 
     def _simpler(self, network: CostNetwork) -> bool:
         """Whether a network that stands for the present one is worth beginning anew with it."""
@@ -209,7 +223,8 @@ class Chain:
 
     def _try(self, way: Way, seconds: float) -> None:
         """Go one way for some CPU seconds."""
-        until, lower, upper = time.process_time() + seconds, self.lower, self.upper
+        start, lower, upper = time.process_time(), self.lower, self.upper
+        until = start + seconds
         stop = self.limits.stop
 
         def late() -> bool:
@@ -219,15 +234,15 @@ class Chain:
             outcome = getattr(self, f"_{way}")(seconds, late)
         if outcome is not None:
             self._learn(outcome, way)
-            self.closed[way] = self._closed(lower, upper)
+            self.closed[way] = self._closed(lower, upper) / max(time.process_time() - start, _LEAST_SECONDS)
         if not self.done and time.process_time() < until and not stop() and way not in ("rows", "dense"):
             self.hopeless.add(way)  # it ended by itself: for want of memory
 
     def _closed(self, lower: int, upper: int | None) -> float:
-        """The part of the gap that is closed since the bounds were these."""
-        if upper is None:
-            return 1.0 if self.upper is not None else (self.lower - lower) / max(self.lower - self.small.constant, 1)
-        assert self.upper is not None
+        """The part of the gap that is closed since the bounds were these; what is far open counts by its lower end."""
+        if self.upper is None:
+            return (self.lower - lower) / max(self.lower - self.small.constant, 1)
+        upper = self.upper if upper is None else upper
         return (self.lower - lower + upper - self.upper) / max(upper - lower, 1)
 
     def _learn(self, outcome: Outcome, way: Way) -> None:
@@ -294,7 +309,9 @@ class Chain:
     def _dense(self, seconds: float, late: Callable[[], bool]) -> Outcome | None:
         """Sweep every cell, if that is predicted to take no longer than all the rest did."""
         if self.dense is None:
-            if self.method == "auto" and (seconds < _PLANNING_FROM or self._bucket_seconds() > _SAVED * self.spent):
+            if self.method == "auto" and (
+                seconds < _PLANNING_FROM or _SECONDS_PER_CELL * self._cells(self.order) > _SAVED * self.spent
+            ):
                 return None
             self.dense = self.limits.eliminate(self.small, self.upper)
         if self.dense is None:
@@ -302,10 +319,3 @@ class Chain:
             return None
         spent = math.inf if self.method == "dense" else max(seconds, self.spent)
         return None if self.dense.seconds > spent else self.dense.run()
-
-    def _bucket_seconds(self) -> float:
-        """What sweeping the buckets of the order would take, roughly."""
-        dims = self.small.dims
-        _, contexts = bucket_parents(len(dims), self.small.scopes, self.order)
-        bits = [math.log2(dims[v]) + sum(math.log2(dims[u]) for u in context) for v, context in enumerate(contexts)]
-        return _SECONDS_PER_CELL * math.fsum(2.0 ** min(b, 1000.0) for b in bits)

@@ -55,3 +55,10 @@ def bucket_parents(
             parents[v] = min(contexts[v], key=place.__getitem__)
             contexts[parents[v]] |= contexts[v] - {parents[v]}
     return parents, contexts
+
+
+def bucket_cells(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> float:
+    """Return how many cells the buckets of an order have together."""
+    _, contexts = bucket_parents(len(dims), scopes, order)
+    bits = [math.log2(dims[v]) + sum(math.log2(dims[u]) for u in context) for v, context in enumerate(contexts)]
+    return math.fsum(2.0 ** min(b, 1000.0) for b in bits)
