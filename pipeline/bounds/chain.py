@@ -64,8 +64,8 @@ class Chain:
         Whether nothing is left to search, and what completed the proof.
     closed : dict
         By way, the part of the gap between the bounds that it closed in a second of its last turn.
-    again_from : float
-        Preparing again is not tried before so many seconds were spent.
+    again_from, order_from : float
+        Preparing again, and another order, are not tried before so many seconds were spent.
     tried : dict
         CPU seconds by way.
     small : CostNetwork
@@ -89,6 +89,7 @@ class Chain:
     round_of_rows: int = 0
     hopeless: set[Way] = field(default_factory=set)
     again_from: float = 0.0
+    order_from: float = 0.0
     closed: dict[Way, float] = field(default_factory=dict)
     tried: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.process_time)
@@ -167,14 +168,20 @@ class Chain:
 
     def _searched_order(self) -> tuple[int, ...]:
         """An order that is searched for the longer, the more time was spent."""
-        seconds = max(_ORDER_SECONDS, _ORDER_SHARE * self.spent)
-        return depth_first_order(self.small.dims, self.small.scopes, seconds=seconds, seed=self.limits.seed)
+        start = self.spent
+        seconds = max(_ORDER_SECONDS, _ORDER_SHARE * start)
+        order = depth_first_order(self.small.dims, self.small.scopes, seconds=seconds, seed=self.limits.seed)
+        # large networks take longer for one order than they are given
+        self.order_from = self.spent + (self.spent - start) / _ORDER_SHARE
+        return order
 
     def _cells(self, order: Sequence[int]) -> float:
         return bucket_cells(self.small.dims, self.small.scopes, order)
 
     def _reorder(self) -> None:
         """Search for an order once more; half as many cells are worth beginning anew."""
+        if self.spent < self.order_from:
+            return
         with self._timed("preparation"):
             order = self._searched_order()
             if 2 * self._cells(order) <= self._cells(self.order):
