@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +18,11 @@ UNLIMITED = FORBIDDEN - 1
 #: Least value of what was left out, if nothing was.
 NOTHING = 1 << 62
 #: Edges between two looks at the clock.
-_QUOTA = 1 << 20
+QUOTA = 1 << 20
 
 
 class NoRoomError(Exception):
-    """A diagram would not fit into the memory it may take."""
+    """A diagram would not fit into the memory, or the work, that it may take."""
 
 
 class StoppedError(Exception):
@@ -75,7 +75,8 @@ def n_nodes(diagram: Diagram) -> int:
     return int(diagram.nodes[:-1].sum())
 
 
-def _one_node() -> Diagram:
+def one_node() -> Diagram:
+    """Return the diagram of a function without variables."""
     none = np.zeros(0, np.int64)
     return Diagram(none, np.ones(1, np.int64), none, np.zeros(0, np.int32), none)
 
@@ -105,7 +106,7 @@ def join(
     limits = limits or Limits()
     constant = a.constant + (0 if b is None else b.constant)
     limits = Limits(min(limits.budget - constant, UNLIMITED), limits.memory_bytes, limits.stop)
-    first, second = a.diagram, _one_node() if b is None else b.diagram
+    first, second = a.diagram, one_node() if b is None else b.diagram
     assert first is not None
     assert second is not None
     pairing = loops.align(first.scope, second.scope, sizes)
@@ -126,7 +127,7 @@ def _expanded(
     counts = np.array([0, 1, 0, 0, NOTHING, 0])
     while True:
         states = loops.expand(
-            a, b, pairing, states, counts, last, limits.budget, limits.memory_bytes, _QUOTA, loops.SCATTER
+            a, b, pairing, states, counts, last, limits.budget, limits.memory_bytes, QUOTA, loops.SCATTER
         )
         if counts[loops.EXHAUSTED]:
             raise NoRoomError
@@ -146,7 +147,7 @@ def _merged(
     nodes = np.ones(counts[loops.LEVEL] + 1, np.int64)
     ids = np.zeros(len(low), np.int32)
     while counts[loops.LEVEL] and len(low):
-        ids, low = loops.merge(pairing, states, nodes, ids, low, counts, limits.budget, _QUOTA, loops.SCATTER)
+        ids, low = loops.merge(pairing, states, nodes, ids, low, counts, limits.budget, QUOTA, loops.SCATTER)
         if counts[loops.LEVEL] and limits.stop():
             raise StoppedError
     if not len(low) or low[0] >= FORBIDDEN:
@@ -154,6 +155,15 @@ def _merged(
     if 12 * len(states.child) + 12 * int((nodes[:-1] * pairing.sizes[: len(nodes) - 1]).sum()) > limits.memory_bytes:
         raise NoRoomError
     return loops.packed(pairing, states, nodes), int(low[0])
+
+
+def levels_of(scope: Integers, shape: Sequence[int]) -> tuple[Pairing, NDArray[np.int32]]:
+    """Return levels on which no two rows of a table have met yet, and the child of each edge."""
+    rows = np.cumprod([1, *shape])
+    begins = np.concatenate([[0], np.cumsum(rows[1:])])
+    above = np.concatenate([[0], np.cumsum(rows)])
+    child = np.concatenate([np.arange(count, dtype=np.int32) for count in rows[1:]])
+    return Pairing(scope, np.array(shape), scope, scope, begins, above), child
 
 
 def from_dense(scope: Integers, values: Integers, sizes: Integers, *, limits: Limits | None = None) -> Summed:
@@ -172,13 +182,11 @@ def from_dense(scope: Integers, values: Integers, sizes: Integers, *, limits: Li
         If it takes more memory than allowed.
     """
     limits = limits or Limits()
-    rows = np.cumprod([1, *values.shape])
     if 24 * 2 * values.size > limits.memory_bytes:
         raise NoRoomError
-    begins = np.concatenate([[0], np.cumsum(rows[1:])])
-    pairing = Pairing(scope, sizes[scope], scope, scope, begins, np.concatenate([[0], np.cumsum(rows)]))
-    child = np.concatenate([np.arange(count, dtype=np.int32) for count in rows[1:]])
-    states = States(child, np.zeros(len(child), np.int64), np.zeros(begins[-1] + 1, np.int64), scope)
+    pairing, child = levels_of(scope, values.shape)
+    weight, reach = np.zeros(len(child), np.int64), np.zeros(pairing.edges[-1] + 1, np.int64)
+    states = States(child, weight, reach, scope)
     counts = np.array([len(scope), values.size, 0, 0, NOTHING, 0])
     lowest = min(0, int(values.min()))
     low = np.where(values < FORBIDDEN, values - lowest, FORBIDDEN).reshape(-1)

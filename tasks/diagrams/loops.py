@@ -86,19 +86,19 @@ def align(a: Any, b: Any, sizes: Any) -> Pairing:
 
 
 @njit(cache=True, nogil=True)
-def _longer(array: Any, length: int) -> Any:
+def longer(array: Any, length: int) -> Any:
     grown = np.empty(length, array.dtype)
     grown[: len(array)] = array
     return grown
 
 
 @njit(cache=True, nogil=True)
-def _filled(length: int) -> Any:
+def filled(length: int) -> Any:
     return np.full(length, -1, np.int32)
 
 
 @njit(cache=True, nogil=True)
-def _place(table: Any, pairs: Any, pair: int, scatter: Any) -> Any:
+def place(table: Any, pairs: Any, pair: int, scatter: Any) -> Any:
     """Where a pair is in a hash table of indices, or where it belongs."""
     mask = len(table) - 1
     h = np.uint64(pair) * scatter
@@ -109,14 +109,14 @@ def _place(table: Any, pairs: Any, pair: int, scatter: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _rehashed(pairs: Any, count: int, scatter: Any) -> Any:
+def rehashed(pairs: Any, count: int, scatter: Any) -> Any:
     """A hash table, a power of two long, that stays at most half full until ``pairs`` is full."""
     length = 4096
     while length < 2 * len(pairs):
         length *= 2
-    table = _filled(length)
+    table = filled(length)
     for t in range(count):
-        table[_place(table, pairs, pairs[t], scatter)] = t
+        table[place(table, pairs, pairs[t], scatter)] = t
     return table
 
 
@@ -139,12 +139,12 @@ def _expand_level(
         if held + 12 * length + (4 * room if direct else 0) > most_bytes:
             counts[EXHAUSTED] = 1
             return states
-        child, weight = _longer(child, length), _longer(weight, length)
+        child, weight = longer(child, length), longer(weight, length)
     # room for the next level's states grows with them
     pairs = np.empty(min(n * d, 1024), np.int64)
     if seen + n + len(pairs) > len(reach):
-        reach = _longer(reach, 2 * (seen + n + len(pairs)))
-    table = _filled(room if direct else 4096)
+        reach = longer(reach, 2 * (seen + n + len(pairs)))
+    table = filled(room if direct else 4096)
     count = 0
     edge = at
     base_a = a.start[la] if in_a else 0
@@ -173,7 +173,7 @@ def _expand_level(
                 edge += 1
                 continue
             to = (to_a << 32) | to_b
-            p = to_a * below_b + to_b if direct else _place(table, pairs, to, scatter)
+            p = to_a * below_b + to_b if direct else place(table, pairs, to, scatter)
             t: Any = np.int64(table[p])
             if t >= 0:
                 if total < reach[seen + n + t]:
@@ -184,12 +184,12 @@ def _expand_level(
                     if 12 * len(child) + 8 * len(reach) + 8 * n + 64 * length > most_bytes:
                         counts[EXHAUSTED] = 1
                         return states
-                    pairs = _longer(pairs, length)
+                    pairs = longer(pairs, length)
                     if seen + n + length > len(reach):
-                        reach = _longer(reach, max(seen + n + length, len(reach) * 3 // 2))
+                        reach = longer(reach, max(seen + n + length, len(reach) * 3 // 2))
                     if not direct:
-                        table = _rehashed(pairs, count, scatter)
-                        p = _place(table, pairs, to, scatter)
+                        table = rehashed(pairs, count, scatter)
+                        p = place(table, pairs, to, scatter)
                 t = count
                 table[p] = t
                 pairs[t] = to
@@ -257,7 +257,7 @@ def minimise_last(a: Diagram, b: Diagram, pairing: Pairing, states: States, coun
 
 
 @njit(cache=True, nogil=True)
-def _same(child: Any, weight: Any, x: int, y: int, d: int) -> bool:
+def same(child: Any, weight: Any, x: int, y: int, d: int) -> bool:
     v = 0
     while v < d and weight[x + v] == weight[y + v] and child[x + v] == child[y + v]:
         v += 1
@@ -265,7 +265,7 @@ def _same(child: Any, weight: Any, x: int, y: int, d: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _hash_row(child: Any, weight: Any, at: int, d: int, scatter: Any) -> Any:
+def hash_row(child: Any, weight: Any, at: int, d: int, scatter: Any) -> Any:
     h = np.uint64(0x243F6A8885A308D3)
     for v in range(d):
         h = (h ^ np.uint64(weight[at + v])) * scatter
@@ -274,17 +274,17 @@ def _hash_row(child: Any, weight: Any, at: int, d: int, scatter: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _wider(table: Any) -> Any:
+def wider(table: Any) -> Any:
     """Twice as large a hash table; entries hold 31 bits of hash above the index."""
-    wider = np.full(2 * len(table), -1, np.int64)
-    mask = len(wider) - 1
+    grown = np.full(2 * len(table), -1, np.int64)
+    mask = len(grown) - 1
     for entry in table:
         if entry >= 0:
             p = (entry >> 32) & mask
-            while wider[p] >= 0:
+            while grown[p] >= 0:
                 p = (p + 1) & mask
-            wider[p] = entry
-    return wider
+            grown[p] = entry
+    return grown
 
 
 @njit(cache=True, nogil=True)
@@ -321,7 +321,7 @@ def _merge_level(
         for v in range(d):
             if weight[row + v] < FORBIDDEN:
                 weight[row + v] -= least
-        h = _hash_row(child, weight, row, d, scatter)
+        h = hash_row(child, weight, row, d, scatter)
         p = h & (len(table) - 1)
         while my_ids[s] < 0:
             entry = table[p]
@@ -329,11 +329,11 @@ def _merge_level(
                 table[p] = (h << 32) | count
                 my_ids[s] = count
                 count += 1
-            elif entry >> 32 == h and _same(child, weight, (entry & 0xFFFFFFFF) * d, row, d):
+            elif entry >> 32 == h and same(child, weight, (entry & 0xFFFFFFFF) * d, row, d):
                 my_ids[s] = entry & 0xFFFFFFFF
             p = (p + 1) & (len(table) - 1)
         if 2 * count >= len(table):
-            table = _wider(table)
+            table = wider(table)
     return my_ids, my_low, count
 
 
@@ -376,7 +376,7 @@ def merge(
 
 
 @njit(cache=True, nogil=True)
-def packed(pairing: Pairing, states: States, nodes: Any) -> Diagram:
+def packed(pairing: Pairing, states: Any, nodes: Any) -> Diagram:
     """Copy the nodes of all levels, and nothing else."""
     k = len(nodes) - 1
     start = np.zeros(k, np.int64)
@@ -384,7 +384,7 @@ def packed(pairing: Pairing, states: States, nodes: Any) -> Diagram:
     for i in range(k):
         start[i] = total
         total += nodes[i] * pairing.sizes[i]
-    child, weight = np.empty(total, np.int32), np.empty(total, np.int64)
+    child, weight = np.empty(total, np.int32), np.empty(total, states.weight.dtype)
     for i in range(k):
         at, count = pairing.edges[i], nodes[i] * pairing.sizes[i]
         child[start[i] : start[i] + count] = states.child[at : at + count]
