@@ -98,10 +98,12 @@ class Effort:
         Raises
         ------
         ModelError
-            If anything but the defaults is asked.
+            If a bound or a method for optima is asked.
         """
-        if self.limited or self.method not in ("auto", "dense"):
-            raise ModelError(f"method, upper_bound, time and gap are for the optimum, not for the {query}")
+        if self.limited or self.method not in ("auto", "dense", "diagram"):
+            raise ModelError(
+                f"upper_bound, time, gap and the methods rows and search are for the optimum, not for the {query}"
+            )
 
 
 def parse_size(size: int | str) -> int:

@@ -52,7 +52,7 @@ def counted_plan(plan: Plan, network: Network, arithmetic: Arithmetic[Any], rate
     fixed = fixed_value(network)
     if not isinstance(arithmetic, CountEstimate) or fixed is None:
         return plan
-    spread = _spectrum(network, arithmetic, int(fixed))
+    spread = spectrum_of(network, arithmetic, int(fixed))
     if spread is None and _is_small(network):
         return plan
     primes = most_primes(sum(map(math.log, network.dims)))
@@ -78,7 +78,7 @@ def count(run: Run[Any]) -> Result:
         return Result("count", "ok", value=0)
     arithmetic = run.arithmetic
     assert isinstance(arithmetic, CountEstimate)
-    spread = _spectrum(network, arithmetic, int(fixed))
+    spread = spectrum_of(network, arithmetic, int(fixed))
     if run.planned is None:
         return Result("count", "ok", value=network.free_states)
     bound = swept_total(run, TABLES)
@@ -94,7 +94,7 @@ def count(run: Run[Any]) -> Result:
     return Result("count", "ok", value=value * network.free_states)
 
 
-def _spectrum(network: Network, arithmetic: CountEstimate, fixed: int) -> Spectrum | None:
+def spectrum_of(network: Network, arithmetic: CountEstimate, fixed: int) -> Spectrum | None:
     """Find out whether sums of finite costs can reach ``top``, from the leaf tables."""
     if arithmetic.scale is None:
         return None

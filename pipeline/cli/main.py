@@ -166,7 +166,7 @@ def _proving(command: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(["auto", "dense", "rows", "diagram", "search"]),
             default="auto",
             show_default=True,
-            help="How an optimum is proved where sweeping every cell would take long.",
+            help="How an optimum is proved, or a sum found, where sweeping every cell would take long.",
         ),
         click.option("--upper-bound", type=float, metavar="C", help="Only an optimum at least as good interests."),
         click.option("--time", type=click.FloatRange(min=0), metavar="S", help="After so long the best, with bounds."),

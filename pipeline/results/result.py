@@ -56,6 +56,30 @@ class Proof:
         }
 
 
+@dataclass(frozen=True)
+class DiagramWork:
+    """How decision diagrams summed.
+
+    Parameters
+    ----------
+    sums : int
+        How many: a count takes one in floats and one for each prime.
+    edges, nodes : int
+        Edges of all diagrams of the first sum, and the nodes of the largest.
+    error : float
+        The sum in floats is off by at most this part of it.
+    """
+
+    sums: int
+    edges: int
+    nodes: int
+    error: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types only."""
+        return {"method": "diagram", **vars(self)}
+
+
 @dataclass(frozen=True, repr=False)
 class Result:
     """The answer to one query.
@@ -83,6 +107,8 @@ class Result:
         What happened on the way that the answer does not show, for example that a device ran out of memory.
     proof : Proof or None
         How it was proved, or between what it lies; None where every cell was swept.
+    diagram : DiagramWork or None
+        What a sum on decision diagrams took; None where every cell was swept.
     """
 
     query: Query
@@ -95,6 +121,7 @@ class Result:
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
     proof: Proof | None = None
+    diagram: DiagramWork | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only."""
@@ -109,6 +136,7 @@ class Result:
             "peak_rss_bytes": self.peak_rss_bytes,
             **({"notes": list(self.notes)} if self.notes else {}),
             **({"proof": self.proof.to_dict()} if self.proof else {}),
+            **({"diagram": self.diagram.to_dict()} if self.diagram else {}),
         }
 
     def to_json(self) -> str:
@@ -124,6 +152,9 @@ class Result:
             rows.append(("log10", logarithm(self.log10)))
         if self.proof is not None:
             rows += _proof_rows(self.proof)
+        if self.diagram is not None:
+            done = self.diagram
+            rows.append(("method", f"diagram ({done.edges:,} edges, largest {done.nodes:,} nodes, sums {done.sums})"))
         if self.assignment is not None:
             rows.append(("assignment", shown_assignment(self.assignment)))
         if self.plan is not None:

@@ -243,7 +243,7 @@ def _representative(classes: Any, bits: int, counts: Any, scatter: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _weigh(child: Any, weight: Any, n: int, d: int, low: Any, modulus: int, counts: Any) -> Any:
-    """Multiply edges by the factors below, in place; return what the states of a level are divided by, 0 for dead ones."""
+    """Multiply edges by the factors below, in place; return by what states are divided, 0 for dead ones."""
     leads = np.empty(n)
     for s in range(n):
         lead = 0.0
@@ -272,8 +272,7 @@ def _merge_level(
     inverses = _inverses(my_low, modulus, counts) if modulus else my_low
     table = np.full(64, -1, np.int64)
     classes = np.full(64, -1, np.int64)
-    one = np.int64(_ONE)
-    classes[_cell(classes, one, scatter)] = one
+    classes[_cell(classes, _ONE, scatter)] = _ONE
     counts[KNOWN] = 1
     count = moved = 0
     for s in range(n):

@@ -151,7 +151,7 @@ def test_too_little_memory_is_said_and_stops_are_heard(monkeypatch: pytest.Monke
         join(a, b, sizes=np.full(10, 4), limits=Limits(memory_bytes=1 << 20))
     with pytest.raises(NoRoomError):
         from_dense(np.arange(2), np.zeros((2, 3), np.int64), SIZES, limits=Limits(memory_bytes=100))
-    monkeypatch.setattr(joins, "_QUOTA", 100)
+    monkeypatch.setattr(joins, "QUOTA", 100)
     with pytest.raises(StoppedError):
         join(a, b, sizes=np.full(10, 4), limits=Limits(stop=lambda: True))
 

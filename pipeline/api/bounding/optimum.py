@@ -23,8 +23,9 @@ from ..placement import temporary_folder
 from ..prepared import Prepared, prepare
 from ..questions import Question, question_of
 from ..running import Progress, answer, answered
-from ..workdir import check_identity, opened
+from .directory import kept
 from .interval import optimum_bounds
+from .sums import summed
 from .sweeping import COPIES, is_swept
 
 if TYPE_CHECKING:
@@ -46,25 +47,19 @@ def solved(question: Question, options: Options, effort: Effort, progress: Progr
     """
     if question.query != "optimum":
         effort.refuse_for(question.query)
+        return summed(question, options, effort, progress)
     task = None if is_swept(question, options, effort) else Task.of(question, options, effort)
     if task is None:
         found = answer(question, options, progress)
         assert isinstance(found, Result)
         return found
-    if options.folder is None:
-        return task.result(progress)
-    with opened(options.folder) as rundir:
-        stored, identity = rundir.read_plan(), question.identity()
-        if stored is not None:
-            check_identity(options.folder, stored, identity)
-        else:
-            rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None})
-        known = rundir.read_result()
+
+    def go_on(known: dict[str, Any] | None) -> Result:
         if known is not None:
             task.take(known)
-        found = task.result(progress)
-        rundir.write_result(found.to_dict())
-        return found
+        return task.result(progress)
+
+    return kept(question, options.folder, go_on)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...bounds.network import cost_network
-from ...bounds.order import bucket_parents
+from ...bounds.order import bucket_cells
 from ...models.preprocess import Network
 from ...options import Effort, Options, parse_size
 from ...search.min_fill import min_fill_order
@@ -31,14 +31,14 @@ def is_swept(question: Question, options: Options, effort: Effort) -> bool:
     if effort.limited or effort.method != "auto":
         return False
     plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
-    if not plain or _stored_plan(options) or _quick(network, options.seed):
+    if not plain or stored_plan(options) or _quick(network, options.seed):
         return True
     if options.memory is not None and parse_size(options.memory) - question.model.nbytes < _least_bytes(network):
         return True
     return not cost_network(network)[1].exact and question.model.kind == "cost"
 
 
-def _stored_plan(options: Options) -> bool:
+def stored_plan(options: Options) -> bool:
     """Whether a run directory holds a plan of a sweep."""
     if options.folder is None or not (options.folder / "plan.json").exists():
         return False
@@ -50,13 +50,7 @@ def _stored_plan(options: Options) -> bool:
 def _quick(network: Network, seed: int) -> bool:
     """Whether the buckets of one greedy order have few cells."""
     dims, scopes = network.dims, network.scopes
-    _, contexts = bucket_parents(len(dims), scopes, min_fill_order(dims, scopes, seed))
-    cells = 0
-    for v, context in enumerate(contexts):
-        cells += dims[v] * math.prod([dims[u] for u in context])
-        if cells > _QUICK_CELLS:
-            return False
-    return True
+    return bucket_cells(dims, scopes, min_fill_order(dims, scopes, seed)) <= _QUICK_CELLS
 
 
 def _least_bytes(network: Network) -> int:

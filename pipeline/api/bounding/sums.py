@@ -1,0 +1,256 @@
+"""Sums and counts of models that are too much to sweep, on decision diagrams."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....cluster.budget import peak_rss_bytes
+from ....tasks.steps.semiring import mod_sum_product
+from ...bounds.order import bucket_cells, depth_first_order, rearranged
+from ...errors import BudgetError, InternalError
+from ...models.preprocess import Network
+from ...options import Effort, Options
+from ...queries.arithmetic import Arithmetic, arithmetic_for
+from ...queries.counting import (
+    CountEstimate,
+    CountResidue,
+    Spectrum,
+    combine,
+    enough_primes,
+    powers_of,
+    prefix_sum,
+    root_of_unity,
+)
+from ...resources import Resources
+from ...results.result import DiagramWork, Result
+from ...search.min_fill import min_fill_order
+from ..answers import fixed_value
+from ..counts import spectrum_of
+from ..questions import Question
+from ..running import Progress, answer
+from .directory import kept
+from .sweeping import stored_plan
+
+if TYPE_CHECKING:
+    from ...bounds.sum_diagrams import Table, Total, Work
+
+# A sweep of so many cells, in the order that is found at once, is over before diagrams have been tried.
+_QUICK_CELLS = 1 << 28
+# Diagrams are tried for so many edges (0.2 s), or so small a part of the cells: an edge takes as long as 50 to 100.
+_TRIAL_EDGES, _TRIAL_PART = 1 << 21, 1 / 512
+# They are hopeless where a large join has more than this part of its dense cells.
+_JOIN_PART = 1 / 16
+# Where no sweep fits memory, they are given so many CPU seconds.
+_PATIENCE = 60.0
+# Logarithms of a count and of its sum in floats agree to this.
+_AGREES = 1e-6
+
+
+def summed(question: Question, options: Options, effort: Effort, progress: Progress | None) -> Result:
+    """Answer a question about a sum or a count: by sweeping every cell, or on diagrams where they are small.
+
+    Raises
+    ------
+    BudgetError
+        If neither fits.
+    """
+    network, _ = question.reduced
+    if effort.method == "dense" or fixed_value(network) is None or not network.leaves:
+        return _swept(question, options, progress)
+    task = _Task(question, options, network, time.perf_counter())
+    if effort.method == "diagram":
+        return kept(question, options.folder, lambda _: task.forced())
+    found = task.tried() if _is_plain(options) else None
+    if found is not None:
+        return found
+    try:
+        return _swept(question, options, progress)
+    except BudgetError as error:
+        if stored_plan(options):
+            raise
+        refused = error
+    return kept(question, options.folder, lambda _: task.instead(refused))
+
+
+def _swept(question: Question, options: Options, progress: Progress | None) -> Result:
+    found = answer(question, options, progress)
+    assert isinstance(found, Result)
+    return found
+
+
+def _is_plain(options: Options) -> bool:
+    """Whether nothing is asked that is about sweeps."""
+    return options.folder is None and options.order == "auto" and options.tree == "refined" and options.fit == "auto"
+
+
+@dataclass
+class _Task:
+    """A question, what is left of its model, and what its diagrams failed for last."""
+
+    question: Question
+    options: Options
+    network: Network
+    started: float
+    failure: str = ""
+
+    def tried(self) -> Result | None:
+        """Answer if that takes little, compared with a sweep."""
+        network, seed = self.network, self.options.seed
+        order = rearranged(network.dims, network.scopes, min_fill_order(network.dims, network.scopes, seed))
+        cells = bucket_cells(network.dims, network.scopes, order)
+        if cells <= _QUICK_CELLS or not self._sums_all:
+            return None
+        found = self._result(order, {"edges": _TRIAL_EDGES, "part": _JOIN_PART})
+        if found is not None or cells * _TRIAL_PART <= _TRIAL_EDGES:
+            return found
+        order = self._order
+        edges = bucket_cells(network.dims, network.scopes, order) * _TRIAL_PART
+        if edges <= _TRIAL_EDGES:
+            return None
+        return self._result(order, {"edges": edges, "part": _JOIN_PART, "stop": _patience()})
+
+    def forced(self) -> Result:
+        """Answer, whatever it takes but memory."""
+        found = self._result(self._order, {})
+        if found is None:
+            raise BudgetError(f"decision diagrams of the {self.question.query} {self.failure}")
+        return found
+
+    def instead(self, refused: BudgetError) -> Result:
+        """Answer in place of a sweep that was refused."""
+        found = self._result(self._order, {"stop": _patience()}) if self._sums_all else None
+        if found is None:
+            raise refused
+        return found
+
+    @cached_property
+    def _order(self) -> tuple[int, ...]:
+        return depth_first_order(self.network.dims, self.network.scopes, seed=self.options.seed)
+
+    @cached_property
+    def _arithmetic(self) -> Arithmetic[Any]:
+        return arithmetic_for(self.network)
+
+    @cached_property
+    def _spread(self) -> Spectrum | None:
+        """How a count is put together where costs may add up to ``top``."""
+        if not isinstance(self._arithmetic, CountEstimate):
+            return None
+        fixed = fixed_value(self.network)
+        assert fixed is not None
+        return spectrum_of(self.network, self._arithmetic, int(fixed))
+
+    @property
+    def _sums_all(self) -> bool:
+        return self._spread is None
+
+    def _result(self, order: tuple[int, ...], limits: dict[str, Any]) -> Result | None:
+        """Answer within limits; None if they do not suffice."""
+        from ....tasks.diagrams.factors import VanishedError
+        from ....tasks.diagrams.joins import NoRoomError, StoppedError
+        from ...bounds.sum_diagrams import Work
+
+        planned = time.perf_counter()
+        memory_bytes = Resources(replace(self.options, workdir=None)).host_bytes - self.question.model.nbytes
+        try:
+            found = self._found(order, Work(max(memory_bytes, 0), **limits))
+        except (NoRoomError, StoppedError):
+            self.failure = "do not fit memory; give more --memory"
+            return None
+        except VanishedError:
+            self.failure = "meet products that are too small for floats; run with --method dense"
+            return None
+        seconds = {"plan": planned - self.started, "run": time.perf_counter() - planned}
+        return replace(found, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+
+    def _found(self, order: tuple[int, ...], work: Work) -> Result:
+        sums = _Sums(self.network, order, work)
+        total, scale = sums.in_floats(self._arithmetic)
+        query = self.network.query
+        if query == "count":
+            return self._count(sums, total, total.log + scale)
+        if total.log == -math.inf:
+            return Result("partition", "infeasible", diagram=sums.work_done(total))
+        fixed = fixed_value(self.network)
+        assert fixed is not None
+        log = math.fsum([fixed, math.log(self.network.free_states), scale, total.log])
+        return Result("partition", "ok", log10=log / math.log(10), diagram=sums.work_done(total))
+
+    def _count(self, sums: _Sums, total: Total, bound: float) -> Result:
+        if bound == -math.inf:
+            return Result("count", "ok", value=0, diagram=sums.work_done(total))
+        assert isinstance(self._arithmetic, CountEstimate)
+        points = self._spread.points if self._spread else 1
+        residue = sums.residue
+        primes = enough_primes(bound, points)
+        value = combine([(residue(self._arithmetic, prime, self._spread), prime) for prime in primes])
+        log = math.log(value) if value else -math.inf
+        if log > bound + _AGREES or (self._spread is None and log < bound - _AGREES):
+            raise InternalError("the residues of the count contradict each other")
+        return Result("count", "ok", value=value * self.network.free_states, diagram=sums.work_done(total))
+
+
+def _patience() -> Callable[[], bool]:
+    until = time.process_time() + _PATIENCE
+    return lambda: time.process_time() > until
+
+
+@dataclass
+class _Sums:
+    """Sums over all assignments of a network, in one order, and how many there were."""
+
+    network: Network
+    order: tuple[int, ...]
+    work: Work
+    count: int = 0
+
+    def work_done(self, total: Total) -> DiagramWork:
+        """Describe what was done, from the first sum."""
+        return DiagramWork(self.count, total.edges, total.nodes, total.error)
+
+    def in_floats(self, arithmetic: Arithmetic[Any]) -> tuple[Total, float]:
+        """Return the sum of what an arithmetic of floats has for tables, and the logarithm of its scale."""
+        from ....tasks.diagrams.factors import VanishedError
+
+        scales: list[float] = []
+
+        def tables() -> Iterator[Table]:
+            for leaf in self.network.leaves:
+                table = arithmetic.leaf(leaf, leaf.scope)
+                if table.logs:
+                    raise VanishedError
+                scales.append(table.log_scale)
+                yield leaf.scope, table.values.reshape([self.network.dims[v] for v in leaf.scope])
+
+        found = self._total(tables(), 0)
+        return found, math.fsum(scales)
+
+    def residue(self, estimate: CountEstimate, prime: int, spread: Spectrum | None) -> int:
+        """Return a count modulo a prime."""
+        points, unit = (spread.points, spread.unit) if spread else (1, 1)
+        root = root_of_unity(prime, points)
+        powers = powers_of(root, points, prime)
+        semiring = mod_sum_product(prime)
+        values = [
+            self._at(CountResidue(self.network, semiring, estimate.scale, unit, powers, np.array([point])), prime)
+            for point in range(points)
+        ]
+        return prefix_sum(values, spread.limit, root, prime) if spread else values[0]
+
+    def _at(self, residue: CountResidue, prime: int) -> int:
+        dims, leaves = self.network.dims, self.network.leaves
+        tables = ((t.scope, residue.leaf(t, t.scope).reshape([dims[v] for v in t.scope])) for t in leaves)
+        return self._total(tables, prime).residue
+
+    def _total(self, tables: Iterator[Table], modulus: int) -> Total:
+        from ...bounds.sum_diagrams import total
+
+        self.count += 1
+        return total(self.network.dims, tables, self.order, self.work, modulus)
