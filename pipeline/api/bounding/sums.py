@@ -39,7 +39,7 @@ from .directory import kept
 from .sweeping import stored_plan
 
 if TYPE_CHECKING:
-    from ...bounds.sum_diagrams import Table, Total, Work
+    from ...bounds.buckets.sum_diagrams import Table, Total, Work
 
 # A sweep of so many cells, in the order that is found at once, is over before diagrams have been tried.
 _QUICK_CELLS = 1 << 28
@@ -155,7 +155,7 @@ class _Task:
         """Answer within limits; None if they do not suffice."""
         from ....tasks.diagrams.factors import VanishedError
         from ....tasks.diagrams.joins import NoRoomError, StoppedError
-        from ...bounds.sum_diagrams import Work
+        from ...bounds.buckets.sum_diagrams import Work
 
         planned = time.perf_counter()
         memory_bytes = Resources(replace(self.options, workdir=None)).host_bytes - self.question.model.nbytes
@@ -250,7 +250,7 @@ class _Sums:
         return self._total(tables, prime).residue
 
     def _total(self, tables: Iterator[Table], modulus: int) -> Total:
-        from ...bounds.sum_diagrams import total
+        from ...bounds.buckets.sum_diagrams import total
 
         self.count += 1
         return total(self.network.dims, tables, self.order, self.work, modulus)
