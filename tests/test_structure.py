@@ -24,6 +24,7 @@ ROOMS = {
 FLOORS = {
     "tasks": [
         "bounds",
+        "local",
         "search",
         "diagrams",
         "steps",

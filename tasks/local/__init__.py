@@ -1,0 +1,1 @@
+"""Local search for good assignments: annealing, and neighbourhoods that are solved exactly, in compiled loops."""
