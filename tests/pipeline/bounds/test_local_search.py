@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds.local_search import LocalSearch, improve
+from bucketflow.pipeline.bounds.local.local_search import LocalSearch, improve
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.rules.problem import problem_of
 from bucketflow.tasks.local.annealing import anneal, costs_of_values

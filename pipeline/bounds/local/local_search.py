@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .network import CostNetwork, States
-from .rules.problem import problem_of
+from ..network import CostNetwork, States
+from ..rules.problem import problem_of
 
 if TYPE_CHECKING:
-    from ...tasks.bounds.tables import Flat
-    from ...tasks.local.elimination import Buckets
-    from ...tasks.local.neighbourhoods import Free
-    from ...tasks.local.place import Place
+    from ....tasks.bounds.tables import Flat
+    from ....tasks.local.elimination import Buckets
+    from ....tasks.local.neighbourhoods import Free
+    from ....tasks.local.place import Place
 
 #: Variables to look at, and log2 of the cells of a bucket, of larger and larger neighbourhoods.
 _LEVELS = ((8, 8.0), (32, 12.0), (128, 15.0), (512, 17.0), (2048, 19.0))
@@ -120,17 +120,24 @@ class LocalSearch:
         """Whether there is memory for it."""
         return self._most_cells >= _FEWEST
 
+    @property
+    def nbytes(self) -> int:
+        """Of its copies of the network and its working memory."""
+        return 2 * 8 * self.network.cells + 16 * max(self._most_cells, 0)
+
     def step(self) -> None:
         """Search for a few milliseconds."""
         next(self._steps)
 
     def offer(self, states: States) -> None:
         """Go on from an assignment that was found elsewhere, if it is better."""
-        self._go(states)
-        self._take()
+        if self.best is None or self.network.total(states) < self.best[0]:
+            self._go(states)
+            self._take()
+            self._steps = self._episodes()
 
     def _begin_with(self, states: States, seed: int) -> None:
-        from ...tasks.local.place import place_of
+        from ....tasks.local.place import place_of
 
         costs = (c[np.isfinite(c)].max(initial=0.5) for c in (self._given.costs, self._given.unary))
         self._cap = _FIRST_CAP * max(costs)
@@ -149,7 +156,7 @@ class LocalSearch:
         return tuple(self._random.randrange(d) for d in self.network.dims)
 
     def _go(self, states: States | NDArray[np.int64]) -> None:
-        from ...tasks.local.place import place_of
+        from ....tasks.local.place import place_of
 
         moved = place_of(self._flat, states, 0)
         self._place.states[:] = moved.states
@@ -157,7 +164,7 @@ class LocalSearch:
 
     def _take(self) -> float:
         """Keep the assignment if it is the best so far; return its total, with high costs for what is forbidden."""
-        from ...tasks.local.place import total
+        from ....tasks.local.place import total
 
         now = float(total(self._flat, self._place))
         if now < self._least:
@@ -217,12 +224,12 @@ class LocalSearch:
     @cached_property
     def _unit(self) -> float:
         """A temperature that all is possible at."""
-        from ...tasks.local.annealing import costs_of_values, typical_step
+        from ....tasks.local.annealing import costs_of_values, typical_step
 
         return typical_step(self._flat, costs_of_values(self._flat, self._place), self._place.states)
 
     def _anneal(self, hot: float, cold: float, length: int) -> Iterator[None]:
-        from ...tasks.local.annealing import anneal, costs_of_values, descend
+        from ....tasks.local.annealing import anneal, costs_of_values, descend
 
         values = costs_of_values(self._flat, self._place)
         parts = -(-length // _BATCH)
@@ -244,7 +251,7 @@ class LocalSearch:
                 before = now
 
     def _resolve_some(self, size: int, bits: float, length: int) -> Iterator[None]:
-        from ...tasks.local.elimination import resolve
+        from ....tasks.local.elimination import resolve
 
         bits = min(bits, math.log2(self._most_cells))
         limits = (size, bits, float(self._most_cells))
@@ -256,13 +263,13 @@ class LocalSearch:
 
     @cached_property
     def _free(self) -> Free:
-        from ...tasks.local.neighbourhoods import no_variables
+        from ....tasks.local.neighbourhoods import no_variables
 
         return no_variables(self._flat)
 
     @cached_property
     def _buckets(self) -> Buckets:
-        from ...tasks.local.elimination import buckets_for
+        from ....tasks.local.elimination import buckets_for
 
         bits = min(_LEVELS[-1][1], math.log2(self._most_cells))
         return buckets_for(len(self._free.order), max(self.network.dims), bits, self._most_cells)

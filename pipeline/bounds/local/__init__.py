@@ -1,0 +1,1 @@
+"""Good assignments without a proof."""
