@@ -11,7 +11,7 @@ from ..bounds.tables import Flat
 
 
 class Place(NamedTuple):
-    """An assignment of a :class:`~..bounds.tables.Flat` network.
+    """An assignment of a flat network.
 
     Parameters
     ----------
