@@ -16,6 +16,7 @@ from typing import Literal
 
 from .diagrams import Deepening
 from .limits import Elimination, Limits
+from .local.local_search import LocalSearch
 from .network import CostNetwork, States
 from .order import bucket_cells, depth_first_order
 from .outcome import Method, Outcome
@@ -23,7 +24,7 @@ from .prepare import WORK, Prepared, Report, prepare
 from .rows import DEVICE_ROUNDS, ROUNDS, prove_by_rows
 from .search import solve_search
 
-Way = Literal["dense", "rows", "diagram", "search"]
+Way = Literal["dense", "rows", "local", "diagram", "search"]
 #: CPU seconds of the first round, for each way; each round takes twice as long as the one before.
 _FIRST_SECONDS = 0.25
 #: Turns are not shorter, for what they closed in a second.
@@ -32,6 +33,8 @@ _LEAST_SECONDS = 0.01
 _FELL = 0.02
 #: Cells that preparing again touches for each CPU second spent so far, about a tenth of one.
 _WORK_PER_SECOND = 50_000_000
+#: A local search takes this part of the memory, and begins anew in a network of at most this part of the cells.
+_LOCAL_PART, _MUCH_SMALLER = 4, 2
 #: Diagrams that hold more than this part of the memory between two turns are given up.
 _HELD_PART = 4
 #: Rounds from this many CPU seconds on also plan an elimination of all cells, which may take seconds.
@@ -70,6 +73,8 @@ class Chain:
         CPU seconds by way.
     small : CostNetwork
         What preparation made of the network.
+    nearby : tuple of int or None
+        The best assignment of it that one of the ways found.
     """
 
     network: CostNetwork
@@ -85,6 +90,8 @@ class Chain:
     order: tuple[int, ...] = ()
     dense: Elimination | None = None
     diagrams: Deepening | None = None
+    local: LocalSearch | None = None
+    nearby: States | None = None
     reports: list[Report] = field(default_factory=list)
     round_of_rows: int = 0
     hopeless: set[Way] = field(default_factory=set)
@@ -161,7 +168,7 @@ class Chain:
             return
         self.small = found.network
         self.order = ()
-        self.dense = self.diagrams = None
+        self.dense = self.diagrams = self.nearby = None
         self.hopeless.clear()
         if self.small.dims:
             self.order = self._searched_order()
@@ -218,7 +225,7 @@ class Chain:
 
     def _candidates(self) -> tuple[Way, ...]:
         """The ways that may be tried."""
-        return ("rows", "diagram", "search", "dense") if self.method == "auto" else (self.method,)
+        return ("rows", "local", "diagram", "search", "dense") if self.method == "auto" else (self.method,)
 
     def _turns(self) -> Iterator[tuple[Way, float]]:
         """The ways that are left, with how many turns they get: what closed most of the gap is first, and has two."""
@@ -242,7 +249,7 @@ class Chain:
         if outcome is not None:
             self._learn(outcome, way)
             self.closed[way] = self._closed(lower, upper) / max(time.process_time() - start, _LEAST_SECONDS)
-        if not self.done and time.process_time() < until and not stop() and way not in ("rows", "dense"):
+        if not self.done and time.process_time() < until and not stop() and way not in ("rows", "local", "dense"):
             self.hopeless.add(way)  # it ended by itself: for want of memory
 
     def _closed(self, lower: int, upper: int | None) -> float:
@@ -254,6 +261,7 @@ class Chain:
 
     def _learn(self, outcome: Outcome, way: Way) -> None:
         if outcome.states is not None:
+            self.nearby = outcome.states
             self.improve(self.small.restored(outcome.states))
         self.lower = max(self.lower, outcome.lower if outcome.feasible else self.lower)
         if outcome.proved or (self.total is not None and self.total <= self.lower):
@@ -272,8 +280,9 @@ class Chain:
 
     @property
     def _memory_bytes(self) -> int:
-        """For a way while the diagrams wait for their next turn."""
-        return self.limits.memory_bytes - (0 if self.diagrams is None else self.diagrams.nbytes)
+        """For a way while the others wait for their next turn."""
+        waiting = (way.nbytes for way in (self.diagrams, self.local) if way is not None)
+        return self.limits.memory_bytes - sum(waiting)
 
     def _rows(self, seconds: float, late: Callable[[], bool]) -> Outcome:
         done = 0
@@ -297,6 +306,24 @@ class Chain:
         if self.round_of_rows >= len(rounds) or (not late() and not outcome.proved):
             self.hopeless.add("rows")
         return outcome
+
+    def _local(self, seconds: float, late: Callable[[], bool]) -> Outcome | None:
+        """Look for a better assignment; where one was found already, only after the others had a turn."""
+        if seconds < _PLANNING_FROM and self.nearby is not None:
+            return None
+        if self.local is None or _MUCH_SMALLER * self.small.cells < self.local.network.cells:
+            memory_bytes = self.limits.memory_bytes // _LOCAL_PART
+            self.local = LocalSearch(self.small, self.nearby, seed=self.limits.seed, memory_bytes=memory_bytes)
+        elif self.nearby is not None and self.local.network is self.small:
+            self.local.offer(self.nearby)
+        while self.local.possible and not late():
+            self.local.step()
+        self.local.rest()
+        if not self.local.possible:
+            self.hopeless.add("local")
+        if self.local.best is not None:
+            self.improve(self.local.network.restored(self.local.best[1]))
+        return Outcome(self.lower)
 
     def _diagram(self, seconds: float, late: Callable[[], bool]) -> Outcome:
         """Go on with the eliminations of the last turn."""

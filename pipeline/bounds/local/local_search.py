@@ -122,8 +122,13 @@ class LocalSearch:
 
     @property
     def nbytes(self) -> int:
-        """Of its copies of the network and its working memory."""
-        return 2 * 8 * self.network.cells + 16 * max(self._most_cells, 0)
+        """Of its copies of the network, which it holds while it rests."""
+        return 2 * 8 * self.network.cells
+
+    def rest(self) -> None:
+        """Give up working memory until the next step."""
+        self.__dict__.pop("_free", None)
+        self.__dict__.pop("_buckets", None)
 
     def step(self) -> None:
         """Search for a few milliseconds."""

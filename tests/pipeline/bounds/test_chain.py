@@ -103,10 +103,10 @@ def test_no_time_at_all_leaves_bounds(model: Model, best: Any) -> None:
 
 def test_what_closes_most_of_the_gap_goes_first_and_longest() -> None:
     tried = chain.Chain(CostNetwork((2,), ()), None, "auto", Limits(1 << 20))
-    assert dict(tried._turns()) == dict.fromkeys(("rows", "diagram", "search", "dense"), 1.0)
+    assert dict(tried._turns()) == dict.fromkeys(("rows", "local", "diagram", "search", "dense"), 1.0)
     tried.closed = {"rows": 0.1, "diagram": 0.3, "search": 0.0}
-    assert list(tried._turns()) == [("diagram", 2.0), ("rows", 1.0), ("search", 0.5), ("dense", 1.0)]
-    tried.hopeless = {"rows", "dense"}
+    assert list(tried._turns()) == [("diagram", 2.0), ("rows", 1.0), ("local", 1.0), ("search", 0.5), ("dense", 1.0)]
+    tried.hopeless = {"rows", "local", "dense"}
     tried.closed = {"diagram": 0.0, "search": 0.0}
     assert list(tried._turns()) == [("diagram", 1.0), ("search", 1.0)]
 

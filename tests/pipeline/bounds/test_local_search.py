@@ -87,6 +87,7 @@ def test_same_seed_same_assignments() -> None:
     totals = []
     while again.work < 20_000_000:
         again.step()
+        again.rest()
         totals.append(again.best[0] if again.best else math.inf)
     assert totals == sorted(totals, reverse=True)
     assert again.best == runs[0]
