@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .grouped import Grouped
+
 if TYPE_CHECKING:
     from ..models.model import Model
 
@@ -22,7 +24,7 @@ def bound_command(
 ) -> click.Command:
     """Build the command from what all commands share."""
 
-    @click.command("bound")
+    @click.command("bound", cls=Grouped)
     @asking
     @click.option(
         "--query",

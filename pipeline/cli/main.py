@@ -14,6 +14,7 @@ import click
 
 from ... import __version__
 from ..errors import BucketflowError
+from .grouped import Grouped
 from .marginals import marginal_targets, marginals_command, names
 from .signals import terminable
 
@@ -183,7 +184,7 @@ def _prune(command: Callable[..., None]) -> Callable[..., None]:
     )(command)
 
 
-@main.command()
+@main.command(cls=Grouped)
 @_planning
 @_proving
 @_prune
@@ -212,7 +213,7 @@ def _planning_all(command: Callable[..., None]) -> Callable[..., None]:
     return marginal_targets(command)
 
 
-@main.command()
+@main.command(cls=Grouped)
 @_planning_all
 @_prune
 @_guarded

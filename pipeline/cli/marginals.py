@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .grouped import Grouped
+
 if TYPE_CHECKING:
     from ..models.model import Model
     from ..results.posteriors import Marginals
@@ -35,7 +37,7 @@ def marginals_command(
 ) -> click.Command:
     """Build the command from what all commands share."""
 
-    @click.command("marginals")
+    @click.command("marginals", cls=Grouped)
     @placing
     @marginal_targets
     @click.option("--max", "maximum", is_flag=True, help="Max-marginals: the best that is possible with each state.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,13 @@ def test_what_fits_only_after_preparation_is_planned(tmp_path: Path) -> None:
     assert "allowed 1 GB" in shown["refused"]
     assert (shown["prepared"]["status"], shown["prepared"]["lower"]) == ("optimal", 0)
     assert "0, proved" in run("plan", tmp_path / "easy.wcsp", *HARD)
+
+
+@pytest.mark.parametrize("command", ["solve", "plan", "bound", "marginals"])
+def test_help_is_grouped(command: str) -> None:
+    """Every option stands once, under a title."""
+    shown = run(command, "--help")
+    options = [option for param in main.commands[command].params for option in param.opts if option.startswith("--")]
+    listed = re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.MULTILINE)
+    assert sorted(listed) == sorted([*options, "--help"])
+    assert shown.index("\nQuestion:\n") < shown.index("\nPlan:\n") < shown.index("\nOptions:\n")
