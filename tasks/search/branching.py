@@ -1,8 +1,9 @@
 """The nodes of a depth-first branch and bound: decide, make consistent, go on or back.
 
 Decisions are a variable and a value that it takes, or later does not. The variable has few values left for the
-conflicts it was in (Boussemart et al., Boosting systematic search by weighting constraints, ECAI 2004), the one of the
-last conflict first (Lecoutre et al. 2009); the value is the cheapest, that of the best assignment among equals.
+conflicts that its pairs with open variables were in (Boussemart et al., Boosting systematic search by weighting
+constraints, ECAI 2004), the last one whose decision failed comes first (Lecoutre et al. 2009); the value is the
+cheapest, among equals one that costs nothing with some values of its neighbours.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from .consistency import INF, propagate, remove, undo
-from .state import BACKTRACKS, DEPTH, LAST_CONFLICT, NODES, STAMP, STARTED, TRAIL, Array, Functions, State
+from .state import BACKTRACKS, CAUSE, DEPTH, LAST_CONFLICT, NODES, STAMP, STARTED, TRAIL, Array, Functions, State
 
 #: More values than these are halved.
 MANY = 8
@@ -22,31 +23,49 @@ FINISHED, FOUND, PAUSED, FULL = 0, 1, 2, 3
 @njit(nogil=True, cache=True)
 def choose(functions: Functions, state: State) -> int:
     """Return the variable to branch on, or -1 if every one has a single value."""
-    best, best_score = -1, INF
+    best, best_score, best_span = -1, INF, -1.0
+    for x in range(len(functions.dims)):
+        if state.left[x] < 2:
+            continue
+        if x == state.counters[LAST_CONFLICT]:
+            return x
+        weight = 1.0
+        for k in range(functions.first[x], functions.first[x + 1]):
+            if state.left[functions.neighbour[k]] > 1:
+                weight += state.weight[k]
+        score = state.left[x] / weight
+        span = 0.0
+        for a in range(functions.dims[x]):
+            cost = state.costs[functions.start[x] + a]
+            if cost < INF:
+                span = max(span, cost)
+        if score < best_score or (score == best_score and span > best_span):
+            best, best_score, best_span = x, score, span
+    return best
+
+
+@njit(nogil=True, cache=True)
+def count_left(functions: Functions, state: State) -> None:
+    """Count the values that are left of each variable."""
     for x in range(len(functions.dims)):
         left = 0
         for a in range(functions.dims[x]):
             if state.costs[functions.start[x] + a] < INF:
                 left += 1
-        if left < 2:
-            continue
-        if x == state.counters[LAST_CONFLICT]:
-            return x
-        score = left / state.weight[x]
-        if score < best_score:
-            best, best_score = x, score
-    return best
+        state.left[x] = left
 
 
 @njit(nogil=True, cache=True)
 def cheapest(functions: Functions, state: State, x: int) -> int:
-    """Return the value that costs least, the one of the best assignment among equals."""
+    """Return the value that costs least; among equals the one with full support, or that of the best assignment."""
     start = functions.start[x]
     value, least = -1, INF
     for a in range(functions.dims[x]):
         cost = state.costs[start + a]
-        if cost < least or (cost == least and cost < INF and a == state.best[x]):
+        if cost < least:
             value, least = a, cost
+        elif cost < INF and cost == least and value != state.support[x] and a in (state.support[x], state.best[x]):
+            value = a
     return value
 
 
@@ -103,15 +122,17 @@ def backtrack(functions: Functions, state: State, upper: float) -> bool:
         conflict = propagate(functions, state, upper)
         if conflict < 0:
             return True
-        blame(state, conflict)
+        blame(functions, state)
     return False
 
 
 @njit(nogil=True, cache=True)
-def blame(state: State, x: int) -> None:
-    """Remember where a conflict was found."""
-    state.weight[x] += 1.0
-    state.counters[LAST_CONFLICT] = x
+def blame(functions: Functions, state: State) -> None:
+    """Remember what pair a conflict was found at."""
+    k = state.counters[CAUSE]
+    if k >= 0:
+        state.weight[k] += 1.0
+        state.weight[functions.mirror[k]] += 1.0
 
 
 @njit(nogil=True, cache=True)
@@ -139,6 +160,7 @@ def explore(functions: Functions, state: State, upper: float, nodes: int) -> int
     for _ in range(nodes):
         if len(state.trail_place) - counters[TRAIL] < 2 * room or counters[DEPTH] + 1 >= len(state.decision_bound):
             return FULL
+        count_left(functions, state)
         x = choose(functions, state)
         if x < 0:
             for v in range(len(functions.dims)):
@@ -148,7 +170,8 @@ def explore(functions: Functions, state: State, upper: float, nodes: int) -> int
         decide(functions, state, x)
         conflict = propagate(functions, state, upper)
         if conflict >= 0:
-            blame(state, conflict)
+            blame(functions, state)
+            counters[LAST_CONFLICT] = x
             if not backtrack(functions, state, upper):
                 return FINISHED
     return PAUSED

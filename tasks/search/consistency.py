@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from .state import STAMP, TRAIL, Functions, State
+from .state import CAUSE, STAMP, TRAIL, Functions, State
 
 ARC, DIRECTED, EXISTENTIAL = 0, 1, 2
 INF = np.inf
@@ -42,8 +42,7 @@ def undo(state: State, trail: int) -> None:
 def remove(functions: Functions, state: State, x: int, a: int) -> None:
     """Remove a value."""
     put(state, functions.start[x] + a, INF)
-    state.flags[ARC, x] = 1
-    state.flags[EXISTENTIAL, x] = 1
+    state.flags[:, x] = 1
     for k in range(functions.first[x], functions.first[x + 1]):
         state.flags[EXISTENTIAL, functions.neighbour[k]] = 1
 
@@ -108,12 +107,14 @@ def supported(functions: Functions, state: State, x: int, k: int, upper: float) 
     if not raised:
         return True
     mark_neighbours(functions, state, x)
+    state.counters[CAUSE] = k
     return lift(functions, state, x, upper)
 
 
 @njit(nogil=True, cache=True)
 def mark_neighbours(functions: Functions, state: State, x: int) -> None:
-    """Costs of ``x`` rose: variables that it supports may now have a larger least cost."""
+    """Costs of ``x`` rose: it and variables that it supports may now have a larger least cost."""
+    state.flags[EXISTENTIAL, x] = 1
     for k in range(functions.first[x], functions.first[x + 1]):
         state.flags[EXISTENTIAL, functions.neighbour[k]] = 1
 
@@ -168,6 +169,7 @@ def fully_supported(functions: Functions, state: State, x: int, k: int, upper: f
             put(state, moved + a, costs[moved + a] + least[a])
             put(state, start + a, costs[start + a] + least[a])
     mark_neighbours(functions, state, x)
+    state.counters[CAUSE] = k
     return lift(functions, state, x, upper)
 
 
@@ -177,7 +179,8 @@ def existential(functions: Functions, state: State, x: int, upper: float) -> boo
     costs, entries = state.costs, functions.entries
     d, start = functions.dims[x], functions.start[x]
     smallest = INF
-    for a in range(d):
+    for i in range(d):  # the value that it was last time comes first
+        a = (state.support[x] + i) % d
         total = costs[start + a]
         if total >= smallest:
             continue
@@ -201,6 +204,7 @@ def existential(functions: Functions, state: State, x: int, upper: float) -> boo
                 break
         smallest = min(smallest, total)
         if smallest <= functions.tiny:
+            state.support[x] = a
             return True
     for k in range(functions.first[x], functions.first[x + 1]):
         if functions.rank[functions.neighbour[k]] < functions.rank[x]:
@@ -288,6 +292,7 @@ def propagate(functions: Functions, state: State, upper: float) -> int:
                 x = functions.neighbour[k]
                 if not supported(functions, state, x, functions.mirror[k], upper):
                     return int(x)
+        state.counters[CAUSE] = -1
         conflict = add_wide(functions, state, upper)
         if conflict >= 0:
             return conflict

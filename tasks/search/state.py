@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 # Places in `counters`.
-TRAIL, STAMP, DEPTH, NODES, BACKTRACKS, LAST_CONFLICT, STARTED = range(7)
+TRAIL, STAMP, DEPTH, NODES, BACKTRACKS, LAST_CONFLICT, STARTED, CAUSE = range(8)
 
 
 class Functions(NamedTuple):
@@ -59,7 +59,9 @@ class State(NamedTuple):
     trail_place: Array
     trail_value: Array
     flags: Array  # (3, n): to be made consistent by arc, by direction, by existence
-    weight: Array
+    weight: Array  # of the pairs of neighbours, by the conflicts that they caused
+    left: Array  # values left of each variable, when last counted
+    support: Array  # of each variable, a value that costs nothing with some values of its neighbours
     work: Array  # (2, largest domain)
     decision_variable: Array
     decision_first: Array  # where the values begin that the variable was left
@@ -151,14 +153,16 @@ def new_state(functions: Functions, length: int, unary: list[Array], constant: f
         np.empty(4 * length, dtype=np.int64),
         np.empty(4 * length),
         np.ones((3, n), dtype=np.uint8),
-        np.ones(n),
+        np.ones(len(functions.neighbour)),
+        np.zeros(n, dtype=np.int64),
+        np.zeros(n, dtype=np.int64),
         np.empty((2, int(functions.dims.max(initial=1)))),
         np.zeros(64, dtype=np.int64),
         np.zeros(64, dtype=np.int64),
         np.zeros(64 * int(functions.dims.max(initial=1)), dtype=np.int64),
         np.zeros(64, dtype=np.int64),
         np.zeros(64),
-        np.array([0, 0, 0, 0, 0, -1, 0], dtype=np.int64),
+        np.array([0, 0, 0, 0, 0, -1, 0, -1], dtype=np.int64),
         np.array(best, dtype=np.int64),
     )
 
