@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.bounds import search
-from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
+from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, cost_network
 from bucketflow.pipeline.bounds.search import solve_search
+from bucketflow.pipeline.formats import load
+from bucketflow.pipeline.models.preprocess import reduce_model
 from tests.pipeline.bounds.networks import brute_least, cost_networks
 
 
@@ -63,3 +66,20 @@ def test_memory_ends_a_search_with_what_it_proved(clique: CostNetwork) -> None:
     outcome = solve_search(clique, range(7), None, memory_bytes=1)
     assert not outcome.proved
     assert outcome.lower <= min(clique.total(states) for states in product(range(2), repeat=7))
+
+
+def test_failed_decisions_come_first(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(data / "wcsp/celar/CELAR6-SUB0.wcsp.xz")
+    network, _ = cost_network(reduce_model(model, "optimum", {}))
+    monkeypatch.setattr(search, "_NODES", 32)
+    turns: list[int] = []
+    outcome = solve_search(
+        network,
+        range(len(network.dims)),
+        160,
+        memory_bytes=1 << 30,
+        on_bounds=lambda lower, total: turns.append(lower),
+        stop=lambda: len(turns) > 20,
+    )
+    assert outcome.proved
+    assert outcome.total == 159
