@@ -21,6 +21,7 @@ from ..rates.cpu import machine_rates
 from ..resources import Resources
 from ..results.result import Result
 from .bounding.optimum import solved
+from .bounding.watching import OnBounds, Watch
 from .prepared import prepare
 from .questions import Evidence, Findings, Names, question_of
 from .running import Progress
@@ -79,6 +80,7 @@ def solve(
     *,
     evidence: Evidence = None,
     progress: Progress | None = None,
+    on_bounds: OnBounds | None = None,
     method: Method = "auto",
     upper_bound: float | int | str | None = None,
     time: float | None = None,
@@ -100,6 +102,9 @@ def solve(
         ``x0``, ``x1``, …
     progress : callable, optional
         Called with (bytes done, bytes planned).
+    on_bounds : callable, optional
+        Called with (lower, upper), what an optimum that bounds prove lies between, whenever one improved: costs, or
+        log10 of probabilities; None where one is not known yet.
     method : {"auto", "dense", "rows", "diagram", "search"}, optional
         How an optimum is proved where sweeping every cell would take long: "dense" sweeps all the same, "rows" keeps
         partial assignments that mini-buckets do not exclude, "diagram" eliminates on decision diagrams below a bound,
@@ -157,4 +162,5 @@ def solve(
     if query not in QUERIES:
         raise ModelError(f"unknown query {query!r}; one of {', '.join(QUERIES)}")
     effort = Effort(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
-    return solved(question_of(model, query, evidence), Options(**options), effort, progress)
+    watch: Watch | None = None if on_bounds is None else lambda lower, upper, way: on_bounds(lower, upper)
+    return solved(question_of(model, query, evidence), Options(**options), effort, progress, watch)

@@ -130,6 +130,7 @@ class Chain:
     @contextmanager
     def _timed(self, way: str) -> Iterator[None]:
         start = time.process_time()
+        self.limits.on_way(way)
         try:
             yield
         finally:

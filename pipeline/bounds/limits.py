@@ -47,6 +47,8 @@ class Limits:
         Told a lower bound and the total of the best assignment, whenever one improved.
     device_bytes : int, optional
         Memory of a GPU that may be used.
+    on_way : callable
+        Told which way is tried next.
     """
 
     memory_bytes: int
@@ -57,3 +59,4 @@ class Limits:
     stop: Callable[[], bool] = bool
     on_bounds: OnBounds = lambda lower, total: None
     device_bytes: int | None = None
+    on_way: Callable[[str], None] = lambda way: None

@@ -191,15 +191,18 @@ def _prune(command: Callable[..., None]) -> Callable[..., None]:
 @_guarded
 def solve(file: str, as_json: bool, no_prune: bool, gap: float | None, **options: Any) -> None:
     """Answer a query on the model in FILE."""
-    from ..api import solve as api
+    from ..api.bounding.optimum import solved
+    from ..api.questions import question_of
     from ..api.running import timed
-    from .progress import progress_bar
+    from ..options import Effort, Options
+    from .progress import progress_lines
 
     model, read_seconds = _load(file, options["memory"])
     query, evidence, settings = _settings(model, options)
-    with progress_bar(hidden=as_json) as progress:
-        proving: Any = {"gap": gap, "prune": not no_prune}
-        result = api.solve(model, query, evidence=evidence, progress=progress, **proving, **settings)
+    proving = {name: settings.pop(name) for name in ("method", "upper_bound", "time")}
+    question, effort = question_of(model, query, evidence), Effort(gap=gap, prune=not no_prune, **proving)
+    with progress_lines(hidden=as_json) as (progress, watch):
+        result = solved(question, Options(**settings), effort, progress, watch)
     result = timed(result, read_seconds)
     click.echo(result.to_json() if as_json else repr(result))
     left = result.proof.gap if result.proof else None

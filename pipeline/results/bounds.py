@@ -142,6 +142,12 @@ class Bounds:
         return "\n".join(f"{label:<{width}}  {text}" for label, text in self.rows())
 
 
+def relative_gap(lower: Number, upper: Number) -> float:
+    """Return how far bounds are apart, as a part of the larger one."""
+    largest = max(abs(float(lower)), abs(float(upper)))
+    return float(upper - lower) / largest if lower < upper else 0.0  # type: ignore[operator]
+
+
 def _plain_round(each: Round) -> dict[str, Any]:
     return {
         "z": each.variables,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -36,6 +37,8 @@ class Proof:
         What preparation removed, by rule.
     least_total, unit
         The proved bound in integers, and what one is worth.
+    sweep_cells : float or None
+        About how many cells sweeping the whole would take.
     """
 
     method: str
@@ -46,6 +49,20 @@ class Proof:
     removed: Mapping[str, Mapping[str, int]]
     least_total: int
     unit: int | float
+    sweep_cells: float | None = None
+
+    @property
+    def reason(self) -> str:
+        """Which way proved it, after which others, and why it was not just swept: one line."""
+        others = [method for method, seconds in self.tried.items() if seconds and method != self.method]
+        tried = " and ".join(filter(None, (", ".join(others[:-1]), *others[-1:])))
+        if self.method == "none":
+            way = f"not proved by {tried}" if tried else "not proved"
+        else:
+            way = f"proved by {self.method}" + (f" after {tried}" if tried else "")
+        if self.sweep_cells is None:
+            return way
+        return f"{way}; sweeping every cell would take some 2^{math.log2(max(self.sweep_cells, 1)):.0f} cells"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types only."""
@@ -183,7 +200,7 @@ class Result:
 def _proof_rows(proof: Proof) -> list[tuple[str, str]]:
     """Return how bounds closed, as labelled lines."""
     tried = ", ".join(f"{method} {seconds:.2f} s" for method, seconds in proof.tried.items())
-    rows = [("method", f"{proof.method} ({tried})")]
+    rows = [("method", proof.reason), ("tried", tried)]
     if proof.lower != proof.upper:
         gap = "" if proof.gap is None else f", gap {proof.gap:.3g}"
         rows.append(("bounds", f"{shown_number(proof.lower)} … {shown_number(proof.upper)}{gap}"))

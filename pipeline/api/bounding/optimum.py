@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ....cluster.budget import peak_rss_bytes
@@ -26,7 +28,8 @@ from ..running import Progress, answer, answered
 from .directory import kept
 from .interval import optimum_bounds
 from .sums import summed
-from .sweeping import COPIES, is_swept
+from .sweeping import COPIES, is_swept, sweep_cells
+from .watching import Watch, Watcher
 
 if TYPE_CHECKING:
     from ...bounds.chain import Chain
@@ -37,8 +40,10 @@ _ORDER_SHARE = 0.2
 _PATIENCE = 60.0
 
 
-def solved(question: Question, options: Options, effort: Effort, progress: Progress | None) -> Result:
-    """Answer a question about one value; optima whose sweep would take long by way of bounds.
+def solved(
+    question: Question, options: Options, effort: Effort, progress: Progress | None, watch: Watch | None = None
+) -> Result:
+    """Answer a question about one value; optima whose sweep would take long by way of bounds, which can be watched.
 
     Raises
     ------
@@ -53,11 +58,16 @@ def solved(question: Question, options: Options, effort: Effort, progress: Progr
         found = answer(question, options, progress)
         assert isinstance(found, Result)
         return found
+    if watch is not None:
+        task.watched(watch)
 
     def go_on(known: dict[str, Any] | None) -> Result:
         if known is not None:
             task.take(known)
-        return task.result(progress)
+        found = task.result(progress)
+        if found.proof is not None:
+            logging.getLogger(__name__).info(found.proof.reason)
+        return found
 
     return kept(question, options.folder, go_on)
 
@@ -96,6 +106,21 @@ class Task:
         task = cls(question, options, effort, resources, network, fixed, costs, units, chain, started)
         chain.limits = replace(limits, eliminate=task.elimination, stop=task.enough)
         return task
+
+    def watched(self, watch: Watch) -> None:
+        """Tell bounds that improved, and what is tried."""
+        limits, watcher = self.chain.limits, Watcher(watch, self.between)
+
+        def improved(lower: int, total: int | None) -> None:
+            limits.on_bounds(lower, total)
+            watcher.improved(lower, total, self.chain.best)
+
+        self.chain.limits = replace(limits, on_bounds=improved, on_way=watcher.begins)
+
+    @cached_property
+    def sweep_cells(self) -> float:
+        """About what sweeping the whole would take."""
+        return sweep_cells(self.network, self.options.seed)
 
     def elimination(self, network: CostNetwork, upper: int | None) -> _Elimination | None:
         """Plan to sweep every cell of a smaller network; None if that does not fit."""
@@ -212,6 +237,7 @@ class Task:
             {rule: vars(what) for rule, what in removed_by(chain.reports).items()},
             outcome.lower,
             self.units.unit,
+            sweep_cells=self.sweep_cells,
         )
         elapsed = time.perf_counter() - self.started
         return Result(

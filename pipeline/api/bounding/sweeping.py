@@ -31,7 +31,7 @@ def is_swept(question: Question, options: Options, effort: Effort) -> bool:
     if effort.limited or effort.method != "auto":
         return False
     plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
-    if not plain or stored_plan(options) or _quick(network, options.seed):
+    if not plain or stored_plan(options) or sweep_cells(network, options.seed) <= _QUICK_CELLS:
         return True
     if options.memory is not None and parse_size(options.memory) - question.model.nbytes < _least_bytes(network):
         return True
@@ -47,10 +47,10 @@ def stored_plan(options: Options) -> bool:
     return stored is not None and stored["plan"] is not None
 
 
-def _quick(network: Network, seed: int) -> bool:
-    """Whether the buckets of one greedy order have few cells."""
+def sweep_cells(network: Network, seed: int) -> float:
+    """Return how many cells the buckets of one greedy order have: about what a sweep takes."""
     dims, scopes = network.dims, network.scopes
-    return bucket_cells(dims, scopes, min_fill_order(dims, scopes, seed)) <= _QUICK_CELLS
+    return bucket_cells(dims, scopes, min_fill_order(dims, scopes, seed))
 
 
 def _least_bytes(network: Network) -> int:
