@@ -82,7 +82,7 @@ class Effort:
         if self.upper_bound is not None:
             try:
                 finite = math.isfinite(float(self.upper_bound))
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 finite = False
             if not finite:
                 raise ModelError(f"the bound {self.upper_bound!r} is not a number")

@@ -16,7 +16,7 @@ from typing import Any
 from .errors import DamagedError, StorageError, disk_full
 from .files import PARTIAL, opened, read_whole, refuse_links, write_all, written_whole
 
-_PLAN, _LOCK, _RESULT = "plan.json", "lock", "result.json"
+_PLAN, _LOCK, _RESULT, _BOUNDS = "plan.json", "lock", "result.json", "bounds.json"
 # What is written here and in ledgers; other formats are not read.
 FORMAT = 4
 
@@ -77,7 +77,8 @@ class RunDir:
             ) from None
 
     def _has_work(self) -> bool:
-        return os.path.lexists(self.path / _RESULT) or any(self.path.glob("*/*/*"))
+        kept = any(os.path.lexists(self.path / name) for name in (_RESULT, _BOUNDS))
+        return kept or any(self.path.glob("*/*/*"))
 
     def write_plan(self, plan: dict[str, Any]) -> None:
         """Store the plan, whole or not at all."""
@@ -91,10 +92,18 @@ class RunDir:
         """Store the answer beside the plan."""
         write_json(self.path / _RESULT, result)
 
+    def read_bounds(self) -> dict[str, Any] | None:
+        """Return what is known of an answer that is not proved yet, if anything."""
+        return stored_bounds(self.path)
+
+    def write_bounds(self, bounds: dict[str, Any]) -> None:
+        """Store what is known before the answer is."""
+        write_json(self.path / _BOUNDS, bounds)
+
 
 def _is_partial(path: Path) -> bool:
     """Whether a plan or an answer was left half written."""
-    return path.name.startswith((f"{_PLAN}.", f"{_RESULT}.")) and path.name.endswith(PARTIAL)
+    return path.name.startswith((f"{_PLAN}.", f"{_RESULT}.", f"{_BOUNDS}.")) and path.name.endswith(PARTIAL)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -167,8 +176,17 @@ def stored_plan(path: Path) -> dict[str, Any]:
 
 def stored_result(path: Path) -> dict[str, Any] | None:
     """Return the answer of a finished run, or None; one that is damaged is as good as none."""
+    return _undamaged(path / _RESULT)
+
+
+def stored_bounds(path: Path) -> dict[str, Any] | None:
+    """Return what a run without an answer knows already, or None; what is damaged is as good as none."""
+    return _undamaged(path / _BOUNDS)
+
+
+def _undamaged(path: Path) -> dict[str, Any] | None:
     try:
-        return read_json(path / _RESULT)
+        return read_json(path)
     except DamagedError:
         return None
 

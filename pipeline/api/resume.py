@@ -11,9 +11,10 @@ from ...storage.errors import StorageError
 from ...storage.rundir import stored_plan
 from ..errors import IncompatibleRunError
 from ..keywords import Where
-from ..options import Options
+from ..options import Effort, Options
 from ..results.posteriors import Marginals
 from ..results.result import Result
+from .bounding.optimum import solved
 from .questions import question_of
 from .running import answer
 from .solve import load
@@ -28,7 +29,8 @@ def resume(
     ----------
     workdir : path
     workers, scheduler, client, threads, gpus
-        Where to run; see :func:`bucketflow.solve`. Everything else is as the run began.
+        Where to run; see :func:`bucketflow.solve`. Everything else is as the run began, and as an optimum that is
+        bounded was last asked: for as many seconds more.
 
     Raises
     ------
@@ -46,4 +48,9 @@ def resume(
     asked = {"query_vars": found["variables"], "joint": found["joints"]} if "variables" in found else {}
     families = found.get("families", False)
     question = question_of(load(stored["source"]), found["query"], evidence, **asked, families=families)
+    if stored["plan"] is None and "effort" in stored:
+        where = {"memory": stored["memory"], **options}
+        return solved(
+            question, Options(workdir=workdir, seed=stored["seed"], **where), Effort(**stored["effort"]), progress
+        )
     return answer(question, Options(workdir=workdir, **options), progress)

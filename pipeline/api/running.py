@@ -70,10 +70,10 @@ def _in_directory(question: Question, options: Options, progress: Progress | Non
             check_identity(folder, stored, wanted)
         prepared = prepare(question, Resources(options), stored and stored["plan"])
         plan = prepared.plan
-        if stored is None:
+        if stored is None or (stored["plan"] is None and plan is not None):
             record = plan_record(plan, prepared.memory_bytes) if plan else None
             rundir.write_plan({"identity": wanted, "source": question.model.source, "plan": record})
-        elif question.asked is None and (plan is None or plan.spill is None):
+        if question.asked is None and (plan is None or plan.spill is None):
             known = rundir.read_result()
             before = known and answered_before(known, question.model, plan, prepared.seconds)
             if before and is_confirmed(before, question.model, question.hard):

@@ -164,14 +164,14 @@ class Chain:
         if not found.feasible:
             self._finish("preparation")
             return
-        self.lower = max(self.lower, found.lower)
+        self._hear(found.lower)
         if self.order and not self._simpler(found.network):
             return
         self.small = found.network
         self.order = ()
         self.dense = self.diagrams = self.nearby = None
         self.hopeless.clear()
-        if self.small.dims:
+        if self.small.dims and not self.limits.stop():
             self.order = self._searched_order()
 
     def _searched_order(self) -> tuple[int, ...]:
@@ -205,7 +205,7 @@ class Chain:
     def _settle_trivial(self) -> None:
         """A network without functions costs its constant, whatever its states."""
         if self.small.tables:
-            if not self.order:
+            if not self.order and not self.limits.stop():
                 self.order = depth_first_order(self.small.dims, self.small.scopes, seed=self.limits.seed)
             return
         self.improve(self.small.restored((0,) * len(self.small.dims)))
@@ -269,12 +269,24 @@ class Chain:
             self._finish(way)
         self.limits.on_bounds(self.lower, self.total)
 
+    def _hear(self, lower: int, total: int | None = None) -> None:
+        """Take a bound that a way tells before it ends."""
+        lower = lower if self.upper is None else min(lower, self.upper)
+        if lower > self.lower:
+            self.lower = lower
+            self.limits.on_bounds(lower, self.total)
+
+    def _see(self, states: States) -> None:
+        """Take an assignment that a way shows before it ends."""
+        self.improve(self.small.restored(states))
+
     def improve(self, states: States) -> None:
         """Take an assignment of the first network, if it is the best so far."""
         total = self.network.total(states)
         if total < (math.inf if self.upper is None else self.upper):
+            self.best = states  # first: whoever interrupts here has an assignment for the total
             self.total = self.upper = int(total)
-            self.best = states
+            self.limits.on_bounds(self.lower, self.total)
 
     def _finish(self, way: str) -> None:
         self.done, self.way = True, way
@@ -292,6 +304,7 @@ class Chain:
         def told(lower: int, total: int | None) -> None:
             nonlocal done
             done += 1
+            self._hear(lower)
 
         outcome = prove_by_rows(
             self.small,
@@ -302,6 +315,7 @@ class Chain:
             rounds=rounds[self.round_of_rows :],
             stop=late,
             on_bounds=told,
+            on_states=self._see,
         )
         self.round_of_rows += done
         if self.round_of_rows >= len(rounds) or (not late() and not outcome.proved):
@@ -333,13 +347,21 @@ class Chain:
                 self.small, self.order, self.upper, self.lower, memory_bytes=self.limits.memory_bytes
             )
         self.diagrams.learn(self.upper, self.lower)
-        outcome = self.diagrams.run(late)
+        outcome = self.diagrams.run(late, self._hear, self._see)
         if _HELD_PART * self.diagrams.nbytes > self.limits.memory_bytes and len(self._candidates()) > 1:
             self.diagrams = None
         return outcome
 
     def _search(self, seconds: float, late: Callable[[], bool]) -> Outcome:
-        return solve_search(self.small, self.order, self.upper, memory_bytes=self._memory_bytes, stop=late)
+        return solve_search(
+            self.small,
+            self.order,
+            self.upper,
+            memory_bytes=self._memory_bytes,
+            stop=late,
+            on_bounds=self._hear,
+            on_states=self._see,
+        )
 
     def _dense(self, seconds: float, late: Callable[[], bool]) -> Outcome | None:
         """Sweep every cell, if that is predicted to take no longer than all the rest did."""

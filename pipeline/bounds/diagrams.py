@@ -33,6 +33,7 @@ def solve_diagrams(
     memory_bytes: int,
     stop: Callable[[], bool] = bool,
     on_bounds: OnBounds = lambda lower, total: None,
+    on_states: Callable[[States], None] = lambda states: None,
 ) -> Outcome:
     """Find an optimum, or prove a lower bound, by eliminating variables on decision diagrams.
 
@@ -52,8 +53,10 @@ def solve_diagrams(
         Whether to stop, asked after every million of edges.
     on_bounds : callable
         Told the lower bound and the best total whenever they improve.
+    on_states : callable
+        Told each better assignment.
     """
-    return Deepening(network, order, upper, lower, memory_bytes=memory_bytes).run(stop, on_bounds)
+    return Deepening(network, order, upper, lower, memory_bytes=memory_bytes).run(stop, on_bounds, on_states)
 
 
 class Deepening:
@@ -96,13 +99,19 @@ class Deepening:
         if self._running is not None:
             self._running.upper = min(self._running.upper, upper)
 
-    def run(self, stop: Callable[[], bool] = bool, on_bounds: OnBounds = lambda lower, total: None) -> Outcome:
+    def run(
+        self,
+        stop: Callable[[], bool] = bool,
+        on_bounds: OnBounds = lambda lower, total: None,
+        on_states: Callable[[States], None] = lambda states: None,
+    ) -> Outcome:
         """Eliminate until nothing is left to find, or as long as it may."""
         if self._no_room:
             return self._outcome()
         while self._buckets is not None and (self._upper is None or self._lower < self._upper):
             cut_off, found = self._eliminated(self._buckets, stop)
-            self._learn(found)
+            if self._learn(found) and self._best is not None:
+                on_states(self._best[1])
             on_bounds(self._lower, self._best[0] if self._best else None)
             undecoded = found.states is None and found.total is not None and found.total < cut_off
             if not found.complete or (undecoded and found.total == cut_off - 1):
@@ -121,17 +130,21 @@ class Deepening:
         self._running = running if running.stopped else None
         return running.upper, found
 
-    def _learn(self, found: Round) -> None:
-        """Raise the lower bound, keep a better assignment; where only its total is known, look for it next."""
+    def _learn(self, found: Round) -> bool:
+        """Raise the lower bound, keep a better assignment; where only its total is known, look for it next.
+
+        Returns whether there is a better one.
+        """
         lowest = found.left_out if found.total is None else min(found.left_out, found.total)
         if lowest < NOTHING:
             self._lower = max(self._lower, lowest)
         if found.total is None or (self._upper is not None and found.total >= self._upper):
-            return
+            return False
         self._upper = found.total + 1
         if found.states is not None:
             self._best = int(self._network.total(found.states)), found.states
             self._upper = self._best[0]
+        return found.states is not None
 
     def _outcome(self) -> Outcome:
         if self._best is None:

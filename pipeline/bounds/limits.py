@@ -20,8 +20,8 @@ class Elimination(Protocol):
         """Predicted."""
         ...
 
-    def run(self) -> Outcome:
-        """Find the least total below the cut-off it was planned for."""
+    def run(self) -> Outcome | None:
+        """Find the least total below the cut-off it was planned for; None if that was ended."""
         ...
 
 

@@ -70,6 +70,7 @@ def prove_by_rows(
     rounds: Sequence[Round] = ROUNDS,
     stop: Stop | None = None,
     on_bounds: OnBounds | None = None,
+    on_states: Callable[[States], None] = lambda states: None,
 ) -> Outcome:
     """Search for an optimum with ever larger mini-buckets and ever wider layers.
 
@@ -92,9 +93,11 @@ def prove_by_rows(
         Asked between buckets and between layers.
     on_bounds : callable, optional
         Told both bounds after each round.
+    on_states : callable, optional
+        Told each better assignment.
     """
     lower, given = _sum_of_least(network), len(network.made)
-    proof = _Proof(network, tuple(order), memory_bytes, device_bytes, stop, upper, lower, given)
+    proof = _Proof(network, tuple(order), memory_bytes, device_bytes, stop, upper, lower, given, on_states)
     for sizes in rounds:
         if not proof.round(sizes):
             break
@@ -126,6 +129,7 @@ class _Proof:
     upper: int | None
     lower: int
     given: int
+    on_states: Callable[[States], None]
     total: int | None = None
     states: States | None = None
     done: bool = False
@@ -187,6 +191,7 @@ class _Proof:
             for restore in reversed(self.network.made[self.given :]):
                 states = restore(states)
             self.total, self.states, self.upper = total, states, total
+            self.on_states(states)
 
     def _fix(self) -> None:
         """Remove what cannot be in a better assignment."""

@@ -30,6 +30,7 @@ def solve_search(
     stop: Callable[[], bool] = lambda: False,
     first: States | None = None,
     on_bounds: Callable[[int, int | None], None] = lambda lower, total: None,
+    on_states: Callable[[States], None] = lambda states: None,
 ) -> Outcome:
     """Find the least total below ``upper`` by branch and bound.
 
@@ -48,6 +49,8 @@ def solve_search(
         States that are tried first among equals.
     on_bounds : callable
         Called with the bound on everything open and the best total so far, now and then.
+    on_states : callable
+        Called with each better assignment.
     """
     from ...tasks.search.branching import FINISHED, FOUND, FULL, begin_at, explore
     from ...tasks.search.state import grown, nbytes
@@ -68,6 +71,7 @@ def solve_search(
         elif outcome == FOUND:
             best = tuple(int(a) for a in state.best)
             limit = network.total(best)
+            on_states(best)
         else:
             if outcome != FINISHED:
                 for bound, mask in _opened(functions, state, n_values):

@@ -8,7 +8,7 @@ from typing import Any
 from ...storage import ledger
 from ...storage.errors import StorageError
 from ...storage.files import file_bytes
-from ...storage.rundir import stored_plan, stored_result
+from ...storage.rundir import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt
 from ..errors import IncompatibleRunError
 
@@ -16,7 +16,7 @@ _SLOWEST = 5
 
 
 def run_facts(path: Path) -> dict[str, Any]:
-    """Describe a run directory: identity, stages with finished boxes and bytes, slowest tasks.
+    """Describe a run directory: identity, bounds so far, stages with finished boxes and bytes, slowest tasks.
 
     Raises
     ------
@@ -24,7 +24,7 @@ def run_facts(path: Path) -> dict[str, Any]:
         If the folder is not a run directory.
     """
     try:
-        stored, result = stored_plan(path), stored_result(path)
+        stored, result, bounded = stored_plan(path), stored_result(path), stored_bounds(path)
         plan = stored.get("plan")
         receipts = ledger.load(path / "tables") if plan else {}
     except StorageError as error:
@@ -34,11 +34,17 @@ def run_facts(path: Path) -> dict[str, Any]:
         "query": stored["identity"]["query"],
         "status": "finished" if result else "unfinished",
         "answer": result and {name: result.get(name) for name in ("status", "value", "log10", "log10_evidence")},
+        "bounds": _bounds(bounded) if bounded and not result else None,
         "stages": [_stage(stage, receipts) for stage in plan["stages"]] if plan else [],
         "disk_bytes_planned": plan["disk_bytes"] if plan else 0,
         "disk_bytes": file_bytes(path, "c*"),
         "slowest": [_slow(r) for r in sorted(receipts.values(), key=lambda r: -r.seconds)[:_SLOWEST]],
     }
+
+
+def _bounds(bounded: dict[str, Any]) -> dict[str, Any]:
+    proof = bounded.get("proof") or {}
+    return {name: proof.get(name) for name in ("lower", "upper", "gap")}
 
 
 def _stage(stage: dict[str, Any], receipts: dict[Any, Receipt]) -> dict[str, Any]:

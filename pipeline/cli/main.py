@@ -20,6 +20,8 @@ from .signals import terminable
 
 if TYPE_CHECKING:
     from ..models.model import Model
+    from ..results.posteriors import Marginals
+    from ..results.result import Result
 
 _STOPPED, _BOUNDED = 130, 4
 _EXIT_CODES = (
@@ -169,7 +171,7 @@ def _proving(command: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="How an optimum is proved, or a sum found, where sweeping every cell would take long.",
         ),
-        click.option("--upper-bound", type=float, metavar="C", help="Only an optimum at least as good interests."),
+        click.option("--upper-bound", metavar="C", help="Only an optimum at least as good interests."),
         click.option("--time", type=click.FloatRange(min=0), metavar="S", help="After so long the best, with bounds."),
         click.option("--gap", type=click.FloatRange(min=0), metavar="G", help="Bounds may differ by this part."),
     ]
@@ -189,7 +191,7 @@ def _prune(command: Callable[..., None]) -> Callable[..., None]:
 @_proving
 @_prune
 @_guarded
-def solve(file: str, as_json: bool, no_prune: bool, gap: float | None, **options: Any) -> None:
+def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Answer a query on the model in FILE."""
     from ..api.bounding.optimum import solved
     from ..api.questions import question_of
@@ -199,14 +201,19 @@ def solve(file: str, as_json: bool, no_prune: bool, gap: float | None, **options
 
     model, read_seconds = _load(file, options["memory"])
     query, evidence, settings = _settings(model, options)
-    proving = {name: settings.pop(name) for name in ("method", "upper_bound", "time")}
-    question, effort = question_of(model, query, evidence), Effort(gap=gap, prune=not no_prune, **proving)
+    proving = {name: settings.pop(name) for name in ("method", "upper_bound", "time", "gap")}
+    question, effort = question_of(model, query, evidence), Effort(prune=not no_prune, **proving)
     with progress_lines(hidden=as_json) as (progress, watch):
         result = solved(question, Options(**settings), effort, progress, watch)
     result = timed(result, read_seconds)
     click.echo(result.to_json() if as_json else repr(result))
-    left = result.proof.gap if result.proof else None
-    if result.status == "bounded" and (gap is None or left is None or left > gap):
+    _end_bounded(result)
+
+
+def _end_bounded(result: Result | Marginals) -> None:
+    """Exit where an optimum is bounded less closely than was asked."""
+    proof = getattr(result, "proof", None)
+    if proof is not None and not proof.close:
         sys.exit(_BOUNDED)
 
 
@@ -270,6 +277,7 @@ def resume_command(directory: str, as_json: bool, **options: Any) -> None:
     with progress_bar(hidden=as_json) as progress:
         result = resume(directory, progress=progress, **options)
     click.echo(result.to_json() if as_json else repr(result))
+    _end_bounded(result)
 
 
 @main.command()

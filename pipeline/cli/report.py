@@ -71,6 +71,9 @@ def print_run(facts: dict[str, Any]) -> None:
     if facts["answer"]:
         found = {k: logarithm(v) if "log10" in k and v is not None else v for k, v in facts["answer"].items()}
         head.append(("answer", ", ".join(f"{k} {v}" for k, v in found.items() if v is not None)))
+    if facts["bounds"]:
+        ends = ["unknown" if facts["bounds"][end] is None else str(facts["bounds"][end]) for end in ("lower", "upper")]
+        head.append(("bounds", " … ".join(ends)))
     disk = f"{format_bytes(facts['disk_bytes'])} of {format_bytes(facts['disk_bytes_planned'])} planned"
     print_rows([*head, ("on disk", disk)])
     stages = table("stages", "table")

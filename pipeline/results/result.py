@@ -39,6 +39,8 @@ class Proof:
         The proved bound in integers, and what one is worth.
     sweep_cells : float or None
         About how many cells sweeping the whole would take.
+    gap_given : float or None
+        The gap that was enough.
     """
 
     method: str
@@ -50,6 +52,7 @@ class Proof:
     least_total: int
     unit: int | float
     sweep_cells: float | None = None
+    gap_given: float | None = None
 
     @property
     def reason(self) -> str:
@@ -63,6 +66,13 @@ class Proof:
         if self.sweep_cells is None:
             return way
         return f"{way}; sweeping every cell would take some 2^{math.log2(max(self.sweep_cells, 1)):.0f} cells"
+
+    @property
+    def close(self) -> bool:
+        """Whether the bounds are as close as was asked: equal, if nothing was."""
+        return self.lower == self.upper or (
+            self.gap is not None and self.gap_given is not None and self.gap <= self.gap_given
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types only."""
@@ -231,11 +241,14 @@ def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, 
         seconds={**stored["seconds"], "plan": plan_seconds},
         peak_rss_bytes=stored["peak_rss_bytes"],
         notes=tuple(stored.get("notes", ())),
+        proof=Proof(**stored["proof"]) if stored.get("proof") else None,
     )
 
 
 def is_confirmed(result: Result, model: Model, observed: Mapping[int, int]) -> bool:
     """Whether an assignment agrees with the evidence and is worth what the result says; only optima have one."""
+    if result.status == "bounded":
+        return False
     if result.status != "optimal":
         return result.assignment is None
     try:

@@ -28,7 +28,7 @@ def optimum_bounds(
     states : tuple of int, optional
         The best assignment that is known, in the network's variables.
     closed : bool
-        Whether it is proved to be the best.
+        Whether it is proved to be the best, as far as the units of the bound tell.
     """
     model = network.model
     full = None if states is None else full_states(network, dict(enumerate(states)))
@@ -45,4 +45,6 @@ def optimum_bounds(
     value = None if cost is None else model.objective(cost)
     bound = model.objective(math.floor(least) + int(fixed))
     lower, upper = (value, bound) if model.maximize else (bound, value)
+    if value != bound:
+        status = "bounded"
     return Bounds("optimum", status, lower, upper, value=value, assignment=named)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,8 +25,10 @@ from ..placement import temporary_folder
 from ..prepared import Prepared, prepare
 from ..questions import Question, question_of
 from ..running import Progress, answer, answered
-from .directory import kept
+from ..workdir import opened, resumable
+from .given import cut_off, within
 from .interval import optimum_bounds
+from .kept import Kept
 from .sums import summed
 from .sweeping import COPIES, is_swept, sweep_cells
 from .watching import Watch, Watcher
@@ -53,23 +55,20 @@ def solved(
     if question.query != "optimum":
         effort.refuse_for(question.query)
         return summed(question, options, effort, progress)
-    task = None if is_swept(question, options, effort) else Task.of(question, options, effort)
-    if task is None:
+    started = time.perf_counter()
+    if is_swept(question, options, effort):
         found = answer(question, options, progress)
         assert isinstance(found, Result)
-        return found
-    if watch is not None:
-        task.watched(watch)
-
-    def go_on(known: dict[str, Any] | None) -> Result:
-        if known is not None:
-            task.take(known)
-        found = task.result(progress)
-        if found.proof is not None:
-            logging.getLogger(__name__).info(found.proof.reason)
-        return found
-
-    return kept(question, options.folder, go_on)
+    elif options.folder is None:
+        found = Task.of(question, options, effort, started).watched(watch).result(progress)
+    else:
+        with opened(options.folder) as rundir, resumable(options.folder):
+            kept = Kept.of(rundir, question, options, effort)
+            before = kept.answer(question)
+            found = before or Task.of(question, options, effort, started, kept).watched(watch).kept_result(progress)
+    if found.proof is not None:
+        logging.getLogger(__name__).info(found.proof.reason)
+    return within(found, question.model, effort)
 
 
 @dataclass
@@ -86,14 +85,15 @@ class Task:
     units: Units
     chain: Chain
     started: float
+    kept: Kept | None = None
+    ended: bool = False
 
     @classmethod
-    def of(cls, question: Question, options: Options, effort: Effort) -> Task:
+    def of(cls, question: Question, options: Options, effort: Effort, started: float, kept: Kept | None = None) -> Task:
         """Turn what is left of the model into integer costs."""
         from ...bounds.chain import Chain
         from ...bounds.limits import Limits
 
-        started = time.perf_counter()
         resources = Resources(replace(options, workdir=None))
         network, _ = question.reduced
         fixed = fixed_value(network)
@@ -102,13 +102,18 @@ class Task:
         memory_bytes = max(resources.host_bytes - question.model.nbytes - COPIES * 8 * costs.cells, 0)
         device_bytes = resources.memory_bytes if resources.gpu_count and not options.remote else None
         limits = Limits(memory_bytes, seed=options.seed, prune=effort.prune, device_bytes=device_bytes)
-        chain = Chain(costs, _cut_off(question, effort, units, fixed), effort.method, limits)
-        task = cls(question, options, effort, resources, network, fixed, costs, units, chain, started)
-        chain.limits = replace(limits, eliminate=task.elimination, stop=task.enough)
+        chain = Chain(costs, cut_off(question.model, effort, units, fixed), effort.method, limits)
+        task = cls(question, options, effort, resources, network, fixed, costs, units, chain, started, kept)
+        known = kept.bounds() if kept else None
+        if known is not None:
+            task.take(known)
+        chain.limits = replace(limits, eliminate=task.elimination, stop=task.enough, on_bounds=task.improved)
         return task
 
-    def watched(self, watch: Watch) -> None:
+    def watched(self, watch: Watch | None) -> Task:
         """Tell bounds that improved, and what is tried."""
+        if watch is None:
+            return self
         limits, watcher = self.chain.limits, Watcher(watch, self.between)
 
         def improved(lower: int, total: int | None) -> None:
@@ -116,6 +121,7 @@ class Task:
             watcher.improved(lower, total, self.chain.best)
 
         self.chain.limits = replace(limits, on_bounds=improved, on_way=watcher.begins)
+        return self
 
     @cached_property
     def sweep_cells(self) -> float:
@@ -130,12 +136,27 @@ class Task:
             prepared = prepare(question_of(model_of(network, upper), "optimum"), resources)
         except BudgetError:
             return None
-        return _Elimination(network, prepared)
+        elimination = _Elimination(network, prepared, self.enough)
+        return elimination if elimination.seconds <= self.left else None
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        given = math.inf if self.effort.time is None else self.effort.time
+        return given - (time.perf_counter() - self.started)
+
+    def improved(self, lower: int, total: int | None) -> None:
+        """Keep bounds that improved."""
+        if self.kept is not None:
+            self.kept.improve(lambda: self._dressed(self.chain.outcome()))
 
     def enough(self) -> bool:
-        """Whether to end with the bounds there are."""
-        seconds = time.perf_counter() - self.started
-        if self.effort.time is not None and seconds >= self.effort.time:
+        """Whether to end with the bounds there are; once it was, it stays so."""
+        self.ended = self.ended or self._is_enough()
+        return self.ended
+
+    def _is_enough(self) -> bool:
+        if self.left <= 0:
             return True
         if self.effort.gap is not None and self.gap() <= self.effort.gap:
             return True
@@ -147,25 +168,21 @@ class Task:
         chain = self.chain
         if chain.total is None:
             return math.inf
-        ends = [float(self._cost(total)) for total in (chain.lower, chain.total)]
-        return 0.0 if chain.done or ends[0] >= ends[1] else (ends[1] - ends[0]) / max(abs(ends[0]), abs(ends[1]))
+        return 0.0 if chain.done else _gap(self._cost(chain.lower), self._cost(chain.total))
 
     def _cost(self, total: int) -> float | int:
         sign = 1 if self.question.model.kind == "cost" else -1
         return self.units.base + self.units.unit * total + sign * self.fixed
 
-    def take(self, known: dict[str, Any]) -> None:
+    def take(self, known: Mapping[str, Any]) -> None:
         """Begin with the assignment and the bound of an earlier run, as far as they are confirmed."""
         local = self._local(known.get("assignment"))
         if local is not None:
             self.chain.improve(local)
-        proof = known.get("proof") or {}
-        if (
-            proof.get("least_total") is not None
-            and proof.get("unit") == self.units.unit
-            and not self.effort.upper_bound
-        ):
-            self.chain.lower = max(self.chain.lower, int(proof["least_total"]))
+        chain, proof = self.chain, known.get("proof") or {}
+        if proof.get("least_total") is not None and proof.get("unit") == self.units.unit:
+            lower = int(proof["least_total"])
+            chain.lower = max(chain.lower, lower if chain.upper is None else min(lower, chain.upper))
 
     def _local(self, assignment: dict[str, Any] | None) -> tuple[int, ...] | None:
         """Turn named states into places among those that are left; None if they do not fit."""
@@ -177,17 +194,25 @@ class Task:
 
     def result(self, progress: Progress | None) -> Result:
         """Run the chain; where it ends without a proof and no bounds were asked for, refuse."""
-        interrupted = False
         try:
             self.chain.run()
+            if not self.effort.limited and not self.chain.outcome().proved:
+                return self._unproved(progress)
         except KeyboardInterrupt:
             if self.chain.total is None:
                 raise
-            interrupted = True
-        outcome = self.chain.outcome()
-        if not outcome.proved and not (self.effort.limited or interrupted):
-            return self._unproved(progress)
-        return self._dressed(outcome)
+        return self._dressed(self.chain.outcome())
+
+    def kept_result(self, progress: Progress | None) -> Result:
+        """The same, and keep what is known in the run directory, however it ends."""
+        assert self.kept is not None
+        final = False
+        try:
+            found = self.result(progress)
+            final = found.status == "optimal" or (found.status == "infeasible" and self.effort.upper_bound is None)
+            return found
+        finally:
+            self.kept.write(found if final else self._dressed(self.chain.outcome()), final=final)
 
     def _unproved(self, progress: Progress | None) -> Result:
         """Sweep if anything fits, or refuse with what is known."""
@@ -215,14 +240,7 @@ class Task:
 
     def _dressed(self, outcome: Outcome) -> Result:
         chain = self.chain
-        notes: tuple[str, ...] = ()
-        if not outcome.feasible:
-            asked = self.effort.upper_bound
-            if asked is not None:
-                notes = (f"no assignment is as good as {asked}, the bound that was given",)
-            found = Bounds("optimum", "infeasible")
-        else:
-            found = self._bounds(outcome)
+        found = self._bounds(outcome) if outcome.feasible else Bounds("optimum", "infeasible")
         status: Literal["optimal", "bounded", "infeasible"] = found.status
         lower, upper = (None, None) if status == "infeasible" else (found.lower, found.upper)
         if status == "optimal":
@@ -232,12 +250,13 @@ class Task:
             chain.way or "none",
             lower,
             upper,
-            self.gap() if outcome.states is not None and math.isfinite(self.gap()) else None,
+            None if lower is None or upper is None else _gap(lower, upper),
             {way: round(seconds, 3) for way, seconds in chain.tried.items()},
             {rule: vars(what) for rule, what in removed_by(chain.reports).items()},
             outcome.lower,
             self.units.unit,
             sweep_cells=self.sweep_cells,
+            gap_given=self.effort.gap,
         )
         elapsed = time.perf_counter() - self.started
         return Result(
@@ -248,24 +267,17 @@ class Task:
             found.assignment,
             seconds={"plan": 0.0, "run": elapsed, "decode": 0.0},
             peak_rss_bytes=peak_rss_bytes(),
-            notes=notes,
             proof=proof,
         )
 
 
-def _cut_off(question: Question, effort: Effort, units: Units, fixed: float | int) -> int | None:
-    """The least total that does not interest: what is forbidden, or worse than the bound that was given."""
-    model, ends = question.model, []
-    if model.top is not None:
-        ends.append(units.above_total(model.top - int(fixed) - 1))
-    if effort.upper_bound is not None:
-        given = Decimal(str(effort.upper_bound))
-        if model.kind == "cost":
-            cost = math.floor((-given if model.maximize else given).scaleb(model.decimals))
-            ends.append(units.above_total(cost - int(fixed)))
-        else:
-            ends.append(units.above_total(float(-given) * math.log(10) + fixed))
-    return min(ends, default=None)
+def _gap(lower: Number, upper: Number) -> float:
+    ends = [float(lower), float(upper)]
+    return float(upper - lower) / max(map(abs, ends)) if lower < upper else 0.0  # type: ignore[operator]
+
+
+class _EnoughError(Exception):
+    """The time is over, or the bounds are close enough."""
 
 
 @dataclass(frozen=True)
@@ -274,16 +286,20 @@ class _Elimination:
 
     network: CostNetwork
     prepared: Prepared
+    enough: Callable[[], bool]
 
     @property
     def seconds(self) -> float:
         """Predicted."""
         return self.prepared.plan.seconds if self.prepared.plan else 0.0
 
-    def run(self) -> Outcome:
-        """Run the plan."""
-        with temporary_folder(self.prepared.plan, self.prepared.resources) as folder:
-            found = answered(self.prepared, None, folder, [])
+    def run(self) -> Outcome | None:
+        """Run the plan; None if that was ended."""
+        try:
+            with temporary_folder(self.prepared.plan, self.prepared.resources) as folder:
+                found = answered(self.prepared, self._look, folder, [])
+        except _EnoughError:
+            return None
         assert isinstance(found, Result)
         if found.assignment is None:
             return Outcome(self.network.constant, feasible=False)
@@ -292,3 +308,7 @@ class _Elimination:
         if total != found.value:
             raise InternalError(f"an assignment of total {total} was swept as {found.value}")
         return Outcome(int(total), int(total), states)
+
+    def _look(self, done: int, planned: int) -> None:
+        if self.enough():
+            raise _EnoughError

@@ -117,7 +117,7 @@ def _hint(left: Remainder) -> str:
 def _remainder(question: Question, options: Options) -> Remainder:
     """Prepare an optimum as ``solve`` does, and plan what is left."""
     start = time.perf_counter()
-    task = Task.of(question, options, Effort())
+    task = Task.of(question, options, Effort(), start)
     found = made_smaller(task.costs, task.chain.upper)
     bounds = _bounds(task, found)
     plan, refused = None, ""

@@ -29,13 +29,19 @@ def is_swept(question: Question, options: Options, effort: Effort) -> bool:
     if fixed_value(network) is None or not network.leaves:
         return True
     if effort.limited or effort.method != "auto":
-        return False
+        at_leisure = effort.time is None and effort.gap is None and effort.method in ("auto", "dense")
+        return at_leisure and _rounded(question)
     plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
     if not plain or stored_plan(options) or sweep_cells(network, options.seed) <= _QUICK_CELLS:
         return True
     if options.memory is not None and parse_size(options.memory) - question.model.nbytes < _least_bytes(network):
         return True
-    return not cost_network(network)[1].exact and question.model.kind == "cost"
+    return _rounded(question)
+
+
+def _rounded(question: Question) -> bool:
+    """Whether costs are so large that only a sweep is exact."""
+    return question.model.kind == "cost" and not cost_network(question.reduced[0])[1].exact
 
 
 def stored_plan(options: Options) -> bool:
