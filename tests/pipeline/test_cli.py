@@ -242,4 +242,4 @@ def test_plans_say_what_the_process_takes_beside_its_budget() -> None:
     assert "budget 3 GB\nprocess some 50 MB outside the budget" in printed
     found = json.loads(in_process("plan", "grid", "--memory", "3GB", "--json"))["plan"]
     assert (found["memory_bytes"], found["process_bytes"]) == (3 * 10**9, 50_000_000)
-    assert "Python and compiled code" in in_process("plan", "--help")
+    assert "Python and compiled code" in " ".join(in_process("plan", "--help").split())
