@@ -102,8 +102,7 @@ class Chain:
     started: float = field(default_factory=time.process_time)
 
     def __post_init__(self) -> None:
-        least = (float(table.costs.min(initial=math.inf)) for table in self.network.tables)
-        self.lower = self.network.constant + int(sum(cost for cost in least if cost < math.inf))
+        self.lower = self.network.least
         self.small = self.network
 
     @property

@@ -64,6 +64,12 @@ class CostNetwork:
         return tuple(table.scope for table in self.tables)
 
     @property
+    def least(self) -> int:
+        """A total that none is below: the sum of the tables' least entries that are allowed."""
+        least = [float(table.costs.min(initial=math.inf)) for table in self.tables]
+        return self.constant + int(math.fsum(cost for cost in least if cost < math.inf))
+
+    @property
     def cells(self) -> int:
         """Entries of all tables."""
         return sum(table.costs.size for table in self.tables)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -96,7 +95,7 @@ def prove_by_rows(
     on_states : callable, optional
         Told each better assignment.
     """
-    lower, given = _sum_of_least(network), len(network.made)
+    lower, given = network.least, len(network.made)
     proof = _Proof(network, tuple(order), memory_bytes, device_bytes, stop, upper, lower, given, on_states)
     for sizes in rounds:
         if not proof.round(sizes):
@@ -106,12 +105,6 @@ def prove_by_rows(
         if proof.done:
             break
     return Outcome(proof.lower, proof.total, proof.states, proof.total is not None or not proof.done)
-
-
-def _sum_of_least(network: CostNetwork) -> int:
-    """The bound that a network shows as it is; forbidden entries are for others to find."""
-    least = [float(table.costs.min()) for table in network.tables]
-    return network.constant + int(math.fsum(cost for cost in least if cost < math.inf))
 
 
 @dataclass

@@ -63,7 +63,6 @@ class States(NamedTuple):
 # Entries of the counts that the loops keep: level to go on with, states on it, edges and states before it,
 # least bound that was left out, whether the memory was exhausted.
 LEVEL, FRONT, EDGES, SEEN, LEFT_OUT, EXHAUSTED = 0, 1, 2, 3, 4, 5
-N_COUNTS = 6
 
 
 @njit(cache=True, nogil=True)

@@ -18,7 +18,7 @@ from ...errors import BudgetError, InternalError
 from ...models.preprocess import Network
 from ...options import Effort, Options
 from ...resources import Resources
-from ...results.bounds import Bounds, Number
+from ...results.bounds import Bounds, Number, relative_gap
 from ...results.result import Proof, Result
 from ..answers import fixed_value
 from ..placement import temporary_folder
@@ -168,7 +168,7 @@ class Task:
         chain = self.chain
         if chain.total is None:
             return math.inf
-        return 0.0 if chain.done else _gap(self._cost(chain.lower), self._cost(chain.total))
+        return 0.0 if chain.done else relative_gap(self._cost(chain.lower), self._cost(chain.total))
 
     def _cost(self, total: int) -> float | int:
         sign = 1 if self.question.model.kind == "cost" else -1
@@ -250,7 +250,7 @@ class Task:
             chain.way or "none",
             lower,
             upper,
-            None if lower is None or upper is None else _gap(lower, upper),
+            None if lower is None or upper is None else relative_gap(lower, upper),
             {way: round(seconds, 3) for way, seconds in chain.tried.items()},
             {rule: vars(what) for rule, what in removed_by(chain.reports).items()},
             outcome.lower,
@@ -269,11 +269,6 @@ class Task:
             peak_rss_bytes=peak_rss_bytes(),
             proof=proof,
         )
-
-
-def _gap(lower: Number, upper: Number) -> float:
-    ends = [float(lower), float(upper)]
-    return float(upper - lower) / max(map(abs, ends)) if lower < upper else 0.0  # type: ignore[operator]
 
 
 class _EnoughError(Exception):
