@@ -32,6 +32,7 @@ FLOORS = {
         "gpu/tiling",
         "gpu",
         "rows",
+        "relations",
         "gpu/messages",
         "",
         "sweeps",

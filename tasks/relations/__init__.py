@@ -1,0 +1,1 @@
+"""Tables of rows: those entries of a table that are not the semiring's zero."""

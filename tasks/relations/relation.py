@@ -1,0 +1,144 @@
+"""Tables as rows, tables as dense arrays that rows meet, and the way between both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import prod
+from operator import mul
+from typing import Any
+
+import numpy as np
+
+from ..gpu.arrays import is_device
+from ..rows.keys import Keys
+from ..steps.semiring import Semiring
+from .sides import side_of
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """The entries of a table that are not zero, on the host or on a device.
+
+    Parameters
+    ----------
+    keys : Keys
+        Variables, most significant first, and their domain sizes.
+    words : (rows, keys.n_words) uint64
+        Packed states in ascending order, none twice.
+    values : (rows,)
+        Entries, of the semiring's dtype; those of absent rows are the semiring's zero.
+    """
+
+    keys: Keys
+    words: Any
+    values: Any
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of keys and values."""
+        return int(self.words.nbytes + self.values.nbytes)
+
+    @property
+    def row_bytes(self) -> int:
+        """Memory of one row."""
+        return 8 * self.keys.n_words + int(self.values.itemsize)
+
+    @property
+    def cells(self) -> int:
+        """Cells of the table if it was dense."""
+        return prod(self.keys.dims)
+
+    def rows(self, which: Any) -> Relation:
+        """Return some rows: a slice, a mask, or numbers in ascending order."""
+        return replace(self, words=self.words[which], values=self.values[which])
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """A flat C-ordered table, the last variable of `keys` fastest; entries may be zero."""
+
+    keys: Keys
+    values: Any
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def strides(self) -> list[int]:
+        """Cells from one state of each variable to the next."""
+        return [*accumulate(self.keys.dims[:0:-1], mul, initial=1)][::-1] if self.keys.dims else []
+
+
+Table = Relation | Dense
+
+
+def dims_of(keys: Keys) -> dict[int, int]:
+    """Return the domain size of each variable of a layout."""
+    return dict(zip(keys.variables, keys.dims, strict=True))
+
+
+def empty(keys: Keys, like: Any) -> Relation:
+    """Return the table whose entries are all zero; its arrays are on the side, and of the dtype, of `like`."""
+    there = side_of(like).arrays
+    return Relation(keys, there.zeros((0, keys.n_words), np.uint64), there.zeros(0, like.dtype))
+
+
+def from_dense(table: Dense, semiring: Semiring) -> Relation:
+    """Return the rows of a dense table."""
+    side, keys = side_of(table.values), table.keys
+    found = side.arrays.flatnonzero(table.values != semiring.zero)
+    return Relation(keys, side.packed(found, _digits(table)), table.values[found])
+
+
+def to_dense(relation: Relation, semiring: Semiring) -> Dense:
+    """Return the whole table, with the variables in the same order."""
+    side = side_of(relation.words)
+    values = side.arrays.full(relation.cells, semiring.zero, semiring.dtype)
+    table = Dense(relation.keys, values)
+    values[offsets_of(relation, table)] = relation.values
+    return table
+
+
+def offsets_of(relation: Relation, table: Dense) -> Any:
+    """Return where each row of a relation stands in a dense table of some of its variables, ``(rows,) int64``."""
+    parts = relation.keys.gathers(table.keys.variables, table.strides)
+    return side_of(relation.words).offsets(relation.words, np.array(parts, np.uint64).reshape(-1, 4))
+
+
+def _digits(table: Dense) -> list[tuple[int, int, int, int, int]]:
+    """Return (word, shift, bits of the key, stride, domain size) of each variable of a dense table."""
+    fields = table.keys.fields.values()
+    strides = zip(fields, table.strides, table.keys.dims, strict=True)
+    return [(*field, stride, dim) for field, stride, dim in strides]
+
+
+def restricted(relation: Relation, states: Mapping[int, int]) -> Relation:
+    """Return the rows in which some variables have given states; these variables stay, with one state.
+
+    Variables that the table lacks, or that have one state there, do not matter.
+    """
+    keys = relation.keys
+    fixed = {v: states[v] for v, d in dims_of(keys).items() if d > 1 and v in states}
+    if not fixed:
+        return relation
+    wanted, mask = np.zeros(keys.n_words, np.uint64), ~keys.mask(tuple(fixed))
+    for v, state in fixed.items():
+        word, shift, _ = keys.fields[v]
+        wanted[word] |= np.uint64(state) << np.uint64(shift)
+    side = side_of(relation.words)
+    found = side.matching(relation.words, mask, wanted)
+    target = Keys(keys.variables, tuple([1 if v in fixed else d for v, d in dims_of(keys).items()]))
+    words = side.repacked(relation.words[found], keys.moves(target), target.n_words)
+    return Relation(target, words, relation.values[found])
+
+
+def on_host(relation: Relation) -> Relation:
+    """Return a relation in the host's memory."""
+    if not is_device(relation.words):
+        return relation
+    return replace(relation, words=relation.words.get(), values=relation.values.get())
