@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cpu.broadcast import run_blocks
+from .cpu.merging import run_merged
 from .steps.lowering import Lowered, lower
 from .steps.semiring import Semiring
 
@@ -69,6 +70,8 @@ def run(
         from .cpu.streaming import run_loops
 
         run_loops(lowered.loops, lowered.semiring, tables, result, threads)
+    elif lowered.loops is not None and lowered.merged is not None:
+        run_merged(lowered.loops, lowered.merged, lowered.semiring, tables, result)
     else:
         run_blocks(lowered.blocks, lowered.semiring, tables, result)
     return result if out is None else out

@@ -14,10 +14,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ..steps.blocks import cut
 from ..steps.loops import Loops
 from ..steps.semiring import Semiring
-from .broadcast import reduce, run_blocks
+from .merging import run_nest
 from .row_sums import row, row_many
 from .sources import sources_beside
 from .threads import share, split
@@ -139,15 +138,7 @@ def run_loops(
     inputs : sequence of ndarray, C-contiguous
     out : ndarray, shape (cells,)
     """
-    tables = list(inputs)
-    for merge in loops.merges:
-        merged = np.empty(merge.axes.cells, semiring.dtype)
-        run_blocks(cut(merge.axes), semiring, [inputs[i] for i in merge.inputs], merged)
-        tables.append(merged)
-    target = out if loops.summed == 1 else np.empty(out.size * loops.summed, semiring.dtype)
-    _run_nest(loops, semiring, [tables[operand.table] for operand in loops.operands], target, threads)
-    if loops.summed > 1:
-        reduce(semiring, target.reshape(out.size, loops.summed).T, (0,), out)
+    run_nest(loops, semiring, inputs, out, lambda tables, target: _run_nest(loops, semiring, tables, target, threads))
 
 
 def _run_nest(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .axes import Axes
-from .blocks import UFUNC_CELLS, cut
+from .blocks import UFUNC_CELLS, Blocks, cut
 from .blocks import workspace_bytes as blocks_bytes
 from .offsets import Enumeration, enumerate_groups
 from .semiring import Semiring
@@ -27,6 +27,9 @@ MERGED_CELLS: Final = 4096
 
 SPREAD_CELLS: Final = 65536
 """Inputs with a part of the row are spread over all of it up to so many cells."""
+
+_MERGE_CELLS: Final = 1 << 16
+"""NumPy starts a merge in the time that it takes for so many cells of one input."""
 
 DEPTH_CELLS: Final = 1024
 INNER_CELLS: Final = 4096
@@ -102,17 +105,28 @@ def thread_bytes(loops: Loops, itemsize: int) -> int:
     return 8 * words + itemsize * depth * (1 + gathers * loops.cells(loops.row))
 
 
-def workspace_bytes(loops: Loops, semiring: Semiring) -> int:
-    """Return the bytes of temporaries of one thread's run: merged tables, then offsets and buffers."""
+def workspace_bytes(loops: Loops, blocks: Blocks | None, semiring: Semiring) -> int:
+    """Return the bytes of temporaries of one thread's run: merged tables, then offsets and buffers, or NumPy's."""
     itemsize = semiring.itemsize
     merged = sum(merge.axes.cells for merge in loops.merges) * itemsize
     merging = max([blocks_bytes(cut(merge.axes), semiring) for merge in loops.merges], default=0)
     running = 8 * (loops.offsets.cells + len(loops.offsets.code) + 2 * len(loops.operands) + 1)
     running += thread_bytes(loops, itemsize)
+    if blocks is not None:
+        running = max(running, blocks_bytes(blocks, semiring))
     if loops.summed > 1:
         kept = math.prod([n for n, stride in zip(loops.axes.sizes, loops.axes.out, strict=True) if stride])
         running += (kept + 2 * UFUNC_CELLS) * itemsize
     return merged + max(merging, running)
+
+
+def merged_blocks(loops: Loops) -> Blocks | None:
+    """How NumPy runs what is left once small inputs are merged, or None where reading every input takes less."""
+    merging = sum([_MERGE_CELLS + len(merge.inputs) * merge.axes.cells for merge in loops.merges])
+    saved = sum([len(merge.inputs) - 1 for merge in loops.merges]) * loops.axes.cells
+    if saved <= merging:
+        return None
+    return cut(Axes(loops.axes.sizes, tuple([operand.strides for operand in loops.operands]), loops.axes.out))
 
 
 def as_loops(axes: Axes, semiring: Semiring) -> Loops | None:

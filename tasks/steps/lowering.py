@@ -30,7 +30,7 @@ from . import products
 from .axes import Axes, fuse
 from .blocks import Blocks, cut
 from .blocks import workspace_bytes as blocks_bytes
-from .loops import Loops, as_loops
+from .loops import Loops, as_loops, merged_blocks
 from .products import Product, as_product
 from .semiring import Semiring
 
@@ -77,6 +77,10 @@ class Lowered:
         What each further thread adds to it.
     regime
         ``small`` (NumPy), ``streaming`` (bound by bytes) or ``matrix`` (a product that reuses its data).
+    blocks
+        How NumPy runs it.
+    merged
+        How NumPy runs the operands of `loops`, where merging small inputs first takes less.
     quick
         For small steps of sums of products, a way with less ado.
     """
@@ -90,6 +94,7 @@ class Lowered:
     workspace_bytes: int
     thread_bytes: int
     blocks: Blocks
+    merged: Blocks | None = None
     loops: Loops | None = None
     product: Product | None = None
     quick: Quick | None = None
@@ -132,7 +137,8 @@ def lower(
     if cells > SMALL_CELLS:
         product = as_product(axes, semiring)
         loops = None if product else as_loops(axes, semiring)
-    compiled = _compiled_bytes(axes, semiring, loops, product)
+    merged = merged_blocks(loops) if loops else None
+    kernel = _kernel_bytes(axes, semiring, loops, merged, product)
     return Lowered(
         semiring=semiring,
         axes=axes,
@@ -140,19 +146,23 @@ def lower(
         cells=cells,
         out_cells=math.prod([sizes[v] for v in output]),
         input_cells=tuple([math.prod([sizes[v] for v in scope]) for scope in inputs]),
-        workspace_bytes=max(compiled[0], blocks_bytes(blocks, semiring)),
-        thread_bytes=compiled[1],
+        workspace_bytes=max(kernel[0], blocks_bytes(blocks, semiring)),
+        thread_bytes=kernel[1],
         blocks=blocks,
+        merged=merged,
         loops=loops,
         product=product,
     )
 
 
-def _compiled_bytes(axes: Axes, semiring: Semiring, loops: Loops | None, product: Product | None) -> tuple[int, int]:
-    """Bytes of the compiled kernel's temporaries with one thread, and those of each further thread."""
+def _kernel_bytes(
+    axes: Axes, semiring: Semiring, loops: Loops | None, merged: Blocks | None, product: Product | None
+) -> tuple[int, int]:
+    """Bytes of the temporaries of the kernel chosen with one thread, and those of each further thread."""
     itemsize = semiring.itemsize
     if product is not None:
         return products.workspace_bytes(axes, product, itemsize), products.thread_bytes(axes, product, itemsize)
     if loops is not None:
-        return streaming_loops.workspace_bytes(loops, semiring), streaming_loops.thread_bytes(loops, itemsize)
+        bytes_once = streaming_loops.workspace_bytes(loops, merged, semiring)
+        return bytes_once, streaming_loops.thread_bytes(loops, itemsize)
     return 0, 0
