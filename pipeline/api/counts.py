@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...tasks.steps.semiring import mod_sum_product
 from ..errors import BudgetError, InternalError
 from ..models.leaf_tables import COST_LIMIT, CostScale, cost_leaf
-from ..models.preprocess import Network
+from ..models.preprocess import Leaf, Network, allowed
 from ..plans.evaluations import plan_of_points, with_evaluations
 from ..plans.plan import Plan
 from ..plans.planner import relowered
@@ -37,6 +39,8 @@ from .answers import fixed_value, swept_total
 
 # A count up to here follows from its logarithm, whose rounding is far below half a unit.
 _LOG_EXACT = 1 << 30
+# A table of so many cells is not made only to look at its costs.
+_LARGE_CELLS = 1 << 24
 # Any prime: how residues are swept does not depend on it.
 _SOME_PRIME = 2**31 - 1
 
@@ -100,11 +104,23 @@ def spectrum_of(network: Network, arithmetic: CountEstimate, fixed: int) -> Spec
         return None
     bound, unit = 0, 0
     for leaf in network.leaves:
-        costs = cost_leaf(network, leaf, leaf.scope)
-        finite = costs[costs < COST_LIMIT]
-        bound += int(finite.max(initial=0))
-        unit = math.gcd(unit, int(np.gcd.reduce(finite, axis=None, initial=0)))
+        for finite in _finite_costs(network, leaf):
+            bound += int(finite.max(initial=0))
+            unit = math.gcd(unit, int(np.gcd.reduce(finite, axis=None, initial=0)))
     return spectrum(network, arithmetic.scale, bound, max(unit, 1), fixed)
+
+
+def _finite_costs(network: Network, leaf: Leaf) -> Iterator[NDArray[np.int64]]:
+    """Costs of a leaf's table; where it is large, those of each of its functions, rows and default."""
+    if math.prod([network.dims[v] for v in leaf.scope]) < _LARGE_CELLS:
+        costs = cost_leaf(network, leaf, leaf.scope)
+        yield costs[costs < COST_LIMIT]
+        return
+    model = network.model
+    for f in leaf.functions:
+        function = model.functions[f]
+        values = function.values if function.rows is None else np.append(function.values, function.default)
+        yield values[allowed(model, f, values)] - model.lowest[f]
 
 
 def _residue(run: Run[Any], scale: CostScale | None, prime: int, spread: Spectrum | None) -> int:

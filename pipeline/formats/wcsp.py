@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError, shorten
+from ..models.function import state_dtype
 from ..models.model import FORBIDDEN, Function, Model
 from .text.source import Source
 from .text.tables import first_bad_state, take_function, take_rows, take_variables, tuple_table
@@ -20,7 +22,7 @@ class _Shared:
     """A table without its scope, which later functions may reuse, and the function that holds it."""
 
     dims: tuple[int, ...]
-    rows: NDArray[np.int32]
+    rows: NDArray[np.integer[Any]]
     values: NDArray[np.int64]
     default: int
     function: Function | None = None
@@ -31,7 +33,7 @@ class _Shared:
             return tuple_table(scope, all_dims, self.rows, self.values, self.default)
         if self.function is None:
             self.function = tuple_table(scope, all_dims, self.rows, self.values, self.default)
-        return replace(self.function, scope=scope)
+        return self.function.changed(scope=scope)
 
 
 @dataclass
@@ -85,7 +87,7 @@ class _Reader:
             raise self.tokens.fail(at, f"a shared function over domains {table.dims}", f"domains {dims}")
         return table
 
-    def _tuples(self, scope: list[int], at: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def _tuples(self, scope: list[int], at: int, count: int) -> tuple[NDArray[np.integer[Any]], NDArray[np.int64]]:
         dims, width = [self.dims[v] for v in scope], len(scope) + 1
         stop = at + count * width
         if stop > len(self.tokens):
@@ -100,7 +102,7 @@ class _Reader:
         costs = table[:, -1]
         for k in np.flatnonzero((costs < 0) | (costs >= FORBIDDEN)):
             costs[k] = self._cost(at + int(k) * width + width - 1)
-        return rows.astype(np.int32), np.minimum(costs, self.highest)
+        return rows.astype(state_dtype(dims)), np.minimum(costs, self.highest)
 
     def _cost(self, at: int) -> int:
         """Read a cost; what is forbidden becomes the cost for that."""

@@ -8,15 +8,19 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError, writing
+from ..errors import ModelError, format_bytes, format_count, writing
 from ..models.model import FORBIDDEN, Function, Model
-from .text.source import strip_compression
+from .text.source import MAX_TEXT_BYTES, strip_compression
 from .whole_files import whole_file
+
+# A number, and the space behind it.
+_LEAST_ENTRY_BYTES = 4
 
 
 def save(model: Model, path: str | os.PathLike[str]) -> tuple[str, ...]:
@@ -74,15 +78,23 @@ def _child_last(function: Function) -> Function:
     if child is None or scope[-1] == child:
         return function
     axes = [*(k for k, v in enumerate(scope) if v != child), scope.index(child)]
+    scope = tuple(scope[k] for k in axes)
     if function.rows is not None:
-        raise ModelError("a distribution given by rows cannot be written as BAYES")
-    return Function(tuple(scope[k] for k in axes), function.values.transpose(axes), child=child)
+        return function.changed(scope=scope, rows=function.rows[:, axes])
+    return Function(scope, function.values.transpose(axes), child=child)
 
 
 def _dense_values(function: Function, model: Model) -> NDArray[np.generic]:
     if function.rows is None:
         return function.values
-    table = np.full([model.dims[v] for v in function.scope], float(function.default))
+    shape = [model.dims[v] for v in function.scope]
+    if (least := _LEAST_ENTRY_BYTES * prod(shape)) > MAX_TEXT_BYTES:
+        raise ModelError(
+            f"the model cannot be written as .uai, which lists every entry of a table: a function of "
+            f"{len(function.values):,} rows over {len(shape)} variables has {format_count(prod(shape))}, "
+            f"{format_bytes(least)} of text, and files of at most {format_bytes(MAX_TEXT_BYTES)} are read"
+        )
+    table = np.full(shape, float(function.default))
     table[tuple(function.rows.T)] = function.values
     return table
 
@@ -118,7 +130,7 @@ def _raised(function: Function, by: int) -> Function:
     if _highest(function) + by >= FORBIDDEN:
         raise ModelError("the model cannot be written as .wcsp: costs of a function are 2**62 or more apart")
     default = function.default if function.rows is None or function.default >= FORBIDDEN else function.default + by
-    return replace(function, values=np.where(allowed, function.values + by, FORBIDDEN), default=default)
+    return function.changed(values=np.where(allowed, function.values + by, FORBIDDEN), default=default)
 
 
 def _highest(function: Function) -> int:

@@ -11,6 +11,7 @@ from xml.parsers import expat
 import numpy as np
 
 from ..errors import FormatError, shorten
+from ..models.function import compact
 from ..models.model import Function, Model
 from .text.source import Source
 from .text.tables import MAX_AXES, cell_count
@@ -116,7 +117,7 @@ class _Network:
             raise self.fail(at, f"{cells} probabilities of {shorten(child)!r}", f"{len(words)}")
         self.source.allowance.take(40 * cells, f"a table of {cells} entries")
         values = np.array([self._number(at, word) for word in words]).reshape([dims[v] for v in scope])
-        self.functions[scope[-1]] = Function(scope, values, child=scope[-1])
+        self.functions[scope[-1]] = compact(Function(scope, values, child=scope[-1]))
 
     def _number(self, at: _Element, word: str) -> float:
         try:

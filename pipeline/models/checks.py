@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from operator import index
 from typing import Any, Literal, cast, get_args
 
@@ -123,7 +122,7 @@ def _as_arrays(k: int, function: Any) -> Any:
     scope: Any = function.scope
     if isinstance(scope, str) or not isinstance(scope, Iterable):
         raise ModelError(f"function {k} has the scope {scope!r}; expected a tuple of variable indices")
-    return replace(function, scope=tuple(scope), values=array_of(function.values, f"function {k}"))
+    return function.changed(scope=tuple(scope), values=array_of(function.values, f"function {k}"))
 
 
 def array_of(values: Any, what: str) -> NDArray[Any]:
@@ -145,7 +144,10 @@ def _rows_fault(function: Function, shape: tuple[int, ...]) -> str | None:
     values = function.values
     if not isinstance(rows, np.ndarray) or not np.issubdtype(rows.dtype, np.integer):
         return "has rows that are no array of integers"
-    if rows.shape != (len(values), len(shape)) or values.ndim != 1:
+    default: Any = function.default
+    if not isinstance(default, int | float | np.number):
+        return f"has the default {default!r}, which is no number"
+    if values.ndim != 1 or rows.shape != (len(values), len(shape)):
         return f"has rows of shape {rows.shape} and values of shape {values.shape} for {len(shape)} variables"
     if rows.size and not ((rows >= 0).all() and (rows < np.array(shape)).all()):
         return f"lists states outside of its domains {shape}"
@@ -176,7 +178,7 @@ def _converted(k: int, function: Function, dtype: np.dtype[Any]) -> Function:
         values = function.values.astype(dtype)
     if dtype.kind == "i" and not np.array_equal(values, function.values):
         raise ModelError(f"function {k} has costs that are no integers of at most 64 bits; multiply and round them")
-    return replace(function, values=values)
+    return function.changed(values=values)
 
 
 def _check_probabilities(functions: Sequence[Function]) -> None:

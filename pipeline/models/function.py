@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.rows.keys import Keys
+
 # A stored cost of at least this is forbidden whatever the top.
 FORBIDDEN = 1 << 62
+# A dense table of so many cells is kept by rows if these take no more than this part (1 / 4) of its memory.
+_LARGE_CELLS, _ROWS_PART = 1 << 16, 4
 # So many rows are compared sooner one by one than sorted.
 _FEW_ROWS = 64
 
@@ -72,7 +76,14 @@ class Function:
     @cached_property
     def distinct(self) -> bool:
         """Whether no row is listed twice."""
-        return self.rows is None or len(_last_places(self.rows)) == len(self.rows)
+        return self.rows is None or _are_distinct(self.rows)
+
+    def changed(self, **changes: Any) -> Function:
+        """Return a copy over another scope or in another order of it, or with other values at the same rows."""
+        function = replace(self, **changes)
+        if self.rows is not None and "distinct" in vars(self):
+            vars(function)["distinct"] = self.distinct
+        return function
 
     def at(self, states: Sequence[int]) -> int | float:
         """Return the value at one assignment of the scope (state indices in scope order)."""
@@ -97,6 +108,27 @@ def dense_function(scope: Sequence[int], values: NDArray[Any], child: int | None
     return Function(distinct, values, child=child)
 
 
+def compact(function: Function) -> Function:
+    """Return a large dense function of probabilities by its entries above 0, if these take far less memory."""
+    values = function.values
+    dtype = state_dtype(values.shape)
+    row_bytes = values.ndim * dtype.itemsize + 8
+    if values.size < _LARGE_CELLS or _ROWS_PART * row_bytes * np.count_nonzero(values) > values.nbytes:
+        return function
+    flat = np.flatnonzero(values)
+    rows = np.empty((len(flat), values.ndim), dtype)
+    rest = flat
+    for axis in reversed(range(values.ndim)):
+        rest, rows[:, axis] = np.divmod(rest, values.shape[axis])
+    return Function(function.scope, values.reshape(-1)[flat], rows, child=function.child)
+
+
+def state_dtype(sizes: Sequence[int]) -> np.dtype[Any]:
+    """Return the narrowest integers that number the states of domains of these sizes."""
+    largest = max(sizes, default=1)
+    return np.dtype(np.uint8 if largest <= 1 << 8 else np.uint16 if largest <= 1 << 16 else np.int32)
+
+
 def row_function(scope: Sequence[int], rows: NDArray[Any], values: NDArray[Any], default: int | float) -> Function:
     """Build a function from listed rows; later duplicates win, a repeated variable keeps consistent rows."""
     distinct = tuple(dict.fromkeys(scope))
@@ -113,9 +145,28 @@ def row_function(scope: Sequence[int], rows: NDArray[Any], values: NDArray[Any],
     return function
 
 
+def _are_distinct(rows: NDArray[Any]) -> bool:
+    if len(rows) <= _FEW_ROWS:
+        return len(set(map(tuple, rows.tolist()))) == len(rows)
+    keys = _packed(rows)
+    if keys.shape[1] == 1:
+        ordered = np.sort(keys, axis=0)
+    else:
+        ordered = keys[np.lexsort(keys.T[::-1])]
+    return bool((ordered[1:] != ordered[:-1]).any(axis=1).all())
+
+
 def _last_places(rows: NDArray[Any]) -> NDArray[np.intp]:
     """Return where each different row occurs last, ascending."""
-    if len(rows) <= _FEW_ROWS and len(set(map(tuple, rows.tolist()))) == len(rows):
+    if _are_distinct(rows):
         return np.arange(len(rows))
-    _, last = np.unique(rows[::-1], axis=0, return_index=True)
-    return np.sort(len(rows) - 1 - last)
+    keys = _packed(rows)
+    order = np.lexsort(keys.T[::-1])  # stable: the last of equal rows stays last
+    ordered = keys[order]
+    return np.sort(order[np.append((ordered[1:] != ordered[:-1]).any(axis=1), True)])
+
+
+def _packed(rows: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return a key for each row, equal where rows are; states are not negative."""
+    dims = tuple([int(state) + 1 for state in rows.max(axis=0)])
+    return Keys(tuple(range(len(dims))), dims).pack(rows.T)

@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cluster.budget import default_memory_bytes
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled, from_logs, measured
-from ..errors import ModelError
+from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
 from .preprocess import Leaf, Network, allowed
 
 # Costs above this are refused, so that a sum of two of them still fits int64.
 COST_LIMIT = 1 << 61
 _FORBIDDEN = np.int64(COST_LIMIT)
+# A smaller table is made without asking the machine for its memory.
+_LARGE_CELLS = 1 << 27
 
 Array = NDArray[Any]
 
@@ -150,6 +153,7 @@ def _combine(
 ) -> Array:
     """Combine the functions of a leaf on the states that are left, into a C-contiguous table."""
     shape = [network.dims[v] for v in axes]
+    _check_dense(network, leaf, math.prod(shape))
     if len(leaf.functions) == 1:
         values = convert(leaf.functions[0], _aligned(network, leaf.functions[0], axes))
         if values.shape == tuple(shape):
@@ -158,6 +162,25 @@ def _combine(
     for f in leaf.functions:
         combine(total, convert(f, _aligned(network, f, axes)))
     return total
+
+
+def _check_dense(network: Network, leaf: Leaf, cells: int) -> None:
+    """Refuse a table that this machine cannot hold, whatever its functions list.
+
+    Raises
+    ------
+    BudgetError
+        If it has more entries than fit the free memory.
+    """
+    if cells < _LARGE_CELLS or 8 * cells <= (free := default_memory_bytes()):
+        return
+    model = network.model
+    name = shorten(model.names[network.variables[leaf.scope[0]]])
+    listed = sum(model.functions[f].values.size for f in leaf.functions)
+    raise BudgetError(
+        f"a function over {len(leaf.scope)} variables, {name!r} among them, lists {listed:,} values; as a table of all "
+        f"{format_count(cells)} assignments it takes {format_bytes(8 * cells)}, allowed {format_bytes(free)}"
+    )
 
 
 def _aligned(network: Network, f: int, axes: Sequence[int]) -> Array:

@@ -29,6 +29,18 @@ def _least(function: Function) -> int:
     return min(ends, default=0)
 
 
+def _function_of(k: int, scope: tuple[int, ...], values: Sequence[Any], child: int | None) -> Function:
+    """Make a function of an array, or of rows with their values and a default."""
+    if len(values) not in (1, 3):
+        found = f"{len(values)} parts beside its names"
+        raise ModelError(f"function {k} has {found}; expected values, or rows, values and a default")
+    if len(values) == 1:
+        return Function(scope, array_of(values[0], f"function {k}"), child=child)
+    rows = array_of(values[0], f"function {k}")
+    rows = rows if rows.size else np.empty((0, len(scope)), dtype=np.uint8)
+    return Function(scope, array_of(values[1], f"function {k}"), rows, values[2], child)
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A discrete graphical model.
@@ -89,7 +101,7 @@ class Model:
         cls,
         kind: Kind,
         variables: Mapping[str, int | Sequence[str]],
-        functions: Iterable[tuple[Sequence[str], ArrayLike]],
+        functions: Iterable[tuple[Sequence[str], ArrayLike] | tuple[Sequence[str], ArrayLike, ArrayLike, float]],
         *,
         top: int | None = None,
         name: str = "",
@@ -101,9 +113,10 @@ class Model:
         kind : {"cost", "markov", "bayes"}
         variables : mapping
             Variable name → number of states, or their labels.
-        functions : iterable of (names, array)
+        functions : iterable of (names, array) or (names, rows, values, default)
             The names of the variables that a function is over, and one value for each of their joint states: an
-            axis a variable, in that order. In a Bayesian network the last variable is the child.
+            axis a variable, in that order. Or some joint states, a row of state indices each, one value for each
+            row, and the value of all others. In a Bayesian network the last variable is the child.
         top : int, optional
             Totals of costs of at least this are forbidden.
 
@@ -116,13 +129,13 @@ class Model:
         dims = tuple(s if isinstance(s, int | np.integer) else len(s) for s in variables.values())
         places = {variable: v for v, variable in enumerate(variables)}
         made = []
-        for k, (scope, values) in enumerate(functions):
+        for k, (scope, *values) in enumerate(functions):
             scope = (scope,) if isinstance(scope, str) else tuple(scope)
             if unknown := [v for v in scope if v not in places]:
                 raise ModelError(f"function {k} is over {unknown[0]!r}, which is not a variable of the model")
             indices = tuple(places[v] for v in scope)
             child = indices[-1] if kind == "bayes" and indices else None
-            made.append(Function(indices, array_of(values, f"function {k}"), child=child))
+            made.append(_function_of(k, indices, values, child))
         return cls(kind, tuple(variables), dims, states, tuple(made), top=top, name=name)
 
     def __repr__(self) -> str:

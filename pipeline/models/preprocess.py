@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.rows.keys import Keys
 from .model import Function, Model
 
 Query = Literal["optimum", "partition", "count"]
@@ -167,7 +168,7 @@ def _relevant(model: Model, query: Query, needed: Collection[int]) -> tuple[list
             continue
         (f,) = users[variable]
         function = model.functions[f]
-        if function.child != variable or not _is_normalised(function):
+        if function.child != variable or not _is_normalised(function, model.dims):
             continue
         keep.discard(f)
         barren.add(variable)
@@ -178,10 +179,28 @@ def _relevant(model: Model, query: Query, needed: Collection[int]) -> tuple[list
     return sorted(keep), frozenset(barren)
 
 
-def _is_normalised(function: Function) -> bool:
+def _is_normalised(function: Function, dims: Sequence[int]) -> bool:
     assert function.child is not None
-    sums = np.asarray(function.values, dtype=np.float64).sum(axis=function.scope.index(function.child))
+    child = function.scope.index(function.child)
+    if function.rows is None:
+        sums = np.asarray(function.values, dtype=np.float64).sum(axis=child)
+    else:
+        sums = _row_sums(function, child, [dims[v] for v in function.scope])
     return bool(np.all(np.abs(sums - 1.0) <= _NORMALISED))
+
+
+def _row_sums(function: Function, child: int, shape: Sequence[int]) -> NDArray[np.float64]:
+    """Sum a function by rows over one of its variables; states of the others that no row lists have one sum."""
+    assert function.rows is not None
+    others = np.delete(function.rows, child, axis=1)
+    keys = Keys(tuple(range(others.shape[1])), tuple(np.delete(shape, child).tolist())).pack(others.T)
+    order = np.lexsort(keys.T[::-1])
+    new = np.append(True, (keys[order[1:]] != keys[order[:-1]]).any(axis=1))[: len(order)]
+    group = np.cumsum(new) - 1
+    listed = np.bincount(group, weights=function.values[order])
+    sums = listed + function.default * (shape[child] - np.bincount(group))
+    unlisted = len(sums) < prod(shape) // shape[child]
+    return np.append(sums, function.default * shape[child]) if unlisted else np.asarray(sums)
 
 
 def allowed(model: Model, function: int, values: NDArray[Any]) -> NDArray[np.bool_]:

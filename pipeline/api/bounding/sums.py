@@ -36,7 +36,7 @@ from ..counts import spectrum_of
 from ..questions import Question
 from ..running import Progress, answer
 from .directory import kept
-from .sweeping import stored_plan
+from .sweeping import stored_plan, tables_fit
 
 if TYPE_CHECKING:
     from ...bounds.buckets.sum_diagrams import Table, Total, Work
@@ -67,13 +67,14 @@ def summed(question: Question, options: Options, effort: Effort, progress: Progr
     task = _Task(question, options, network, time.perf_counter())
     if effort.method == "diagram":
         return kept(question, options.folder, lambda _: task.forced())
-    found = task.tried() if _is_plain(options) else None
+    fits = tables_fit(question, options)
+    found = task.tried() if fits and _is_plain(options) else None
     if found is not None:
         return found
     try:
         return _swept(question, options, progress)
     except BudgetError as error:
-        if stored_plan(options):
+        if not fits or stored_plan(options):
             raise
         refused = error
     return kept(question, options.folder, lambda _: task.instead(refused))

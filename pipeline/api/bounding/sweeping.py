@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ....cluster.budget import default_memory_bytes
 from ...bounds.network import cost_network
 from ...bounds.order import bucket_cells
 from ...models.preprocess import Network
@@ -19,6 +20,8 @@ _QUICK_CELLS = 1 << 25
 COPIES = 8
 # Ways that find an optimum want more than nothing.
 _LEAST_BYTES = 1 << 22
+# Nobody is asked whether there is so little memory.
+_SMALL_BYTES = 1 << 30
 
 
 def is_swept(question: Question, options: Options, effort: Effort) -> bool:
@@ -34,9 +37,15 @@ def is_swept(question: Question, options: Options, effort: Effort) -> bool:
     plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
     if not plain or stored_plan(options) or sweep_cells(network, options.seed) <= _QUICK_CELLS:
         return True
-    if options.memory is not None and parse_size(options.memory) - question.model.nbytes < _least_bytes(network):
-        return True
-    return _rounded(question)
+    return not tables_fit(question, options) or _rounded(question)
+
+
+def tables_fit(question: Question, options: Options) -> bool:
+    """Whether bounds have memory for the tables of what is left of the model, all dense."""
+    needed = _least_bytes(question.reduced[0])
+    if options.memory is None:
+        return needed < _SMALL_BYTES or needed <= default_memory_bytes()
+    return needed <= parse_size(options.memory) - question.model.nbytes
 
 
 def _rounded(question: Question) -> bool:

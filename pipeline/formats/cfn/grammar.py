@@ -10,10 +10,12 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...models.function import state_dtype
 from ..text.tables import cell_count, first_bad_state
 from ..text.tokens import MAX_DOMAIN, Tokens
 from .costs import Number, read_numbers
@@ -28,7 +30,7 @@ class Table:
     at: int
     scope: tuple[int, ...]
     costs: Sequence[Number]
-    rows: NDArray[np.int32] | None = None
+    rows: NDArray[np.integer[Any]] | None = None
     default: Number | None = None
 
 
@@ -176,7 +178,7 @@ class Reader:
             at = places["defaultcost"]
             default = read_numbers(tokens, tokens.items[at : at + 1], lambda _: at)[0]
         if "costs" not in places:
-            return Table(places["scope"], scope, [], np.empty((0, len(scope)), dtype=np.int32), default)
+            return Table(places["scope"], scope, [], np.empty((0, len(scope)), dtype=np.uint8), default)
         at = places["costs"]
         if tokens.peek(at) != "[":
             return self._shared(at, scope)
@@ -212,7 +214,8 @@ class Reader:
         tokens, width = self.tokens, len(scope) + 1
         if len(places) % width:
             raise tokens.fail(places.start, f"tuples of {width - 1} states and a cost", f"{len(places)} items")
-        rows = np.empty((len(places) // width, len(scope)), dtype=np.int32)
+        dtype = state_dtype([self.dims[v] for v in scope])
+        rows = np.empty((len(places) // width, len(scope)), dtype=dtype)
         for j, variable in enumerate(scope):
             rows[:, j] = self._states(places[j::width], variable)
         where = places[width - 1 :: width]
@@ -221,16 +224,23 @@ class Reader:
 
     def _states(self, places: range, variable: int) -> NDArray[np.int64]:
         tokens, dim = self.tokens, self.dims[variable]
-        labels = self.labels[variable] or {}
-        part = [labels.get(t, t) for t in map(unquote, tokens.items[places.start : places.stop : places.step])]
-        try:
-            states = np.array(list(map(int, part)), dtype=np.int64)
-        except (ValueError, OverflowError):
-            states = np.array([_state(item, dim) for item in part], dtype=np.int64)
+        part = tokens.items[places.start : places.stop : places.step]
+        states = _numbers(part) if self.labels[variable] is None else None
+        if states is None:
+            labels = self.labels[variable] or {}
+            known = {token: _state(labels.get(name := unquote(token), name), dim) for token in set(part)}
+            states = np.fromiter(map(known.__getitem__, part), dtype=np.int64, count=len(part))
         bad = first_bad_state(states[:, None], np.array([dim], dtype=np.int64))
         if bad is not None:
             raise tokens.fail(places[bad[0]], f"a state of variable {list(self.names)[variable]!r}")
         return states
+
+
+def _numbers(part: list[str]) -> NDArray[np.int64] | None:
+    try:
+        return np.fromiter(map(int, part), dtype=np.int64, count=len(part))
+    except (ValueError, OverflowError):
+        return None
 
 
 def _state(item: int | str, dim: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from ...models.model import FORBIDDEN, Function, Model
 from ..text.source import Source
@@ -28,7 +27,9 @@ def read_cfn(source: Source) -> Model:
         If the file is malformed, has global cost functions or interval domains, or costs too long for
         64-bit integers.
     """
-    tokens = Tokens(source.blank(_COMMENT), TOKEN, _NUMBER_BYTES)
+    if b"#" in source.data or b"//" in source.data:
+        source.blank(_COMMENT)
+    tokens = Tokens(source, TOKEN, _NUMBER_BYTES)
     reader = Reader(tokens)
     reader.sections()
     functions, top, decimals = _functions(reader)
@@ -69,7 +70,7 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int]:
         costs = known[id(table.costs)]
         distinct = len(set(table.scope)) == len(table.scope)
         if distinct and id(costs) in built:
-            functions.append(replace(built[id(costs)], scope=table.scope))
+            functions.append(built[id(costs)].changed(scope=table.scope))
         else:
             functions.append(_function(table, costs, reader))
         if distinct:

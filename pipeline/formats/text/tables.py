@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.model import Function, dense_function, row_function
+from ...models.function import Function, compact, dense_function, row_function, state_dtype
 from .tokens import Tokens
 
 # One array axis a variable; NumPy stops at 64 (32 before version 2), np.einsum at 52 labels.
@@ -37,7 +38,8 @@ def take_function(tokens: Tokens, arity: int) -> None:
 
 def take_rows(tokens: Tokens, count: int, scope: Sequence[int], dims: Sequence[int]) -> None:
     """Count the memory of listed tuples and their values, and what is needed while they are read."""
-    nbytes = 8 * cell_count(scope, dims) if _is_dense(count, scope, dims) else (4 * len(scope) + 8) * count
+    row_bytes = len(scope) * state_dtype([dims[v] for v in scope]).itemsize + 8
+    nbytes = 8 * cell_count(scope, dims) if _is_dense(count, scope, dims) else row_bytes * count
     tokens.allowance.take(nbytes, f"a table of {count} tuples", for_now=20 * (len(scope) + 1) * count)
 
 
@@ -49,20 +51,22 @@ def full_table(
     at: int,
     child: int | None = None,
 ) -> Function:
-    """Build a dense function from one value per assignment, the last variable of the scope fastest.
+    """Build a function from one value per assignment, the last variable of the scope fastest.
 
-    A scope that NumPy has too few axes for is an error of the token at index ``at``.
+    Large tables of mostly zeros are kept by rows. A scope that NumPy has too few axes for is an error of the token at
+    index ``at``.
     """
     limit = _axes_limit(scope)
     if len(scope) > limit:
         raise tokens.fail(at, f"a full table over at most {limit} variables", f"{len(scope)} variables")
-    return dense_function(scope, values.reshape([dims[v] for v in scope]), child=child)
+    function = dense_function(scope, values.reshape([dims[v] for v in scope]), child=child)
+    return compact(function) if values.dtype.kind == "f" else function
 
 
 def tuple_table(
     scope: Sequence[int],
     dims: Sequence[int],
-    rows: NDArray[np.int32],
+    rows: NDArray[np.integer[Any]],
     values: NDArray[np.int64],
     default: int,
 ) -> Function:
