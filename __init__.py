@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .pipeline.api.bounding.bound import bound
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
-    from .pipeline.api.solve import load, plan, save, solve
+    from .pipeline.api.solve import load, load_dcop, plan, save, solve
     from .pipeline.compiled.compiled import Compiled
     from .pipeline.compiled.compiled import compile_model as compile
     from .pipeline.errors import (
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         StoppedError,
     )
     from .pipeline.evidence.cases import CaseMarginals
+    from .pipeline.models.dcop import Agent, Dcop
     from .pipeline.models.model import Function, Model
     from .pipeline.results.bounds import Bounds
     from .pipeline.results.posteriors import Marginals
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Agent",
     "Bounds",
     "BucketflowError",
     "BudgetError",
     "CaseMarginals",
     "Compiled",
+    "Dcop",
     "FormatError",
     "Function",
     "IncompatibleRunError",
@@ -47,6 +50,7 @@ __all__ = [
     "bound",
     "compile",
     "load",
+    "load_dcop",
     "marginals",
     "plan",
     "resume",
@@ -57,7 +61,7 @@ __all__ = [
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
     "api.bounding.bound": ("bound",),
-    "api.solve": ("load", "plan", "save", "solve"),
+    "api.solve": ("load", "load_dcop", "plan", "save", "solve"),
     "evidence.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),
     "errors": (
@@ -70,6 +74,7 @@ _HOME = {
         "StoppedError",
     ),
     "api.marginals": ("marginals",),
+    "models.dcop": ("Agent", "Dcop"),
     "models.model": ("Function", "Model"),
     "results.bounds": ("Bounds",),
     "results.posteriors": ("Marginals",),

@@ -11,8 +11,10 @@ from typing import Unpack
 from ..errors import ModelError
 from ..examples import file_or_example
 from ..formats import load as load_file
+from ..formats import load_dcop as load_dcop_file
 from ..formats import save as save
 from ..keywords import Keywords
+from ..models.dcop import Dcop
 from ..models.model import Model
 from ..models.preprocess import QUERIES
 from ..options import Effort, Method, Options, parse_size
@@ -33,8 +35,9 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model
     Parameters
     ----------
     path : str or path
-        A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif``, ``.bifxml``, ``.xdsl`` or Hugin ``.net`` file,
-        plain, ``.gz`` or ``.xz``; where there is no such file, the name of an example such as ``"satellite"``.
+        A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif``, ``.bifxml``, ``.xdsl`` or Hugin ``.net`` file, or a
+        distributed problem (XCSP 2.1 ``.xml``, pyDCOP ``.yaml``), whose agents do not matter here; plain, ``.gz`` or
+        ``.xz``; where there is no such file, the name of an example such as ``"satellite"``.
     memory : int or str, optional
         What reading may take, in bytes or as ``"4GB"``; most of the free memory by default.
 
@@ -48,6 +51,35 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model
     allowed = None if memory is None else parse_size(memory)
     path = file_or_example(path)
     return replace(load_file(path, memory=allowed), source=os.path.abspath(path))
+
+
+def load_dcop(
+    path: str | PathLike[str], *, agents: str | PathLike[str] | None = None, memory: int | str | None = None
+) -> Dcop:
+    """Read a distributed problem: a model of costs, and the agents that own its variables.
+
+    Parameters
+    ----------
+    path : str or path
+        XCSP 2.1 (``.xml``) or pyDCOP (``.yaml``), or a model of costs of any other format, whose variables have an
+        agent each.
+    agents : str or path, optional
+        A YAML or JSON file: for each agent a list of its variables.
+    memory : int or str, optional
+        As in :func:`load`.
+
+    Raises
+    ------
+    FormatError
+        If a file is missing or malformed.
+    ModelError
+        If the model holds probabilities, or a variable has no agent or an unknown one.
+    BudgetError
+        If reading takes more than ``memory``.
+    """
+    path = file_or_example(path)
+    found = load_dcop_file(path, agents, None if memory is None else parse_size(memory))
+    return replace(found, model=replace(found.model, source=os.path.abspath(path)))
 
 
 def plan(

@@ -302,12 +302,16 @@ def inspect(directory: str, as_json: bool) -> None:
 @main.command()
 @click.argument("source")
 @click.argument("target")
+@click.option("--agents", metavar="FILE", help="For .xml and .yaml: a list of its variables for each agent.")
 @_guarded
-def convert(source: str, target: str) -> None:
-    """Write the model in SOURCE to TARGET, a .uai or .wcsp file (.gz and .xz too)."""
+def convert(source: str, target: str, agents: str | None) -> None:
+    """Write the model in SOURCE to TARGET, a .uai, .wcsp, .xml (XCSP 2.1) or .yaml (pyDCOP) file (.gz and .xz too)."""
     from ..api import solve as api
 
-    for note in api.save(_load(source)[0], target):
+    name = target.lower().removesuffix(".gz").removesuffix(".xz")
+    distributed = agents is not None or name.endswith((".xml", ".yaml", ".yml"))
+    model = api.load_dcop(source, agents=agents) if distributed else api.load(source)
+    for note in api.save(model, target):
         click.echo(f"bucketflow: note: {note}", err=True)
 
 

@@ -9,9 +9,13 @@ from dataclasses import replace
 from ...cluster.budget import default_memory_bytes
 from ..errors import BudgetError, format_bytes
 from ..examples import file_or_example
+from ..models.dcop import Dcop, one_agent_each
 from ..models.model import Model
 from .bif import read_bif
 from .cfn.reader import read_cfn
+from .dcop.owners import read_owners
+from .dcop.pydcop import read_pydcop
+from .dcop.xcsp import read_xcsp
 from .erg import read_erg
 from .evidence import read_evidence
 from .hugin import read_hugin
@@ -22,12 +26,12 @@ from .wcsp import read_wcsp
 from .writers import save
 from .xml_networks import read_xdsl, read_xmlbif
 
-__all__ = ["load", "load_evidence", "save"]
+__all__ = ["load", "load_dcop", "load_evidence", "save"]
 
 # Every state has a place in a few arrays of integers, whatever is asked.
 _STATE_BYTES = 32
 
-_READERS: dict[str, Callable[[Source], Model]] = {
+_READERS: dict[str, Callable[[Source], Model | Dcop]] = {
     "wcsp": read_wcsp,
     "cfn": read_cfn,
     "uai": read_uai,
@@ -36,6 +40,8 @@ _READERS: dict[str, Callable[[Source], Model]] = {
     "xmlbif": read_xmlbif,
     "xdsl": read_xdsl,
     "net": read_hugin,
+    "xcsp": read_xcsp,
+    "pydcop": read_pydcop,
 }
 
 
@@ -46,8 +52,9 @@ def load(
 ) -> Model:
     """Read a model, and evidence on it if a second file is given, within ``memory`` bytes.
 
-    The format follows from the name (``.wcsp .cfn .uai .erg .bif .bifxml .xdsl .net``, also with ``.gz`` or ``.xz``),
-    or else from the content. Evidence files beside the model are never read on their own.
+    The format follows from the name (``.wcsp .cfn .uai .erg .bif .bifxml .xdsl .net .yaml``, also with ``.gz`` or
+    ``.xz``), or else from the content. Of a distributed problem it is the model without its agents. Evidence files
+    beside the model are never read on their own.
 
     Raises
     ------
@@ -56,13 +63,41 @@ def load(
     BudgetError
         If reading takes more than ``memory``, by default most of what is free.
     """
+    found = _read(path, memory)
+    model = found.model if isinstance(found, Dcop) else found
+    return model if evidence_path is None else replace(model, evidence=load_evidence(evidence_path, model))
+
+
+def load_dcop(
+    path: str | os.PathLike[str], agents_path: str | os.PathLike[str] | None = None, memory: int | None = None
+) -> Dcop:
+    """Read a distributed problem within ``memory`` bytes; who owns what stands in the file, or in a second one.
+
+    In a file without agents every variable has one of its own, which has its name.
+
+    Raises
+    ------
+    FormatError
+        If a file cannot be read, is malformed, or is of no known format.
+    ModelError
+        If the model holds probabilities, or a variable has no agent.
+    BudgetError
+        If reading takes more than ``memory``, by default most of what is free.
+    """
+    found = _read(path, memory)
+    if agents_path is not None:
+        return read_owners(read_source(agents_path, default_memory_bytes() if memory is None else memory), found)
+    return found if isinstance(found, Dcop) else one_agent_each(found)
+
+
+def _read(path: str | os.PathLike[str], memory: int | None) -> Model | Dcop:
     source = read_source(path, default_memory_bytes() if memory is None else memory)
     try:
-        model = _READERS[detect_format(source)](source)
+        found = _READERS[detect_format(source)](source)
     except MemoryError:
         raise BudgetError(f"{source.path}: reading it takes more memory than this process can get") from None
-    _check_states(source, model)
-    return model if evidence_path is None else replace(model, evidence=load_evidence(evidence_path, model))
+    _check_states(source, found.model if isinstance(found, Dcop) else found)
+    return found
 
 
 def _check_states(source: Source, model: Model) -> None:

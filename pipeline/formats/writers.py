@@ -1,11 +1,11 @@
-"""Writers: .uai for probabilistic models, .wcsp for integer costs; whole files or nothing."""
+"""Writers: .uai for probabilities, .wcsp for integer costs, .xml and .yaml with agents; whole files or nothing."""
 
 from __future__ import annotations
 
 import gzip
 import lzma
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -15,7 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, format_bytes, format_count, writing
+from ..models.dcop import Dcop, one_agent_each
 from ..models.model import FORBIDDEN, Function, Model
+from .dcop.write_pydcop import pydcop_lines
+from .dcop.write_xcsp import xcsp_lines
 from .text.source import MAX_TEXT_BYTES, strip_compression
 from .whole_files import whole_file
 
@@ -23,11 +26,12 @@ from .whole_files import whole_file
 _LEAST_ENTRY_BYTES = 4
 
 
-def save(model: Model, path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Write a model as .uai or .wcsp, as its name says, compressed if that ends in ``.gz`` or ``.xz``.
+def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Write a model as its name says: .uai or .wcsp, .xml (XCSP 2.1) or .yaml (pyDCOP); ``.gz`` and ``.xz`` too.
 
     The file appears whole or not at all. Returns what is not as in the model, in sentences: names, labels and
-    evidence have no place in these formats; costs become integers of at least 0 to be minimised.
+    evidence have no place in .uai and .wcsp, whose costs are integers of at least 0 to be minimised; agents have one
+    in .xml and .yaml only, where a model without them gets one for every variable.
 
     Raises
     ------
@@ -37,15 +41,10 @@ def save(model: Model, path: str | os.PathLike[str]) -> tuple[str, ...]:
     """
     target = Path(path)
     suffix = Path(strip_compression(target.name)).suffix.lower()
-    notes = list(_lost(model))
-    if suffix == ".uai":
-        lines = _uai_lines(model)
-    elif suffix == ".wcsp":
-        stored = _shifted(model)
-        lines = _wcsp_lines(stored.model)
-        notes += _shift_notes(model, stored)
+    if suffix in (".xml", ".yaml", ".yml"):
+        lines, notes = _distributed(model, suffix)
     else:
-        raise ModelError(f"cannot write {os.fspath(path)}: models are written as .uai or .wcsp")
+        lines, notes = _plain(model, suffix, path)
     data = "".join(f"{line}\n" for line in lines).encode()
     if target.suffix.lower() == ".gz":
         data = gzip.compress(data, mtime=0)  # no time stamp: equal models give equal files
@@ -54,6 +53,25 @@ def save(model: Model, path: str | os.PathLike[str]) -> tuple[str, ...]:
     with whole_file(target) as partial, writing(target):
         partial.write_bytes(data)
     return tuple(notes)
+
+
+def _distributed(model: Model | Dcop, suffix: str) -> tuple[Iterable[str], list[str]]:
+    dcop = model if isinstance(model, Dcop) else one_agent_each(model)
+    lines, notes = xcsp_lines(dcop) if suffix == ".xml" else pydcop_lines(dcop)
+    return lines, [*notes, *_lost_evidence(dcop.model)]
+
+
+def _plain(problem: Model | Dcop, suffix: str, path: str | os.PathLike[str]) -> tuple[Iterable[str], list[str]]:
+    model = problem.model if isinstance(problem, Dcop) else problem
+    notes = [*_lost(model), *_lost_evidence(model)]
+    if isinstance(problem, Dcop):
+        notes.append("agents are not kept")
+    if suffix == ".uai":
+        return _uai_lines(model), notes
+    if suffix != ".wcsp":
+        raise ModelError(f"cannot write {os.fspath(path)}: models are written as .uai, .wcsp, .xml or .yaml")
+    stored = _shifted(model)
+    return _wcsp_lines(stored.model), [*notes, *_shift_notes(model, stored)]
 
 
 def _uai_lines(model: Model) -> Iterator[str]:
@@ -145,11 +163,14 @@ def _open_top(functions: tuple[Function, ...]) -> int:
 
 
 def _lost(model: Model) -> Iterator[str]:
-    """Say which names, labels and findings have no place in .uai and .wcsp."""
+    """Say which names and labels have no place in .uai and .wcsp."""
     if any(name != f"x{v}" for v, name in enumerate(model.names)):
         yield "names of variables are not kept: variables are numbered from 0 in the model's order"
     if any(labels is not None for labels in model.states):
         yield "labels of states are not kept: states are numbered from 0 in the model's order"
+
+
+def _lost_evidence(model: Model) -> Iterator[str]:
     if model.evidence:
         yield f"the model's evidence on {len(model.evidence)} variables is not kept"
 

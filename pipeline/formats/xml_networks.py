@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
-from xml.parsers import expat
 
 import numpy as np
 
@@ -15,75 +12,7 @@ from ..models.function import compact
 from ..models.model import Function, Model
 from .text.source import Source
 from .text.tables import MAX_AXES, cell_count
-
-_CHUNK_BYTES = 1 << 20
-_MAX_DEPTH = 64
-# An element with its lists, a variable with its place in the model.
-_ELEMENT_BYTES = 1024
-
-
-@dataclass
-class _Element:
-    tag: str
-    line: int
-    attributes: dict[str, str]
-    children: list[_Element] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.texts).strip()
-
-    def every(self, tag: str) -> Iterator[_Element]:
-        return (child for child in self.children if child.tag == tag)
-
-    def words(self, tag: str) -> list[str]:
-        """The text of every child of a name."""
-        return [child.text for child in self.every(tag)]
-
-
-class _Parser:
-    """Builds the tree of elements, within the memory for reading; entities are refused."""
-
-    def __init__(self, source: Source):
-        self.source, self.open = source, [_Element("", 1, {})]
-        self.expat = expat.ParserCreate()
-        self.expat.buffer_text = True
-        self.expat.StartElementHandler = self._start
-        self.expat.EndElementHandler = lambda _: self.open.pop()
-        self.expat.CharacterDataHandler = self._text
-        self.expat.EntityDeclHandler = self._entity
-
-    def root(self) -> _Element:
-        """Parse the file."""
-        data = self.source.data
-        try:
-            for start in range(0, len(data), _CHUNK_BYTES):
-                self.expat.Parse(bytes(data[start : start + _CHUNK_BYTES]), False)
-            self.expat.Parse(b"", True)
-        except (expat.ExpatError, ValueError, LookupError) as error:
-            raise FormatError(self.source.path, self.expat.ErrorLineNumber, "well-formed XML", str(error)) from None
-        return self.open[0].children[0]
-
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        if len(self.open) > _MAX_DEPTH:
-            raise self.fail(f"at most {_MAX_DEPTH} elements inside each other", "more")
-        size = _ELEMENT_BYTES + 64 * len(attributes) + sum(map(len, attributes.values()))
-        self.source.allowance.take(size, "its XML elements")
-        element = _Element(tag, self.expat.CurrentLineNumber, attributes)
-        self.open[-1].children.append(element)
-        self.open.append(element)
-
-    def _text(self, text: str) -> None:
-        if not text.isspace():
-            self.source.allowance.take(64 + len(text), "its texts")
-        self.open[-1].texts.append(text if not text.isspace() else " ")
-
-    def _entity(self, name: str, *_: Any) -> None:
-        raise self.fail("a file without entities", f"the entity {shorten(name)!r}")
-
-    def fail(self, expected: str, found: str) -> FormatError:
-        return FormatError(self.source.path, self.expat.CurrentLineNumber, expected, found)
+from .text.xml import Element, root_element
 
 
 @dataclass
@@ -95,7 +24,7 @@ class _Network:
     states: list[tuple[str, ...]] = field(default_factory=list)
     functions: dict[int, Function] = field(default_factory=dict)
 
-    def variable(self, at: _Element, name: str, labels: list[str]) -> None:
+    def variable(self, at: Element, name: str, labels: list[str]) -> None:
         if not name or name in self.names:
             raise self.fail(at, "a variable with a name of its own", repr(shorten(name)))
         if not labels or len(set(labels)) < len(labels):
@@ -103,7 +32,7 @@ class _Network:
         self.names[name] = len(self.names)
         self.states.append(tuple(labels))
 
-    def distribution(self, at: _Element, child: str, parents: list[str], text: str) -> None:
+    def distribution(self, at: Element, child: str, parents: list[str], text: str) -> None:
         """Add a distribution; the first parent varies slowest, the child fastest."""
         unknown = [name for name in (*parents, child) if name not in self.names]
         if unknown:
@@ -119,7 +48,7 @@ class _Network:
         values = np.array([self._number(at, word) for word in words]).reshape([dims[v] for v in scope])
         self.functions[scope[-1]] = compact(Function(scope, values, child=scope[-1]))
 
-    def _number(self, at: _Element, word: str) -> float:
+    def _number(self, at: Element, word: str) -> float:
         try:
             number = float(word) if word.isascii() and "_" not in word else math.nan
         except ValueError:
@@ -138,7 +67,7 @@ class _Network:
         functions = tuple(self.functions.values())
         return Model("bayes", tuple(self.names), dims, tuple(self.states), functions, name=name or self.source.stem)
 
-    def fail(self, at: _Element, expected: str, found: str) -> FormatError:
+    def fail(self, at: Element, expected: str, found: str) -> FormatError:
         return FormatError(self.source.path, at.line, expected, found)
 
 
@@ -150,7 +79,7 @@ def read_xmlbif(source: Source) -> Model:
     FormatError
         If the file is malformed, declares entities, or has decision or utility nodes.
     """
-    root = _root(source, "BIF")
+    root = root_element(source, "BIF")
     inside = next(root.every("NETWORK"), root)
     network = _Network(source)
     for element in inside.every("VARIABLE"):
@@ -171,7 +100,7 @@ def read_xdsl(source: Source) -> Model:
     FormatError
         If the file is malformed, declares entities, or has nodes of other kinds.
     """
-    root = _root(source, "smile")
+    root = root_element(source, "smile")
     nodes = [node for part in root.every("nodes") for node in part.children]
     network = _Network(source)
     for node in nodes:
@@ -189,10 +118,3 @@ def read_xdsl(source: Source) -> Model:
             raise network.fail(node, "tables with the first parent slowest", found)
         network.distribution(node, node.attributes["id"], parents, " ".join(node.words("probabilities")))
     return network.model(root.attributes.get("id", ""))
-
-
-def _root(source: Source, tag: str) -> _Element:
-    root = _Parser(source).root()
-    if root.tag != tag:
-        raise FormatError(source.path, root.line, f"<{tag}>", f"<{shorten(root.tag)}>")
-    return root

@@ -142,7 +142,7 @@ def test_shared_functions_share_memory(read: Read, reuse: str, name: str) -> Non
 
 
 BAD_WCSP = [
-    ("", None, "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl or .net model", "an empty file"),
+    ("", None, "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .xml or .yaml model", "an empty file"),
     ("p 1", 1, "the largest domain size of at least 0", "the end of the file"),
     ("p 999999999999 2 1 9\n2\n", 1, "the number of variables from 0 to 6", "'999999999999'"),
     ("p 1 2 0 9\n0\n", 2, "a domain size from 1 to 2147483647", "'0'"),
@@ -581,7 +581,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
 
 
 def test_unknown_content(read: Read) -> None:
-    known = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl or .net model"
+    known = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .xml or .yaml model"
     check_error(read, "hello world\n", "notes", None, known, "a file that begins 'hello world\\n'")
     check_error(read, "1 0 1\n", "a.evid", None, known, "an evidence file, which goes with a model")
     check_error(read, "MARKOV\n1\x00\n", "a.uai", 2, "text", "a NUL byte")
@@ -613,7 +613,7 @@ def test_what_cannot_be_written(read: Read, tmp_path: Path) -> None:
         (cost, "b.uai", "write .wcsp"),
         (potential, "b.wcsp", "write .uai"),
         (apart, "b.wcsp", "2..62 or more apart"),
-        (cost, "b.bif", "written as .uai or .wcsp"),
+        (cost, "b.bif", "written as .uai, .wcsp, .xml or .yaml"),
         (cost, "missing/b.wcsp", "No such file"),
     ]:
         with pytest.raises(ModelError, match=reason):

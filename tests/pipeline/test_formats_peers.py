@@ -13,7 +13,7 @@ from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.models.model import Model
 
 Read = Callable[[str, str], Model]
-KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl or .net model"
+KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .xml or .yaml model"
 
 # pyAgrum 3 writes (and reads) these with the first of several parents fastest.
 REVERSED = ("uai", "xdsl")
@@ -145,9 +145,8 @@ def test_xdsl_errors(read: Read) -> None:
     ("text", "name", "what"),
     [
         ("net a { };", "a.dsl", "a GeNIe .dsl file"),
-        ("name: graph coloring\n", "a.yaml", "a DCOP problem in YAML"),
         ("c a\np cnf 2 1\n1 2 0\n", "formula", "a formula in DIMACS format"),
-        ('<?xml version="1.0"?>\n<instance>', "a.xml", "a constraint or DCOP problem in XML"),
+        ('<?xml version="1.0"?>\n<instance format="XCSP3">', "a.xml", "a constraint problem of XCSP3"),
     ],
 )
 def test_what_is_not_read_says_what_is(read: Read, text: str, name: str, what: str) -> None:

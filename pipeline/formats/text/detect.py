@@ -17,13 +17,13 @@ _BY_SUFFIX = {
     ".bifxml": "xmlbif",
     ".xdsl": "xdsl",
     ".net": "net",
+    ".yaml": "pydcop",
+    ".yml": "pydcop",
 }
-_KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl or .net model"
+_KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .xml or .yaml model"
 # Kinds of files that are not read, by name.
 _UNREAD = {
     ".dsl": "a GeNIe .dsl file (GeNIe saves .xdsl as well)",
-    ".yaml": "a DCOP problem in YAML",
-    ".yml": "a DCOP problem in YAML",
     ".cnf": "a formula in DIMACS format",
     ".wcnf": "a formula in DIMACS format",
     ".opb": "a pseudo-Boolean problem",
@@ -36,16 +36,18 @@ _UNREAD = {
 _BY_CONTENT = (
     (re.compile(r"\s*<(?s:.*<)?BIF[\s>]"), "xmlbif"),
     (re.compile(r"\s*<(?s:.*<)?smile[\s>]"), "xdsl"),
+    (re.compile(r"\s*<(?s:.*<)?instance[\s>]"), "xcsp"),
     (re.compile(r"\s*\{"), "cfn"),
     (re.compile(r"\s*(?:MARKOV|BAYES)\b", re.IGNORECASE), "uai"),
     (re.compile(r"(?:\s|//[^\n]*\n)*+(?:network|variable|probability)\b"), "bif"),
     (re.compile(r"(?:\s|%[^\n]*\n)*+(?:net\s*\{|class\s+\w)"), "net"),
+    (re.compile(r"(?s:.*?)^(?:domains|variables)[ \t]*:", re.MULTILINE), "pydcop"),
     (re.compile(r"\s*\S+(?:[ \t]+\d+){4}\s*\n"), "wcsp"),
     (re.compile(r"\s*\d+[ \t]*\r?\n\s*\d"), "erg"),
     (re.compile(r"\s*\S+(?:\s+\d+){4}"), "wcsp"),
 )
 _UNREAD_BY_CONTENT = (
-    (re.compile(r"\s*<(?s:.*<)?instance[\s>]"), "a constraint or DCOP problem in XML (XCSP)"),
+    (re.compile(r"\s*<(?s:.*<)?instance\s[^>]*XCSP3"), "a constraint problem of XCSP3"),
     (re.compile(r"(?:c[^\n]*\n)*p\s+w?cnf\s"), "a formula in DIMACS format"),
 )
 _HEAD_BYTES = 1 << 16

@@ -1,0 +1,171 @@
+"""What is read of a distributed problem before its costs are scaled: names, tables, agents; and the problem of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import FormatError, ModelError, shorten
+from ...models.dcop import Agent, Dcop
+from ...models.model import FORBIDDEN, Function, Model, dense_function
+from ..cfn.costs import MAX_DECIMALS, Number, decimal_places, scaled
+from ..text.source import Source
+from ..text.tables import MAX_AXES, cell_count, tuple_table
+
+# What a variable with its agent, and a state, take; a function without its costs; a cost while it is text.
+_VARIABLE_BYTES = 512
+_STATE_BYTES = 96
+_FUNCTION_BYTES = 1024
+_COST_BYTES = 136
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A function as a file gives it.
+
+    Parameters
+    ----------
+    name : str
+    line : int
+        Where it stands.
+    scope : tuple of int
+    costs : sequence of int or Decimal
+        One a row; all of them, the last variable fastest, where ``rows`` is None.
+    rows : ndarray, shape (rows, arity), optional
+    default : int or Decimal
+        Of assignments that no row lists.
+    """
+
+    name: str
+    line: int
+    scope: tuple[int, ...]
+    costs: Sequence[Number]
+    rows: NDArray[np.int32] | None = None
+    default: Number = 0
+
+
+@dataclass
+class Draft:
+    """What was read so far."""
+
+    source: Source
+    name: str = ""
+    maximize: bool = False
+    top: Number | None = None
+    names: dict[str, int] = field(default_factory=dict)
+    labels: list[tuple[str, ...]] = field(default_factory=list)
+    given: list[Given] = field(default_factory=list)
+    agents: dict[str, Agent] = field(default_factory=dict)
+    owners: dict[int, str] = field(default_factory=dict)
+    default_route: Decimal = Decimal(1)
+
+    @property
+    def forbidden(self) -> Decimal:
+        """The cost of what is not allowed."""
+        return Decimal("-inf" if self.maximize else "inf")
+
+    @property
+    def dims(self) -> list[int]:
+        """Domain sizes."""
+        return [len(labels) for labels in self.labels]
+
+    def fail(self, line: int | None, expected: str, found: str) -> FormatError:
+        """Return the error for a line."""
+        return FormatError(self.source.path, line, expected, found)
+
+    def agent(self, line: int, agent: Agent) -> None:
+        """Add an agent."""
+        if not agent.name or agent.name in self.agents:
+            raise self.fail(line, "an agent with a name of its own", repr(shorten(agent.name)))
+        self.source.allowance.take(_VARIABLE_BYTES, "its agents")
+        self.agents[agent.name] = agent
+
+    def variable(self, line: int, name: str, labels: tuple[str, ...]) -> int:
+        """Add a variable and return its index."""
+        if not name or name in self.names:
+            raise self.fail(line, "a variable with a name of its own", repr(shorten(name)))
+        self.source.allowance.take(_VARIABLE_BYTES, "its variables")
+        self.names[name] = len(self.names)
+        self.labels.append(labels)
+        return self.names[name]
+
+    def domain(self, line: int, name: str, labels: Sequence[str]) -> tuple[str, ...]:
+        """Check the values of a domain."""
+        if not labels or len(set(labels)) < len(labels):
+            raise self.fail(line, f"different values of domain {shorten(name)!r}", f"{len(labels)} values")
+        return tuple(labels)
+
+    def take_states(self, count: int) -> None:
+        """Count the memory of a domain that is about to be listed."""
+        self.source.allowance.take(_STATE_BYTES * count, f"a domain of {count} values")
+
+    def scope(self, line: int, names: Sequence[str]) -> tuple[int, ...]:
+        """Return the variables of a function."""
+        for name in names:
+            if name not in self.names:
+                raise self.fail(line, "a variable of the problem", repr(shorten(name)))
+        if len(set(names)) < len(names):
+            raise self.fail(line, "a scope of different variables", f"one twice in {shorten(' '.join(names))!r}")
+        self.source.allowance.take(_FUNCTION_BYTES, "its functions")
+        return tuple(self.names[name] for name in names)
+
+    def take_costs(self, line: int, count: int, scope: Sequence[int], dense: bool) -> None:
+        """Count the memory of a function's costs, which are about to be read."""
+        if dense and len(scope) > MAX_AXES:
+            raise self.fail(line, f"a function of at most {MAX_AXES} variables", f"one of {len(scope)}")
+        cells = cell_count(scope, self.dims) if dense else count
+        self.source.allowance.take((8 + 4 * len(scope)) * cells, f"a table of {cells} costs", _COST_BYTES * cells)
+
+    def dcop(self) -> Dcop:
+        """Return the problem."""
+        if not self.names:
+            raise self.fail(None, "a problem with variables", "none")
+        functions, top, decimals = self._stored()
+        agents = tuple(self.agents.values())
+        index = {agent.name: k for k, agent in enumerate(agents)}
+        model = Model(
+            kind="cost",
+            names=tuple(self.names),
+            dims=tuple(self.dims),
+            states=tuple(self.labels),
+            functions=functions,
+            top=top,
+            decimals=decimals,
+            maximize=self.maximize,
+            name=self.name or self.source.stem,
+        )
+        owners = tuple(index[self.owners[v]] for v in range(len(self.names)))
+        try:
+            return Dcop(model, agents, owners, tuple(given.name for given in self.given), self.default_route)
+        except ModelError as error:
+            raise self.fail(None, "a problem whose variables have agents", str(error)) from None
+
+    def _stored(self) -> tuple[tuple[Function, ...], int | None, int]:
+        """Return functions and top in stored costs, and the number of decimals of the file's."""
+        bounds = [] if self.top is None else [self.top]
+        parts = [bounds, [given.default for given in self.given], *(given.costs for given in self.given)]
+        decimals = max(map(decimal_places, parts))
+        if decimals > MAX_DECIMALS:
+            raise self.fail(None, f"costs of at most {MAX_DECIMALS} decimals", f"{decimals} decimals")
+        line: int | None = None
+        functions = []
+        try:
+            for given in self.given:
+                line = given.line
+                functions.append(self._function(given, decimals))
+            line = None
+            top = [int(bound) for bound in scaled(bounds, decimals, self.maximize)]
+        except ValueError as error:
+            raise self.fail(line, str(error), "others") from None
+        return tuple(functions), top[0] if top and top[0] < FORBIDDEN else None, decimals
+
+    def _function(self, given: Given, decimals: int) -> Function:
+        costs = scaled(given.costs, decimals, self.maximize)
+        if given.rows is None:
+            return dense_function(given.scope, costs.reshape([len(self.labels[v]) for v in given.scope]))
+        default = int(scaled([given.default], decimals, self.maximize)[0])
+        return tuple_table(given.scope, self.dims, given.rows, costs, default)

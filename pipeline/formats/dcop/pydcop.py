@@ -1,0 +1,237 @@
+"""pyDCOP's YAML: domains, variables with costs, constraints by intention and extension, agents with what they cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ...errors import FormatError, shorten
+from ...models.dcop import Dcop
+from ..cfn.costs import Number
+from ..text.source import Source
+from ..text.tables import cell_count
+from .arithmetic import ExpressionError, Value
+from .draft import Draft, Given
+from .expressions import Expression, parse
+from .pydcop_agents import read_agents, read_owners
+from .yaml_tree import Part, number_of, read_tree, shown
+
+_RANGE = re.compile(r"\s*([+-]?\d{1,18})\s*\.\.\s*([+-]?\d{1,18})\s*")
+
+
+@dataclass(frozen=True, eq=False)
+class _Domain:
+    """Values as expressions see them, and as text."""
+
+    values: tuple[Value, ...]
+    labels: tuple[str, ...]
+
+
+def read_pydcop(source: Source) -> Dcop:
+    """Read a pyDCOP problem (.yaml): what its agents are said to cost is kept, and who must host what.
+
+    Variables that nobody must host go to the agent whose hosting cost is least, then to the one with fewest. External
+    variables have their initial value. ``noise_level`` is passed over: noise breaks ties, which exact answers do not
+    need.
+
+    Raises
+    ------
+    FormatError
+        If the file is malformed, or an expression does anything but compute a number from variables.
+    """
+    return _Reader(source).dcop()
+
+
+class _Reader:
+    """A file as it is being read."""
+
+    def __init__(self, source: Source) -> None:
+        self.draft = Draft(source)
+        self.root = self._mapping(read_tree(source), "sections such as variables and constraints")
+        self.values: dict[str, tuple[Value, ...]] = {}
+        self.fixed: dict[str, Value] = {}
+
+    def dcop(self) -> Dcop:
+        """Read all sections."""
+        self._refuse_others()
+        self._header()
+        domains = {str(name): self._domain(name, part) for name, part in self._section("domains")}
+        for name, part in self._section("variables"):
+            self._variable(str(name), part, domains)
+        for name, part in self._section("external_variables"):
+            self._external(str(name), part, domains)
+        for name, part in self._section("variables"):
+            self._variable_cost(str(name), part)
+        for name, part in self._section("constraints"):
+            self._constraint(str(name), part)
+        read_agents(self.root, self.draft)
+        read_owners(self.root, self.draft)
+        return self.draft.dcop()
+
+    def _refuse_others(self) -> None:
+        for section, what in (("distribution", "a distribution, which --agents takes"), ("events", "a scenario")):
+            if section in self.root and "variables" not in self.root:
+                raise self.draft.fail(self.root[section].line, "a problem with variables", what)
+
+    def _header(self) -> None:
+        objective = self.root.get("objective", Part(1, "min"))
+        if objective.value not in ("min", "max"):
+            raise self.draft.fail(objective.line, "the objective min or max", repr(shorten(str(objective.value))))
+        self.draft.maximize = objective.value == "max"
+        self.draft.name = str(self.root.get("name", Part(1, "")).value)
+
+    def _section(self, name: str) -> Iterator[tuple[Any, Part]]:
+        part = self.root.get(name)
+        if part is not None and part.value is not None:
+            yield from self._mapping(part, f"named {name}").items()
+
+    def _mapping(self, part: Part, what: str) -> dict[Any, Part]:
+        if not isinstance(part.value, dict):
+            raise self.draft.fail(part.line, what, shown(part))
+        return part.value
+
+    def _entry(self, part: Part, key: str, of: str) -> Part:
+        inside = self._mapping(part, f"{key} of {of}")
+        if key not in inside:
+            raise self.draft.fail(part.line, f"{key} of {of}", "none")
+        return inside[key]
+
+    def _domain(self, name: Any, part: Part) -> _Domain:
+        given = self._entry(part, "values", f"domain {shorten(str(name))!r}")
+        values = [entry.value for entry in given.value] if isinstance(given.value, list) else [given.value]
+        if len(values) == 1 and isinstance(values[0], str) and (bounds := _RANGE.fullmatch(values[0])):
+            low, high = map(int, bounds.groups())
+            self.draft.take_states(max(high - low + 1, 0))
+            values = list(range(low, high + 1))
+        if any(isinstance(value, list | dict) or value is None for value in values):
+            raise self.draft.fail(given.line, "words and numbers", "a list in a list")
+        labels = self.draft.domain(given.line, str(name), [str(value) for value in values])
+        return _Domain(tuple(values), labels)
+
+    def _of_domain(self, name: str, part: Part, domains: Mapping[str, _Domain]) -> _Domain:
+        named = self._entry(part, "domain", f"variable {shorten(name)!r}")
+        if str(named.value) not in domains:
+            raise self.draft.fail(named.line, f"a domain of variable {shorten(name)!r}", shown(named))
+        return domains[str(named.value)]
+
+    def _variable(self, name: str, part: Part, domains: Mapping[str, _Domain]) -> None:
+        domain = self._of_domain(name, part, domains)
+        self.draft.variable(part.line, name, domain.labels)
+        self.values[name] = domain.values
+
+    def _external(self, name: str, part: Part, domains: Mapping[str, _Domain]) -> None:
+        domain = self._of_domain(name, part, domains)
+        initial = self._entry(part, "initial_value", f"external variable {shorten(name)!r}")
+        if name in self.values or initial.value not in domain.values:
+            raise self.draft.fail(initial.line, f"a value of external variable {shorten(name)!r}", shown(initial))
+        self.fixed[name] = initial.value
+
+    def _variable_cost(self, name: str, part: Part) -> None:
+        """Read a variable's cost function as a function of its own."""
+        cost = part.value.get("cost_function")
+        if cost is None:
+            return
+        expression = self._parsed(cost)
+        if extra := [each for each in expression.names if each != name]:
+            raise self.draft.fail(cost.line, f"a cost of {shorten(name)!r} alone", f"the name {shorten(extra[0])!r}")
+        self._tabulate(f"cost_{name}", cost, expression, [name], {})
+
+    def _constraint(self, name: str, part: Part) -> None:
+        kind = self._entry(part, "type", f"constraint {shorten(name)!r}")
+        if kind.value == "intention":
+            self._intention(name, part)
+        elif kind.value == "extensional":
+            self._extension(name, part)
+        else:
+            raise self.draft.fail(kind.line, "a constraint of type intention or extensional", shown(kind))
+
+    def _intention(self, name: str, part: Part) -> None:
+        if "source" in part.value:
+            raise self.draft.fail(part.value["source"].line, "an expression", "a file of Python code, which is not run")
+        function = self._entry(part, "function", f"constraint {shorten(name)!r}")
+        expression = self._parsed(function)
+        fixed = dict(self.fixed)
+        if "partial" in part.value:
+            frozen = self._mapping(part.value["partial"], "values of variables")
+            fixed.update({str(variable): value.value for variable, value in frozen.items()})
+        self._tabulate(name, function, expression, [each for each in expression.names if each not in fixed], fixed)
+
+    def _parsed(self, part: Part) -> Expression:
+        try:
+            return parse(str(part.value))
+        except ExpressionError as error:
+            raise self._wrong(part, error) from None
+
+    def _wrong(self, part: Part, error: ExpressionError) -> FormatError:
+        return self.draft.fail(part.line, "an expression of numbers and variables", str(error))
+
+    def _tabulate(
+        self, name: str, part: Part, expression: Expression, names: Sequence[str], fixed: Mapping[str, Value]
+    ) -> None:
+        """Evaluate an expression for all values of its variables."""
+        scope = self.draft.scope(part.line, names)
+        self.draft.take_costs(part.line, cell_count(scope, self.draft.dims), scope, dense=True)
+        costs: list[Number] = []
+        try:
+            for values in product(*(self.values[each] for each in names)):
+                costs.append(expression.cost({**fixed, **dict(zip(names, values, strict=True))}))
+        except ExpressionError as error:
+            raise self._wrong(part, error) from None
+        self.draft.given.append(Given(name, part.line, scope, costs))
+
+    def _extension(self, name: str, part: Part) -> None:
+        """Read costs with the assignments that have them, or a nested list of costs."""
+        variables = self._entry(part, "variables", f"constraint {shorten(name)!r}")
+        names = variables.value if isinstance(variables.value, list) else [variables]
+        scope = self.draft.scope(variables.line, [str(each.value).strip() for each in names])
+        values = self._entry(part, "values", f"constraint {shorten(name)!r}")
+        if isinstance(values.value, list):
+            self._matrix(name, values, scope)
+            return
+        costs, rows = self._rows(values, scope)
+        default = part.value.get("default")
+        self.draft.take_costs(part.line, len(costs), scope, dense=False)
+        table = np.array(rows, dtype=np.int32).reshape(len(rows), len(scope))
+        if default is None and len(np.unique(table, axis=0)) < cell_count(scope, self.draft.dims):
+            found = f"{len(rows)} of {cell_count(scope, self.draft.dims)} assignments"
+            raise self.draft.fail(part.line, f"a default, or all assignments, of {shorten(name)!r}", found)
+        given = 0 if default is None else number_of(default, self.draft.source)
+        self.draft.given.append(Given(name, part.line, scope, costs, table, given))
+
+    def _rows(self, values: Part, scope: Sequence[int]) -> tuple[list[Number], list[list[int]]]:
+        """Read ``cost: a b | c d``."""
+        places = [{label: k for k, label in enumerate(self.draft.labels[v])} for v in scope]
+        costs: list[Number] = []
+        rows: list[list[int]] = []
+        for cost, listed in self._mapping(values, "costs with their assignments").items():
+            stored = number_of(Part(listed.line, cost), self.draft.source)
+            for text in str(listed.value).split("|"):
+                words = text.split()
+                known = [place.get(word, -1) for place, word in zip(places, words, strict=False)]
+                if len(words) != len(scope) or -1 in known:
+                    found = repr(shorten(text.strip()))
+                    raise self.draft.fail(listed.line, f"values of {len(scope)} variables, of their domains", found)
+                costs.append(stored)
+                rows.append(known)
+        return costs, rows
+
+    def _matrix(self, name: str, values: Part, scope: Sequence[int]) -> None:
+        cells = cell_count(scope, self.draft.dims)
+        self.draft.take_costs(values.line, cells, scope, dense=True)
+        costs: list[Number] = []
+        self._flatten(values, [self.draft.dims[v] for v in scope], costs)
+        self.draft.given.append(Given(name, values.line, tuple(scope), costs))
+
+    def _flatten(self, part: Part, dims: Sequence[int], costs: list[Number]) -> None:
+        if not dims:
+            costs.append(number_of(part, self.draft.source))
+            return
+        if not isinstance(part.value, list) or len(part.value) != dims[0]:
+            raise self.draft.fail(part.line, f"a list of {dims[0]}", shown(part))
+        for inside in part.value:
+            self._flatten(inside, dims[1:], costs)

@@ -1,0 +1,115 @@
+"""Agents of a pyDCOP file: capacities, routes, hosting costs; and which of them owns a variable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from ...errors import shorten
+from ...models.dcop import Agent
+from .draft import Draft
+from .yaml_tree import Part, number_of, shown
+
+Root = Mapping[Any, Part]
+
+
+def read_agents(root: Root, draft: Draft) -> None:
+    """Read agents with what they cost; without any every variable has its own."""
+    for name, part in _named(root, "agents", draft):
+        capacity = part.value.get("capacity") if isinstance(part.value, dict) else None
+        draft.agent(part.line, Agent(name, None if capacity is None else _number(capacity, draft)))
+    if not draft.agents:
+        for name in draft.names:
+            draft.agent(1, Agent(name))
+    _read_routes(root, draft)
+    _read_hosting(root, draft)
+
+
+def read_owners(root: Root, draft: Draft) -> None:
+    """Give variables to the agents that must host them, others to whom they cost least, then to whom has fewest."""
+    held = dict.fromkeys(draft.agents, 0)
+    functions = {given.name for given in draft.given}
+    for agent, name, line in _hints(root, draft):
+        if name in draft.names:
+            if draft.owners.setdefault(draft.names[name], agent) != agent:
+                raise draft.fail(line, "an owner for every variable", f"two agents that must host {shorten(name)!r}")
+            held[agent] += 1
+        elif name not in functions:
+            raise draft.fail(line, "a variable or constraint to host", repr(shorten(name)))
+    for name, v in draft.names.items():
+        if v not in draft.owners:
+            agents = draft.agents.values()
+            owner = min(agents, key=lambda agent: (agent.hosting.get(name, agent.hosting_cost), held[agent.name])).name
+            draft.owners[v] = owner
+            held[owner] += 1
+
+
+def _named(root: Root, section: str, draft: Draft) -> Iterator[tuple[str, Part]]:
+    """Entries of a section that is a dictionary or a list of names."""
+    part = root.get(section, Part(1, None))
+    if isinstance(part.value, dict):
+        yield from ((str(name), inside) for name, inside in part.value.items())
+    elif isinstance(part.value, list):
+        yield from ((str(inside.value), Part(inside.line, None)) for inside in part.value)
+    elif part.value is not None:
+        raise draft.fail(part.line, f"named {section}", shown(part))
+
+
+def _known(name: str, line: int, draft: Draft) -> str:
+    if name not in draft.agents:
+        raise draft.fail(line, "an agent of the problem", f"the unknown agent {shorten(name)!r}")
+    return name
+
+
+def _read_routes(root: Root, draft: Draft) -> None:
+    for name, part in _named(root, "routes", draft):
+        if name == "default":
+            draft.default_route = _number(part, draft)
+            continue
+        agent = draft.agents[_known(name, part.line, draft)]
+        routes = {_known(other, to.line, draft): _number(to, draft) for other, to in _inside(part, draft)}
+        for other, cost in routes.items():
+            if draft.agents[other].routes.get(name, cost) != cost:
+                raise draft.fail(part.line, f"one cost of the route {name} {other}", "two")
+        draft.agents[name] = replace(agent, routes=routes)
+
+
+def _read_hosting(root: Root, draft: Draft) -> None:
+    sections = dict(_named(root, "hosting_costs", draft))
+    default = _number(sections.pop("default"), draft) if "default" in sections else Decimal(0)
+    for name, agent in draft.agents.items():
+        draft.agents[name] = replace(agent, hosting_cost=default)
+    for name, part in sections.items():
+        agent = draft.agents[_known(name, part.line, draft)]
+        inside = dict(_inside(part, draft))
+        own = _number(inside["default"], draft) if "default" in inside else default
+        listed = inside.get("computations", Part(part.line, {}))
+        hosting = {computation: _number(cost, draft) for computation, cost in _inside(listed, draft)}
+        draft.agents[name] = replace(agent, hosting_cost=own, hosting=hosting)
+
+
+def _hints(root: Root, draft: Draft) -> Iterator[tuple[str, str, int]]:
+    """Yield agents with the names of what they must host."""
+    for kind, part in _named(root, "distribution_hints", draft):
+        if kind == "must_host":
+            for agent, names in _inside(part, draft):
+                _known(agent, names.line, draft)
+                for name in names.value if isinstance(names.value, list) else [names]:
+                    yield agent, str(name.value), name.line
+
+
+def _inside(part: Part, draft: Draft) -> Iterator[tuple[str, Part]]:
+    if part.value is None:
+        return
+    if not isinstance(part.value, dict):
+        raise draft.fail(part.line, "names with values", shown(part))
+    yield from ((str(name), inside) for name, inside in part.value.items())
+
+
+def _number(part: Part, draft: Draft) -> Decimal:
+    found = Decimal(number_of(part, draft.source))
+    if not found.is_finite() or found < 0:
+        raise draft.fail(part.line, "a number of at least 0", str(found))
+    return found

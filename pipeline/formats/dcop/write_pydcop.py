@@ -1,0 +1,113 @@
+"""pyDCOP's YAML: functions by extension, agents with what they must host."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+
+from ...models.dcop import Dcop
+from .writing import Words, cost_text, listed, top_matters, words_of
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_INFINITY = "float('inf')"
+_RESERVED = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+
+
+def pydcop_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
+    """Return the lines of a file, and what it does not keep."""
+    words = words_of(dcop, _is_plain)
+    notes = list(words.notes)
+    if top_matters(dcop.model):
+        notes.append(f"totals of {dcop.model.objective(dcop.model.top or 0)} and more are allowed in the file")
+    return list(_lines(dcop, words)), tuple(notes)
+
+
+def _is_plain(word: str) -> bool:
+    return word.isprintable() and word.split() == [word] and "|" not in word
+
+
+def _lines(dcop: Dcop, words: Words) -> Iterator[str]:
+    model = dcop.model
+    yield f"name: {_word(model.name)}"
+    yield f"objective: {'max' if model.maximize else 'min'}"
+    domains = {labels: f"d{k}" for k, labels in enumerate(dict.fromkeys(words.labels))}
+    yield "domains:"
+    for labels, name in domains.items():
+        yield f"  {name}: {{values: [{', '.join(map(_value, labels))}]}}"
+    yield "variables:"
+    for name, labels in zip(words.names, words.labels, strict=True):
+        yield f"  {_word(name)}: {{domain: {domains[labels]}}}"
+    yield "constraints:" if model.functions else "constraints: {}"
+    for k in range(len(model.functions)):
+        yield from _constraint(dcop, words, k)
+    yield from _agents(dcop, words)
+
+
+def _constraint(dcop: Dcop, words: Words, k: int) -> Iterator[str]:
+    model, scope, table = dcop.model, dcop.model.functions[k].scope, listed(dcop.model, k)
+    default = cost_text(model, table.default, ".inf")
+    yield f"  {_word(words.functions[k])}:"
+    if not scope:
+        yield "    type: intention"
+        yield f"    function: {_quoted(cost_text(model, table.default, _INFINITY))}"
+        return
+    yield "    type: extensional"
+    yield f"    variables: [{', '.join(_word(words.names[v]) for v in scope)}]"
+    yield f"    default: {default}"
+    yield "    values:" if table.by_cost else "    values: {}"
+    for cost, cells in table.by_cost.items():
+        rows = (" ".join(words.labels[v][s] for v, s in zip(scope, cell, strict=True)) for cell in cells)
+        yield f"      {cost_text(model, cost, '.inf')}: {_quoted(' | '.join(rows))}"
+
+
+def _agents(dcop: Dcop, words: Words) -> Iterator[str]:
+    yield "agents:"
+    for agent, name in zip(dcop.agents, words.agents, strict=True):
+        yield f"  {_word(name)}: {'{}' if agent.capacity is None else f'{{capacity: {_number(agent.capacity)}}}'}"
+    yield "distribution_hints:"
+    yield "  must_host:"
+    for host, owned in zip(words.agents, dcop.owned, strict=True):
+        if owned:
+            yield f"    {_word(host)}: [{', '.join(_word(words.names[v]) for v in owned)}]"
+    yield from _routes(dcop, words)
+    yield from _hosting(dcop, words)
+
+
+def _routes(dcop: Dcop, words: Words) -> Iterator[str]:
+    if dcop.default_route == 1 and not any(agent.routes for agent in dcop.agents):
+        return
+    known = dict(zip((agent.name for agent in dcop.agents), words.agents, strict=True))
+    yield "routes:"
+    yield f"  default: {_number(dcop.default_route)}"
+    for agent in dcop.agents:
+        if agent.routes:
+            costs = ", ".join(f"{_word(known[name])}: {_number(cost)}" for name, cost in agent.routes.items())
+            yield f"  {_word(known[agent.name])}: {{{costs}}}"
+
+
+def _hosting(dcop: Dcop, words: Words) -> Iterator[str]:
+    if not any(agent.hosting_cost or agent.hosting for agent in dcop.agents):
+        return
+    yield "hosting_costs:"
+    for agent, name in zip(dcop.agents, words.agents, strict=True):
+        costs = ", ".join(f"{_word(hosted)}: {_number(cost)}" for hosted, cost in agent.hosting.items())
+        yield f"  {_word(name)}: {{default: {_number(agent.hosting_cost)}, computations: {{{costs}}}}}"
+
+
+def _number(value: Decimal) -> str:
+    return f"{value:f}"
+
+
+def _word(text: str) -> str:
+    return text if _WORD.fullmatch(text) and text.lower() not in _RESERVED else _quoted(text)
+
+
+def _value(label: str) -> str:
+    """A value: an integer where it reads back as the same text."""
+    return label if re.fullmatch(r"0|-?[1-9]\d{0,17}", label) else _quoted(label)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

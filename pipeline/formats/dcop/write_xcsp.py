@@ -1,0 +1,91 @@
+"""XCSP 2.1 as FRODO reads it: one soft relation for each function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.sax.saxutils import quoteattr
+
+from ...models.dcop import Dcop
+from ...models.model import Model
+from ...text import printable
+from .writing import Listed, Words, cost_text, listed, words_of
+
+# Values stand in texts, where these have a meaning.
+_WORD = re.compile(r"[^\s|:<>&.]+(?:\.[^\s|:<>&.]+)*")
+
+
+def xcsp_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
+    """Return the lines of a file, and what it does not keep."""
+    words = words_of(dcop, _is_plain)
+    notes = list(words.notes)
+    if any(agent.capacity is not None or agent.hosting or agent.routes for agent in dcop.agents):
+        notes.append("capacities, routes and hosting costs of agents are not kept")
+    return list(_lines(dcop, words)), tuple(notes)
+
+
+def _is_plain(word: str) -> bool:
+    return word.isprintable() and _WORD.fullmatch(word) is not None
+
+
+def _lines(dcop: Dcop, words: Words) -> Iterator[str]:
+    model = dcop.model
+    yield '<?xml version="1.0" encoding="UTF-8"?>'
+    yield "<instance>"
+    maximize = "true" if model.maximize else "false"
+    yield f'  <presentation name={quoteattr(printable(model.name))} maximize="{maximize}" format="XCSP 2.1_FRODO" />'
+    yield f'  <agents nbAgents="{len(dcop.agents)}">'
+    yield from (f"    <agent name={quoteattr(agent)} />" for agent in words.agents)
+    yield "  </agents>"
+    yield from _variables(dcop, words)
+    functions = list(_functions(model))
+    yield f'  <relations nbRelations="{len(functions)}">'
+    for k, (scope, table) in enumerate(functions):
+        yield _relation(model, words, k, scope, table)
+    yield "  </relations>"
+    top = "infinity" if model.top is None or model.maximize else cost_text(model, model.top, "infinity")
+    yield f'  <constraints nbConstraints="{len(functions)}" maximalCost="{top}">'
+    for k, (scope, _) in enumerate(functions):
+        names = quoteattr(" ".join(words.names[v] for v in scope))
+        name = quoteattr(words.functions[k])
+        yield f'    <constraint name={name} arity="{len(scope)}" scope={names} reference="R{k}" />'
+    yield "  </constraints>"
+    yield "</instance>"
+
+
+def _variables(dcop: Dcop, words: Words) -> Iterator[str]:
+    domains = {labels: f"D{k}" for k, labels in enumerate(dict.fromkeys(words.labels))}
+    yield f'  <domains nbDomains="{len(domains)}">'
+    for labels, name in domains.items():
+        yield f'    <domain name="{name}" nbValues="{len(labels)}">{_values(labels)}</domain>'
+    yield "  </domains>"
+    yield f'  <variables nbVariables="{len(words.names)}">'
+    for name, labels, owner in zip(words.names, words.labels, dcop.owners, strict=True):
+        agent = quoteattr(words.agents[owner])
+        yield f'    <variable name={quoteattr(name)} domain="{domains[labels]}" agent={agent} />'
+    yield "  </variables>"
+
+
+def _values(labels: tuple[str, ...]) -> str:
+    first = labels[0]
+    if first.isdecimal() and labels == tuple(map(str, range(int(first), int(first) + len(labels)))):
+        return f"{first}..{labels[-1]}"
+    return " ".join(labels)
+
+
+def _functions(model: Model) -> Iterator[tuple[tuple[int, ...], Listed]]:
+    """Functions with their scopes; one of no variables stands with the first variable, all of whose states it costs."""
+    for k, function in enumerate(model.functions):
+        table = listed(model, k)
+        yield function.scope or (0,), Listed(table.default, {}) if not function.scope else table
+
+
+def _relation(model: Model, words: Words, k: int, scope: tuple[int, ...], table: Listed) -> str:
+    groups = []
+    for cost, cells in table.by_cost.items():
+        tuples = "|".join(" ".join(words.labels[v][s] for v, s in zip(scope, cell, strict=True)) for cell in cells)
+        groups.append(f"{cost_text(model, cost, 'infinity')}:{tuples}")
+    count = sum(map(len, table.by_cost.values()))
+    default = cost_text(model, table.default, "infinity")
+    head = f'name="R{k}" arity="{len(scope)}" nbTuples="{count}" semantics="soft" defaultCost="{default}"'
+    return f"    <relation {head}>{'|'.join(groups)}</relation>"

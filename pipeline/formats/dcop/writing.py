@@ -1,0 +1,107 @@
+"""What writers of distributed problems share: costs as text, assignments by cost, names and values that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...models.dcop import Dcop
+from ...models.model import FORBIDDEN, Function, Model
+
+Plain = Callable[[str], bool]
+"""Whether a format can hold a word."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Names of variables, functions and agents, and values, as a file has them; what that loses, in sentences."""
+
+    names: tuple[str, ...]
+    functions: tuple[str, ...]
+    agents: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+
+def words_of(dcop: Dcop, plain: Plain) -> Words:
+    """Return names and values, or numbers in their place where a format cannot hold them."""
+    model = dcop.model
+    notes: list[str] = []
+
+    def kept(words: tuple[str, ...], letter: str, what: str) -> tuple[str, ...]:
+        if all(map(plain, words)) and len(set(words)) == len(words):
+            return words
+        notes.append(f"names of {what} are not kept, as some are no plain words or not distinct: they are numbered")
+        return tuple(f"{letter}{k}" for k in range(len(words)))
+
+    names = kept(model.names, "x", "variables")
+    functions = kept(dcop.functions, "c", "functions")
+    agents = kept(tuple(agent.name for agent in dcop.agents), "a", "agents")
+    counted = [tuple(map(str, range(d))) for d in model.dims]
+    labels = [own if states is None else states for states, own in zip(model.states, counted, strict=True)]
+    if unfit := [v for v, values in enumerate(labels) if not all(map(plain, values))]:
+        notes.append(f"values of {len(unfit)} variables are not kept, as some are no plain words: they count from 0")
+        labels = [counted[v] if v in unfit else values for v, values in enumerate(labels)]
+    return Words(names, functions, agents, tuple(labels), tuple(notes))
+
+
+def cost_text(model: Model, cost: int, infinite: str) -> str:
+    """Write a stored cost as the file's author means it; ``infinite`` is what is forbidden."""
+    if cost >= FORBIDDEN:
+        return f"-{infinite}" if model.maximize else infinite
+    value = model.objective(cost)
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A function as assignments of each cost, but for those of the default."""
+
+    default: int
+    by_cost: dict[int, list[tuple[int, ...]]]
+
+
+def listed(model: Model, index: int) -> Listed:
+    """Return the assignments of a function by their cost; the cost of most is the default."""
+    function = model.functions[index]
+    values = _with_forbidden(function.values, model.limits[index])
+    if function.rows is not None:
+        default = FORBIDDEN if function.default >= model.limits[index] else int(function.default)
+        return Listed(default, _grouped(map(tuple, function.rows.tolist()), values, default))
+    costs, counts = np.unique(values, return_counts=True)
+    default = int(costs[counts.argmax()])
+    return Listed(default, _grouped(_cells(function), values.ravel(), default))
+
+
+def _with_forbidden(values: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+    return np.where(values >= limit, FORBIDDEN, values)
+
+
+def _cells(function: Function) -> Iterator[tuple[int, ...]]:
+    return product(*map(range, function.values.shape))
+
+
+def _grouped(
+    cells: Iterator[tuple[int, ...]], values: NDArray[np.int64], default: int
+) -> dict[int, list[tuple[int, ...]]]:
+    found: dict[int, list[tuple[int, ...]]] = {}
+    for cell, cost in zip(cells, values.tolist(), strict=True):
+        if cost != default:
+            found.setdefault(cost, []).append(cell)
+    return found
+
+
+def top_matters(model: Model) -> bool:
+    """Whether allowed costs may add up to the top."""
+    if model.top is None:
+        return False
+    highest = 0
+    for function, limit in zip(model.functions, model.limits, strict=True):
+        costs = function.values if function.rows is None else np.append(function.values, function.default)
+        highest += int(costs[costs < limit].max(initial=0))
+    return highest >= model.top

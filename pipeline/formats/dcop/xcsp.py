@@ -1,0 +1,203 @@
+"""XCSP 2.1 as FRODO writes it, and XDisCSP: agents, domains, relations of soft and hard tuples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import shorten
+from ...models.dcop import Agent, Dcop
+from ..cfn.costs import Number
+from ..text.source import Source
+from ..text.xml import Element, root_element
+from .draft import Draft, Given
+
+_RANGE = re.compile(r"([+-]?\d+)\.\.([+-]?\d+)")
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
+_INFINITE = {"infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}
+_MAX_DOMAIN = 2**31 - 1
+_MAX_ARITY = 10_000
+_SEMANTICS = ("soft", "supports", "conflicts")
+
+
+@dataclass(frozen=True, eq=False)
+class _Relation:
+    """A relation as it is written: tuples of values, and their costs."""
+
+    line: int
+    arity: int
+    tuples: list[list[str]]
+    costs: list[Number]
+    default: Number
+
+
+def read_xcsp(source: Source) -> Dcop:
+    """Read an XCSP 2.1 problem with agents (.xml); without a section of agents every variable has its own.
+
+    ``initialCost`` is passed over, being the same for every assignment; totals of ``maximalCost`` are forbidden.
+
+    Raises
+    ------
+    FormatError
+        If the file is malformed, a variable has no agent, or a constraint is given by a predicate, a function or a
+        global constraint.
+    """
+    root = root_element(source, "instance")
+    draft = Draft(source)
+    for element in root.every("presentation"):
+        draft.maximize = element.attributes.get("maximize", "false").strip().lower() == "true"
+        draft.name = element.attributes.get("name", "")
+    for agent in _inside(root, "agents", "agent"):
+        draft.agent(agent.line, Agent(agent.attributes.get("name", "")))
+    domains = {_name(e, draft): _domain(e, draft) for e in _inside(root, "domains", "domain")}
+    alone = not draft.agents
+    for variable in _inside(root, "variables", "variable"):
+        _read_variable(variable, domains, draft, alone)
+    relations = {_name(e, draft): _relation(e, draft) for e in _inside(root, "relations", "relation")}
+    _read_bounds(root, draft)
+    for constraint in _inside(root, "constraints", "constraint"):
+        draft.given.append(_constraint(constraint, relations, draft))
+    return draft.dcop()
+
+
+def _inside(root: Element, section: str, tag: str) -> list[Element]:
+    return [element for part in root.every(section) for element in part.every(tag)]
+
+
+def _name(element: Element, draft: Draft) -> str:
+    name = element.attributes.get("name", "")
+    if not name:
+        raise draft.fail(element.line, f"a {element.tag} with a name", "one without")
+    return name
+
+
+def _domain(element: Element, draft: Draft) -> tuple[str, ...]:
+    name, words = _name(element, draft), element.text.split()
+    if not words:
+        count = element.attributes.get("nbValues", "")
+        if not count.isdecimal() or not int(count[:12]):
+            raise draft.fail(element.line, f"the values of domain {shorten(name)!r}", "none")
+        words = [f"1..{count}"]
+    labels: list[str] = []
+    for word in words:
+        if (bounds := _RANGE.fullmatch(word)) is None:
+            draft.take_states(1)
+            labels.append(word)
+            continue
+        low, high = (int(bound[:20]) for bound in bounds.groups())
+        if not low <= high <= low + _MAX_DOMAIN:
+            raise draft.fail(element.line, "a range such as 1..10", repr(shorten(word)))
+        draft.take_states(high - low + 1)
+        labels.extend(map(str, range(low, high + 1)))
+    return draft.domain(element.line, name, labels)
+
+
+def _read_variable(element: Element, domains: Mapping[str, tuple[str, ...]], draft: Draft, alone: bool) -> None:
+    name, domain = _name(element, draft), element.attributes.get("domain", "")
+    if domain not in domains:
+        raise draft.fail(element.line, f"a domain of variable {shorten(name)!r}", repr(shorten(domain)))
+    v = draft.variable(element.line, name, domains[domain])
+    agent = element.attributes.get("agent")
+    if alone and agent is None:
+        agent = name
+        draft.agent(element.line, Agent(name))
+    if agent is None:
+        raise draft.fail(element.line, f"the agent of variable {shorten(name)!r}", "no owner")
+    if agent not in draft.agents:
+        raise draft.fail(element.line, "an agent of the problem", f"the unknown agent {shorten(agent)!r}")
+    draft.owners[v] = agent
+
+
+def _read_bounds(root: Element, draft: Draft) -> None:
+    """Read from where on totals are forbidden."""
+    for element in root.every("constraints"):
+        top = _number(element.attributes.get("maximalCost", "infinity"), element, draft)
+        if isinstance(top, int) or top.is_finite():
+            draft.top = top
+        if draft.top is not None and draft.maximize:
+            raise draft.fail(element.line, "no maximalCost where utilities are maximised", str(top))
+
+
+def _number(text: str, element: Element, draft: Draft) -> Number:
+    text = text.strip()
+    if text in _INFINITE:
+        return Decimal(_INFINITE[text])
+    try:
+        return int(text) if text.isdecimal() else Decimal(text if _NUMBER.fullmatch(text) else "none")
+    except (ValueError, InvalidOperation):
+        raise draft.fail(element.line, "a cost, a number or infinity", repr(shorten(text))) from None
+
+
+def _relation(element: Element, draft: Draft) -> _Relation:
+    text, attributes = element.text, element.attributes
+    semantics = attributes.get("semantics", "soft" if ":" in text else "supports")
+    if semantics not in _SEMANTICS:
+        raise draft.fail(element.line, f"semantics {', '.join(_SEMANTICS)}", repr(shorten(semantics)))
+    draft.source.allowance.take(0, "the tuples of a relation", for_now=10 * len(text))
+    arity = attributes.get("arity", str(len(text.partition("|")[0].rpartition(":")[2].split())))
+    if not arity.isdecimal() or not 0 < int(arity[:9]) <= _MAX_ARITY:
+        raise draft.fail(element.line, f"an arity of 1 to {_MAX_ARITY}", repr(shorten(arity)))
+    tuples, costs = _tuples(element, text, semantics, int(arity), draft)
+    default = _number(attributes.get("defaultCost", "0"), element, draft)
+    if semantics != "soft":
+        allowed, forbidden = 0, draft.forbidden
+        costs = [allowed if semantics == "supports" else forbidden] * len(tuples)
+        default = forbidden if semantics == "supports" else allowed
+    return _Relation(element.line, int(arity), tuples, costs, default)
+
+
+def _tuples(
+    element: Element, text: str, semantics: str, arity: int, draft: Draft
+) -> tuple[list[list[str]], list[Number]]:
+    """Split ``cost:tuple|tuple|cost:tuple``; a tuple without a cost has that of the one before it."""
+    tuples, costs = [], []
+    cost: Number | None = None
+    known: dict[str, Number] = {}
+    for part in text.split("|") if text else []:
+        written, colon, values = part.rpartition(":")
+        if colon:
+            if written not in known:
+                known[written] = _number(written, element, draft)
+            cost = known[written]
+        words = values.split()
+        if len(words) != arity:
+            raise draft.fail(element.line, f"tuples of {arity} values", f"{shorten(part.strip())!r}")
+        if cost is None and semantics == "soft":
+            raise draft.fail(element.line, "a cost before the first tuple", f"{shorten(part.strip())!r}")
+        tuples.append(words)
+        costs.append(0 if cost is None else cost)
+    return tuples, costs
+
+
+def _constraint(element: Element, relations: Mapping[str, _Relation], draft: Draft) -> Given:
+    attributes = element.attributes
+    reference = attributes.get("reference", "")
+    if reference not in relations:
+        found = f"{shorten(reference)!r}, which is no relation of the file"
+        raise draft.fail(element.line, "a relation of tuples", found)
+    relation = relations[reference]
+    scope = draft.scope(element.line, attributes.get("scope", "").split())
+    if len(scope) != relation.arity:
+        raise draft.fail(element.line, f"a scope of {relation.arity} variables", f"{len(scope)} variables")
+    draft.take_costs(element.line, len(relation.tuples), scope, dense=False)
+    rows = _states(relation, scope, draft)
+    return Given(attributes.get("name", reference), element.line, scope, relation.costs, rows, relation.default)
+
+
+def _states(relation: _Relation, scope: Sequence[int], draft: Draft) -> NDArray[np.int32]:
+    """Turn values into state indices."""
+    rows = np.empty((len(relation.tuples), len(scope)), dtype=np.int32)
+    for column, v in enumerate(scope):
+        places = {label: k for k, label in enumerate(draft.labels[v])}
+        try:
+            rows[:, column] = [places[words[column]] for words in relation.tuples]
+        except KeyError as error:
+            variable = list(draft.names)[v]
+            found = f"the value {shorten(str(error.args[0]))!r}"
+            raise draft.fail(relation.line, f"values of variable {variable!r}", found) from None
+    return rows

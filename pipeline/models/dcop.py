@@ -1,0 +1,135 @@
+"""A distributed problem: a model of costs, and the agents that own its variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import cached_property
+
+from ..errors import ModelError, shorten
+from .model import Model
+
+
+@dataclass(frozen=True)
+class Agent:
+    """An agent, and what a problem's author says about it; only the owner of a variable matters to an answer.
+
+    Parameters
+    ----------
+    name : str
+    capacity : Decimal, optional
+        How much it has room for.
+    hosting_cost : Decimal
+        What hosting a variable costs it, where ``hosting`` says nothing else.
+    hosting : mapping of str to Decimal
+        What hosting a variable (or function) of a name costs it.
+    routes : mapping of str to Decimal
+        What a message to another agent costs, where it is not the default of the problem; the same both ways.
+    """
+
+    name: str
+    capacity: Decimal | None = None
+    hosting_cost: Decimal = Decimal(0)
+    hosting: Mapping[str, Decimal] = field(default_factory=dict)
+    routes: Mapping[str, Decimal] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Dcop:
+    """A model of costs whose variables are owned by agents.
+
+    Parameters
+    ----------
+    model : Model
+        Of costs.
+    agents : tuple of Agent
+        Their names are distinct; an agent may own nothing.
+    owners : tuple of int
+        For each variable its agent, by index.
+    functions : tuple of str
+        Names of the model's functions.
+    default_route : Decimal
+        What a message costs between agents whose route says nothing else.
+
+    Raises
+    ------
+    ModelError
+        If the model holds probabilities, a variable has no owner, or names repeat.
+    """
+
+    model: Model
+    agents: tuple[Agent, ...]
+    owners: tuple[int, ...]
+    functions: tuple[str, ...] = ()
+    default_route: Decimal = Decimal(1)
+
+    def __post_init__(self) -> None:
+        model, names = self.model, [agent.name for agent in self.agents]
+        if model.kind != "cost":
+            raise ModelError("agents own variables of a model of costs; this one holds probabilities")
+        if len(set(names)) < len(names):
+            twice = next(name for k, name in enumerate(names) if name in names[:k])
+            raise ModelError(f"the agent {shorten(twice)!r} is there twice")
+        if len(self.owners) != len(model.dims):
+            raise ModelError(f"{len(self.owners)} owners are given for {len(model.dims)} variables")
+        for name, owner in zip(model.names, self.owners, strict=True):
+            if not 0 <= owner < len(names):
+                raise ModelError(f"variable {name!r} is owned by agent {owner}; there are {len(names)} agents")
+        if not self.functions:
+            object.__setattr__(self, "functions", tuple(f"c{k}" for k in range(len(model.functions))))
+        if len(self.functions) != len(model.functions):
+            raise ModelError(f"{len(self.functions)} names are given for {len(model.functions)} functions")
+
+    def __repr__(self) -> str:
+        return f"<{len(self.agents)} agents of {self.model!r}>"
+
+    @cached_property
+    def owned(self) -> tuple[tuple[int, ...], ...]:
+        """For each agent its variables, in the model's order."""
+        variables: list[list[int]] = [[] for _ in self.agents]
+        for v, owner in enumerate(self.owners):
+            variables[owner].append(v)
+        return tuple(map(tuple, variables))
+
+    def route(self, first: int, second: int) -> Decimal:
+        """Return what a message between two agents costs."""
+        one, other = self.agents[first], self.agents[second]
+        return one.routes.get(other.name, other.routes.get(one.name, self.default_route))
+
+
+def one_agent_each(model: Model) -> Dcop:
+    """Give every variable an agent of its own, which has its name."""
+    return Dcop(model, tuple(map(Agent, model.names)), tuple(range(len(model.dims))))
+
+
+def owned_by(problem: Model | Dcop, variables: Mapping[str, Sequence[str]]) -> Dcop:
+    """Give variables to agents: new ones of a model, those that are there of a distributed problem.
+
+    Parameters
+    ----------
+    problem : Model or Dcop
+    variables : mapping
+        Agent name → names of its variables; names of functions may be among them, and do not matter.
+
+    Raises
+    ------
+    ModelError
+        If a name is none of the problem's, or a variable has no owner or two.
+    """
+    if isinstance(problem, Model):
+        problem = Dcop(problem, tuple(map(Agent, variables)), (0,) * len(problem.dims) if variables else ())
+    model, agents = problem.model, {agent.name: k for k, agent in enumerate(problem.agents)}
+    owners: dict[str, int] = {}
+    for agent, names in variables.items():
+        if agent not in agents:
+            raise ModelError(f"there is no agent {shorten(agent)!r} in the problem")
+        for name in names:
+            if name in model.index:
+                if owners.setdefault(name, agents[agent]) != agents[agent]:
+                    raise ModelError(f"variable {name!r} is given to two agents")
+            elif name not in problem.functions:
+                raise ModelError(f"agent {agent!r} is given {shorten(name)!r}, which is not a variable of the model")
+    if orphans := [name for name in model.names if name not in owners]:
+        raise ModelError(f"variable {orphans[0]!r} has no agent")
+    return replace(problem, owners=tuple(owners[name] for name in model.names))

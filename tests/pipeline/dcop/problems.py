@@ -1,0 +1,24 @@
+"""Random distributed problems for the tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bucketflow import Agent, Dcop, Model
+from bucketflow.pipeline.models.model import FORBIDDEN, Function
+
+
+def random_dcop(seed: int, *, variables: int = 6, agents: int | None = None, functions: int = 8) -> Dcop:
+    """Costs over up to three variables, some forbidden, some negative; agents own variables at random."""
+    rng = np.random.default_rng(seed)
+    dims = tuple(int(d) for d in rng.integers(1, 4, variables))
+    made = []
+    for _ in range(functions):
+        scope = tuple(int(v) for v in rng.choice(variables, int(rng.integers(1, 4)), replace=False))
+        costs = rng.integers(-4, 20, [dims[v] for v in scope])
+        made.append(Function(scope, np.where(rng.random(costs.shape) < 0.1, FORBIDDEN, costs)))
+    names = tuple(f"v{k}" for k in range(variables))
+    labels = tuple(tuple(f"s{s}" for s in range(d)) for d in dims)
+    model = Model("cost", names, dims, labels, tuple(made), maximize=bool(seed % 2), decimals=seed % 3)
+    owners = range(variables) if agents is None else rng.integers(0, agents, variables).tolist()
+    return Dcop(model, tuple(Agent(f"a{k}") for k in range(agents or variables)), tuple(owners))
