@@ -8,12 +8,13 @@ in as soon as it is predicted to take less than what was spent.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...tasks.code_files import is_compiled
+from ...tasks.working_time import working_seconds
 from .diagrams import Deepening
 from .limits import Elimination, Limits
 from .local.local_search import LocalSearch
@@ -27,6 +28,12 @@ from .search import solve_search
 Way = Literal["dense", "rows", "local", "diagram", "search"]
 #: CPU seconds of the first round, for each way; each round takes twice as long as the one before.
 _FIRST_SECONDS = 0.25
+#: Ways of which this function is not compiled yet wait until turns are so long, as it takes several seconds.
+_COMPILED: dict[Way, tuple[str, str, float]] = {
+    "local": ("tasks.local.annealing", "anneal", 1.0),
+    "diagram": ("tasks.diagrams.loops", "merge", 0.5),
+    "search": ("tasks.search.branching", "explore", 2.0),
+}
 #: Turns are not shorter, for what they closed in a second.
 _LEAST_SECONDS = 0.01
 #: Preparing again pays where the cut-off fell by this part of the gap.
@@ -99,7 +106,7 @@ class Chain:
     order_from: float = 0.0
     closed: dict[Way, float] = field(default_factory=dict)
     tried: dict[str, float] = field(default_factory=dict)
-    started: float = field(default_factory=time.process_time)
+    started: float = field(default_factory=working_seconds)
 
     def __post_init__(self) -> None:
         self.lower = self.network.least
@@ -107,8 +114,8 @@ class Chain:
 
     @property
     def spent(self) -> float:
-        """CPU seconds since the beginning."""
-        return time.process_time() - self.started
+        """CPU seconds since the beginning, without those that compiling took."""
+        return working_seconds() - self.started
 
     def run(self) -> None:
         """Try the ways in turn until one completes the proof, or nothing more can be done."""
@@ -128,12 +135,12 @@ class Chain:
 
     @contextmanager
     def _timed(self, way: str) -> Iterator[None]:
-        start = time.process_time()
+        start = working_seconds()
         self.limits.on_way(way)
         try:
             yield
         finally:
-            self.tried[way] = self.tried.get(way, 0.0) + time.process_time() - start
+            self.tried[way] = self.tried.get(way, 0.0) + working_seconds() - start
 
     def _over(self) -> bool:
         return self.done or self.limits.stop()
@@ -236,20 +243,24 @@ class Chain:
             yield way, 1.0 if closed is None or not first else 0.5 if not closed else 2.0 if closed == first else 1.0
 
     def _try(self, way: Way, seconds: float) -> None:
-        """Go one way for some CPU seconds."""
-        start, lower, upper = time.process_time(), self.lower, self.upper
+        """Go one way for some CPU seconds, if that is worth compiling for."""
+        if self.method == "auto" and way in _COMPILED:
+            module, function, least = _COMPILED[way]
+            if seconds < least and not is_compiled(module, function):
+                return
+        start, lower, upper = working_seconds(), self.lower, self.upper
         until = start + seconds
         stop = self.limits.stop
 
         def late() -> bool:
-            return time.process_time() > until or stop()
+            return working_seconds() > until or stop()
 
         with self._timed(way):
             outcome = getattr(self, f"_{way}")(seconds, late)
         if outcome is not None:
             self._learn(outcome, way)
-            self.closed[way] = self._closed(lower, upper) / max(time.process_time() - start, _LEAST_SECONDS)
-        if not self.done and time.process_time() < until and not stop() and way not in ("rows", "local", "dense"):
+            self.closed[way] = self._closed(lower, upper) / max(working_seconds() - start, _LEAST_SECONDS)
+        if not self.done and working_seconds() < until and not stop() and way not in ("rows", "local", "dense"):
             self.hopeless.add(way)  # it ended by itself: for want of memory
 
     def _closed(self, lower: int, upper: int | None) -> float:

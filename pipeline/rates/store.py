@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from ...storage.cache import cache_folder, write_whole
 
 
 def machine() -> str:
@@ -27,18 +28,10 @@ def read(name: str) -> dict[str, Any]:
 
 def write(name: str, entries: dict[str, Any]) -> None:
     """Add entries to what was measured; a read-only home only means that they are measured again."""
-    path = path_of(name)
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps({**read(name), **entries}))
-        os.replace(partial, path)
-    except OSError:
-        return
+    write_whole(path_of(name), json.dumps({**read(name), **entries}).encode())
 
 
 def path_of(name: str) -> Path:
     """Return the file of a name."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     plain = "".join(c if c.isalnum() or c in "-." else "_" for c in name)
-    return Path(base) / "bucketflow" / f"rates-{plain}-{__version__}.json"
+    return cache_folder() / f"rates-{plain}-{__version__}.json"

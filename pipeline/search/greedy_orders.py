@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from ...tasks.machine_code import njit
 
 #: Rules in the order of their codes.
 MIN_FILL, WEIGHTED_MIN_FILL, MIN_DEGREE, MIN_WEIGHT, MIXED = range(5)

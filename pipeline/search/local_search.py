@@ -7,9 +7,9 @@ Hyper-optimized tensor network contraction); then small random kicks lead out of
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from ...tasks.machine_code import njit
 from .greedy_orders import random_unit
 from .subtrees import (
     BREADTH,

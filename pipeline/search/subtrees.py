@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from ...tasks.machine_code import njit
 from ...tasks.steps.lowering import SMALL_CELLS
 from ...tasks.steps.products import LEAST
 from .greedy_orders import random_unit, trailing_zeros

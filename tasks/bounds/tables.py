@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from ..machine_code import njit
 
 Costs = NDArray[np.float64]
 Integers = NDArray[np.int64]

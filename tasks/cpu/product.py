@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
+from ..machine_code import njit
 from ..steps.axes import Axes
 from ..steps.products import (
     DEPTH,

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from ..machine_code import njit
 from ..steps.loops import Loops
 from ..steps.semiring import Semiring
 from .merging import run_nest

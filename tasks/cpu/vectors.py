@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import extending, njit, types
+from numba import extending, types
 from numba.core import cgutils
 
+from ..machine_code import njit
 from ..steps.semiring import Semiring
 
 VECTOR_BYTES = 64

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from ..machine_code import njit
 
 #: Weight of an edge that no assignment may take; the sum of two still fits int64.
 FORBIDDEN = 1 << 61

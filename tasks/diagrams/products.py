@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from ..machine_code import njit
 from .loops import Diagram, Pairing, filled, hash_row, longer, place, rehashed, same, wider
 
 # Entries of the counts that the loops keep: level to go on with, states on it, edges before it, whether memory or work

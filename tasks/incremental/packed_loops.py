@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from numba import njit
-
+from ..machine_code import njit
 from ..sweeps.scaled import HIGHEST, LOOSE, LOWEST
 from .kept import SAME
 

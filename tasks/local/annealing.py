@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from ..machine_code import njit
 from .place import draw
 
 _UNIT = 1.0 / (1 << 31)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from ..machine_code import njit
 from .neighbourhoods import WIDEST, choose
 from .place import draw, go
 

@@ -6,9 +6,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ..bounds.tables import Flat
+from ..machine_code import njit
 from .place import draw
 
 #: No more variables are looked at for a neighbourhood; a context holds no more of them.
@@ -90,7 +90,7 @@ def choose(flat: Any, random: Any, free: Any, size: int, most_bits: float, most_
         left -= 1
     for i in range(n):
         free.local[free.members[i]] = -1
-    return n * (n + _MEMBER)
+    return int(n * (n + _MEMBER))
 
 
 @njit(cache=True, nogil=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ..bounds.tables import Flat
+from ..machine_code import njit
 
 
 class Place(NamedTuple):

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import extending, njit, types
+from numba import extending, types
+
+from ..machine_code import njit
 
 # Numba types the decorated function as its own typer; callers inside kernels see another signature.
 intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic

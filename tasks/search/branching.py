@@ -9,8 +9,8 @@ cheapest, among equals one that costs nothing with some values of its neighbours
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ..machine_code import njit
 from .consistency import INF, propagate, remove, undo
 from .state import BACKTRACKS, CAUSE, DEPTH, LAST_CONFLICT, NODES, STAMP, STARTED, TRAIL, Array, Functions, State
 

@@ -7,8 +7,8 @@ Larrosa & Schiex 2003): every move keeps the total of every assignment, so that 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ..machine_code import njit
 from .state import CAUSE, STAMP, TRAIL, Functions, State
 
 ARC, DIRECTED, EXISTENTIAL = 0, 1, 2

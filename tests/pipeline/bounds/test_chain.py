@@ -171,3 +171,20 @@ def test_the_command_line_tells_bounds_from_optima(model: Model, tmp_path: Path)
     assert run.exit_code == 0
     assert json.loads(run.output)["proof"]["gap"] <= 0.9
     assert CliRunner().invoke(main, ["solve", str(path), "--method", "magic"]).exit_code == 2
+
+
+def test_ways_that_are_not_compiled_wait_for_longer_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    limits = Limits(1 << 20, on_way=begun.append)
+    tried = chain.Chain(CostNetwork((2,), ()), None, "auto", limits)
+    monkeypatch.setattr(chain, "is_compiled", lambda module, function: function == "merge")
+    for way in ("local", "diagram", "search"):
+        monkeypatch.setattr(tried, f"_{way}", lambda seconds, late: None)
+        tried._try(way, 0.25)
+    assert begun == ["diagram"]
+    tried._try("search", 2.0)
+    assert begun == ["diagram", "search"]
+    forced = chain.Chain(CostNetwork((2,), ()), None, "search", limits)
+    monkeypatch.setattr(forced, "_search", lambda seconds, late: None)
+    forced._try("search", 0.25)
+    assert begun == ["diagram", "search", "search"]

@@ -1,0 +1,61 @@
+"""Where the machine code of compiled loops is kept, in files that other processes, installations and machines can use.
+
+A file is found by what its code was made from: the sources of the function and of the modules that it may inline, the
+types of its arguments, the compiler, the processor. So it outlives a reinstallation, never fits another version, and
+many processes may write the same file at once. Nothing here needs a compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from ..storage.cache import cache_folder
+
+_PACKAGE = Path(__file__).parents[1]
+_IMPORT = re.compile(r"^from (\.+)([\w.]*) import \(?([\w, ]*)", re.MULTILINE)
+
+
+def code_folders(source: Path) -> tuple[Path, ...]:
+    """Return where the code of a module is looked for; it is written to the first that can be written to."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    first = Path(given) / "bucketflow" if given else cache_folder() / "machine-code"
+    name = f"{source.stem}-{sources_digest(source)[:16]}"
+    return first / name, _PACKAGE / "__pycache__" / "machine-code" / name
+
+
+def is_compiled(module: str, function: str) -> bool:
+    """Return whether there is code of a function of a module ("tasks.rows.loops"), for whatever types."""
+    source = _PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
+    return any(next(folder.glob(f"{function}-*"), None) for folder in code_folders(source))
+
+
+@cache
+def sources_digest(source: Path) -> str:
+    """Return a digest of a module and of all modules of the package that it imports."""
+    found, waiting = {source}, [source]
+    while waiting:
+        fresh = set(_imported(waiting.pop())) - found
+        found |= fresh
+        waiting += fresh
+    digest = sha256()
+    for path in sorted(found):
+        digest.update(sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@cache
+def _imported(source: Path) -> tuple[Path, ...]:
+    """The modules of the package that one names in its import statements."""
+
+    def named() -> Iterator[Path]:
+        for dots, module, names in _IMPORT.findall(source.read_text()):
+            base = source.parents[len(dots) - 1].joinpath(*filter(None, module.split(".")))
+            yield base.with_suffix(".py")
+            yield from (base / f"{name.strip()}.py" for name in names.split(","))
+
+    return tuple(path for path in named() if path.is_file())

@@ -1,0 +1,111 @@
+"""Machine code that is kept in files, and the clock that does not count compiling."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bucketflow.storage.cache import cache_folder, write_whole
+from bucketflow.tasks import code_files
+from bucketflow.tasks.machine_code import njit
+from bucketflow.tasks.working_time import working_seconds
+
+
+def twice(x: Any) -> Any:
+    return 2 * x
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of its own."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("BUCKETFLOW_CACHE", str(tmp_path / "cache"))
+    # the second place, where no cache folder can be written to
+    monkeypatch.setattr(code_files, "_PACKAGE", tmp_path)
+    return tmp_path / "cache"
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def hits(function: Any) -> int:
+    return sum(function.stats.cache_hits.values())
+
+
+def test_code_is_found_again(kept: Path) -> None:
+    first = njit(cache=True)(twice)
+    assert first(3) == 6
+    assert [path.name.split("-")[0] for path in files(kept)] == ["twice"]
+    second = njit(cache=True)(twice)
+    assert (second(4), hits(first), hits(second)) == (8, 0, 1)
+    assert second(0.5) == 1.0
+    assert (hits(second), len(files(kept))) == (1, 2)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"nothing", None])
+def test_damaged_code_is_compiled_again(damaged: bytes | None, kept: Path) -> None:
+    assert njit(cache=True)(twice)(3) == 6
+    (path,) = files(kept)
+    path.write_bytes(path.read_bytes()[:-1] if damaged is None else damaged)
+    again = njit(cache=True)(twice)
+    assert (again(3), hits(again)) == (6, 0)
+    found = njit(cache=True)(twice)
+    assert (found(3), hits(found)) == (6, 1)
+
+
+def test_a_folder_that_cannot_be_written_to_only_means_another(kept: Path, tmp_path: Path) -> None:
+    kept.write_text("not a folder")
+    assert njit(cache=True)(twice)(3) == 6
+    again = njit(cache=True)(twice)
+    assert (again(3), hits(again)) == (6, 1)
+    assert files(tmp_path / "__pycache__")
+    assert not write_whole(kept / "file", b"")
+
+
+def test_code_follows_the_sources_of_what_it_inlines(tmp_path: Path, kept: Path) -> None:
+    for name, text in {
+        "a.py": "from .b import (\n    x,\n)\n",
+        "b.py": "from .. import other\nfrom .folder.c import y\n",
+        "folder/c.py": "y = 1\n",
+        "d.py": "z = 1\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def digest() -> str:
+        code_files.sources_digest.cache_clear()
+        code_files._imported.cache_clear()
+        return code_files.sources_digest(tmp_path / "a.py")
+
+    before = digest()
+    (tmp_path / "d.py").write_text("z = 2\n")
+    assert digest() == before
+    (tmp_path / "folder" / "c.py").write_text("y = 2\n")
+    assert digest() != before
+
+
+def test_whether_a_function_is_compiled(kept: Path, tmp_path: Path) -> None:
+    (tmp_path / "loops.py").write_text("")
+    assert not code_files.is_compiled("loops", "advance")
+    write_whole(code_files.code_folders(tmp_path / "loops.py")[0] / "advance-0.nbc", b"")
+    assert code_files.is_compiled("loops", "advance")
+    assert not code_files.is_compiled("loops", "adv")
+
+
+def test_where_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BUCKETFLOW_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert cache_folder() == Path("/caches/bucketflow")
+    monkeypatch.setenv("BUCKETFLOW_CACHE", "/mine")
+    assert cache_folder() == Path("/mine")
+
+
+def test_compiling_is_no_work(kept: Path) -> None:
+    function = njit(cache=True)(twice)
+    start, worked = time.process_time(), working_seconds()
+    function(1 + 2j)
+    assert working_seconds() - worked < (time.process_time() - start) / 2
