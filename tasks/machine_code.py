@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import llvmlite
 import numba
@@ -20,16 +20,18 @@ from ..storage.cache import write_whole
 from .code_files import code_folders
 from .working_time import count_compiling
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+
+def njit(**options: Any) -> Callable[[F], F]:
     """Compile a function when it is called, without the interpreter's lock; with ``cache`` its code is kept."""
     kept = options.pop("cache", False)
 
-    def compiled(function: Callable[..., Any]) -> Any:
-        dispatcher = numba.njit(**options)(function)
+    def compiled(function: F) -> F:
+        dispatcher: Any = numba.njit(**options)(function)
         if kept:
             dispatcher._cache = _Kept(function)
-        return dispatcher
+        return cast(F, dispatcher)
 
     return compiled
 
