@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any, TypedDict
 
 from .budget.fit import Fit
-from .plans.plan import TreeKind
+from .plans.plan import Representation, TreeKind
 
 
 class Where(TypedDict, total=False):
@@ -29,6 +29,7 @@ class Keywords(Where, total=False):
     order_time: float | None
     tree: TreeKind
     seed: int
+    representation: Representation
     fit: Fit
     disk: int | str | None
     workdir: str | PathLike[str] | None

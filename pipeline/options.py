@@ -12,7 +12,7 @@ from typing import Any, get_args
 from .bounds.outcome import Method as Method
 from .budget.fit import Fit
 from .errors import ModelError
-from .plans.plan import TreeKind
+from .plans.plan import Representation, TreeKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,7 @@ class Options:
     workers: int | None = None
     scheduler: str | None = None
     client: Any = None
+    representation: Representation = "auto"
     fit: Fit = "auto"
     disk: int | str | None = None
     workdir: str | PathLike[str] | None = None
@@ -35,8 +36,8 @@ class Options:
     gpu_memory: int | str | None = None
 
     def __post_init__(self) -> None:
-        for name, value, known in (("tree", self.tree, TreeKind), ("fit", self.fit, Fit)):
-            if value not in get_args(known):
+        for name, known in (("tree", TreeKind), ("fit", Fit), ("representation", Representation)):
+            if (value := getattr(self, name)) not in get_args(known):
                 raise ModelError(f"unknown {name} {value!r}; one of {', '.join(get_args(known))}")
         if self.order_time is not None and not 0 <= self.order_time < math.inf:
             raise ModelError(f"order_time is {self.order_time}; it must be a number of seconds, 0 or more")

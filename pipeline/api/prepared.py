@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from math import inf
+from typing import Any, Final
 
 from ...tasks.steps.semiring import Semiring
 from ..budget.device_fit import Around, fitted_for_device, fitted_propagation_for_device
 from ..budget.fit import Prices, fitted
+from ..budget.rows_fit import is_sparse, rows_plan
 from ..budget.stored import stored_plan
 from ..errors import BudgetError, ModelError
+from ..models.leaf_rows import leaf_rows, possible
 from ..models.preprocess import Network
 from ..plans.plan import Plan, PlanOptions, Problem
 from ..plans.planner import whole_plan, with_rates
@@ -31,6 +34,8 @@ from .questions import Question
 _SMALL_BYTES = 1 << 25
 # Nothing depends on how long a shorter plan takes here: looking up this machine's rates would take longer.
 _SHORT_SECONDS = 1e-3
+# Where no plan of all cells fits, rows are joined for about a minute.
+PATIENCE: Final = 3e8
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,10 @@ class Prepared:
         Spent on preprocessing and planning.
     stored : mapping or None
         What a run directory holds of the plan.
+    why_rows : str
+        Why tables are rows, if they are.
+    most_joined : float
+        Rows that joins may have.
     """
 
     question: Question
@@ -61,6 +70,8 @@ class Prepared:
     prices: Prices | None = None
     seconds: float = 0.0
     stored: Mapping[str, Any] | None = None
+    why_rows: str = ""
+    most_joined: float = inf
 
     @property
     def plan(self) -> Plan | None:
@@ -111,6 +122,29 @@ def prepare(
 
 
 def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepared:
+    """Plan by rows where that was asked for, or where all cells are refused and few of them possible."""
+    asked, stored = prepared.resources.asked, prepared.stored
+    if asked.representation == "rows" or (stored and stored.get("rows")):
+        return planned(by_rows(prepared, "as was asked"), rates)
+    try:
+        return planned(prepared, rates)
+    except BudgetError as refused:
+        if stored or asked.representation == "dense" or asked.fit != "auto" or asked.gpus is not None:
+            raise
+        rows = by_rows(prepared, f"as {possible(prepared.network)}, and all cells are refused: {refused}", PATIENCE)
+        if not is_sparse(rows.problem):
+            raise
+        return planned(rows, rates)
+
+
+def by_rows(prepared: Prepared, why: str, most_joined: float = inf) -> Prepared:
+    """Return a question whose tables are rows, not planned."""
+    resources, problem = prepared.resources.without_devices(), prepared.problem
+    problem = replace(problem, rows=leaf_rows(prepared.network))
+    return replace(prepared, resources=resources, problem=problem, why_rows=why, most_joined=most_joined, prices=None)
+
+
+def planned(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepared:
     """Choose the way, or make the stored plan again; predict it, and cut into parts what workers share."""
     problem, resources, stored = prepared.problem, prepared.resources, prepared.stored
     if stored:
@@ -121,7 +155,8 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepar
     plan, both_ways = prices.chosen, problem.targets is not None
     if not plan.device:
         resources = resources.without_devices()
-        known = Rates() if plan.seconds < _SHORT_SECONDS else rates(problem.semiring)
+        nominal = plan.seconds < _SHORT_SECONDS or problem.rows is not None
+        known = Rates() if nominal else rates(problem.semiring)
     else:
         known = Rates() if both_ways else resources.device_rates(problem.semiring).rates
     if known != Rates() and (stored or not plan.device):
@@ -134,11 +169,13 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepar
 
 
 def cheapest_way(problem: Problem, arithmetic: Arithmetic[Any], resources: Resources) -> Prices:
-    """Choose how a problem runs: dense, in slices or spilled, on this machine's cores or a device.
+    """Choose how a problem runs: by rows, dense, in slices or spilled, on this machine's cores or a device.
 
     For both ways the machine is asked for its memory only where the plan needs more than next to nothing.
     """
     asked, both_ways = resources.asked, problem.targets is not None
+    if problem.rows is not None:
+        return Prices(rows_plan(problem, plan_options(arithmetic, resources, resources.memory_bytes), Rates()))
     if both_ways and asked.memory is asked.gpu_memory is None and asked.fit != "spill":
         # a refusal names the memory that there is
         with suppress(BudgetError):

@@ -19,6 +19,7 @@ from ..results.posteriors import Marginals
 from ..results.result import Result, answered_before, is_confirmed
 from ..runs.run import Run
 from .answers import optimum, partition
+from .by_rows import in_slices, room_for, tried_first, work_of
 from .counts import count
 from .placement import pool_for, temporary_folder, with_less_device_memory
 from .prepared import Prepared, prepare
@@ -53,9 +54,12 @@ def answer(question: Question, options: Options, progress: Progress | None) -> A
     resources = Resources(options)
     while True:
         prepared = prepare(question, resources)
+        found = tried_first(prepared, lambda trial: answered(trial, None, None, notes))
+        if found is not None:
+            return found
         try:
             with temporary_folder(prepared.plan, prepared.resources) as folder:
-                return answered(prepared, progress, folder, notes)
+                return in_slices(prepared, lambda once: answered(once, progress, folder, notes))
         except MemoryError as error:
             resources = with_less_device_memory(prepared.plan, prepared.resources, error)
             within = resources.asked.gpu_memory
@@ -92,6 +96,7 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Path | None,
     with resumable(resources.asked.folder), pool_for(prepared.plan, resources) as pool:
         run = replace(_run(prepared, pool, progress), folder=folder, note=notes.append)
         found = _ANSWERS[prepared.question.query](run, prepared.question)
+        found = replace(found, rows_work=work_of(prepared, run.room))
     spent = time.perf_counter() - start - found.seconds.get("decode", 0.0)
     seconds = {"plan": prepared.seconds, "run": spent, **found.seconds}
     return replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))
@@ -106,6 +111,7 @@ def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:
     report = None if progress is None else accumulated(progress, plan.reported_bytes * plan.evaluated)
     threads = resources.threads if several else 1
     run = replace(run, threads=threads, compiled=compiler_pays(plan.cells * plan.evaluated), progress=report)
+    run = replace(run, room=room_for(prepared))
     if not plan.device or (resources.asked.remote and isinstance(pool, SerialPool)):
         return run
     one_launch = plan.results and not plan.spill  # both sweeps of a slice: none of its steps is placed

@@ -22,6 +22,7 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
         "sliced": list(plan.sliced),
         "group": plan.group,
         "device": plan.device,
+        "rows": plan.row_bounds is not None,
         "seconds": plan.seconds,
     }
     if spill is None:
@@ -47,7 +48,7 @@ def stored_plan(problem: Problem, options: PlanOptions, rates: Rates, record: Ma
         If its tree is not one of this problem's functions.
     """
     children = _checked_children(problem, record["children"])
-    again = replace(options, memory_bytes=record["memory_bytes"])
+    again = replace(options, memory_bytes=record["memory_bytes"], by_rows=record.get("rows", False))
     tree = Tree(problem.dims, problem.scopes, children)
     if not record["cuts"]:
         plan = plan_tree(problem, again, rates, tree, frozenset(record["sliced"]))

@@ -7,7 +7,7 @@ import click
 _GROUPS = {
     "Question": ("query", "evidence", "query_vars", "joint", "maximum", "cases"),
     "Optima that are not quick, and bounds": ("method", "upper_bound", "time", "gap", "no_prune", "z"),
-    "Plan": ("order", "order_time", "tree", "seed", "fit"),
+    "Plan": ("order", "order_time", "tree", "seed", "fit", "representation"),
     "Budgets": ("memory", "disk", "gpu_memory"),
     "Where it runs": ("workers", "scheduler", "gpus", "workdir"),
 }

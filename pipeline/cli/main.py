@@ -116,6 +116,13 @@ def _placing(command: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="What to do with a plan that does not fit memory: condition, use the disk, neither.",
         ),
+        click.option(
+            "--representation",
+            type=click.Choice(["auto", "dense", "rows"]),
+            default="auto",
+            show_default=True,
+            help="Tables of all cells, of the rows that are possible only, or rows where those prove few.",
+        ),
         click.option("--disk", metavar="SIZE", help="Budget for tables on disk.  [default: what is free]"),
         click.option("--workdir", metavar="DIR", help="Run directory; an interrupted run there is continued."),
     ]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...cluster.budget import default_memory_bytes
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled, from_logs, measured
 from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
+from .leaf_rows import Listed, values_at
 from .preprocess import Leaf, Network, allowed
 
 # Costs above this are refused, so that a sum of two of them still fits int64.
@@ -27,6 +28,8 @@ _FORBIDDEN = np.int64(COST_LIMIT)
 _LARGE_CELLS = 1 << 27
 
 Array = NDArray[Any]
+Cells = Sequence[int] | Listed
+"""Where a leaf table is wanted: all cells, by the order of their axes, or some, each with its value in a flat array."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def integer_dtype(bound: int, max_inputs: int) -> np.dtype[Any]:
     raise ModelError(f"costs may add up to {bound:.3g}, too large for steps of {max_inputs} inputs")
 
 
-def cost_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Array:
+def cost_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:
     """Build one leaf table of costs, axes in the given order, int64; forbidden entries are ``COST_LIMIT``."""
     model = network.model
 
@@ -99,7 +102,7 @@ def cost_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Array:
     return _combine(network, leaf, axes, np.zeros((), dtype=np.int64), convert, add)
 
 
-def energy_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Array:
+def energy_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:
     """Build one leaf table of ``-ln p``, float64; +inf where the probability is 0."""
     return _combine(network, leaf, axes, np.zeros(()), lambda _, v: energies(v), _add_into)
 
@@ -110,7 +113,7 @@ def energies(probabilities: Array) -> Array:
         return np.asarray(0.0 - np.log(np.asarray(probabilities, dtype=np.float64)))
 
 
-def probability_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Scaled:
+def probability_leaf(network: Network, leaf: Leaf, axes: Cells) -> Scaled:
     """Build one leaf table of probabilities, flat float64 with no value above 1, with bounds.
 
     Products that might underflow are taken as logarithms first, and stay such where they span too much.
@@ -126,7 +129,7 @@ def probability_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Scale
     return Scaled(values.reshape(-1), 0.0, low, high) if high <= 0.0 else measured(values.reshape(-1))
 
 
-def indicator_leaf(network: Network, leaf: Leaf, axes: Sequence[int]) -> Array:
+def indicator_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:
     """Build one leaf table of 0 (impossible) and 1 (possible), float64."""
 
     def convert(f: int, values: Array) -> Array:
@@ -146,13 +149,13 @@ def _multiply_into(total: Array, values: Array) -> None:
 def _combine(
     network: Network,
     leaf: Leaf,
-    axes: Sequence[int],
+    axes: Cells,
     one: Array,
     convert: Callable[[int, Array], Array],
     combine: Callable[[Array, Array], None],
 ) -> Array:
     """Combine the functions of a leaf on the states that are left, into a C-contiguous table."""
-    shape = [network.dims[v] for v in axes]
+    shape = [axes.states.shape[1]] if isinstance(axes, Listed) else [network.dims[v] for v in axes]
     _check_dense(network, leaf, math.prod(shape))
     if len(leaf.functions) == 1:
         values = convert(leaf.functions[0], _aligned(network, leaf.functions[0], axes))
@@ -183,12 +186,23 @@ def _check_dense(network: Network, leaf: Leaf, cells: int) -> None:
     )
 
 
-def _aligned(network: Network, f: int, axes: Sequence[int]) -> Array:
+def _aligned(network: Network, f: int, axes: Cells) -> Array:
     """Return a function's values on the states that are left, with the axes given; one cell along those it lacks."""
+    if isinstance(axes, Listed):
+        return _values_at(network, f, axes)
     scope, values = restricted(network, f)
     if scope != axes:
         values = values.transpose([scope.index(v) for v in axes if v in scope])
     return values if len(scope) == len(axes) else values.reshape([network.dims[v] if v in scope else 1 for v in axes])
+
+
+def _values_at(network: Network, f: int, cells: Listed) -> Array:
+    """Return a function's values at some cells."""
+    if network.model.functions[f].rows is not None:
+        return values_at(network, f, cells)
+    scope, values = restricted(network, f)
+    found: Array = values[tuple(cells.states[cells.axes.index(v)] for v in scope)]
+    return np.broadcast_to(found, cells.states.shape[1:])
 
 
 def restricted(network: Network, f: int) -> tuple[tuple[int, ...], Array]:

@@ -31,7 +31,7 @@ def with_evaluations(plan: Plan, semiring: Semiring, points: int, primes: int, r
         Residues modulo any of the primes.
     """
     alone = Evaluations(points, primes)
-    if points > 1 and plan.spill is None and plan.slices == 1 and not plan.cuts:
+    if points > 1 and plan.row_bounds is None and plan.spill is None and plan.slices == 1 and not plan.cuts:
         for most in [count for count in _TOGETHER if count * plan.cost.largest_table_cells <= _MOST_CELLS]:
             found = _together(plan, semiring, replace(alone, together=min(points, most)), rates)
             peak = _peak(plan, found)

@@ -19,6 +19,7 @@ from ..trees.tree import Target, Tree
 from .stages import DeviceNeeds, Spill
 
 TreeKind = Literal["refined", "bucket", "junction"]
+Representation = Literal["auto", "dense", "rows"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class PlanOptions:
         Threads that share a large step, each with a workspace of its own.
     device : bool
         Whether steps run on a GPU, whose kernels join small inputs by themselves and keep temporaries meanwhile.
+    by_rows : bool
+        Whether tables hold only what is possible: plans of any size, whose tables are known when they are made.
     children : tuple of tuple of int, optional
         The tree of an earlier plan, to be used again instead of a search.
     stages : tuple, optional
@@ -55,6 +58,7 @@ class PlanOptions:
     decode: bool = False
     threads: int = 1
     device: bool = False
+    by_rows: bool = False
     children: tuple[tuple[int, ...], ...] | None = None
     stages: tuple[tuple[int, tuple[int, ...], frozenset[int]], ...] | None = None
 
@@ -77,6 +81,8 @@ class Problem:
     targets : tuple of tuple of int or None
         Sets of variables whose joint beliefs are wanted, each within the scope of some leaf, ascending: the plan goes
         both ways. None for one sweep.
+    rows : tuple of int or None
+        For each leaf table how many assignments it allows, at most; None where nobody counted.
     """
 
     dims: tuple[int, ...]
@@ -85,6 +91,7 @@ class Problem:
     itemsize: int
     model_bytes: int = 0
     targets: tuple[Target, ...] | None = None
+    rows: tuple[int, ...] | None = None
 
 
 Task = tuple[int, bool]
@@ -184,6 +191,9 @@ class Plan:
         Tasks of both sweeps; None where one does all. A forward sweep has a task for the steps below each cut.
     evaluations : Evaluations or None
         The sweeps that follow, of a count. Cells and bytes are those of the first.
+    row_bounds : dict of int to int or None
+        Rows of every table at most, where tables hold only what is possible; peak and bytes of leaves are bounds then.
+        None where all tables are dense.
     """
 
     tree: Tree
@@ -208,6 +218,7 @@ class Plan:
     group: int = 1
     parts: Parts | None = None
     evaluations: Evaluations | None = None
+    row_bounds: Mapping[int, int] | None = None
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -293,6 +304,11 @@ class Plan:
         return 1 + (self.evaluations.sweeps if self.evaluations else 0)
 
     @property
+    def most_rows(self) -> int:
+        """Rows of the largest table at most, where tables hold only what is possible."""
+        return max((self.row_bounds or {}).values(), default=0)
+
+    @property
     def part_count(self) -> int:
         """Parts of the tree that are swept on their own, by several workers or one after the other."""
         return len(self.parts.heads) if self.parts else len(self.cuts) + 1
@@ -322,13 +338,15 @@ class Plan:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the figures as labelled lines for a person."""
+        most = "" if self.row_bounds is None else "<= "
         rows = [
             ("variables", f"{len(self.dims)} to eliminate in {len(self.steps)} steps"),
             ("width", str(self.cost.width)),
             ("largest table", f"{format_cells(self.cost.largest_table_cells)} cells of {self.itemsize} bytes"),
+            *([("rows", f"<= {format_cells(self.most_rows)} in a table")] if self.row_bounds else []),
             ("cells", format_cells(self.cells)),
-            ("read / written", f"{format_bytes(self.read_bytes)} / {format_bytes(self.written_bytes)}"),
-            ("peak memory", format_bytes(self.peak_bytes)),
+            ("read / written", f"{most}{format_bytes(self.read_bytes)} / {most}{format_bytes(self.written_bytes)}"),
+            ("peak memory", f"{most}{format_bytes(self.peak_bytes)}"),
         ]
         if self.sliced:
             rows.append(("slices", f"{self.slices:,}, {self.slice_overhead:.2f} times the work"))
@@ -344,7 +362,7 @@ class Plan:
             rows.append(("sweeps", f"up to {self.sweeps:,}, after the first {points}modulo {later.primes} primes"))
         if self.parts:
             rows.append(("on workers", f"{self.part_count} parts, {self.parts.seconds:.3g} s one after the other"))
-        return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{self.seconds:.3g} s on one core")]
+        return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{most}{self.seconds:.3g} s on one core")]
 
     def __repr__(self) -> str:
         return "\n".join(f"{label:<14}  {text}" for label, text in self.rows())

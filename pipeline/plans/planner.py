@@ -23,7 +23,8 @@ from .evaluations import repriced
 from .message_program import device_needs
 from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
 from .recompute import cuts_for_decoding, remade
-from .two_way import StepBuilder, choose_readings, table_layouts
+from .row_bounds import with_row_bounds
+from .two_way import StepBuilder, choose_readings, ordered_layouts, table_layouts
 
 # Nominal seconds of a search for a tree whose messages fit memory, and propagations that were not searched before.
 _FURTHER_SEARCH, _SEARCHED_SECONDS = 0.2, 1.0
@@ -181,7 +182,7 @@ def plan_tree(
     """
     tree = replace(whole, dims=sliced_dims(whole.dims, sliced)) if sliced else whole
     both = problem.targets is not None
-    layouts = table_layouts(tree) if both else choose_layouts(tree, elimination_order(tree))
+    layouts = _layouts(tree, options, both)
     builder = StepBuilder(tree, layouts, problem.semiring)
     varies = _variant_nodes(tree, sliced)
     up = tuple([builder.forward(node) for node in sorted(tree.schedule, key=varies.__contains__)])
@@ -207,7 +208,17 @@ def plan_tree(
         threads=options.threads,
         device=options.device,
     )
+    if options.by_rows:
+        assert problem.rows is not None
+        return with_row_bounds(plan, problem.rows, decode=options.decode, rates=rates)
     return _both_ways(plan, problem, options, rates) if both else _one_way(plan, options)
+
+
+def _layouts(tree: Tree, options: PlanOptions, both: bool) -> tuple[tuple[int, ...], ...]:
+    """The axis order of every table; rows are sorted in one order, so that most joins find them sorted."""
+    if options.by_rows:
+        return ordered_layouts(tree)
+    return table_layouts(tree) if both else choose_layouts(tree, elimination_order(tree))
 
 
 def _one_way(plan: Plan, options: PlanOptions) -> Plan:

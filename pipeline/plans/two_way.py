@@ -40,6 +40,11 @@ def table_layouts(tree: Tree) -> tuple[tuple[int, ...], ...]:
     """Choose the axis order of every table; where all are small, reverse elimination order is as good as any."""
     if max(tree.cells, default=1) > STORED_CELLS:
         return choose_layouts(tree, elimination_order(tree))
+    return ordered_layouts(tree)
+
+
+def ordered_layouts(tree: Tree) -> tuple[tuple[int, ...], ...]:
+    """Put the axes of all tables in one order: reverse elimination order, so that what a step eliminates is last."""
     rank, latest = [0] * len(tree.dims), 0
     for joined, scope in zip(tree.joined_masks, tree.scope_masks[tree.n_leaves :], strict=True):
         for v in bits_of(joined & ~scope):

@@ -17,6 +17,7 @@ from ...tasks.sweeps.scaled import Scaled, SumProduct
 from ...tasks.sweeps.sweep import Algebra, Plain
 from ..errors import InternalError
 from ..models.leaf_tables import (
+    Cells,
     CostScale,
     cost_leaf,
     cost_scale,
@@ -72,8 +73,8 @@ class Arithmetic(Protocol[T]):
         """Return the algebra for a plan with the given domain sizes."""
         ...
 
-    def leaf(self, leaf: Leaf, axes: Sequence[int]) -> T:
-        """Build a leaf table."""
+    def leaf(self, leaf: Leaf, axes: Cells) -> T:
+        """Build a leaf table, or some of its cells."""
         ...
 
     def total(self, roots: Sequence[T]) -> Any:
@@ -129,7 +130,7 @@ class CostOptimum(Least):
         """Return min-plus on saturating integers."""
         return Plain(self.semiring, compiled)
 
-    def leaf(self, leaf: Leaf, axes: Sequence[int]) -> Array:
+    def leaf(self, leaf: Leaf, axes: Cells) -> Array:
         """Build a leaf table with forbidden entries at the saturating infinity."""
         table = cost_leaf(self.network, leaf, axes)
         return np.minimum(table, self.semiring.zero).astype(self.semiring.dtype).reshape(-1)
@@ -169,7 +170,7 @@ class EnergyOptimum(Least):
         """Return min-plus on floats."""
         return Plain(self.semiring, compiled)
 
-    def leaf(self, leaf: Leaf, axes: Sequence[int]) -> Array:
+    def leaf(self, leaf: Leaf, axes: Cells) -> Array:
         """Build a leaf table of ``-ln p``."""
         return energy_leaf(self.network, leaf, axes).reshape(-1)
 
@@ -201,7 +202,7 @@ class Partition(Sums):
         """Return the algebra of scaled tables."""
         return QuickSumProduct(tuple(sizes), compiled)
 
-    def leaf(self, leaf: Leaf, axes: Sequence[int]) -> Scaled:
+    def leaf(self, leaf: Leaf, axes: Cells) -> Scaled:
         """Build a leaf table with bounds."""
         return probability_leaf(self.network, leaf, axes)
 

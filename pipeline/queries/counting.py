@@ -20,7 +20,8 @@ from ...tasks.steps.semiring import SUM_PRODUCT, Semiring
 from ...tasks.sweeps.scaled import Scaled, SumProduct, measured
 from ...tasks.sweeps.sweep import Plain, on_host
 from ..errors import InternalError, ModelError
-from ..models.leaf_tables import COST_LIMIT, CostScale, cost_leaf, indicator_leaf
+from ..models.leaf_rows import Listed
+from ..models.leaf_tables import COST_LIMIT, Cells, CostScale, cost_leaf, indicator_leaf
 from ..models.preprocess import Leaf, Network
 from ..plans.message_program import DeviceLeaves
 from ..trees.tree import Target
@@ -50,7 +51,7 @@ class CountEstimate(Sums):
         """Return the algebra of scaled tables."""
         return SumProduct(tuple(sizes), compiled)
 
-    def leaf(self, leaf: Leaf, axes: Sequence[int]) -> Scaled:
+    def leaf(self, leaf: Leaf, axes: Cells) -> Scaled:
         """Build a leaf table of 0 and 1."""
         if self.scale is None:
             table = indicator_leaf(self.network, leaf, axes)
@@ -90,9 +91,9 @@ class CountResidue(Defaults):
         """Return arithmetic modulo the prime."""
         return Plain(self.semiring, compiled)
 
-    def leaf(self, leaf: Leaf, axes: Sequence[int]) -> Array:
+    def leaf(self, leaf: Leaf, axes: Cells) -> Array:
         """Build a leaf table of powers of the points, 0 where an assignment is impossible."""
-        own = tuple(v for v in axes if v < len(self.network.dims))
+        own = axes if isinstance(axes, Listed) else tuple(v for v in axes if v < len(self.network.dims))
         if self.scale is None:
             return indicator_leaf(self.network, leaf, own).reshape(-1).astype(np.int64)
         levels, where = np.unique(cost_leaf(self.network, leaf, own).reshape(-1), return_inverse=True)

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.relations.relation import Relation
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from ...tasks.steps.views import slice_of
 from ...tasks.sweeps.best_states import best_states
+from ...tasks.sweeps.rows.best import best_row, fixed
 
 Array = NDArray[Any]
 
@@ -35,7 +37,7 @@ def decode(
     steps : sequence of Step
         In execution order.
     tables : mapping
-        The table of every input of every step.
+        The table of every input of every step, an array or rows.
     sizes : sequence of int
         Domain sizes; a variable that was fixed before the sweep has one state and must be in ``assignment``.
     semiring : Semiring
@@ -45,16 +47,17 @@ def decode(
     """
     tables = _near(tables)
     for step in reversed(steps):
-        slices = [
-            slice_of(tables[node], axes, sizes, assignment)
-            for node, axes in zip(step.inputs, step.input_axes, strict=True)
-        ]
+        read = list(zip(step.inputs, step.input_axes, strict=True))
+        if any(isinstance(tables[node], Relation) for node in step.inputs):
+            assignment.update(best_row([fixed(tables[node], axes, sizes, assignment) for node, axes in read], semiring))
+            continue
+        slices = [slice_of(tables[node], axes, sizes, assignment) for node, axes in read]
         assignment.update(best_states(slices, sizes, semiring, compiled))
 
 
 def _near(tables: Mapping[int, Array]) -> Mapping[int, Array]:
     """Bring small tables of a device to the host, all at once."""
-    if all(type(table) is np.ndarray for table in tables.values()):
+    if all(type(table) in (np.ndarray, Relation) for table in tables.values()):
         return tables
     from ...tasks.gpu.gather import near
 

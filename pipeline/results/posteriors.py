@@ -17,6 +17,7 @@ from ..models.model import Model
 from ..plans.plan import Plan
 from ..text import logarithm, printable
 from .result import plain_number, plan_figures
+from .rows_work import RowsWork
 
 Array = NDArray[Any]
 
@@ -51,6 +52,8 @@ class Marginals(Mapping[str, Array]):
         The least cost, for max-marginals of a cost network.
     notes : tuple of str
         What else the caller should know.
+    rows_work : RowsWork or None
+        What a propagation by rows took; None where all tables were dense, or rows were joined by workers.
     """
 
     model: Model
@@ -65,6 +68,7 @@ class Marginals(Mapping[str, Array]):
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
+    rows_work: RowsWork | None = None
 
     def __getitem__(self, name: str) -> Array:
         return self.tables[name]
@@ -104,6 +108,8 @@ class Marginals(Mapping[str, Array]):
             found["families"] = {str(f): _plain(table) for f, table in self.families.items()}
         if self.notes:
             found["notes"] = list(self.notes)
+        if self.rows_work:
+            found["rows"] = self.rows_work.to_dict()
         found["plan"] = plan_figures(self.plan)
         found["seconds"] = {k: round(v, 6) for k, v in self.seconds.items()}
         found["peak_rss_bytes"] = self.peak_rss_bytes
@@ -145,6 +151,7 @@ class Marginals(Mapping[str, Array]):
             if table.size > _SHOWN:
                 lines.append(f"  … and {table.size - _SHOWN} more combinations")
         lines += [f"note: {text}" for text in self.notes]
+        lines += [f"by rows: {self.rows_work.text}"] if self.rows_work else []
         return "\n".join(lines)
 
     def _printable_labels(self, name: str) -> list[str]:

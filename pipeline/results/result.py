@@ -15,6 +15,7 @@ from ..models.model import Model
 from ..models.preprocess import Query
 from ..plans.plan import Plan, format_bytes
 from ..text import logarithm, printable, shown_number
+from .rows_work import RowsWork
 
 Status = Literal["optimal", "bounded", "infeasible", "ok"]
 
@@ -136,6 +137,8 @@ class Result:
         How it was proved, or between what it lies; None where every cell was swept.
     diagram : DiagramWork or None
         What a sum on decision diagrams took; None where every cell was swept.
+    rows_work : RowsWork or None
+        What a sweep by rows took; None where all tables were dense, or rows were joined by workers.
     """
 
     query: Query
@@ -149,6 +152,7 @@ class Result:
     notes: tuple[str, ...] = ()
     proof: Proof | None = None
     diagram: DiagramWork | None = None
+    rows_work: RowsWork | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only."""
@@ -164,6 +168,7 @@ class Result:
             **({"notes": list(self.notes)} if self.notes else {}),
             **({"proof": self.proof.to_dict()} if self.proof else {}),
             **({"diagram": self.diagram.to_dict()} if self.diagram else {}),
+            **({"rows": self.rows_work.to_dict()} if self.rows_work else {}),
         }
 
     def to_json(self) -> str:
@@ -182,6 +187,8 @@ class Result:
         if self.diagram is not None:
             done = self.diagram
             rows.append(("method", f"diagram ({done.edges:,} edges, largest {done.nodes:,} nodes, sums {done.sums})"))
+        if self.rows_work is not None:
+            rows.append(("by rows", self.rows_work.text))
         if self.assignment is not None:
             rows.append(("assignment", shown_assignment(self.assignment)))
         if self.plan is not None:
@@ -286,6 +293,7 @@ def plan_figures(plan: Plan | None) -> dict[str, int | str] | None:
     return {
         **(plan_dict(plan) or {}),
         "steps": plan.cost.steps,
+        **({} if plan.row_bounds is None else {"most_rows": plan.most_rows}),
         "way": plan.way,
         "disk_bytes": spill.disk_bytes if spill else 0,
         "disk_read_bytes": spill.read_bytes if spill else 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from ...tasks.sweeps.program import Program
@@ -80,6 +80,7 @@ def decode_part(
     given = {n: t for tables in (program.leaves, *messages) for n, t in tables.items()}
     tables: dict[int, Any] = {n: restrict(t, axes[n], sizes, fixed) for n, t in given.items()}
     steps = [lowered_step(s.node, s.inputs, s.input_axes, s.axes, inner, problem) for s in program.steps]
+    program = replace(program, algebra=program.algebra.resized(inner))
     tables |= program.again(tuple(steps), tables).run(keep=[s.node for s in steps], threads=threads)
     roots: list[Any] = [on_host(tables[node]) for node in program.outputs]
     states = dict(fixed)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ...cluster.pool import Pool, SerialPool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
+from ...tasks.sweeps.rows.room import Room
 from ...tasks.sweeps.sweep import OnTable
 from ..models.preprocess import Network
 from ..plans.plan import Plan, Problem
 from ..queries.arithmetic import Arithmetic
+from ..queries.by_rows import leaf_tables, rows_algebra
 from ..trees.memory import step_bytes
 
 T = TypeVar("T")
@@ -48,6 +50,8 @@ class Run(Generic[T]):
         Cells from which a step on host tables does; the nominal number where the machine was not measured.
     device_bytes : int
         Budget on the device, for both sweeps of a slice at once.
+    room : Room, optional
+        What tables of rows may take, where the plan is by rows.
     note : callable
         Called with what the caller should be told besides the answer.
     """
@@ -65,6 +69,7 @@ class Run(Generic[T]):
     device: bool = False
     least_cells: int | None = None
     device_bytes: int = 0
+    room: Room | None = None
     note: Callable[[str], None] = _ignored
 
     @property
@@ -99,11 +104,13 @@ class Run(Generic[T]):
             if node < self.plan.tree.n_leaves
         }
         axes |= {node: self.plan.layouts[node] for node in outputs if node < self.plan.tree.n_leaves}
-        algebra = self.arithmetic.algebra(self.plan.tree.dims, self.compiled)
-        leaves = {
-            node: algebra.restrict(self.arithmetic.leaf(self.network.leaves[node], a), a, self.plan.dims, self.states)
-            for node, a in axes.items()
-        }
+        algebra: Any = self.arithmetic.algebra(self.plan.tree.dims, self.compiled)
+        if self.room is None:
+            leaves = {node: self.arithmetic.leaf(self.network.leaves[node], a) for node, a in axes.items()}
+        else:
+            algebra = rows_algebra(self.arithmetic, self.plan.tree.dims, self.compiled, self.room, self.plan.outputs)
+            leaves = leaf_tables(self.arithmetic, algebra, axes, self.room.nbytes)
+        leaves = {node: algebra.restrict(t, axes[node], self.plan.dims, self.states) for node, t in leaves.items()}
         program = Program(tuple(steps), leaves, axes, tuple(outputs), self.plan.dims, algebra, variant_from)
         if not self.device:
             return program

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,10 @@ class TooManyRowsError(Exception):
     def __init__(self, rows: int, most: int) -> None:
         super().__init__(f"{rows} rows, {most} are allowed")
         self.rows, self.most = rows, most
+
+
+def _ignored(_: int) -> None:
+    """Tell nobody."""
 
 
 def shared(a: Keys, b: Keys) -> tuple[int, ...]:
@@ -113,6 +117,7 @@ def joined_reduced(
     semiring: Semiring,
     budget_rows: int = 1 << 24,
     most_rows: int | None = None,
+    on_join: Callable[[int], None] = _ignored,
 ) -> Relation:
     """Multiply tables and sum out what `scope` lacks, without ever having the whole join.
 
@@ -128,6 +133,8 @@ def joined_reduced(
         Rows of the join that are alive at a time.
     most_rows : int, optional
         Rows that the result may have.
+    on_join : callable, optional
+        Told how many rows a part of a join has before it is made; what it raises ends the join.
 
     Raises
     ------
@@ -138,7 +145,7 @@ def joined_reduced(
     """
     first, others = _chain(inputs, semiring)
     found: list[Relation] = []
-    for part in _parts(first, others, semiring, budget_rows):
+    for part in _parts(first, others, semiring, budget_rows, on_join):
         found.append(reduced(part, scope, semiring))
         if sum(map(len, found)) > max(budget_rows, 2 * len(found[0])):
             found = [merged(found, semiring)]
@@ -178,7 +185,9 @@ def _cells_beyond(table: Table, known: set[int]) -> tuple[int, int]:
     return beyond, len(table)
 
 
-def _parts(first: Relation, others: Sequence[Table], semiring: Semiring, budget_rows: int) -> Iterator[Relation]:
+def _parts(
+    first: Relation, others: Sequence[Table], semiring: Semiring, budget_rows: int, on_join: Callable[[int], None]
+) -> Iterator[Relation]:
     """Yield the join of a relation with others in parts of at most so many rows."""
     if not others or not len(first):
         if len(first):
@@ -188,9 +197,10 @@ def _parts(first: Relation, others: Sequence[Table], semiring: Semiring, budget_
     if isinstance(table, Dense):
         values = side_of(first.words).product(first.values, table.values[offsets_of(first, table)], semiring)
         product = without_zeros(Relation(first.keys, first.words, values), semiring)
-        yield from _parts(product, rest, semiring, budget_rows)
+        yield from _parts(product, rest, semiring, budget_rows, on_join)
         return
     found = _matches(first, table)
     for start in range(0, found.size, budget_rows):
-        part = _made(found, start, min(start + budget_rows, found.size), semiring)
-        yield from _parts(part, rest, semiring, budget_rows)
+        end = min(start + budget_rows, found.size)
+        on_join(end - start)
+        yield from _parts(_made(found, start, end, semiring), rest, semiring, budget_rows, on_join)

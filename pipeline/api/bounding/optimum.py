@@ -131,7 +131,7 @@ class Task:
     def elimination(self, network: CostNetwork, upper: int | None) -> _Elimination | None:
         """Plan to sweep every cell of a smaller network; None if that does not fit."""
         seconds = _ORDER_SHARE * self.chain.spent
-        resources = Resources(replace(self.resources.asked, order_time=seconds))
+        resources = Resources(replace(self.resources.asked, order_time=seconds, representation="dense"))
         try:
             prepared = prepare(question_of(model_of(network, upper), "optimum"), resources)
         except BudgetError:

@@ -62,7 +62,8 @@ def summed(question: Question, options: Options, effort: Effort, progress: Progr
         If neither fits.
     """
     network, _ = question.reduced
-    if effort.method == "dense" or fixed_value(network) is None or not network.leaves:
+    by_rows = options.representation == "rows" and effort.method == "auto"
+    if effort.method == "dense" or by_rows or fixed_value(network) is None or not network.leaves:
         return _swept(question, options, progress)
     task = _Task(question, options, network, time.perf_counter())
     if effort.method == "diagram":

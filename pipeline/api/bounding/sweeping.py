@@ -26,7 +26,8 @@ _SMALL_BYTES = 1 << 30
 
 def is_swept(question: Question, options: Options, effort: Effort) -> bool:
     """Whether every cell is swept, without a thought of bounds."""
-    if question.query != "optimum" or (effort.method == "dense" and not effort.limited):
+    by_rows = options.representation == "rows" and effort.method == "auto"
+    if question.query != "optimum" or ((effort.method == "dense" or by_rows) and not effort.limited):
         return True
     network, _ = question.reduced
     if fixed_value(network) is None or not network.leaves:

@@ -1,0 +1,93 @@
+"""Plans whose tables hold only what is possible: rows are known when they are made, before that only bounds. Pure.
+
+A table has at most as many rows as cells, and as the rows multiplied of inputs that have all of its variables; from an
+input of which only some are new, as many as those have joint states.
+
+>>> sizes = (10,) * 6
+>>> most_rows((0, 1, 2, 3), [((0, 1, 2, 4), 50), ((2, 3, 5), 30)], sizes)
+500
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf, log, prod
+
+from ...tasks.steps.step import Step
+from ...tasks.sweeps.sweep import freed_tables
+from ..trees.costs import Rates
+from .plan import Plan
+
+# A row is packed, looked up and written in so many times the time of a cell.
+_CELLS_OF_A_ROW = 50
+
+
+def most_rows(axes: Sequence[int], inputs: Sequence[tuple[Sequence[int], int]], sizes: Sequence[int]) -> int:
+    """Return how many rows a table has at most that is made from inputs, each with its axes and its rows."""
+    rows, left = 1, {v for v in axes if sizes[v] > 1}
+    while left:
+        new = [({*scope} & left, count) for scope, count in inputs]
+        found, factor = min(
+            ((own, min(count, prod(sizes[v] for v in own))) for own, count in new if own),
+            key=lambda one: log(max(one[1], 1)) / log(max(prod(sizes[v] for v in one[0]), 2)),
+        )
+        rows *= factor
+        left -= found
+    return min(rows, prod(sizes[v] for v in axes))
+
+
+def row_bytes(sizes: Sequence[int], axes: Sequence[int], itemsize: int) -> int:
+    """Return about the bytes of a row: its packed key and its value."""
+    bits = sum((sizes[v] - 1).bit_length() for v in axes)
+    return 8 * max(1, -(-bits // 63)) + itemsize
+
+
+def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates: Rates) -> Plan:
+    """Return a plan with bounds on the rows of all tables, and what follows for peak and seconds.
+
+    Parameters
+    ----------
+    leaf_rows : sequence of int
+        Assignments that each leaf table allows.
+    decode : bool
+        Whether all tables are kept.
+    """
+    sizes, whole = plan.tree.dims, plan.dims
+    bounds: dict[int, int] = {}
+    axes: dict[int, Sequence[int]] = {}
+    for node, (scope, rows) in enumerate(zip(plan.tree.leaves, leaf_rows, strict=True)):
+        bounds[node], axes[node] = min(rows, prod(sizes[v] for v in scope)), scope
+    seconds = 0.0
+    for step in plan.steps:
+        inputs = [(scope, bounds[i]) for i, scope in zip(step.inputs, step.input_axes, strict=True)]
+        bounds[step.node], axes[step.node] = most_rows(step.axes, inputs, sizes), step.axes
+        joined = most_rows([*dict.fromkeys(v for scope in step.input_axes for v in scope)], inputs, sizes)
+        cells = min(step.lowered.cells, _CELLS_OF_A_ROW * joined)
+        seconds += rates.step_seconds + (cells / rates.cells_per_second if cells < 1 << 900 else inf)
+
+    def nbytes(node: int) -> int:
+        cells = prod(sizes[v] for v in axes[node])
+        return min(cells * plan.itemsize, bounds[node] * row_bytes(sizes, axes[node], plan.itemsize))
+
+    leaves = sum(
+        min(prod(whole[v] for v in scope) * plan.itemsize, rows * row_bytes(whole, scope, plan.itemsize))
+        for scope, rows in zip(plan.tree.leaves, leaf_rows, strict=True)
+    )
+    kept = [step.node for step in plan.steps] if decode else plan.outputs
+    peak = plan.model_bytes + leaves + _peak(plan.steps, kept, nbytes)
+    cost = replace(plan.cost, seconds=seconds)
+    return replace(plan, row_bounds=bounds, leaf_bytes=leaves, peak_bytes=peak, cost=cost)
+
+
+def _peak(steps: Sequence[Step], kept: Sequence[int], nbytes: Callable[[int], int]) -> int:
+    """Return the bytes of what steps make, at the worst moment."""
+    live = peak = 0
+    made: set[int] = set()
+    for step, gone in zip(steps, freed_tables(steps, kept), strict=True):
+        made.add(step.node)
+        live += nbytes(step.node)
+        peak = max(peak, live)
+        live -= sum(nbytes(i) for i in gone if i in made)
+        made.difference_update(gone)
+    return peak

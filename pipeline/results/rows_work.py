@@ -1,0 +1,41 @@
+"""What a sweep by rows took, as part of an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log2
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RowsWork:
+    """Tables that hold only what is possible.
+
+    Parameters
+    ----------
+    why : str
+        Why tables were rows.
+    tables, dense : int
+        Tables that steps made, and how many of them are arrays of all cells all the same, as those take fewer bytes.
+    largest_rows, largest_cells : int
+        Rows of the table of rows that has the most, and cells that it stands for.
+    joined_rows : int
+        Rows of all joins.
+    """
+
+    why: str
+    tables: int
+    dense: int
+    largest_rows: int
+    largest_cells: int
+    joined_rows: int
+
+    @property
+    def text(self) -> str:
+        """One line for a person."""
+        share = f"{self.largest_rows:,} of 2^{log2(self.largest_cells):.1f} cells" if self.largest_rows else "none"
+        return f"{self.why}; largest table of rows {share}, {self.dense} of {self.tables} tables dense"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types only."""
+        return {**vars(self)}

@@ -1,0 +1,1 @@
+"""Steps on tables of which each has all cells, or only the rows that are possible."""

@@ -1,0 +1,175 @@
+"""Steps on tables of which each is an array of all cells or a relation of those that are possible.
+
+A step takes whichever way is shorter. A cell of a loop takes far less than a row of a join, so that what is mostly
+possible is swept as ever; what a step makes is kept as whichever takes fewer bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...relations.ordering import gathered
+from ...relations.relation import Dense, Relation, Table, from_dense, restricted, to_dense
+from ...rows.keys import Keys
+from ...steps.semiring import Semiring
+from ...steps.step import Step
+from ..sweep import Plain, restrict
+from .room import Room
+
+Array = NDArray[Any]
+
+#: A row of a join takes as long as so many cells of a loop.
+CELLS_OF_A_ROW: Final = 50
+#: Tables of so few cells are arrays, and steps on arrays of so few cells loops.
+SMALL_CELLS: int = 1 << 10
+
+
+def takes_less(dense_bytes: int, rows_bytes: int) -> bool:
+    """Whether a table is kept as an array of all cells."""
+    return dense_bytes <= rows_bytes
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is an array, and what is rows.
+
+    Parameters
+    ----------
+    semiring : Semiring
+        Its zero is what rows lack.
+    sizes : tuple of int
+        Domain sizes.
+    room : Room
+    whole : frozenset of int
+        Tables that are read as arrays.
+    """
+
+    semiring: Semiring
+    sizes: tuple[int, ...]
+    room: Room
+    whole: frozenset[int] = frozenset()
+
+    def keys(self, axes: Sequence[int]) -> Keys:
+        """Return the layout of rows over some axes."""
+        return Keys(tuple(axes), tuple([self.sizes[v] for v in axes]))
+
+    def tables(self, step: Step, values: Sequence[Array | Relation]) -> list[Table]:
+        """Return the inputs of a step with their variables."""
+        return [
+            one if isinstance(one, Relation) else Dense(self.keys(axes), one)
+            for one, axes in zip(values, step.input_axes, strict=True)
+        ]
+
+    def smaller(self, values: Array, axes: Sequence[int]) -> Array | Relation:
+        """Return an array as rows where those take fewer bytes."""
+        if values.size <= SMALL_CELLS:
+            return values
+        table = Dense(self.keys(axes), values)
+        rows = int(np.count_nonzero(values != self.semiring.zero))
+        if takes_less(values.nbytes, rows * (8 * table.keys.n_words + values.itemsize)):
+            return values
+        return from_dense(table, self.semiring)
+
+    def made(self, step: Step, values: Array | Relation) -> Array | Relation:
+        """Return what a step made as it is kept."""
+        found = values
+        if isinstance(values, Relation):
+            dense_bytes = values.cells * values.values.itemsize
+            small = values.cells <= SMALL_CELLS or takes_less(dense_bytes, values.nbytes)
+            if step.node in self.whole or small:
+                found = to_dense(values, self.semiring).values
+        elif step.node not in self.whole:
+            found = self.smaller(values, step.axes)
+        kept: Array | Relation = self.room.made(found)
+        return kept
+
+    def is_swept(self, step: Step, tables: Sequence[Table]) -> bool:
+        """Whether looping over all cells is expected to take less than joining, and fits memory."""
+        cells = [prod(table.keys.dims) for table in tables]
+        itemsize = self.semiring.itemsize
+        needed = itemsize * (sum(cells) + step.lowered.out_cells) + step.lowered.workspace_bytes
+        if needed > self.room.free:
+            return False
+        if all(isinstance(table, Dense) for table in tables) and step.lowered.cells <= SMALL_CELLS:
+            return True
+        share = 1.0
+        for table, count in zip(tables, cells, strict=True):
+            share *= self._rows(table) / count
+        return share * CELLS_OF_A_ROW >= 1.0
+
+    def _rows(self, table: Table) -> int:
+        if isinstance(table, Relation):
+            return len(table)
+        return int(np.count_nonzero(table.values != self.semiring.zero))
+
+    def array(self, table: Table) -> Array:
+        """Return all cells of a table."""
+        values: Array = table.values if isinstance(table, Dense) else to_dense(table, self.semiring).values
+        return values
+
+    def joined(self, step: Step, tables: Sequence[Table]) -> Relation:
+        """Join tables by rows.
+
+        Raises
+        ------
+        NoRoomError
+            If what they make does not fit.
+        """
+        if all(isinstance(table, Dense) for table in tables):
+            # the sparsest leads: every join begins with rows
+            first = min(range(len(tables)), key=lambda i: self._rows(tables[i]) / max(len(tables[i]), 1))
+            lead = tables[first]
+            assert isinstance(lead, Dense)
+            tables = [*tables[:first], from_dense(lead, self.semiring), *tables[first + 1 :]]
+        return self.room.joined_reduced(tables, step.axes, self.semiring)
+
+
+@dataclass(frozen=True)
+class PlainRows:
+    """Bare arrays and relations of one semiring: least costs and energies, residues."""
+
+    choice: Choice
+    compiled: bool = True
+
+    def step(self, step: Step, tables: Sequence[Array | Relation], threads: int) -> Array | Relation:
+        """Return the output table of ``step``."""
+        choice = self.choice
+        inputs = choice.tables(step, tables)
+        if choice.is_swept(step, inputs):
+            arrays = [choice.array(table) for table in inputs]
+            return choice.made(step, Plain(choice.semiring, self.compiled).step(step, arrays, threads))
+        return choice.made(step, choice.joined(step, inputs))
+
+    def restrict(
+        self, table: Array | Relation, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]
+    ) -> Array | Relation:
+        """Return the table with some variables fixed."""
+        found = narrowed(table, axes, sizes, states)
+        return found if found is table else self.choice.room.keep(found)
+
+    def resized(self, sizes: tuple[int, ...]) -> Self:
+        """Return the algebra for tables over other domain sizes."""
+        return replace(self, choice=replace(self.choice, sizes=sizes))
+
+    def listed(self, keys: Keys, states: Array, values: Array) -> Relation:
+        """Return a leaf table from some of its cells ``(variables, cells)`` and their values, zeros among them."""
+        return gathered(keys, keys.pack(states), values, self.choice.semiring)
+
+    def leaf(self, table: Array, axes: Sequence[int]) -> Array | Relation:
+        """Return a leaf table as whichever takes fewer bytes."""
+        return self.choice.smaller(table, axes)
+
+
+def narrowed(
+    table: Array | Relation, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]
+) -> Array | Relation:
+    """Return a table with some variables fixed."""
+    if isinstance(table, Relation):
+        return restricted(table, states)
+    return restrict(table, axes, sizes, states)

@@ -1,0 +1,83 @@
+"""The best joint state of a sum of tables of which some are rows: by joins of which never much is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from ...relations.joins import joined_reduced
+from ...relations.relation import Dense, Relation, Table, dims_of, from_dense, restricted
+from ...rows.keys import Keys
+from ...steps.semiring import Semiring
+from ...steps.views import slice_of
+
+#: Up to so many joint states are compared at once, and so many rows of a join are made.
+JOINT_STATES: Final = 1 << 18
+
+
+def fixed(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Table:
+    """Return an array or a relation with the variables fixed that have a state."""
+    if isinstance(table, Relation):
+        return restricted(table, states)
+    view = slice_of(table, axes, sizes, states)
+    return Dense(Keys(view.scope, view.shape), np.ascontiguousarray(view.view()).reshape(-1))
+
+
+def best_row(tables: Iterable[Table], semiring: Semiring) -> dict[int, int]:
+    """Return a state of every variable of several states, jointly of the least sum; 0 where nothing is possible."""
+    states: dict[int, int] = {}
+    for group in _components(tables):
+        left = {v: d for table in group for v, d in dims_of(table.keys).items() if d > 1}
+        while left:
+            scope = _first(left)
+            inputs = [_fixed(table, states) for table in group]
+            found = joined_reduced(_with_rows(inputs, semiring), scope, semiring, JOINT_STATES)
+            row = np.argmin(found.values) if len(found) else None
+            chosen = [0] * len(scope) if row is None else found.keys.unpack(found.words[row : row + 1])[:, 0].tolist()
+            states.update(zip(scope, chosen, strict=True))
+            for v in scope:
+                del left[v]
+    return states
+
+
+def _fixed(table: Table, states: Mapping[int, int]) -> Table:
+    if isinstance(table, Relation):
+        return restricted(table, states)
+    dims = dims_of(table.keys)
+    sizes = [dims.get(v, 1) for v in range(max(dims, default=0) + 1)]
+    return fixed(table.values, table.keys.variables, sizes, states)
+
+
+def _first(left: Mapping[int, int]) -> list[int]:
+    """Return some of the variables, with few joint states."""
+    scope: list[int] = []
+    cells = 1
+    for v, d in left.items():
+        if scope and cells * d > JOINT_STATES:
+            break
+        scope.append(v)
+        cells *= d
+    return scope
+
+
+def _with_rows(tables: Sequence[Table], semiring: Semiring) -> list[Table]:
+    """Return tables of which one at least is rows."""
+    if any(isinstance(table, Relation) for table in tables):
+        return [*tables]
+    first = max(tables, key=len)
+    assert isinstance(first, Dense)
+    return [from_dense(first, semiring), *(table for table in tables if table is not first)]
+
+
+def _components(tables: Iterable[Table]) -> list[list[Table]]:
+    """Group tables that share variables of several states, directly or not."""
+    groups: list[tuple[set[int], list[Table]]] = []
+    for table in tables:
+        scope = {v for v, d in dims_of(table.keys).items() if d > 1}
+        touched = [group for group in groups if not scope.isdisjoint(group[0])]
+        members = [table, *(one for group in touched for one in group[1])]
+        groups = [group for group in groups if scope.isdisjoint(group[0])]
+        groups.append((scope.union(*(group[0] for group in touched)), members))
+    return [members for _, members in groups]

@@ -1,0 +1,123 @@
+"""What tables of rows may take, and what they took: sizes that are known only when tables are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Final, TypeVar
+from weakref import ref
+
+from ...relations.joins import TooManyRowsError, joined_reduced
+from ...relations.relation import Relation, Table
+from ...rows.keys import Keys
+from ...steps.semiring import Semiring
+
+# Arrays of 8 bytes that a row of a join takes while it is made and sorted, and those for each word of its key.
+_WORKING, _WORKING_WORDS = 10, 6
+_LEAST_BLOCK: Final = 1 << 10
+
+T = TypeVar("T", bound=Any)
+
+
+class NoRoomError(Exception):
+    """A table does not fit: ``needed`` bytes at least, of ``allowed``; ``axes`` are the variables of its join."""
+
+    def __init__(self, axes: tuple[int, ...], needed: int, allowed: int) -> None:
+        super().__init__(axes, needed, allowed)
+        self.axes, self.needed, self.allowed = axes, needed, allowed
+
+
+class TooMuchWorkError(Exception):
+    """Joins have more rows than were allowed."""
+
+
+@dataclass(eq=False)
+class Room:
+    """An account of memory and work.
+
+    Parameters
+    ----------
+    nbytes : int
+        What tables besides the leaves may take together, with the step that makes one.
+    most_joined : float
+        Rows that all joins may have together.
+
+    Attributes
+    ----------
+    joined : int
+        Rows that they had.
+    largest : (int, int)
+        Rows and cells of the table with the most rows that was kept as such.
+    tables, dense : int
+        Tables that were made, and how many of them are dense.
+    """
+
+    nbytes: int
+    most_joined: float = inf
+    joined: int = field(default=0, init=False)
+    largest: tuple[int, int] = field(default=(0, 1), init=False)
+    tables: int = field(default=0, init=False)
+    dense: int = field(default=0, init=False)
+    _alive: dict[int, tuple[ref[Any], int]] = field(default_factory=dict, init=False, repr=False)
+    _held: int = field(default=0, init=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.nbytes, self.most_joined)
+
+    @property
+    def free(self) -> int:
+        """Bytes that are left."""
+        return self.nbytes - self._held
+
+    def keep(self, table: T) -> T:
+        """Enter the bytes of an array or a relation for as long as it is alive."""
+        number, nbytes = id(table), table.nbytes
+        if number not in self._alive:
+            self._alive[number] = ref(table, lambda _: self._drop(number)), nbytes
+            self._held += nbytes
+        return table
+
+    def _drop(self, number: int) -> None:
+        self._held -= self._alive.pop(number)[1]
+
+    def made(self, table: Any) -> Any:
+        """Enter a table that a step made: a relation, or an array."""
+        self.tables += 1
+        self.dense += not isinstance(table, Relation)
+        if isinstance(table, Relation) and len(table) > self.largest[0]:
+            self.largest = len(table), table.cells
+        return self.keep(table)
+
+    def join(self, rows: int) -> None:
+        """Enter rows that a join is about to have.
+
+        Raises
+        ------
+        TooMuchWorkError
+            If that is more than was allowed.
+        """
+        self.joined += rows
+        if self.joined > self.most_joined:
+            raise TooMuchWorkError
+
+    def joined_reduced(self, inputs: Sequence[Table], axes: Sequence[int], semiring: Semiring) -> Relation:
+        """Multiply tables and sum out what ``axes`` lack, in blocks that fit beside the result.
+
+        Raises
+        ------
+        NoRoomError
+            If the result does not fit.
+        """
+        dims = {v: d for table in inputs for v, d in zip(table.keys.variables, table.keys.dims, strict=True)}
+        free, scope = self.free, tuple(dims)
+        words = Keys(scope, tuple(dims.values())).n_words
+        out = Keys(tuple(axes), tuple([dims[v] for v in axes])).n_words * 8 + semiring.itemsize
+        block = free // (2 * len(inputs) * 8 * (_WORKING + _WORKING_WORDS * words))
+        most = free // (6 * out)
+        if block < _LEAST_BLOCK:
+            raise NoRoomError(scope, self.nbytes - free + _LEAST_BLOCK * out, self.nbytes)
+        try:
+            return joined_reduced(inputs, axes, semiring, block, most, self.join)
+        except TooManyRowsError as error:
+            raise NoRoomError(scope, self.nbytes - free + error.rows * out, self.nbytes) from None
