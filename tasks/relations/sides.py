@@ -18,13 +18,13 @@ class Side(Protocol):
         """NumPy, or CuPy."""
 
     def repacked(self, words: Any, moves: Any, n_words: int) -> Any:
-        """Move fields of keys to where they stand in another layout (see :meth:`..rows.keys.Keys.moves`)."""
+        """Move fields of keys to where they stand in another layout (see :meth:`.rows.keys.Keys.moves`)."""
 
     def packed(self, cells: Any, digits: Sequence[tuple[int, int, int, int, int]]) -> Any:
         """Return the keys of cells of a dense table from (word, shift, bits, stride, domain size) by variable."""
 
     def offsets(self, words: Any, parts: Any) -> Any:
-        """Return where keys stand in a dense table (see :meth:`..rows.keys.Keys.gathers`), int64."""
+        """Return where keys stand in a dense table (see :meth:`.rows.keys.Keys.gathers`), int64."""
 
     def matching(self, words: Any, mask: Any, wanted: Any) -> Any:
         """Return the numbers of keys that are `wanted` in the bits of `mask`, int64."""
