@@ -22,6 +22,9 @@ if TYPE_CHECKING:
         StoppedError,
     )
     from .pipeline.evidence.cases import CaseMarginals
+    from .pipeline.jobs.finding import jobs
+    from .pipeline.jobs.job import Job
+    from .pipeline.jobs.submit import submit
     from .pipeline.models.dcop import Agent, Dcop
     from .pipeline.models.model import Function, Model
     from .pipeline.results.bounds import Bounds
@@ -42,6 +45,7 @@ __all__ = [
     "Function",
     "IncompatibleRunError",
     "InternalError",
+    "Job",
     "Marginals",
     "Model",
     "ModelError",
@@ -49,6 +53,7 @@ __all__ = [
     "StoppedError",
     "bound",
     "compile",
+    "jobs",
     "load",
     "load_dcop",
     "marginals",
@@ -56,6 +61,7 @@ __all__ = [
     "resume",
     "save",
     "solve",
+    "submit",
 ]
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
@@ -80,6 +86,9 @@ _HOME = {
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
     "api.resume": ("resume",),
+    "jobs.finding": ("jobs",),
+    "jobs.job": ("Job",),
+    "jobs.submit": ("submit",),
 }
 # `compile` is a builtin, so the function has another name where it is written.
 _RENAMED = {"compile": "compile_model"}

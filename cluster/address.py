@@ -41,16 +41,16 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host, port
 
 
-def verify_listening(address: str) -> None:
+def verify_listening(address: str, patience_seconds: float | None = None) -> None:
     """Wait until somebody listens at a scheduler's address, which takes no longer than a connection.
 
     Raises
     ------
     ClusterError
-        If the address is malformed, or nobody does for as long as a scheduler takes to start.
+        If the address is malformed, or nobody does for as long as a scheduler takes to start, or as we are patient.
     """
     place = host_and_port(address)
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + (PATIENCE_SECONDS if patience_seconds is None else patience_seconds)
     while True:
         try:
             socket.create_connection(place, timeout=_ANSWER_SECONDS).close()

@@ -42,6 +42,9 @@ def local_client(workers: int) -> Iterator[Any]:
         yield opened.enter_context(Client(cluster))
 
 
+# A scheduler that listens answers within this.
+_ANSWER_SECONDS = 5.0
+
 # Dask serves its figures on a port, without a dashboard too; any free one, until it is closed.
 NO_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
@@ -74,21 +77,34 @@ def remote_client(address: str) -> Iterator[Any]:
     ClusterError
         If nothing answers there, no worker is attached, or the workers cannot import bucketflow.
     """
-    from distributed import Client
-
-    verify_listening(address)
-    _verify_certificates(address)
-    try:
-        client = Client(address, timeout=addresses.PATIENCE_SECONDS, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
-        raise ClusterError(f"no Dask scheduler answers at {address} ({error})") from None
-    with client:
-        _verify(client, address)
+    with connection(address, addresses.PATIENCE_SECONDS) as client:
+        verify_workers(client)
         try:
             yield client
         except ClusterLostError:
             logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # it would say the same once more
             raise
+
+
+@contextmanager
+def connection(address: str, patience_seconds: float = 0.0) -> Iterator[Any]:
+    """Connect to a scheduler, whatever workers it has, and yield its client.
+
+    Raises
+    ------
+    ClusterError
+        If nothing answers there.
+    """
+    from distributed import Client
+
+    verify_listening(address, patience_seconds)
+    _verify_certificates(address)
+    try:
+        client = Client(address, timeout=max(patience_seconds, _ANSWER_SECONDS), set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise ClusterError(f"no Dask scheduler answers at {address} ({error})") from None
+    with client:
+        yield client
 
 
 def _verify_certificates(address: str) -> None:
@@ -101,11 +117,18 @@ def _verify_certificates(address: str) -> None:
         )
 
 
-def _verify(client: Any, address: str) -> None:
+def verify_workers(client: Any) -> None:
+    """Make sure that there are workers, and that they have this version of the package.
+
+    Raises
+    ------
+    ClusterError
+        Naming a worker that does not.
+    """
     try:
         client.wait_for_workers(1, timeout=addresses.PATIENCE_SECONDS)
     except TimeoutError:
-        raise ClusterError(f"the scheduler at {address} has no workers") from None
+        raise ClusterError(f"the scheduler at {client.scheduler.address} has no workers") from None
     from .. import __version__
 
     for worker, version in client.run(worker_version, on_error="return").items():

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
@@ -29,11 +30,17 @@ class DaskPool:
     client : distributed.Client
     key : str
         Prefix of the task keys, unique to the run: Dask takes equal keys for equal results.
+    priority : int
+        Of two runs on one cluster the tasks of that with the higher priority go first; equal ones take turns.
+    most_workers : int, optional
+        At most so many workers are kept busy.
     """
 
-    def __init__(self, client: Any, key: str):
+    def __init__(self, client: Any, key: str, priority: int = 0, most_workers: int | None = None):
         self.client = client
         self._key = key
+        self._priority = priority
+        self._most_workers = most_workers
         self._count = 0
         self._watch = Watch(self.slots)
 
@@ -42,7 +49,19 @@ class DaskPool:
         while True:
             with connected(self.client), suppress(TimeoutError):
                 found = self.client.nthreads(callback_timeout=_ANSWER_SECONDS)
-                return {address: int(threads) for address, threads in found.items()}
+                return {address: int(found[address]) for address in self._chosen(found)}
+
+    def _chosen(self, addresses: Iterable[str]) -> list[str]:
+        """Return all workers, or as many as are allowed: as long as those are there, the same ones."""
+        if self._most_workers is None:
+            return list(addresses)
+        return sorted(addresses, key=lambda address: sha256(f"{self._key} {address}".encode()).digest())[
+            : self._most_workers
+        ]
+
+    def _ahead(self, count: int) -> int:
+        """Return how many tasks a thread is given at a time: one where idle workers must not take the others over."""
+        return count if self._most_workers is None else 1
 
     @property
     def width(self) -> int:
@@ -61,7 +80,8 @@ class DaskPool:
     def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0, worker: str | None = None) -> Any:
         """Start a task, at the given worker if it is still there when the task may run."""
         where = self.where(function, worker)
-        return self.client.submit(function, *args, key=self._next_key(function), priority=priority, pure=False, **where)
+        key, first = self._next_key(function), self._priority + priority
+        return self.client.submit(function, *args, key=key, priority=first, pure=False, **where)
 
     def where(self, function: Callable[..., Any], worker: str | None) -> dict[str, Any]:
         """Return the restrictions with which Dask places a task."""
@@ -87,7 +107,7 @@ class DaskPool:
             worker = balance.take()
             return self.submit(function, *call, worker=worker), worker
 
-        window = deque(started(call) for call in islice(pending, 3 * balance.width))
+        window = deque(started(call) for call in islice(pending, self._ahead(3) * balance.width))
         while window:
             future, worker = window.popleft()
             outcome = self.get(future)
@@ -101,7 +121,7 @@ class DaskPool:
         running: dict[Any, tuple[Hashable, str | None]] = {}
         done: SimpleQueue[Any] = SimpleQueue()
         while True:
-            while len(running) < 2 * balance.width and (key := ready.pop()) is not None:
+            while len(running) < self._ahead(2) * balance.width and (key := ready.pop()) is not None:
                 function, *args = nodes[key].call(key)
                 worker = balance.take()
                 future = self.submit(_in_a_row, function, *args, worker=worker)

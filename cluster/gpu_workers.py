@@ -118,8 +118,9 @@ class GpuPool(DaskPool):
         workers: Sequence[str] = (),
         at_a_time: int = 1,
         light: Collection[Callable[..., Any]] = (),
+        priority: int = 0,
     ):
-        super().__init__(client, key)
+        super().__init__(client, key, priority)
         self._workers = list(workers)
         self._at_a_time = at_a_time
         self._light = {*light, itself}

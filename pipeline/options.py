@@ -34,6 +34,8 @@ class Options:
     workdir: str | PathLike[str] | None = None
     gpus: int | str | None = None
     gpu_memory: int | str | None = None
+    priority: int = 0
+    most_workers: int | None = None
 
     def __post_init__(self) -> None:
         for name, known in (("tree", TreeKind), ("fit", Fit), ("representation", Representation)):
@@ -43,6 +45,8 @@ class Options:
             raise ModelError(f"order_time is {self.order_time}; it must be a number of seconds, 0 or more")
         if self.gpus is not None and self.workers:
             raise ModelError("every GPU has one worker; leave out workers, or gpus")
+        if self.most_workers is not None and self.most_workers < 1:
+            raise ModelError(f"most_workers is {self.most_workers}; it must be 1 or more")
         for name in ("memory", "disk", "gpu_memory"):
             if (size := getattr(self, name)) is not None:
                 parse_size(size)

@@ -17,6 +17,8 @@ from .errors import DamagedError, StorageError, disk_full
 from .files import PARTIAL, opened, read_whole, refuse_links, write_all, written_whole
 
 _PLAN, _LOCK, _RESULT, _BOUNDS = "plan.json", "lock", "result.json", "bounds.json"
+#: The folder of a run that a cluster drives.
+JOB = "job"
 # What is written here and in ledgers; other formats are not read.
 FORMAT = 4
 
@@ -39,7 +41,7 @@ class RunDir:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            foreign = [p.name for p in path.iterdir() if p.name not in (_PLAN, _LOCK) and not _is_partial(p)]
+            foreign = [p.name for p in path.iterdir() if p.name not in (_PLAN, _LOCK, JOB) and not _is_partial(p)]
             if foreign and not os.path.lexists(path / _PLAN):
                 raise StorageError(f"{path} is not a run directory: it holds {foreign[0]!r} and no {_PLAN}")
             refuse_links(path)

@@ -56,7 +56,19 @@ FLOORS = {
             "budget",
             "results",
         ),
-        *("queries", "bounds", "rates", "keywords.py", "options.py", "resources.py", "runs", "api", "compiled", "cli"),
+        *(
+            "queries",
+            "bounds",
+            "rates",
+            "keywords.py",
+            "options.py",
+            "resources.py",
+            "runs",
+            "api",
+            "compiled",
+            "jobs",
+            "cli",
+        ),
     ],
 }
 PURE = ["pipeline/trees", "pipeline/search", "pipeline/plans", "pipeline/budget", "tasks/steps", "tasks/gpu/tiling"]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from ...cluster.coordination import leave_slot
 from ...cluster.pool import Pool
 from ...cluster.threads import ThreadPool
 from ...storage.scratch import scratch_folder
@@ -42,6 +43,7 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
     spills_there = resources.gpu_count > 0 and plan.spill is not None
     at_a_time = boxes_at_a_time(plan, resources.memory_bytes) if spills_there else 1
     if resources.distributed and _pays(plan, resources):
+        leave_slot()
         return DaskPools(resources, at_a_time)
     return nullcontext(ThreadPool(at_a_time)) if at_a_time > 1 else serial_pool(resources)
 

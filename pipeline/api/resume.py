@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from ...storage.errors import StorageError
 from ...storage.rundir import stored_plan
@@ -15,7 +15,7 @@ from ..options import Effort, Options
 from ..results.posteriors import Marginals
 from ..results.result import Result
 from .bounding.optimum import solved
-from .questions import question_of
+from .questions import Question, question_of
 from .running import answer
 from .solve import load
 
@@ -37,20 +37,31 @@ def resume(
     IncompatibleRunError
         If the directory is not that of a run whose model file is still there, unchanged.
     """
-    try:
-        stored = stored_plan(Path(workdir))
-    except StorageError as error:
-        raise IncompatibleRunError(str(error)) from None
-    if not stored["source"]:
-        raise IncompatibleRunError(f"the run in {workdir} began with a model in memory; ask the same there again")
-    found = stored["identity"]
-    evidence = {**found["evidence"], **found.get("likelihoods", {})}
-    asked = {"query_vars": found["variables"], "joint": found["joints"]} if "variables" in found else {}
-    families = found.get("families", False)
-    question = question_of(load(stored["source"]), found["query"], evidence, **asked, families=families)
+    stored, question = stored_question(Path(workdir))
     if stored["plan"] is None and "effort" in stored:
         where = {"memory": stored["memory"], **options}
         return solved(
             question, Options(workdir=workdir, seed=stored["seed"], **where), Effort(**stored["effort"]), progress
         )
     return answer(question, Options(workdir=workdir, **options), progress)
+
+
+def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:
+    """Return what a run directory says of its plan, and its question on the model of its file.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If the folder is not the directory of a run that began with a file.
+    """
+    try:
+        stored = stored_plan(folder)
+    except StorageError as error:
+        raise IncompatibleRunError(str(error)) from None
+    if not stored["source"]:
+        raise IncompatibleRunError(f"the run in {folder} began with a model in memory; ask the same there again")
+    found = stored["identity"]
+    evidence = {**found["evidence"], **found.get("likelihoods", {})}
+    asked = {"query_vars": found["variables"], "joint": found["joints"]} if "variables" in found else {}
+    families = found.get("families", False)
+    return stored, question_of(load(stored["source"]), found["query"], evidence, **asked, families=families)

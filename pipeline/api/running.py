@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from ...cluster.budget import peak_rss_bytes
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, SerialPool
+from ...storage.rundir import RunDir
 from ...tasks.cpu.compiler import compiler_pays
 from ..budget.stored import plan_record
 from ..options import Options
@@ -69,14 +70,8 @@ def answer(question: Question, options: Options, progress: Progress | None) -> A
 def _in_directory(question: Question, options: Options, progress: Progress | None, folder: Path) -> Answer:
     """Run in a run directory, or continue the run that it holds; a finished one answers at once."""
     with opened(folder) as rundir:
-        stored, wanted = rundir.read_plan(), question.identity()
-        if stored is not None:
-            check_identity(folder, stored, wanted)
-        prepared = prepare(question, Resources(options), stored and stored["plan"])
+        prepared = planned_in(rundir, question, options)
         plan = prepared.plan
-        if stored is None or (stored["plan"] is None and plan is not None):
-            record = plan_record(plan, prepared.memory_bytes) if plan else None
-            rundir.write_plan({"identity": wanted, "source": question.model.source, "plan": record})
         if question.asked is None and (plan is None or plan.spill is None):
             known = rundir.read_result()
             before = known and answered_before(known, question.model, plan, prepared.seconds)
@@ -87,6 +82,27 @@ def _in_directory(question: Question, options: Options, progress: Progress | Non
         found = answered(prepared, progress, folder, [])
         rundir.write_result(found.to_dict())
         return found
+
+
+def planned_in(rundir: RunDir, question: Question, options: Options) -> Prepared:
+    """Plan in a run directory, or make the plan that it holds again; it is kept there.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If the directory belongs to another run.
+    BudgetError
+        If no acceptable plan fits the budgets.
+    """
+    stored, wanted = rundir.read_plan(), question.identity()
+    if stored is not None:
+        check_identity(rundir.path, stored, wanted)
+    prepared = prepare(question, Resources(options), stored and stored["plan"])
+    plan = prepared.plan
+    if stored is None or (stored["plan"] is None and plan is not None):
+        record = plan_record(plan, prepared.memory_bytes) if plan else None
+        rundir.write_plan({"identity": wanted, "source": question.model.source, "plan": record})
+    return prepared
 
 
 def answered(prepared: Prepared, progress: Progress | None, folder: Path | None, notes: list[str]) -> Answer:

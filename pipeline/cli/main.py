@@ -277,10 +277,13 @@ def info(file: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_guarded
 def resume_command(directory: str, as_json: bool, **options: Any) -> None:
-    """Continue the run in DIRECTORY."""
+    """Continue the run in DIRECTORY; a job goes to its cluster again, unless --workers or --gpus are given."""
     from ..api.resume import resume
+    from .jobs import resumed_job
     from .progress import progress_bar
 
+    if not options["workers"] and not options["gpus"] and resumed_job(directory, options["scheduler"]):
+        return
     with progress_bar(hidden=as_json) as progress:
         result = resume(directory, progress=progress, **options)
     click.echo(result.to_json() if as_json else repr(result))
@@ -365,9 +368,13 @@ def _register() -> None:
     """Add the commands that have files of their own."""
     from .bound import bound_command
     from .calibrate import calibrate_command
+    from .jobs import job_commands, submit_command
 
     main.add_command(bound_command(_asking, _guarded, _load, _settings))
     main.add_command(calibrate_command(_guarded))
+    main.add_command(submit_command(lambda c: _planning_all(_proving(_prune(c))), _guarded, _load, _settings))
+    for command in job_commands(_guarded):
+        main.add_command(command)
     main.add_command(marginals_command(_placing, _guarded, _load, _settings))
 
 

@@ -172,6 +172,34 @@ class Marginals(Mapping[str, Array]):
         return f"<table>{''.join(rows)}</table>" if rows else escape(repr(self))
 
 
+def marginals_before(stored: Mapping[str, Any], model: Model, *, maximum: bool) -> Marginals:
+    """Rebuild an answer from what :meth:`Marginals.to_dict` returned."""
+    log10, value = stored["log10_evidence"], stored.get("value")
+    if log10 is None and (model.kind != "cost" or not maximum):
+        log10 = -np.inf
+    return Marginals(
+        model,
+        stored["status"],
+        maximum,
+        {name: _table(found) for name, found in stored["marginals"].items()},
+        {tuple(found["variables"]): _table(found["table"]) for found in stored.get("joint", [])},
+        {int(f): _table(found) for f, found in stored.get("families", {}).items()},
+        log10,
+        Decimal(str(value)) if model.decimals and value is not None else value,
+        seconds=stored["seconds"],
+        peak_rss_bytes=stored["peak_rss_bytes"],
+        notes=tuple(stored.get("notes", ())),
+    )
+
+
+def _table(plain: Any) -> Array:
+    """Turn nested lists back: None is an infinite cost, a text a number that no float holds."""
+    table = np.array(plain, dtype=object)
+    exact = [Decimal(x) if isinstance(x, str) else np.inf if x is None else x for x in table.ravel().tolist()]
+    kept = any(isinstance(x, Decimal) or (isinstance(x, int) and abs(x) > 1 << 53) for x in exact)
+    return np.array(exact, dtype=object if kept else np.float64).reshape(table.shape)
+
+
 def _shares(table: Array) -> Array:
     """Lengths of the bars between 0 and 1; the least cost is the longest."""
     table = table.astype(np.float64)

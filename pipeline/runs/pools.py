@@ -44,10 +44,11 @@ class DaskPools(AbstractContextManager[Pool]):
     def __enter__(self) -> Pool:
         try:
             client, key = self._opened.__enter__(), uuid.uuid4().hex[:8]
+            asked = self._resources.asked
             if not self._resources.gpu_count:
-                return DaskPool(client, key)
+                return DaskPool(client, key, asked.priority, asked.most_workers)
             addresses = [worker.address for worker in self._resources.gpu_workers]
-            return GpuPool(client, key, addresses, self._at_a_time, light=(pick,))
+            return GpuPool(client, key, addresses, self._at_a_time, light=(pick,), priority=asked.priority)
         except ClusterError as error:
             raise BucketflowError(str(error)) from None
 

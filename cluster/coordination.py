@@ -1,0 +1,162 @@
+"""Tasks of a cluster that drive others: started for nobody in particular, interrupted from afar, in nobody's way.
+
+Dask keeps such a task without its client, and starts it again where its worker died.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+#: What drives a run goes before what computes, so that it starts at once: it mostly waits.
+FIRST = 1_000_000
+_GLANCE_SECONDS = 0.25
+_PAUSE_SECONDS = 0.01
+_ANSWER_SECONDS = 2.0
+
+_here = threading.local()
+
+
+def start(client: Any, key: str, function: Callable[..., Any], *args: Any, priority: int = 0) -> None:
+    """Start a task that goes on without its client, and again on another worker where its own died."""
+    from distributed import fire_and_forget
+
+    future = client.submit(function, *args, key=key, pure=False, priority=FIRST + priority)
+    fire_and_forget(future)
+    while _state(client, key) is None and not future.done():  # the scheduler takes it in its own time
+        time.sleep(_PAUSE_SECONDS)
+
+
+def is_known(client: Any, key: str) -> bool:
+    """Whether a scheduler will still run a task, or runs it."""
+    return _state(client, key) not in (None, "erred", "memory", "forgotten")
+
+
+def _state(client: Any, key: str) -> str | None:
+    found: str | None = client.sync(client.scheduler.get_task_status, keys=[key])[key]
+    return found
+
+
+def failure_of(client: Any, key: str) -> str:
+    """Return why the cluster gave a task up, or nothing."""
+    from distributed import Future
+
+    if _state(client, key) != "erred":
+        return ""
+    error = Future(key, client).exception(timeout=_ANSWER_SECONDS)
+    return f"{type(error).__name__}: {error}"
+
+
+def ask_to_stop(client: Any, key: str) -> None:
+    """Ask a task to stop."""
+    from distributed import Event
+
+    Event(_stop_of(key), client=client).set()
+
+
+def _stop_of(key: str) -> str:
+    return f"stop-{key}"
+
+
+def announce(client: Any, name: str, what: dict[str, str]) -> None:
+    """Publish a few words for everybody who asks the scheduler."""
+    client.publish_dataset(what, name=name, override=True)
+
+
+def announced(client: Any, prefix: str) -> dict[str, dict[str, str]]:
+    """Return what was published under names that begin so."""
+    names = [name for name in client.list_datasets() if str(name).startswith(prefix)]
+    return {name: client.get_dataset(name) for name in names}
+
+
+@dataclass
+class Driver:
+    """Runs a function in a thread beside the one of its task, which waits, looks, and interrupts it.
+
+    What a function submits from the thread of a task goes before all of later ones; from another, they take turns.
+
+    Parameters
+    ----------
+    key : str
+        Of the task.
+    look : callable
+        Called about once a second while the function runs.
+    """
+
+    key: str
+    look: Callable[[], None]
+    stopped: bool = False
+    _leave: threading.Event = field(default_factory=threading.Event)
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, function: Callable[[Any], None]) -> None:
+        """Call a function with this worker's client; ``KeyboardInterrupt`` is raised in it when it is to stop."""
+        from distributed import get_client
+
+        client = get_client()
+        thread = threading.Thread(target=self._called, args=(function, client), name=self.key, daemon=True)
+        thread.start()
+        self._wait(client, thread)
+        thread.join()
+
+    def _called(self, function: Callable[[Any], None], client: Any) -> None:
+        _here.leave = self._leave.set
+        try:
+            function(client)
+        finally:
+            with self._lock:
+                self._ended.set()
+
+    def _wait(self, client: Any, thread: threading.Thread) -> None:
+        from distributed import secede
+
+        seconds = 0.0
+        while not self._ended.wait(_GLANCE_SECONDS):
+            if self._leave.is_set():
+                self._leave.clear()
+                secede()
+            seconds += _GLANCE_SECONDS
+            if seconds >= 1.0:
+                seconds = 0.0
+                self.look()
+                self._interrupt_if_asked(client, thread)
+
+    def _interrupt_if_asked(self, client: Any, thread: threading.Thread) -> None:
+        if self.stopped or not _is_asked_to_stop(client, self.key):
+            return
+        with self._lock:
+            if not self._ended.is_set():
+                self.stopped = True
+                interrupt(thread)
+
+
+def _is_asked_to_stop(client: Any, key: str) -> bool:
+    try:
+        return bool(client.sync(client.scheduler.event_is_set, name=_stop_of(key), callback_timeout=_ANSWER_SECONDS))
+    except (TimeoutError, OSError):  # whoever runs tasks notices that the scheduler is gone
+        return False
+
+
+def interrupt(thread: threading.Thread) -> None:
+    """Raise ``KeyboardInterrupt`` in a thread, as soon as it is back from compiled code."""
+    assert thread.ident is not None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(KeyboardInterrupt))
+
+
+def leave_slot() -> None:
+    """Where this thread belongs to a task that is about to wait for others: give its place to them."""
+    leave = getattr(_here, "leave", None)
+    if leave is not None:
+        leave()
+
+
+def worker_address() -> str:
+    """Return the address of the worker whose task this is."""
+    from distributed import get_worker
+
+    return str(get_worker().address)

@@ -1,0 +1,197 @@
+"""``submit``, ``jobs``, ``watch``, ``result``, ``cancel`` and ``log``: runs that a cluster drives by itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .grouped import Grouped
+from .marginals import names
+
+if TYPE_CHECKING:
+    from ..jobs.job import Job
+    from ..models.model import Model
+
+Command = Callable[..., None]
+Decorator = Callable[[Command], Command]
+Load = Callable[[str, str | None], "tuple[Model, float]"]
+Settings = Callable[["Model", dict[str, Any]], tuple[str, Any, dict[str, Any]]]
+
+_PROVING = ("method", "upper_bound", "time", "gap")
+_UNANSWERED = 4
+
+_scheduler = click.option("--scheduler", metavar="ADDR", help="Where JOB is an id: the scheduler that was given it.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def submit_command(asking: Decorator, guarded: Decorator, load: Load, settings: Settings) -> click.Command:
+    """Build the command from what all commands share."""
+
+    @click.command("submit", cls=Grouped)
+    @asking
+    @click.option("--priority", type=int, default=0, show_default=True, help="Higher ones go first.")
+    @click.option("--most-workers", type=click.IntRange(min=1), metavar="N", help="Keep at most so many busy.")
+    @guarded
+    def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
+        """Hand a query on the model in FILE to a cluster, and return at once."""
+        from ..api.questions import question_of
+        from ..jobs.submit import submitted
+        from ..options import Effort, Options
+
+        if options["workers"]:
+            raise click.UsageError("a job runs on the workers of --scheduler; --most-workers limits how many")
+        model, _ = load(file, options["memory"])
+        query, evidence, rest = settings(model, options)
+        variables, joint = names(rest.pop("query_vars")), [names(group) for group in rest.pop("joint")]
+        effort = Effort(prune=not no_prune, **{name: rest.pop(name) for name in _PROVING})
+        job = submitted(question_of(model, query, evidence, variables, joint), Options(**rest), effort)
+        _print_submitted(job, as_json)
+
+    return submit
+
+
+def _print_submitted(job: Job, as_json: bool) -> None:
+    from .report import print_rows
+
+    record = job.record
+    facts = {"job": record.id, "directory": str(job.folder), "scheduler": record.scheduler}
+    if as_json:
+        click.echo(json.dumps({**facts, "price": dict(record.price)}))
+        return
+    print_rows([*record.price.items(), *facts.items(), ("watch", f"bucketflow watch {job.folder}")])
+
+
+def job_commands(guarded: Decorator) -> list[click.Command]:
+    """Build the commands about jobs that there are."""
+
+    @click.command("jobs")
+    @click.argument("place", metavar="[DIR]", required=False)
+    @click.option("--scheduler", metavar="ADDR", help="Those that this scheduler was given.")
+    @_json
+    @guarded
+    def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
+        """List the jobs in a folder of run directories, or of a scheduler."""
+        from ..jobs.finding import jobs as found
+
+        facts = [job.facts for job in found(place, scheduler=scheduler)]
+        if as_json:
+            click.echo(json.dumps([fact.to_dict() for fact in facts]))
+        elif facts:
+            _print_table(facts)
+        else:
+            click.echo("no jobs")
+
+    @click.command("watch")
+    @click.argument("job")
+    @_scheduler
+    @guarded
+    def watch(job: str, scheduler: str | None) -> None:
+        """Show how far JOB is, until it ends."""
+        _watch(_found(job, scheduler))
+
+    @click.command("result")
+    @click.argument("job")
+    @_scheduler
+    @click.option("--wait", is_flag=True, help="Until there is an answer.")
+    @_json
+    @guarded
+    def result(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
+        """Print the answer of JOB."""
+        _print_result(_found(job, scheduler), wait, as_json)
+
+    @click.command("cancel")
+    @click.argument("job")
+    @_scheduler
+    @guarded
+    def cancel(job: str, scheduler: str | None) -> None:
+        """Stop JOB within seconds; it can be resumed."""
+        found = _found(job, scheduler)
+        click.echo(f"{found.id} {found.cancel()}")
+
+    @click.command("log")
+    @click.argument("job")
+    @_scheduler
+    @guarded
+    def log(job: str, scheduler: str | None) -> None:
+        """Print what happened to JOB, one JSON object a line."""
+        for line in _found(job, scheduler).log():
+            click.echo(json.dumps(line))
+
+    return [jobs, watch, result, cancel, log]
+
+
+def resumed_job(directory: str, scheduler: str | None) -> bool:
+    """Hand the job of a run directory to its cluster again; whether there is one."""
+    from pathlib import Path
+
+    from ...storage.jobdir import JobDir
+
+    if not JobDir(Path(directory)).holds_job():
+        return False
+    found = _found(directory, None).resume(scheduler=scheduler)
+    click.echo(f"{found.id} {found.status}")
+    return True
+
+
+def _found(job: str, scheduler: str | None) -> Job:
+    from ..jobs.finding import find_job
+
+    return find_job(job, scheduler)
+
+
+def _print_table(facts: list[Any]) -> None:
+    from ..jobs.listing import duration
+    from ..plans.plan import format_bytes
+    from ..text import printable
+    from .report import show, table
+
+    made = table("", "job", "model", "query", "state", "done", "running for")
+    for column in ("workers", "peak"):
+        made.add_column(column, justify="right", no_wrap=True)
+    for fact in facts:
+        model = printable(fact.model.rpartition("/")[2], 30)
+        peak = format_bytes(fact.peak_bytes) if fact.peak_bytes else ""
+        spent = duration(fact.running_seconds) if fact.since else ""
+        made.add_row(fact.id, model, fact.query, fact.state, fact.done(), spent, str(fact.workers or ""), peak)
+    show(made)
+
+
+def _watch(job: Job) -> None:
+    """Print a line whenever something changed; on a terminal it replaces the one before."""
+    shown: list[str] = []
+    terminal = sys.stdout.isatty()
+
+    def look(job: Job) -> None:
+        facts = job.facts
+        line = f"{facts.id} {facts.state} {facts.done()}"
+        if not shown or line != shown[-1]:
+            shown.append(line)
+            click.echo(f"\r\033[K{line}" if terminal else line, nl=not terminal)
+
+    record = job.wait(seen=look)
+    click.echo(f"\n{record.message}" if terminal else record.message)
+    sys.exit(0 if record.state == "finished" else record.exit_code)
+
+
+def _print_result(job: Job, wait: bool, as_json: bool) -> None:
+    if not wait:
+        record = job.standing()
+        if record.state in ("waiting", "running"):
+            click.echo(f"bucketflow: job {record.id} is {record.state}; wait for it with --wait", err=True)
+            sys.exit(_UNANSWERED)
+    job.finished()
+    found = job.result() if not as_json else None
+    click.echo(json.dumps(job.answer()) if found is None else repr(found))
+    proof = job.answer().get("proof")
+    if proof and not _is_close(proof):
+        sys.exit(_UNANSWERED)
+
+
+def _is_close(proof: dict[str, Any]) -> bool:
+    from ..results.result import Proof
+
+    return Proof(**proof).close

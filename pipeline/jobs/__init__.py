@@ -1,0 +1,1 @@
+"""Runs that a cluster drives by itself: handed over, watched, cancelled, resumed."""

@@ -1,0 +1,55 @@
+"""Finding jobs: in a folder of run directories, or among those that a scheduler was given."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ...cluster import coordination
+from ...cluster.address import ClusterError
+from ...cluster.connect import connection
+from ...storage.jobdir import JobDir, job_folders
+from ..errors import BucketflowError, ModelError
+from .job import Job
+from .listing import PREFIX
+
+
+def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = None, client: Any = None) -> list[Job]:
+    """Return the jobs of a folder of run directories, or those that a scheduler was given.
+
+    Raises
+    ------
+    BucketflowError
+        If no scheduler answers.
+    """
+    if place is not None:
+        return [Job(folder, client) for folder in job_folders(Path(place))]
+    if scheduler is None and client is None:
+        raise ModelError("whose jobs: give a folder of run directories, or a --scheduler")
+    opened_client = nullcontext(client) if client is not None else connection(str(scheduler))
+    try:
+        with opened_client as connected:
+            known = coordination.announced(connected, PREFIX)
+    except ClusterError as error:
+        raise BucketflowError(str(error)) from None
+    return [Job(found["folder"], client) for found in known.values()]
+
+
+def find_job(name: str, scheduler: str | None = None) -> Job:
+    """Return the job of a run directory, or of an id that a scheduler knows.
+
+    Raises
+    ------
+    BucketflowError
+        If there is none.
+    """
+    if JobDir(Path(name)).holds_job():
+        return Job(name)
+    if scheduler is None:
+        raise BucketflowError(f"{name} is not the run directory of a job; to find one by its id, give its --scheduler")
+    for job in jobs(scheduler=scheduler):
+        if JobDir(job.folder).holds_job() and job.id == name:
+            return job
+    raise BucketflowError(f"the scheduler at {scheduler} was given no job {name!r} whose run directory is seen here")

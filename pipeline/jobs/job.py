@@ -1,0 +1,261 @@
+"""A job as its user holds it: nothing but its run directory, asked anew every time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from html import escape
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ...cluster import coordination
+from ...cluster.address import ClusterError
+from ...cluster.connect import connection, remote_client
+from ...storage.jobdir import JobDir
+from ...storage.rundir import stored_bounds, stored_result
+from ..api.resume import stored_question
+from ..errors import BucketflowError, StoppedError
+from ..models.model import Model
+from ..results.posteriors import Marginals, marginals_before
+from ..results.result import Result, answered_before
+from .driving import drive
+from .listing import PREFIX, JobFacts, facts_of
+from .pulse import Progress
+from .record import DONE, ENDED, Record, State, read_record, write_record
+
+# Between two looks at a run directory: from the first to the longest.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+
+
+class Job:
+    """A run that a cluster drives by itself.
+
+    Parameters
+    ----------
+    folder : path
+        Its run directory.
+    client : distributed.Client, optional
+        Of its cluster; by default a connection is opened where one is needed.
+    """
+
+    def __init__(self, folder: str | PathLike[str], client: Any = None):
+        self.folder = Path(folder)
+        self._dir = JobDir(self.folder)
+        self._client = client
+
+    @property
+    def record(self) -> Record:
+        """What is kept of the job."""
+        return read_record(self._dir)
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return self.record.id
+
+    @property
+    def status(self) -> State:
+        """How it stands: waiting, running, finished, cancelled, interrupted or failed.
+
+        Where neither its worker nor the cluster knows it any more, it was interrupted.
+        """
+        return self.standing().state
+
+    def standing(self) -> Record:
+        """Return the record, with the state that is true now."""
+        record = self.record
+        if record.state in DONE:
+            return record
+        if self._dir.is_claimed():
+            return record if record.state == "running" else record.begun("")
+        if self._is_known(record):
+            return record if record.state == "waiting" else record.again(record.scheduler, record.key)
+        record = self.record  # it may have ended while the cluster was asked
+        if record.state in ENDED:
+            return record
+        return record.at_end("interrupted", self._why(record), 4)
+
+    def _is_known(self, record: Record) -> bool:
+        with self._connected(record) as client:
+            return client is not None and coordination.is_known(client, record.key)
+
+    def _why(self, record: Record) -> str:
+        with self._connected(record) as client:
+            gone = f"the cluster at {record.scheduler} no longer knows it"
+            return gone if client is None else coordination.failure_of(client, record.key) or gone
+
+    @contextmanager
+    def _connected(self, record: Record) -> Iterator[Any]:
+        """A client of the job's cluster, or None where that is gone."""
+        if self._client is not None and self._client.status == "running":
+            yield self._client
+            return
+        opened: AbstractContextManager[Any] = connection(record.scheduler)
+        try:
+            client = opened.__enter__()
+        except ClusterError:
+            yield None
+            return
+        with _closing(opened):
+            yield client
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+        return Progress.of(self._dir.read_pulse(), self.record.started)
+
+    @property
+    def facts(self) -> JobFacts:
+        """Everything that is shown of it."""
+        return facts_of(self.folder, self.standing(), self.progress)
+
+    def log(self) -> list[dict[str, Any]]:
+        """Return what happened: one mapping a line, with ``time`` and ``event``."""
+        return self._dir.notes()
+
+    def wait(self, timeout: float | None = None, seen: Callable[[Job], None] | None = None) -> Record:
+        """Wait until nobody works on it any more; ``seen`` is called at every look.
+
+        Raises
+        ------
+        TimeoutError
+            After so many seconds.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = _FIRST_PAUSE
+        while True:
+            record = self.standing()
+            if seen is not None:
+                seen(self)
+            if record.state in ENDED:
+                return record
+            left = pause if end is None else end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"job {record.id} is {record.state}")
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    def result(self, timeout: float | None = None, model: Model | None = None) -> Result | Marginals:
+        """Wait for the answer.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds.
+        model : Model, optional
+            The job's, where it is in memory already.
+
+        Raises
+        ------
+        TimeoutError
+            If there is no answer yet.
+        StoppedError
+            If the job was cancelled or interrupted.
+        BucketflowError
+            If it failed, with its own sentence and exit code.
+        """
+        self.finished(timeout)
+        stored, asked = self.answer(), None
+        if model is None:
+            _, asked = stored_question(self.folder)
+            model = asked.model
+        if "marginals" in stored:
+            return marginals_before(stored, model, maximum=self.record.query == "max-marginals")
+        return answered_before(stored, model, None, stored["seconds"].get("plan", 0.0))
+
+    def finished(self, timeout: float | None = None) -> None:
+        """Wait until there is an answer; raises what :meth:`result` does."""
+        record = self.wait(timeout)
+        if record.state == "failed":
+            failure = BucketflowError(record.message)
+            failure.exit_code = record.exit_code
+            raise failure
+        if record.state != "finished":
+            why = f" ({record.message})" if record.message else ""
+            raise StoppedError(f"job {record.id} was {record.state}{why}; bucketflow resume {self.folder}")
+
+    def answer(self) -> dict[str, Any]:
+        """Return what ``--json`` prints of the answer: of an optimum that is not proved, what is known."""
+        found = stored_result(self.folder) or stored_bounds(self.folder)
+        if found is None:
+            raise StoppedError(f"the answer in {self.folder} is damaged; bucketflow resume {self.folder}")
+        return found
+
+    def cancel(self) -> State:
+        """Stop it within seconds, so that it can be resumed; return its state then.
+
+        Raises
+        ------
+        BucketflowError
+            If its cluster cannot be asked.
+        """
+        record = self.standing()
+        if record.state in ENDED:
+            return record.state
+        with self._connected(record) as client:
+            if client is None:
+                raise BucketflowError(f"no Dask scheduler answers at {record.scheduler} to cancel job {record.id}")
+            coordination.ask_to_stop(client, record.key)
+            self._dir.note("cancelling", key=record.key)
+        return self.wait().state
+
+    def resume(self, *, scheduler: str | None = None, client: Any = None) -> Job:
+        """Hand it to its cluster, or to another one, again.
+
+        Raises
+        ------
+        BucketflowError
+            If it is not stopped, or no cluster can take it.
+        """
+        record = self.standing()
+        if record.state in ("waiting", "running"):
+            raise BucketflowError(f"job {record.id} is {record.state} at {record.scheduler}")
+        if record.state == "finished":
+            return self
+        address = scheduler or record.scheduler
+        opened = remote_client(address) if client is None else nullcontext(client)
+        try:
+            with opened as connected:
+                write_record(self._dir, record.again(connected.scheduler.address, new_key(record.id)))
+                hand_over(connected, self._dir)
+        except ClusterError as error:
+            raise BucketflowError(str(error)) from None
+        return Job(self.folder, client)
+
+    def __await__(self) -> Generator[Any, None, Result | Marginals]:
+        return asyncio.to_thread(self.result).__await__()
+
+    def __repr__(self) -> str:
+        rows = self.facts.rows()
+        width = max(len(label) for label, _ in rows)
+        return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
+
+    def _repr_html_(self) -> str:
+        facts = self.facts
+        body = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in facts.rows())
+        return f"<table>{body}</table><progress value='{facts.share:.4f}' max='1'></progress>"
+
+
+@contextmanager
+def _closing(opened: AbstractContextManager[Any]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        opened.__exit__(None, None, None)
+
+
+def new_key(name: str) -> str:
+    """Return a key for the task of a job: Dask takes equal keys for the same work."""
+    return f"{PREFIX}{name}-{uuid.uuid4().hex[:8]}"
+
+
+def hand_over(client: Any, job: JobDir) -> None:
+    """Start the task of a job, and let everybody who asks the scheduler know where it is."""
+    record = read_record(job)
+    coordination.announce(client, PREFIX + record.id, {"folder": str(job.run.absolute()), "model": record.model})
+    folder = str(job.run.absolute())
+    coordination.start(client, record.key, drive, folder, record.key, priority=int(record.options["priority"]))

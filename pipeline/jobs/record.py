@@ -1,0 +1,127 @@
+"""What is kept of a job: what was asked, with which options, and how it stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ...storage.errors import StorageError
+from ...storage.jobdir import JobDir
+from ..errors import IncompatibleRunError
+from ..options import Effort, Options
+
+State = Literal["waiting", "running", "finished", "cancelled", "interrupted", "failed"]
+#: States that a task leaves for good; one that was interrupted may be started again by the cluster itself.
+DONE = ("finished", "cancelled", "failed")
+#: States in which nobody works on a job any more.
+ENDED = (*DONE, "interrupted")
+
+# Of the options, what a resumed job keeps; where it runs is said anew.
+_KEPT = ("memory", "order", "order_time", "tree", "seed", "threads", "fit", "disk", "gpus", "gpu_memory", "priority")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A job.
+
+    Parameters
+    ----------
+    id : str
+    model, query : str
+        The file, and what is asked of it.
+    scheduler : str
+        Address of the cluster.
+    key : str
+        Of the task that drives the run; another one whenever the job is started again.
+    options, effort : mapping
+        How to plan and run, and how an optimum is proved.
+    price : mapping of str to str
+        What the plan costs, as ``plan`` shows it.
+    state : str
+    message : str
+        What went wrong, in one sentence.
+    exit_code : int
+        What the command line returns for that.
+    starts : int
+        How often the task was started.
+    submitted, started, ended : float
+        Seconds since 1970; 0 for not yet.
+    worker : str
+        Address of the worker that drives the run.
+    """
+
+    id: str
+    model: str
+    query: str
+    scheduler: str
+    key: str
+    options: Mapping[str, Any]
+    effort: Mapping[str, Any]
+    price: Mapping[str, str] = field(default_factory=dict)
+    state: State = "waiting"
+    message: str = ""
+    exit_code: int = 0
+    starts: int = 0
+    submitted: float = 0.0
+    started: float = 0.0
+    ended: float = 0.0
+    worker: str = ""
+
+    def begun(self, worker: str) -> Record:
+        """The job as it is driven by a worker."""
+        return replace(self, state="running", starts=self.starts + 1, started=time.time(), worker=worker)
+
+    def at_end(self, state: State, message: str = "", exit_code: int = 0) -> Record:
+        """The job as nobody works on it any more."""
+        return replace(self, state=state, message=message, exit_code=exit_code, ended=time.time())
+
+    def again(self, scheduler: str, key: str) -> Record:
+        """The job as it waits to be started once more."""
+        return replace(self, scheduler=scheduler, key=key, state="waiting", message="", exit_code=0, ended=0.0)
+
+    def to_options(self, folder: Path, client: Any) -> Options:
+        """Return the options of its run with a client."""
+        return Options(client=client, workdir=folder, **self.options)
+
+    def to_effort(self) -> Effort:
+        """Return how an optimum is proved."""
+        return Effort(**self.effort)
+
+
+def kept_options(options: Options) -> dict[str, Any]:
+    """Return what a job keeps of its options."""
+    order = options.order if isinstance(options.order, str) else list(options.order)
+    kept = {name: getattr(options, name) for name in _KEPT}
+    return {**kept, "order": order, "most_workers": options.most_workers}
+
+
+def kept_effort(effort: Effort) -> dict[str, Any]:
+    """Return what a job keeps of how an optimum is proved."""
+    bound = effort.upper_bound
+    return {**asdict(effort), "upper_bound": None if bound is None else str(bound)}
+
+
+def read_record(job: JobDir) -> Record:
+    """Read the record of a job.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If there is none.
+    """
+    try:
+        stored = job.read()
+    except StorageError as error:
+        raise IncompatibleRunError(str(error)) from None
+    known = {f.name for f in fields(Record)}
+    return Record(**{name: value for name, value in stored.items() if name in known})
+
+
+def write_record(job: JobDir, record: Record) -> None:
+    """Replace the record, and note a change of state in the log."""
+    job.write(asdict(record))
+    facts = {"message": record.message} if record.message else {}
+    job.note(record.state, key=record.key, worker=record.worker, **facts)

@@ -1,0 +1,166 @@
+"""Handing a question to a cluster: planned and priced here, driven there."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, Unpack
+
+from ...cluster.address import ClusterError
+from ...cluster.connect import remote_client, verify_shared
+from ...storage.jobdir import JobDir
+from ...storage.rundir import RunDir
+from ..api.bounding.kept import Kept
+from ..api.bounding.sweeping import is_swept
+from ..api.questions import Findings, Names, Question, question_of
+from ..api.running import planned_in
+from ..api.solve import load
+from ..api.workdir import check_identity, check_space, opened, used_bytes
+from ..errors import BucketflowError, ModelError
+from ..keywords import Keywords
+from ..models.model import Model
+from ..options import Effort, Method, Options
+from .job import Job, hand_over, new_key
+from .record import Record, kept_effort, kept_options, write_record
+
+
+def submit(
+    model: Model | str | PathLike[str],
+    query: str = "optimum",
+    *,
+    evidence: Findings = None,
+    query_vars: Names = "all",
+    joint: Iterable[Names] = (),
+    families: bool = False,
+    priority: int = 0,
+    most_workers: int | None = None,
+    method: Method = "auto",
+    upper_bound: float | int | str | None = None,
+    time: float | None = None,
+    gap: float | None = None,
+    prune: bool = True,
+    **options: Unpack[Keywords],
+) -> Job:
+    """Plan a query here and hand it to a Dask cluster, which drives it without this process.
+
+    Parameters
+    ----------
+    model : Model or path
+        A file that the workers see under the same path; a Model has to be that of a file.
+    query : str
+        What :func:`bucketflow.solve` answers, or ``"marginals"`` or ``"max-marginals"``.
+    scheduler, client
+        The cluster.
+    workdir : path
+        The run directory, on a file system that this process and all workers share.
+    priority : int
+        Of two jobs on one cluster the tasks of that with the higher priority go first; equal ones take turns.
+    most_workers : int, optional
+        At most so many workers are kept busy.
+
+    Raises
+    ------
+    BudgetError
+        If no acceptable plan fits; nothing is handed over then.
+    BucketflowError
+        If there is no such cluster, or a worker lacks the package, its version, the file or the directory.
+    """
+    effort = Effort(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
+    model = model if isinstance(model, Model) else load(model, memory=options.get("memory"))
+    question = question_of(model, query, evidence, query_vars, joint, families)
+    return submitted(question, Options(**options, priority=priority, most_workers=most_workers), effort)
+
+
+def submitted(question: Question, options: Options, effort: Effort) -> Job:
+    """Hand over a question; see :func:`submit`."""
+    if options.folder is None:
+        raise ModelError("a job needs a --workdir, on a file system that all workers share")
+    if not options.remote:
+        raise ModelError("a job needs a running cluster: give its --scheduler")
+    if not question.model.source:
+        raise ModelError("a job needs a model that the workers can read: save it to a file, and load that")
+    folder, given = options.folder.absolute(), options.client
+    connected: AbstractContextManager[Any] = nullcontext(given)
+    if given is None and options.scheduler is not None:
+        connected = remote_client(options.scheduler)
+    try:
+        with connected as client:
+            hand_over(client, _recorded(question, replace(options, client=client, workdir=folder), effort, folder))
+    except ClusterError as error:
+        raise BucketflowError(str(error)) from None
+    return Job(folder, given)
+
+
+def _recorded(question: Question, options: Options, effort: Effort, folder: Path) -> JobDir:
+    """Write plan and record into the run directory."""
+    job = JobDir(folder)
+    if job.holds_job() and (state := Job(folder, options.client).status) in ("waiting", "running"):
+        raise BucketflowError(f"a job in {folder} is {state}; wait for it, cancel it, or use another --workdir")
+    with opened(folder) as rundir:
+        price = _price(rundir, question, options, effort)
+        _verify_seen(options.client, folder, question.model.source)
+        name = f"{_stem(question.model.source)}-{uuid.uuid4().hex[:6]}"
+        write_record(
+            job,
+            Record(
+                name,
+                question.model.source,
+                question.query,
+                options.client.scheduler.address,
+                new_key(name),
+                kept_options(options),
+                kept_effort(effort),
+                price,
+                submitted=time.time(),
+            ),
+        )
+    return job
+
+
+def _stem(source: str) -> str:
+    return os.path.basename(source).split(".")[0][:40] or "model"
+
+
+def _price(rundir: RunDir, question: Question, options: Options, effort: Effort) -> dict[str, str]:
+    """Plan, keep the plan, and return what it costs; refuse what does not fit."""
+    if question.asked is None and question.query != "optimum":
+        effort.refuse_for(question.query)
+    if question.asked is None and question.query == "optimum" and not is_swept_in(rundir, question, options, effort):
+        Kept.of(rundir, question, options, effort)
+        return {"way": "bounds close on the optimum, in one process; --time ends with an interval"}
+    if question.asked is None and effort.method == "diagram":
+        _keep_question(rundir, question)
+        return {"way": "decision diagrams, in one process"}
+    plan = planned_in(rundir, question, options).plan
+    if plan is not None and plan.spill is not None:
+        check_space(rundir.path, plan, used_bytes(rundir.path))
+    return {} if plan is None else dict(plan.rows())
+
+
+def is_swept_in(rundir: RunDir, question: Question, options: Options, effort: Effort) -> bool:
+    """Whether an optimum is swept at once, or its directory holds the plan of a sweep."""
+    stored = rundir.read_plan()
+    return (stored is not None and stored["plan"] is not None) or is_swept(
+        question, replace(options, workdir=None), effort
+    )
+
+
+def _keep_question(rundir: RunDir, question: Question) -> None:
+    stored, identity = rundir.read_plan(), question.identity()
+    if stored is not None:
+        check_identity(rundir.path, stored, identity)
+    else:
+        rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None})
+
+
+def _verify_seen(client: Any, folder: Path, source: str) -> None:
+    verify_shared(client, folder)
+    for worker, seen in client.run(os.path.exists, source, on_error="return").items():
+        if seen is not True:
+            raise ClusterError(f"worker {worker} does not see {source}; put the model where all workers have it")

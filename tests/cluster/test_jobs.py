@@ -1,0 +1,188 @@
+"""Jobs: handed to a cluster of processes, driven there, killed, cancelled, resumed; the answer is the serial one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketflow
+from bucketflow.cluster.connect import local_client
+from bucketflow.pipeline.results.posteriors import marginals_before
+from tests.clusters import Cluster, cluster, receipt_lines, receipts, until
+from tests.pipeline.test_budget import grid
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> bucketflow.Model:
+    """A model in a file."""
+    path = tmp_path_factory.mktemp("model") / "grid.wcsp"
+    bucketflow.save(grid(9, 9, 4), path)
+    return bucketflow.load(path)
+
+
+@pytest.fixture(scope="module")
+def boxes(model: bucketflow.Model) -> dict[str, Any]:
+    """Options that make many tasks of it."""
+    plan = bucketflow.plan(model, tree="bucket")
+    assert plan is not None
+    return {"tree": "bucket", "fit": "spill", "memory": plan.peak_bytes // 4, "method": "dense"}
+
+
+@pytest.fixture(scope="module")
+def expected(model: bucketflow.Model) -> bucketflow.Result:
+    return bucketflow.solve(model, method="dense", tree="bucket")
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Cluster]:
+    with cluster(tmp_path, 3) as started:
+        yield started
+
+
+def command(*args: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "bucketflow", *map(str, args)], capture_output=True, text=True)
+
+
+def as_arguments(options: dict[str, Any]) -> list[str]:
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+def test_the_whole_life_of_a_job(
+    running: Cluster, tmp_path: Path, model: bucketflow.Model, boxes: dict[str, Any], expected: bucketflow.Result
+) -> None:
+    run = tmp_path / "run"
+    running.allow(3)
+    asked = as_arguments({**boxes, "scheduler": running.address, "workdir": run})
+    submitted = command("submit", model.source, *asked, "--json")
+    assert submitted.returncode == 0, submitted.stderr
+    facts = json.loads(submitted.stdout)
+    assert facts["price"]["tasks"]
+    job = bucketflow.Job(run)  # nothing is left of whoever submitted
+    assert job.id == facts["job"]
+    until(lambda: receipts(run) >= 3)
+    assert job.status == "running"
+
+    watching = subprocess.Popen([sys.executable, "-m", "bucketflow", "watch", str(run)], stdout=subprocess.PIPE)
+    driver = running.worker_at(job.record.worker)
+    driver.kill()
+    driver.wait()
+    running.allow(8)
+    until(lambda: job.record.starts == 2)
+    until(lambda: receipts(run) >= 8)
+
+    (listed,) = bucketflow.jobs(scheduler=running.address)
+    assert listed.id == job.id
+    assert job.cancel() == "cancelled"
+    assert b"cancelled" in watching.communicate()[0]
+    assert watching.returncode == 4
+    with pytest.raises(bucketflow.StoppedError, match="bucketflow resume"):
+        job.result()
+    running.allow(1 << 30)
+
+    assert command("resume", run).returncode == 0
+    found = job.result(timeout=60)
+    assert (found.value, found.assignment) == (expected.value, expected.assignment)
+    assert len(receipt_lines(run)) == receipts(run)
+    assert command("result", run, "--json").returncode == 0
+    assert [line["event"] for line in job.log() if line["event"] != "progress"] == [
+        *("waiting", "running", "running", "cancelling", "cancelled", "waiting", "running", "finished")
+    ]
+
+
+def test_a_scheduler_that_is_gone_interrupts(
+    running: Cluster, tmp_path: Path, model: bucketflow.Model, boxes: dict[str, Any], expected: bucketflow.Result
+) -> None:
+    run = tmp_path / "run"
+    running.allow(2)
+    job = bucketflow.submit(model, scheduler=running.address, workdir=run, **boxes)
+    until(lambda: receipts(run) >= 2)
+    running.kill()
+    assert job.status == "interrupted"
+    running.allow(1 << 30)
+    running.start_scheduler()
+    running.start_worker()
+    running.ready(1)
+    assert job.status == "interrupted"
+    assert job.resume().result(timeout=60).value == expected.value
+    assert len(receipt_lines(run)) == receipts(run)
+
+
+def test_jobs_take_turns(
+    running: Cluster, tmp_path: Path, model: bucketflow.Model, boxes: dict[str, Any], expected: bucketflow.Result
+) -> None:
+    first, second = (
+        bucketflow.submit(model, scheduler=running.address, workdir=tmp_path / name, most_workers=most, **boxes)
+        for name, most in (("first", None), ("second", 1))
+    )
+
+    async def both() -> list[Any]:
+        return list(await asyncio.gather(first, second))
+
+    assert [found.value for found in asyncio.run(both())] == [expected.value] * 2
+    assert {job.id for job in bucketflow.jobs(tmp_path)} == {first.id, second.id}
+    assert "finished" in first._repr_html_()
+
+
+def test_what_is_no_job_is_refused(tmp_path: Path, model: bucketflow.Model) -> None:
+    refused: list[tuple[str, Any, dict[str, Any]]] = [
+        ("needs a --workdir", model, {"scheduler": "tcp://127.0.0.1:1"}),
+        ("needs a running cluster", model, {"workdir": tmp_path / "run"}),
+        ("needs a model that the workers can read", grid(2, 2, 2), {"scheduler": "x:1", "workdir": tmp_path / "run"}),
+    ]
+    for sentence, asked, options in refused:
+        with pytest.raises(bucketflow.ModelError, match=sentence):
+            bucketflow.submit(asked, **options)
+    with pytest.raises(bucketflow.IncompatibleRunError, match="holds no job"):
+        _ = bucketflow.Job(tmp_path).status
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_does_not_fit_is_not_handed_over(tmp_path: Path, model: bucketflow.Model) -> None:
+    with local_client(1) as client:
+        with pytest.raises(bucketflow.BudgetError):
+            bucketflow.submit(
+                model, client=client, workdir=tmp_path / "run", memory=1 << 20, fit="refuse", method="dense"
+            )
+        assert bucketflow.jobs(client=client) == []
+        other = bucketflow.submit(
+            model, "count", client=client, workdir=tmp_path / "run", evidence={"x4": 1}, tree="bucket"
+        )
+        assert other.result(timeout=60).value == 4**80
+        with pytest.raises(bucketflow.IncompatibleRunError, match="belongs to another run"):
+            bucketflow.submit(model, "optimum", client=client, workdir=tmp_path / "run", method="dense")
+
+
+def test_a_job_that_fails_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "grid.wcsp"
+    bucketflow.save(grid(3, 3, 2), path)
+    with local_client(1) as client:
+        job = bucketflow.submit(path, client=client, workdir=tmp_path / "run")
+        job.result(timeout=60)
+        bucketflow.save(grid(3, 3, 2, seed=1), path)
+        job._dir.write({**job._dir.read(), "state": "cancelled"})
+        with pytest.raises(bucketflow.BucketflowError, match="belongs to another run") as caught:
+            job.resume(client=client).result(timeout=60)
+        assert caught.value.exit_code == 2
+        assert job.facts.state == "failed"
+
+
+@pytest.mark.parametrize(("query", "kind"), [("marginals", "markov"), ("max-marginals", "cost")])
+def test_marginals_come_back_as_they_were(tmp_path: Path, query: str, kind: str) -> None:
+    model = grid(3, 3, 3, kind)
+    found = bucketflow.marginals(model, maximum=query == "max-marginals", joint=[("x0", "x4")])
+    again = marginals_before(json.loads(found.to_json()), model, maximum=found.maximum)
+    assert again.to_json() == found.to_json() or again.plan is None
+    for name, table in found.items():
+        assert np.array_equal(again[name], table)
+    assert np.array_equal(again.joint["x0", "x4"], found.joint["x0", "x4"])
+    assert (again.value, again.log10_evidence) == (found.value, found.log10_evidence)
