@@ -131,8 +131,9 @@ def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:
     if not plan.device or (resources.asked.remote and isinstance(pool, SerialPool)):
         return run
     one_launch = plan.results and not plan.spill  # both sweeps of a slice: none of its steps is placed
-    cells = None if one_launch else resources.least_cells(problem.semiring)
-    return replace(run, device=True, least_cells=cells, device_bytes=resources.memory_bytes)
+    if one_launch:
+        return replace(run, device=True, device_bytes=resources.memory_bytes)
+    return replace(run, device=True, least_cells=resources.least_cells(problem.semiring))
 
 
 def accumulated(progress: Progress, planned: int) -> Callable[[int], None]:

@@ -14,6 +14,7 @@ import bucketflow
 from bucketflow.cluster import gpu as cluster_gpu
 from bucketflow.pipeline.api.prepared import prepare
 from bucketflow.pipeline.api.questions import Question
+from bucketflow.pipeline.api.running import answered
 from bucketflow.pipeline.budget import device_fit as device
 from bucketflow.pipeline.budget.device_fit import SLOTS, boxes_at_a_time
 from bucketflow.pipeline.models.model import Function
@@ -21,6 +22,7 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan, PlanOptions
 from bucketflow.pipeline.rates.device import DeviceRates
 from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.results.result import Result
 from bucketflow.pipeline.trees.costs import Rates
 from tests.device_stand_in import StandIn
 from tests.device_stand_in import device as stand_in
@@ -112,3 +114,19 @@ def test_a_disk_that_is_too_small_is_refused() -> None:
     memory = SLOTS * (1 << 20) + 60_000
     with pytest.raises(bucketflow.BudgetError, match="of disk, allowed 10 B"):
         planned(model, gpus=1, tree="bucket", fit="spill", gpu_memory=memory, memory=3 * memory, disk=10, workdir="x")
+
+
+def test_a_run_does_not_measure_the_device_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before memory is measured the pool gives back its blocks: 44 GB had to be mapped anew in 0.13 s."""
+    model = grid(6, 6, 3)
+    prepared = prepare(Question(model, "optimum"), Resources(Options(gpus=1)))
+    assert prepared.plan is not None
+    assert prepared.plan.device
+
+    def measured(_: Resources) -> int:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(Resources, "_free_device_bytes", property(measured))
+    found = answered(replace(prepared, resources=Resources(Options(gpus=1))), None, None, [])
+    assert isinstance(found, Result)
+    assert found.value == bucketflow.solve(model).value
