@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from ...tasks.steps.semiring import mod_sum_product
 from ..errors import BudgetError, InternalError
+from ..models.consistency import allowed
 from ..models.leaf_tables import COST_LIMIT, CostScale, cost_leaf
-from ..models.preprocess import Leaf, Network, allowed
+from ..models.preprocess import Leaf, Network
 from ..plans.evaluations import plan_of_points, with_evaluations
 from ..plans.plan import Plan
 from ..plans.planner import relowered

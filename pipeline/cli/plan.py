@@ -27,7 +27,8 @@ _LARGEST_STEPS = 6
 def plan_json(found: Outlook) -> str:
     """Return the plan as one line of JSON, None where none fits; ``seconds`` is the prediction for one core.
 
-    ``memory_bytes`` is the budget of the model and the tables, ``process_bytes`` what Python takes beside it;
+    ``memory_bytes`` is the budget of the model and the tables, ``process_bytes`` what Python takes beside it,
+    ``impossible`` the states and entries of functions that were found to be part of no assignment;
     ``prepared`` what preparation leaves of an optimum that is not quick, with the plan of that.
     """
     prepared, left = found.whole, found.remainder
@@ -37,6 +38,7 @@ def plan_json(found: Outlook) -> str:
     else:
         figures = {**(plan_figures(prepared.plan) or {}), **_details(prepared)}
         shown |= {"plan": figures or None, "planning_seconds": prepared.seconds}
+        shown["impossible"] = vars(prepared.network.fallen)
     return json.dumps({**shown, **({"prepared": left.to_dict()} if left else {})}, allow_nan=False)
 
 
@@ -67,6 +69,8 @@ def print_plan(found: Outlook) -> None:
         print_rows([("no plan", found.refused)])
     elif prepared.plan is None:
         click.echo("Nothing is left to eliminate: preprocessing gives the answer.")
+        if rows := _fallen_rows(prepared):
+            print_rows(rows)
     else:
         print_rows(_plan_rows(prepared, prepared.plan))
         show(_steps_table(prepared, prepared.plan))
@@ -131,6 +135,7 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
         ("budget", format_bytes(prepared.memory_bytes)),
         ("process", f"some {format_bytes(process_bytes(plan))} outside the budget, for Python and its code"),
         ("planning", f"{prepared.seconds:.2f} s"),
+        *_fallen_rows(prepared),
     ]
     prices = prepared.prices
     ways = (("slicing", prices.slices), ("spilling", prices.spill)) if prices else ()
@@ -142,6 +147,13 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
     if names:
         rows.append(("conditioned on", ", ".join(map(printable, names[:6])) + (" …" if len(names) > 6 else "")))
     return rows
+
+
+def _fallen_rows(prepared: Prepared) -> list[tuple[str, str]]:
+    fallen = prepared.network.fallen
+    if not (fallen.states or fallen.entries):
+        return []
+    return [("impossible", f"{fallen.states:,} states and {fallen.entries:,} entries of functions, not planned for")]
 
 
 def _steps_table(prepared: Prepared, plan: Plan) -> Table:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
-from .preprocess import Leaf, Network, allowed
+from .consistency import allowed
+from .preprocess import Leaf, Network
 
 Array = NDArray[Any]
 

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from ...cluster.budget import default_memory_bytes
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled, from_logs, measured
 from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
+from .consistency import allowed
 from .leaf_rows import Listed, values_at
-from .preprocess import Leaf, Network, allowed
+from .preprocess import Leaf, Network
 
 # Costs above this are refused, so that a sum of two of them still fits int64.
 COST_LIMIT = 1 << 61

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import ModelError, shorten
+from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named
 from .checks import Kind as Kind
-from .checks import array_of, checked_functions, checked_variables, integer, kind_named
 from .function import FORBIDDEN as FORBIDDEN
 from .function import Function as Function
 from .function import dense_function as dense_function
@@ -142,6 +142,12 @@ class Model:
         size, named = max(self.dims, default=0), f" {shorten(self.name)!r}" if self.name else ""
         counts = f"{len(self.dims)} variables of up to {size} states, {len(self.functions)} functions"
         return f"<{self.kind} model{named}: {counts}>"
+
+    def with_functions(self, others: Mapping[int, Function]) -> Model:
+        """Return a copy with other functions, by number, of the same scopes and kind of values."""
+        functions = Checked([others.get(f, function) for f, function in enumerate(self.functions)])
+        functions.fits = (self.dims, self.kind)
+        return replace(self, functions=functions)
 
     @cached_property
     def index(self) -> dict[str, int]:

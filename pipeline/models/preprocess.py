@@ -12,12 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
+from .consistency import NOTHING, Fallen, fixpoint
 from .model import Function, Model
 
 Query = Literal["optimum", "partition", "count"]
@@ -59,6 +60,8 @@ class Network:
         False when preprocessing already found that no assignment is possible.
     barren : frozenset of int
         Variables of the model that were summed out to 1.
+    fallen : Fallen
+        What was found to be part of no assignment; entries that fell are not in the model any more.
     """
 
     model: Model
@@ -69,6 +72,7 @@ class Network:
     constants: tuple[int, ...]
     feasible: bool
     barren: frozenset[int] = frozenset()
+    fallen: Fallen = NOTHING
 
     @cached_property
     def dims(self) -> tuple[int, ...]:
@@ -135,15 +139,16 @@ def reduce_model(
         np.array([evidence[v]], dtype=np.intp) if v in evidence else np.arange(d, dtype=np.intp)
         for v, d in enumerate(model.dims)
     ]
-    feasible = prune_states(model, functions, domains)
+    feasible, smaller, fallen = fixpoint(model, functions, domains)
     if not feasible:
-        return Network(model, query, tuple(domains), (), (), (), False)
+        return Network(model, query, tuple(domains), (), (), (), False, fallen=fallen)
+    model = model.with_functions(smaller) if smaller else model
     scopes = {f: tuple(v for v in model.functions[f].scope if len(domains[v]) > 1) for f in functions}
     constants = tuple(f for f in functions if not scopes[f])
     variables = tuple(sorted({v for s in scopes.values() for v in s}))
     local = {v: i for i, v in enumerate(variables)}
     groups = absorb({f: tuple(sorted(local[v] for v in s)) for f, s in scopes.items() if s})
-    return Network(model, query, tuple(domains), variables, groups, constants, True, barren)
+    return Network(model, query, tuple(domains), variables, groups, constants, True, barren, fallen)
 
 
 def _relevant(model: Model, query: Query, needed: Collection[int]) -> tuple[list[int], frozenset[int]]:
@@ -201,89 +206,6 @@ def _row_sums(function: Function, child: int, shape: Sequence[int]) -> NDArray[n
     sums = listed + function.default * (shape[child] - np.bincount(group))
     unlisted = len(sums) < prod(shape) // shape[child]
     return np.append(sums, function.default * shape[child]) if unlisted else np.asarray(sums)
-
-
-def allowed(model: Model, function: int, values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which values of a function can be part of a possible assignment."""
-    return np.asarray(values < model.limits[function] if model.kind == "cost" else values != 0)
-
-
-def prune_states(model: Model, functions: Sequence[int], domains: list[NDArray[np.intp]]) -> bool:
-    """Remove, in place, the states that some function excludes whatever the others are (arc consistency).
-
-    Exact for every query: a state without support has infinite cost or probability 0. Returns False if a
-    variable is left without states. Generalised arc consistency on tables (Mohr & Masini 1988).
-    """
-    possible: dict[int, Any] = {}
-    users: dict[int, list[int]] = defaultdict(list)
-    queue: deque[int] = deque()
-    narrow = {v for v, states in enumerate(domains) if len(states) < model.dims[v]}
-    for f in functions:
-        function = model.functions[f]
-        if model.kind != "cost":
-            mask, needless = function.allowed, function.supported
-        else:
-            mask, needless = _allowed_costs(model, f), False
-        if mask is None:
-            continue
-        possible[f] = mask if function.rows is None else function.rows[mask]
-        for v in function.scope:
-            users[v].append(f)
-        # a function that supports every state excludes none until a domain of its scope shrinks
-        if not needless or not narrow.isdisjoint(function.scope):
-            queue.append(f)
-    waiting = set(queue)
-    while queue:
-        f = queue.popleft()
-        waiting.discard(f)
-        scope = model.functions[f].scope
-        supported = (_dense_support if model.functions[f].rows is None else _row_support)(
-            possible[f], [domains[v] for v in scope]
-        )
-        if not scope and not supported:
-            return False
-        for v, states in zip(scope, supported, strict=False):
-            if len(states) == len(domains[v]):
-                continue
-            if len(states) == 0:
-                return False
-            domains[v] = states
-            again = [g for g in users[v] if g not in waiting]
-            queue.extend(again)
-            waiting.update(again)
-    return True
-
-
-def _allowed_costs(model: Model, f: int) -> NDArray[np.bool_] | None:
-    """Return which costs of a function can be part of a possible assignment; None if it excludes none."""
-    function = model.functions[f]
-    if function.rows is not None and allowed(model, f, np.asarray(function.default)):
-        return None
-    mask = allowed(model, f, function.values)
-    return None if function.rows is None and mask.all() else mask
-
-
-def _dense_support(mask: NDArray[np.bool_], domains: list[NDArray[np.intp]]) -> list[NDArray[np.intp]]:
-    """States of each axis that occur in some allowed cell; an empty list if a constant is not allowed."""
-    if not domains:
-        return [np.zeros(1, dtype=np.intp)] if mask.item() else []
-    sizes = [len(d) for d in domains]
-    if sizes != list(mask.shape):
-        mask = mask[np.ix_(*domains)]
-    if mask.all():
-        return domains
-    axes = range(mask.ndim)
-    return [d[mask.any(axis=tuple(a for a in axes if a != axis))] for axis, d in enumerate(domains)]
-
-
-def _row_support(rows: NDArray[Any], domains: list[NDArray[np.intp]]) -> list[NDArray[np.intp]]:
-    """States of each column that occur in a row within the domains."""
-    if not domains:
-        return [np.zeros(1, dtype=np.intp)] if len(rows) else []
-    inside = np.ones(len(rows), dtype=bool)
-    for column, domain in enumerate(domains):
-        inside &= np.isin(rows[:, column], domain)
-    return [np.unique(rows[inside, column]).astype(np.intp) for column in range(len(domains))]
 
 
 def absorb(scopes: Mapping[int, tuple[int, ...]]) -> tuple[Leaf, ...]:

@@ -1,0 +1,160 @@
+"""What no assignment can have: states without support, and entries of functions that agree with none of another.
+
+Exact for every query: what is removed has infinite cost or probability 0, whatever the other functions are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .model import Function, Model
+from .semijoins import Possible, Semijoins, rows_within
+
+Domains = list[NDArray[np.intp]]
+
+
+@dataclass(frozen=True)
+class Fallen:
+    """What was found to be part of no assignment.
+
+    Parameters
+    ----------
+    states : int
+        States of variables that are not observed.
+    entries : int
+        Entries of functions, on the states that are left, that the function itself allows.
+    """
+
+    states: int = 0
+    entries: int = 0
+
+
+NOTHING = Fallen()
+
+
+def allowed(model: Model, function: int, values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which values of a function can be part of a possible assignment."""
+    return np.asarray(values < model.limits[function] if model.kind == "cost" else values != 0)
+
+
+def fixpoint(model: Model, functions: Sequence[int], domains: Domains) -> tuple[bool, dict[int, Function], Fallen]:
+    """Remove states, in place, and entries until nothing falls, or entries cost more than reading all functions does.
+
+    Returns whether every variable has a state left, the functions that lost entries, and how much fell.
+    """
+    whole = sum(map(len, domains))
+    supports = _Supports(model, functions, domains)
+    feasible = supports.prune(supports.useful())
+    semijoins = Semijoins(supports.possible, model.dims, domains)
+    while feasible and (losers := semijoins.passed()):
+        feasible = supports.prune(losers)
+    smaller = {f: supports.possible[f].made(model.kind) for f in sorted(semijoins.changed)} if feasible else {}
+    return feasible, smaller, Fallen(whole - sum(map(len, domains)), semijoins.fallen)
+
+
+class _Supports:
+    """States that every function supports (arc consistency), with what each function still allows.
+
+    Generalised arc consistency on tables (Mohr & Masini 1988). Functions that exclude nothing are not there; of those
+    that list the few assignments they exclude, these are kept.
+    """
+
+    def __init__(self, model: Model, functions: Sequence[int], domains: Domains):
+        self.model, self.domains = model, domains
+        self.possible: dict[int, Possible] = {}
+        self.excluded: dict[int, NDArray[Any]] = {}
+        self.users: dict[int, list[int]] = defaultdict(list)
+        for f in functions:
+            self._enter(f)
+
+    def _enter(self, f: int) -> None:
+        model, function = self.model, self.model.functions[f]
+        if function.rows is not None and bool(allowed(model, f, np.asarray(function.default))):
+            mask = allowed(model, f, function.values)
+            if not mask.all():
+                self.excluded[f] = function.rows[~mask]
+        else:
+            known = function.allowed if model.kind != "cost" else allowed(model, f, function.values)
+            if known is not None and (function.rows is not None or not known.all()):
+                self.possible[f] = Possible.of(function, known)
+        if f in self.excluded or f in self.possible:
+            for v in function.scope:
+                self.users[v].append(f)
+
+    def useful(self) -> Iterable[int]:
+        """Return the functions that may exclude a state now: not those that support every state of whole domains."""
+        narrow = {v for v, states in enumerate(self.domains) if len(states) < self.model.dims[v]}
+        functions = self.model.functions
+        for f in (*self.possible, *self.excluded):
+            needless = self.model.kind != "cost" and functions[f].supported
+            if not needless or not narrow.isdisjoint(functions[f].scope):
+                yield f
+
+    def prune(self, first: Iterable[int]) -> bool:
+        """Remove states, beginning with some functions; return whether every variable has one left."""
+        queue = deque(first)
+        waiting = set(queue)
+        while queue:
+            f = queue.popleft()
+            waiting.discard(f)
+            scope = self.model.functions[f].scope
+            supported = self._supported(f, [self.domains[v] for v in scope])
+            if not scope and not supported:
+                return False
+            for v, states in zip(scope, supported, strict=False):
+                if len(states) == len(self.domains[v]):
+                    continue
+                if len(states) == 0:
+                    return False
+                self.domains[v] = states
+                again = [g for g in self.users[v] if g not in waiting]
+                queue.extend(again)
+                waiting.update(again)
+        return True
+
+    def _supported(self, f: int, domains: Domains) -> Domains:
+        if f in self.excluded:
+            return _states_not_excluded(self.excluded[f], domains)
+        possible = self.possible[f]
+        return _row_support(possible.rows, domains) if possible.mask is None else _dense_support(possible.mask, domains)
+
+
+def _dense_support(mask: NDArray[np.bool_], domains: Domains) -> Domains:
+    """States of each axis that occur in some allowed cell; an empty list if a constant is not allowed."""
+    if not domains:
+        return [np.zeros(1, dtype=np.intp)] if mask.item() else []
+    sizes = [len(d) for d in domains]
+    if sizes != list(mask.shape):
+        mask = mask[np.ix_(*domains)]
+    if mask.all():
+        return domains
+    axes = range(mask.ndim)
+    return [d[mask.any(axis=tuple(a for a in axes if a != axis))] for axis, d in enumerate(domains)]
+
+
+def _row_support(rows: NDArray[Any], domains: Domains) -> Domains:
+    """States of each column that occur in a row within the domains."""
+    if not domains:
+        return [np.zeros(1, dtype=np.intp)] if len(rows) else []
+    inside = rows_within(rows, domains)
+    return [np.unique(rows[inside, column]).astype(np.intp) for column in range(len(domains))]
+
+
+def _states_not_excluded(rows: NDArray[Any], domains: Domains) -> Domains:
+    """States with which some assignment within the domains is not among the rows, which are excluded."""
+    if not domains:
+        return [np.zeros(1, dtype=np.intp)] if not len(rows) else []
+    sizes = [len(d) for d in domains]
+    cells = prod(sizes)
+    if len(rows) < cells // max(sizes):
+        return domains
+    rows = rows[rows_within(rows, domains)]
+    counts = [np.bincount(column, minlength=int(d[-1]) + 1)[d] for column, d in zip(rows.T, domains, strict=True)]
+    return [d[count < cells // len(d)] for d, count in zip(domains, counts, strict=True)]

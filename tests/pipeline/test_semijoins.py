@@ -1,0 +1,178 @@
+"""Entries that are part of no assignment fall before anything is planned, and no assignment falls with them."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bucketflow
+from bucketflow import Model
+from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.models import semijoins
+from bucketflow.pipeline.models.function import Function
+from bucketflow.pipeline.models.preprocess import reduce_model
+from tests.models import assignments, brute_count, brute_log10_sum, brute_optimum, cost_models, markov_models
+
+
+def random_relations(rng: np.random.Generator, scopes: list[tuple[int, ...]], dims: list[int], rows: bool) -> Model:
+    """A model of potentials 0 and 1, dense or by rows in turn."""
+    functions = []
+    for k, scope in enumerate(scopes):
+        table = (rng.random([dims[v] for v in scope]) < 0.4).astype(float)
+        if rows and k % 2:
+            places = np.argwhere(table)
+            functions.append(Function(scope, np.ones(len(places)), places, 0.0))
+        else:
+            functions.append(Function(scope, table))
+    return Model("markov", tuple(f"x{v}" for v in range(len(dims))), tuple(dims), (None,) * len(dims), tuple(functions))
+
+
+def possible(model: Model) -> list[tuple[int, ...]]:
+    return [
+        a for a in product(*map(range, model.dims)) if all(f.at([a[v] for v in f.scope]) > 0 for f in model.functions)
+    ]
+
+
+# A join tree: every function shares two or three variables with one before it.
+TREE = [(0, 1, 2), (1, 2, 3), (2, 1, 4, 5), (4, 5, 6), (1, 5, 4)]
+CYCLE = [(0, 1, 2), (2, 1, 3), (3, 1, 4), (0, 4, 1)]
+
+
+@pytest.mark.parametrize("scopes", [TREE, CYCLE])
+@pytest.mark.parametrize("limits", [{}, {"_TABLE_CELLS": 1}, {"_MOST_CELLS": 9}, {"_MOST_SHARING": 1}])
+def test_no_assignment_falls(
+    scopes: list[tuple[int, ...]], limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in limits.items():
+        monkeypatch.setattr(semijoins, name, value)
+    fallen = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        model = random_relations(rng, scopes, rng.integers(2, 4, 7).tolist(), rows=True)
+        network, expected = reduce_model(model, "partition", {}), possible(model)
+        if not network.feasible:
+            assert expected == []
+            continue
+        fallen += network.fallen.entries
+        assert possible(network.model) == expected
+        assert network.model is not model or not network.fallen.entries
+    assert fallen
+
+
+def test_every_entry_of_an_acyclic_model_that_is_left_is_part_of_an_assignment() -> None:
+    fallen = 0
+    for seed in range(20):
+        model = random_relations(np.random.default_rng(seed), TREE, [3] * 7, rows=False)
+        network, expected = reduce_model(model, "partition", {}), possible(model)
+        assert network.feasible is bool(expected)
+        if not network.feasible:
+            continue
+        fallen += network.fallen.entries
+        inside = [set(states.tolist()) for states in network.domains]
+        for f in network.model.functions:
+            left = {
+                a for a in map(tuple, np.argwhere(f.values).tolist()) if all(map(_within, a, f.scope, [inside] * 9))
+            }
+            assert left == {tuple(a[v] for v in f.scope) for a in expected}
+    assert fallen
+
+
+def _within(state: int, variable: int, inside: list[set[int]]) -> bool:
+    return state in inside[variable]
+
+
+@settings(max_examples=60, deadline=None)
+@given(cost_models(), st.sampled_from(["optimum", "count"]))
+def test_costs_are_as_before(model: Model, query: str) -> None:
+    found = bucketflow.solve(model, query)
+    expected = brute_optimum(model, {}) if query == "optimum" else brute_count(model, {})
+    assert found.value == expected
+    kept = reduce_model(model, "optimum", {}).model
+    assert all(kept.cost(a) == model.cost(a) for a in assignments(model, {}))
+
+
+@settings(max_examples=40, deadline=None)
+@given(markov_models())
+def test_sums_are_as_before(model: Model) -> None:
+    found, expected = bucketflow.solve(model, "partition"), brute_log10_sum(model, {})
+    assert (found.status == "infeasible") is (expected is None)
+    if expected is not None:
+        assert found.log10 == pytest.approx(expected, abs=1e-9)
+    assert bucketflow.solve(model, "count").value == brute_count(model, {})
+
+
+def disagreeing() -> Model:
+    """Two functions that no pair of states of a and b satisfies, though every state has support in both."""
+    same, differ = np.eye(2), 1.0 - np.eye(2)
+    tables = [(["a", "b", "c"], np.stack([same, same], axis=2)), (["d", "b", "a"], np.stack([differ, differ], axis=0))]
+    return Model.build("markov", dict.fromkeys("abcd", 2), tables)
+
+
+@pytest.mark.parametrize("query", ["optimum", "partition", "count"])
+def test_what_is_unsatisfiable_ends_there(query: str) -> None:
+    network = reduce_model(disagreeing(), query, {})  # type: ignore[arg-type]
+    assert not network.feasible
+    found = bucketflow.solve(disagreeing(), query)
+    assert found.value == 0 if query == "count" else found.status == "infeasible"
+
+
+def test_wide_clauses_propagate_units() -> None:
+    """(not x0), and of each variable that it or one of those before holds: every variable has one state left."""
+    n = 80
+    names = [f"x{v}" for v in range(n)]
+    functions: list[tuple[list[str], list[list[int]], list[int], int]] = [(names[:1], [[1]], [10], 0)]
+    functions += [(names[: k + 1], [[0] * k + [1]], [10], 0) for k in range(1, n)]
+    model = Model.build("cost", dict.fromkeys(names, 2), functions, top=10)
+    network = reduce_model(model, "count", {})
+    assert network.feasible
+    assert network.fallen.states == n
+    assert bucketflow.solve(model, "count").value == 1
+    last: list[tuple[list[str], list[list[int]], list[int], int]] = [(names, [[0] * n], [10], 0)]
+    refuted = Model.build("cost", dict.fromkeys(names, 2), functions + last, top=10)
+    assert bucketflow.solve(refuted).status == "infeasible"
+
+
+def test_states_of_large_domains_are_excluded_by_count() -> None:
+    rows = [[a, b] for a in range(3) for b in range(4) if a != 1] + [[1, 0], [1, 3]]
+    model = Model.build("cost", {"a": 3, "b": 4}, [(["a", "b"], rows, [5] * len(rows), 1)], top=5)
+    network = reduce_model(model, "count", {})
+    assert [d.tolist() for d in network.domains] == [[1], [1, 2]]
+    assert bucketflow.solve(model, "count").value == 2
+
+
+def test_marginals_are_as_before() -> None:
+    rng = np.random.default_rng(5)
+    model = random_relations(rng, CYCLE, [3] * 5, rows=True)
+    network = reduce_model(model, "partition", {})
+    assert network.fallen.entries
+    expected = possible(model)
+    found = bucketflow.marginals(model, joint=[("x1", "x2")])
+    for v in range(5):
+        share = [sum(a[v] == s for a in expected) / len(expected) for s in range(3)]
+        np.testing.assert_allclose(found[f"x{v}"], share, atol=1e-12)
+
+
+def test_plans_show_what_fell(tmp_path: Path) -> None:
+    model = random_relations(np.random.default_rng(5), CYCLE, [3] * 5, rows=True)
+    fallen = reduce_model(model, "partition", {}).fallen
+    bucketflow.save(model, tmp_path / "m.uai")
+    shown = CliRunner().invoke(main, ["plan", str(tmp_path / "m.uai"), "--query", "partition", "--json"])
+    assert json.loads(shown.stdout)["impossible"] == {"states": fallen.states, "entries": fallen.entries}
+    shown = CliRunner().invoke(main, ["plan", str(tmp_path / "m.uai"), "--query", "partition"])
+    assert f"{fallen.states:,} states and {fallen.entries:,} entries" in shown.stdout
+
+
+def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(semijoins, "_PASSES", 0)
+    monkeypatch.setattr(semijoins, "_FREE_ENTRIES", 0)
+    network = reduce_model(disagreeing(), "count", {})
+    assert network.feasible
+    assert network.fallen.entries == 0
+    assert bucketflow.solve(disagreeing(), "count").value == 0
