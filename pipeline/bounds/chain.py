@@ -23,7 +23,7 @@ from .order import bucket_cells, depth_first_order
 from .outcome import Method, Outcome
 from .prepare import WORK, Prepared, Report, prepare
 from .rows import DEVICE_ROUNDS, ROUNDS, prove_by_rows
-from .search import solve_search
+from .search import Search
 
 Way = Literal["dense", "rows", "local", "diagram", "search"]
 #: CPU seconds of the first round, for each way; each round takes twice as long as the one before.
@@ -98,6 +98,7 @@ class Chain:
     dense: Elimination | None = None
     diagrams: Deepening | None = None
     local: LocalSearch | None = None
+    search: Search | None = None
     nearby: States | None = None
     reports: list[Report] = field(default_factory=list)
     round_of_rows: int = 0
@@ -175,7 +176,7 @@ class Chain:
             return
         self.small = found.network
         self.order = ()
-        self.dense = self.diagrams = self.nearby = None
+        self.dense = self.diagrams = self.search = self.nearby = None
         self.hopeless.clear()
         if self.small.dims and not self.limits.stop():
             self.order = self._searched_order()
@@ -304,7 +305,7 @@ class Chain:
     @property
     def _memory_bytes(self) -> int:
         """For a way while the others wait for their next turn."""
-        waiting = (way.nbytes for way in (self.diagrams, self.local) if way is not None)
+        waiting = (way.nbytes for way in (self.diagrams, self.local, self.search) if way is not None)
         return self.limits.memory_bytes - sum(waiting)
 
     def _rows(self, seconds: float, late: Callable[[], bool]) -> Outcome:
@@ -363,15 +364,15 @@ class Chain:
         return outcome
 
     def _search(self, seconds: float, late: Callable[[], bool]) -> Outcome:
-        return solve_search(
-            self.small,
-            self.order,
-            self.upper,
-            memory_bytes=self._memory_bytes,
-            stop=late,
-            on_bounds=self._hear,
-            on_states=self._see,
-        )
+        """Go on with the search of the last turn."""
+        if self.search is None:
+            self.search = Search(self.small, self.order, self.upper)
+        self.search.memory_bytes = self._memory_bytes + self.search.nbytes
+        self.search.learn(self.upper, self.nearby)
+        outcome = self.search.run(late, self._hear, self._see)
+        if _HELD_PART * self.search.nbytes > self.limits.memory_bytes and len(self._candidates()) > 1:
+            self.search = None
+        return outcome
 
     def _dense(self, seconds: float, late: Callable[[], bool]) -> Outcome | None:
         """Sweep every cell, if that is predicted to take no longer than all the rest did."""

@@ -19,23 +19,16 @@ Pairs = dict[tuple[int, int], NDArray[np.float64]]
 _NODES = 128
 #: Moves of so small a share of what is still open are not worth propagating, where costs are finer than this.
 _TINY, _COARSE = 1e-7, 1e7
+#: Bytes of an open node beside its values.
+_NODE_BYTES = 160
 
 
-def solve_search(
-    network: CostNetwork,
-    order: Sequence[int],
-    upper: int | None,
-    *,
-    memory_bytes: int,
-    stop: Callable[[], bool] = lambda: False,
-    first: States | None = None,
-    on_bounds: Callable[[int, int | None], None] = lambda lower, total: None,
-    on_states: Callable[[States], None] = lambda states: None,
-) -> Outcome:
-    """Find the least total below ``upper`` by branch and bound.
+class Search:
+    """A search for the least total below ``upper`` that goes on where it was stopped.
 
     The open node of the least bound is explored depth first for a while, what is left of it becomes open nodes (hybrid
-    best-first search, Allouche, de Givry, Katsirelos, Schiex & Zytnicki, CP 2015).
+    best-first search, Allouche, de Givry, Katsirelos, Schiex & Zytnicki, CP 2015). Open nodes, and what was learnt
+    about conflicts and good values, are kept from one :meth:`run` to the next.
 
     Parameters
     ----------
@@ -43,63 +36,148 @@ def solve_search(
         Costs are moved towards the variables that come last in it.
     upper : int or None
         Exclusive; None for no limit.
+
+    Attributes
+    ----------
     memory_bytes : int
         For the network's copy, the trail and the open nodes.
-    first : tuple of int, optional
-        States that are tried first among equals.
-    on_bounds : callable
-        Called with the bound on everything open and the best total so far, now and then.
-    on_states : callable
-        Called with each better assignment.
+    lower : int
+        No total is below it, or below the cut-off.
+    best : tuple of int or None
+        The best assignment that the search itself found.
     """
-    from ...tasks.search.branching import FINISHED, FOUND, FULL, begin_at, explore
-    from ...tasks.search.state import grown, nbytes
 
-    limit = math.inf if upper is None else float(upper)
-    functions, state = _laid_out(network, order, limit, first)
-    best: States | None = None
-    lower = int(state.costs[0])
-    nodes: list[tuple[float, int, bytes]] = []
-    made, n_values = 0, sum(network.dims)
-    outcome = explore(functions, state, limit, 0)
-    root = state.costs.copy()
-    while not stop():
-        if outcome == FULL:
-            if 2 * nbytes(functions, state) + len(nodes) * n_values // 4 > memory_bytes:
-                break
-            state = grown(state)
-        elif outcome == FOUND:
-            best = tuple(int(a) for a in state.best)
-            limit = network.total(best)
-            on_states(best)
-        else:
-            if outcome != FINISHED:
-                for bound, mask in _opened(functions, state, n_values):
-                    heappush(nodes, (bound, -made, mask))
-                    made += 1
-            while nodes and nodes[0][0] >= limit:
-                heappop(nodes)
-            if not nodes:
-                lower = int(limit) if limit < math.inf else lower
-                return Outcome(lower, None if best is None else int(limit), best, best is not None)
-            bound, _, mask = heappop(nodes)
-            lower = max(lower, int(min(bound, limit)))
-            on_bounds(lower, int(limit) if best is not None else None)
-            begin_at(functions, state, root, np.unpackbits(np.frombuffer(mask, np.uint8), count=n_values))
-        outcome = explore(functions, state, limit, _NODES)
-    return Outcome(lower, None if best is None else int(limit), best)
+    def __init__(
+        self,
+        network: CostNetwork,
+        order: Sequence[int],
+        upper: int | None,
+        *,
+        memory_bytes: float = math.inf,
+    ) -> None:
+        from ...tasks.search.state import CONSTANT, INF
+
+        self.network, self.memory_bytes = network, memory_bytes
+        self.best: States | None = None
+        self._upper = INF if upper is None else upper
+        self._state = _laid_out(network, order, upper)
+        self.lower = int(self._state.memory[CONSTANT])
+        self._root: Any = None
+        self._nodes: list[tuple[int, int, bytes]] = []
+        self._made = 0
+        self._finished = False
+
+    @property
+    def nodes(self) -> int:
+        """Decisions that were made."""
+        from ...tasks.search.state import NODES
+
+        return int(self._state.memory[NODES])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        from ...tasks.search.state import nbytes
+
+        return nbytes(self._state) + len(self._nodes) * (_NODE_BYTES + sum(self.network.dims) // 8)
+
+    def learn(self, upper: int | None, states: States | None = None) -> None:
+        """Search only below ``upper`` from now on, and try these states first among equals."""
+        from ...tasks.search.state import bests
+
+        if upper is not None:
+            self._upper = min(self._upper, upper)
+        if states is not None:
+            bests(self._state)[:] = states
+
+    def run(
+        self,
+        stop: Callable[[], bool] = lambda: False,
+        on_bounds: Callable[[int, int | None], None] = lambda lower, total: None,
+        on_states: Callable[[States], None] = lambda states: None,
+    ) -> Outcome:
+        """Go on until the proof is complete, memory is used up, or ``stop`` says so.
+
+        Parameters
+        ----------
+        on_bounds : callable
+            Called with the bound on everything open and the best total so far, now and then.
+        on_states : callable
+            Called with each better assignment.
+        """
+        from ...tasks.search.branching import FINISHED, FOUND, FULL, explore
+        from ...tasks.search.state import bests, root_of
+
+        while not (self._finished or stop()):
+            code = explore(self._state.memory, self._state.entries, self._upper, 0 if self._root is None else _NODES)
+            if self._root is None:
+                self._root = root_of(self._state)
+            if code == FULL:
+                if not self._grow():
+                    break
+            elif code == FOUND:
+                self.best = tuple(int(a) for a in bests(self._state))
+                self._upper = int(self.network.total(self.best))
+                on_states(self.best)
+            else:
+                if code != FINISHED:
+                    self._open()
+                if not self._begin_next(on_bounds):
+                    break
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        total = None if self.best is None else int(self.network.total(self.best))
+        if self._finished and (total is None or total > self._upper):
+            return Outcome(self.lower, feasible=False)
+        return Outcome(self.lower, total, self.best)
+
+    def _grow(self) -> bool:
+        """Make room for longer trails; False if that would be too much."""
+        from ...tasks.search.state import grown
+
+        if 2 * self.nbytes > self.memory_bytes:
+            return False
+        self._state = grown(self._state)
+        return True
+
+    def _open(self) -> None:
+        """Close the decisions of a depth-first search; what they leave open becomes open nodes."""
+        for bound, mask in _opened(self._state, sum(self.network.dims)):
+            heappush(self._nodes, (bound, -self._made, mask))
+            self._made += 1
+
+    def _begin_next(self, on_bounds: Callable[[int, int | None], None]) -> bool:
+        """Begin at the open node of the least bound; False if there is none, or too many."""
+        from ...tasks.search.branching import begin_at
+        from ...tasks.search.state import INF
+
+        while self._nodes and self._nodes[0][0] >= self._upper:
+            heappop(self._nodes)
+        if not self._nodes:
+            self.lower = self._upper if self._upper < INF else self.lower
+            self._finished = True
+            return False
+        if self.nbytes > self.memory_bytes:
+            return False
+        bound, _, mask = heappop(self._nodes)
+        self.lower = max(self.lower, min(bound, self._upper))
+        on_bounds(self.lower, None if self.best is None else int(self.network.total(self.best)))
+        values = np.unpackbits(np.frombuffer(mask, np.uint8), count=sum(self.network.dims))
+        begin_at(self._state.memory, self._root, values)
+        return True
 
 
-def _opened(functions: Any, state: Any, n_values: int) -> Iterator[tuple[float, bytes]]:
+def _opened(state: Any, n_values: int) -> Iterator[tuple[int, bytes]]:
     """Take the open nodes of a depth-first search: bound and values of each."""
     from ...tasks.search.branching import take_open
     from ...tasks.search.state import DEPTH
 
-    depth = int(state.counters[DEPTH])
-    masks, bounds = np.empty((depth + 1, n_values), dtype=np.bool_), np.empty(depth + 1)
-    take_open(functions, state, masks, bounds)
+    depth = int(state.memory[DEPTH])
+    masks, bounds = np.empty((depth + 1, n_values), dtype=np.bool_), np.empty(depth + 1, dtype=np.int64)
+    take_open(state.memory, masks, bounds)
     for mask, bound in zip(np.packbits(masks, axis=1), bounds, strict=True):
-        yield float(bound), mask.tobytes()
+        yield int(bound), mask.tobytes()
 
 
 def _split(
@@ -126,14 +204,14 @@ def _split(
     return constant, unary, pairs, wide
 
 
-def _laid_out(network: CostNetwork, order: Sequence[int], limit: float, first: States | None) -> tuple[Any, Any]:
-    """Return the functions and the first state of a search."""
-    from ...tasks.search.state import functions_of, new_state
+def _laid_out(network: CostNetwork, order: Sequence[int], upper: int | None) -> Any:
+    """Return the state of a search that has not begun."""
+    from ...tasks.search.state import new_state
 
     constant, unary, pairs, wide = _split(network)
     rank = np.empty(len(network.dims), dtype=np.int64)
     rank[list(order)[::-1]] = np.arange(len(network.dims))
     span = sum(float(table.costs[np.isfinite(table.costs)].max(initial=0.0)) for table in network.tables)
+    limit = math.inf if upper is None else upper
     tiny = _TINY * (min(limit, constant + span) - constant) if span > _COARSE else 0.0
-    functions, length = functions_of(network.dims, pairs, wide, rank, max(tiny, 0.0))
-    return functions, new_state(functions, length, unary, float(constant), np.array(first or (-1,) * len(network.dims)))
+    return new_state(unary, pairs, wide, constant, rank, int(max(tiny, 0.0)))

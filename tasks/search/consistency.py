@@ -6,298 +6,232 @@ Larrosa & Schiex 2003): every move keeps the total of every assignment, so that 
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..machine_code import njit
-from .state import CAUSE, STAMP, TRAIL, Functions, State
-
-ARC, DIRECTED, EXISTENTIAL = 0, 1, 2
-INF = np.inf
-
-
-@njit(nogil=True, cache=True)
-def put(state: State, place: int, value: float) -> None:
-    """Change a cost, remembering on the trail what it was when the current node began."""
-    counters = state.counters
-    if state.stamps[place] != counters[STAMP]:
-        state.stamps[place] = counters[STAMP]
-        at = counters[TRAIL]
-        state.trail_place[at] = place
-        state.trail_value[at] = state.costs[place]
-        counters[TRAIL] = at + 1
-    state.costs[place] = value
-
-
-@njit(nogil=True, cache=True)
-def undo(state: State, trail: int) -> None:
-    """Take back all changes since the trail had this length."""
-    for at in range(state.counters[TRAIL] - 1, trail - 1, -1):
-        state.costs[state.trail_place[at]] = state.trail_value[at]
-    state.counters[TRAIL] = trail
-    state.counters[STAMP] += 1
-    state.flags[:] = 0
-
-
-@njit(nogil=True, cache=True)
-def remove(functions: Functions, state: State, x: int, a: int) -> None:
-    """Remove a value."""
-    put(state, functions.start[x] + a, INF)
-    state.flags[:, x] = 1
-    for k in range(functions.first[x], functions.first[x + 1]):
-        state.flags[EXISTENTIAL, functions.neighbour[k]] = 1
+from .costs import keep_costs, keep_moved, least_in_row, lift, place_in_row, remove, rose
+from .state import (
+    ARC,
+    BACK,
+    BY_RANK,
+    CAUSE,
+    CONSTANT,
+    DIM,
+    DIRECTED,
+    ENDLESS,
+    EXISTENTIAL,
+    FIRST,
+    HINT,
+    INF,
+    LAST,
+    MIRROR,
+    MOVED,
+    NEIGHBOUR,
+    PAIR,
+    PAIRS,
+    RANK,
+    START,
+    SUPPORT,
+    TABLE,
+    TINY,
+    VARIABLE,
+    VARIABLES,
+    WORK,
+    Array,
+)
+from .wide import project_wide
 
 
 @njit(nogil=True, cache=True)
-def lift(functions: Functions, state: State, x: int, upper: float) -> bool:
-    """Move the least cost of a variable's values to the constant; remove values that reach ``upper``.
+def supported(s: Array, entries: Array, k: int, x: int, upper: int) -> bool:
+    """Move to the values of ``x`` what the table of its pair ``k`` costs each of them at least.
 
-    Returns False if none is left, or the constant reaches ``upper``.
+    Returns False where ``x`` is found to cost ``upper`` or more.
     """
-    costs, start, d = state.costs, functions.start[x], functions.dims[x]
-    least = INF
-    for a in range(d):
-        least = min(least, costs[start + a])
-    if least == INF:
-        return False
-    if least > 0:
-        put(state, 0, costs[0] + least)
-        for a in range(d):
-            if costs[start + a] < INF:
-                put(state, start + a, costs[start + a] - least)
-    if costs[0] >= upper:
-        return False
-    for a in range(d):
-        if costs[start + a] < INF and costs[0] + costs[start + a] >= upper:
-            remove(functions, state, x, a)
-    return True
-
-
-@njit(nogil=True, cache=True)
-def supported(functions: Functions, state: State, x: int, k: int, upper: float) -> bool:
-    """Move to the values of ``x`` what the table of its neighbour ``k`` costs each of them at least."""
-    costs, entries = state.costs, functions.entries
-    y = functions.neighbour[k]
-    d, e, start, other = functions.dims[x], functions.dims[y], functions.start[x], functions.start[y]
-    moved, back, table = functions.moved[k], functions.moved_back[k], functions.table[k]
+    y, start, moved, hint = s[k + NEIGHBOUR], s[x + START], s[k + MOVED], s[k + HINT]
+    d, e, row, beside = s[x + DIM], s[y + DIM], s[k + TABLE], s[WORK]
+    add_moved(s, y, k, beside, True)
     raised = False
     for a in range(d):
-        if costs[start + a] == INF:
-            continue
-        b = state.hints[moved + a]
-        if costs[other + b] < INF and entries[table + a * e + b] - costs[back + b] <= costs[moved + a]:
-            continue
-        least = INF
-        for b in range(e):
-            if costs[other + b] < INF:
-                cost = entries[table + a * e + b] - costs[back + b]
-                if cost < least:
-                    least = cost
-                    state.hints[moved + a] = b
-        if least == INF or costs[0] + costs[start + a] + least - costs[moved + a] >= upper:
-            remove(functions, state, x, a)
-            raised = True
-            continue
-        least -= costs[moved + a]
-        if least > 0:
-            if costs[start + a] <= functions.tiny:
-                state.flags[DIRECTED, x] = 1
+        cost, free = s[start + a], s[moved + a]
+        if cost < INF and entries[row + s[hint + a]] + s[beside + s[hint + a]] > free:
+            least = least_in_row(entries, row, s, beside, e)
+            s[hint + a] = place_in_row(entries, row, s, beside, e, least)
+            least -= free
+            if least >= ENDLESS or s[CONSTANT] + cost + least >= upper:
+                remove(s, x, a)
                 raised = True
-            put(state, moved + a, costs[moved + a] + least)
-            put(state, start + a, costs[start + a] + least)
+            elif least > 0:
+                if cost <= s[TINY]:
+                    s[x + DIRECTED] = 1
+                    raised = True
+                keep_costs(s, x)
+                keep_moved(s, k, d)
+                s[moved + a] += least
+                s[start + a] += least
+        row += e
     if not raised:
         return True
-    mark_neighbours(functions, state, x)
-    state.counters[CAUSE] = k
-    return lift(functions, state, x, upper)
+    rose(s, x)
+    s[CAUSE] = k
+    return lift(s, x, upper)
 
 
 @njit(nogil=True, cache=True)
-def mark_neighbours(functions: Functions, state: State, x: int) -> None:
-    """Costs of ``x`` rose: it and variables that it supports may now have a larger least cost."""
-    state.flags[EXISTENTIAL, x] = 1
-    for k in range(functions.first[x], functions.first[x + 1]):
-        state.flags[EXISTENTIAL, functions.neighbour[k]] = 1
-
-
-@njit(nogil=True, cache=True)
-def fully_supported(functions: Functions, state: State, x: int, k: int, upper: float) -> bool:
-    """The same together with the costs of the neighbour's own values, which are moved into the table first."""
-    costs, entries = state.costs, functions.entries
-    y = functions.neighbour[k]
-    d, e, start, other = functions.dims[x], functions.dims[y], functions.start[x], functions.start[y]
-    moved, back, table = functions.moved[k], functions.moved_back[k], functions.table[k]
-    least, needed = state.work[0], state.work[1]
-    for b in range(e):
-        needed[b] = 0.0
-    any_moved = False
-    for a in range(d):
-        least[a] = 0.0
-        if costs[start + a] == INF:
-            continue
-        b = state.hints[moved + a]
-        if entries[table + a * e + b] - costs[back + b] + costs[other + b] <= costs[moved + a]:
-            continue
-        best = INF
+def add_moved(s: Array, y: int, k: int, beside: int, free: bool) -> None:
+    """Write what each value of a neighbour adds to the pair's entries; its own costs too unless ``free``."""
+    e = s[y + DIM]
+    costs, back, sums = s[s[y + START] : s[y + START] + e], s[s[k + BACK] : s[k + BACK] + e], s[beside : beside + e]
+    if free:
         for b in range(e):
-            cost = entries[table + a * e + b] - costs[back + b] + costs[other + b]
-            if cost < best:
-                best = cost
-                state.hints[moved + a] = b
-        best -= costs[moved + a]
-        if best == INF or costs[0] + costs[start + a] + best >= upper:
-            remove(functions, state, x, a)
-            any_moved = True
-            continue
-        least[a] = best
-        if best > 0:
-            any_moved = True
-            for b in range(e):
-                if costs[other + b] < INF:
-                    lack = best - (entries[table + a * e + b] - costs[back + b] - costs[moved + a])
-                    if lack > needed[b]:
-                        needed[b] = lack
-    if not any_moved:
-        return True
-    for b in range(e):
-        if needed[b] > 0:
-            put(state, other + b, costs[other + b] - needed[b])
-            put(state, back + b, costs[back + b] - needed[b])
-    for a in range(d):
-        if costs[start + a] < INF and least[a] > 0:
-            if costs[start + a] <= functions.tiny:
-                state.flags[DIRECTED, x] = 1
-            put(state, moved + a, costs[moved + a] + least[a])
-            put(state, start + a, costs[start + a] + least[a])
-    mark_neighbours(functions, state, x)
-    state.counters[CAUSE] = k
-    return lift(functions, state, x, upper)
+            sums[b] = (0 if costs[b] < INF else INF) - back[b]
+    else:
+        for b in range(e):
+            sums[b] = costs[b] - back[b]
 
 
 @njit(nogil=True, cache=True)
-def existential(functions: Functions, state: State, x: int, upper: float) -> bool:
+def fully_supported(s: Array, entries: Array, k: int, x: int, upper: int) -> bool:
+    """The same together with the costs of the neighbour's own values, which are moved into the table first."""
+    y, start, moved, hint = s[k + NEIGHBOUR], s[x + START], s[k + MOVED], s[k + HINT]
+    d, e, row, beside = s[x + DIM], s[y + DIM], s[k + TABLE], s[WORK]
+    widest = (s[WORK + 1] - s[WORK]) // 3
+    rises, needed = beside + widest, beside + 2 * widest
+    add_moved(s, y, k, beside, False)
+    for b in range(e):
+        s[needed + b] = 0
+    any_removed, any_moved = False, False
+    for a in range(d):
+        cost, free = s[start + a], s[moved + a]
+        s[rises + a] = 0
+        if cost < INF and entries[row + s[hint + a]] + s[beside + s[hint + a]] > free:
+            least = least_in_row(entries, row, s, beside, e)
+            s[hint + a] = place_in_row(entries, row, s, beside, e, least)
+            rise = least - free
+            if rise >= ENDLESS or s[CONSTANT] + cost + rise >= upper:
+                remove(s, x, a)
+                any_removed = True
+            elif rise > 0:
+                any_moved = True
+                s[rises + a] = rise
+                note_needed(s, entries, row, s[k + BACK], needed, e, least)
+        row += e
+    if not any_moved and not any_removed:
+        return True
+    if any_moved:
+        extend(s, y, s[k + MIRROR], needed)
+        keep_costs(s, x)
+        keep_moved(s, k, d)
+        for a in range(d):
+            rise = s[rises + a]
+            if rise > 0:
+                if s[start + a] <= s[TINY]:
+                    s[x + DIRECTED] = 1
+                s[moved + a] += rise
+                s[start + a] += rise
+    rose(s, x)
+    s[CAUSE] = k
+    return lift(s, x, upper)
+
+
+@njit(nogil=True, cache=True)
+def note_needed(s: Array, entries: Array, row: int, back: int, needed: int, e: int, least: int) -> None:
+    """Raise what the values of the neighbour have to give for a row to cost ``least`` everywhere."""
+    values, moved, most = entries[row : row + e], s[back : back + e], s[needed : needed + e]
+    for b in range(e):
+        most[b] = max(most[b], least + moved[b] - values[b])
+
+
+@njit(nogil=True, cache=True)
+def extend(s: Array, y: int, k: int, needed: int) -> None:
+    """Move from the values of ``y`` into the table of its pair ``k`` what is needed there."""
+    e = s[y + DIM]
+    keep_costs(s, y)
+    keep_moved(s, k, e)
+    costs, moved, amounts = (
+        s[s[y + START] : s[y + START] + e],
+        s[s[k + MOVED] : s[k + MOVED] + e],
+        s[needed : needed + e],
+    )
+    for b in range(e):
+        amount = amounts[b] if costs[b] < INF else 0
+        costs[b] -= amount
+        moved[b] -= amount
+
+
+@njit(nogil=True, cache=True)
+def existential(s: Array, entries: Array, x: int, upper: int) -> bool:
     """Where no value of ``x`` is free of cost given all neighbours, move those costs to ``x``."""
-    costs, entries = state.costs, functions.entries
-    d, start = functions.dims[x], functions.start[x]
-    smallest = INF
+    smallest, d = INF, s[x + DIM]
     for i in range(d):  # the value that it was last time comes first
-        a = (state.support[x] + i) % d
-        total = costs[start + a]
-        if total >= smallest:
-            continue
-        for k in range(functions.first[x], functions.first[x + 1]):
-            y = functions.neighbour[k]
-            if functions.rank[y] > functions.rank[x]:
-                continue
-            e, other = functions.dims[y], functions.start[y]
-            row, back, moved = functions.table[k] + a * e, functions.moved_back[k], functions.moved[k] + a
-            b = state.hints[moved]
-            if entries[row + b] - costs[back + b] + costs[other + b] <= costs[moved]:
-                continue
-            least = INF
-            for b in range(e):
-                cost = entries[row + b] - costs[back + b] + costs[other + b]
-                if cost < least:
-                    least = cost
-                    state.hints[moved] = b
-            total += least - costs[moved]
-            if total >= smallest:
-                break
-        smallest = min(smallest, total)
-        if smallest <= functions.tiny:
-            state.support[x] = a
+        a = s[x + SUPPORT] + i
+        a = a - d if a >= d else a
+        smallest = min(smallest, with_neighbours(s, entries, x, a, smallest))
+        if smallest <= s[TINY]:
+            s[x + SUPPORT] = a
             return True
-    for k in range(functions.first[x], functions.first[x + 1]):
-        if functions.rank[functions.neighbour[k]] < functions.rank[x]:
-            if not fully_supported(functions, state, x, k, upper):
+    for k in range(s[x + FIRST], s[x + LAST], PAIR):
+        if s[s[k + NEIGHBOUR] + RANK] < s[x + RANK]:
+            if not fully_supported(s, entries, k, x, upper):
                 return False
-            state.flags[DIRECTED, x] = 1
+            s[x + DIRECTED] = 1
     return True
 
 
 @njit(nogil=True, cache=True)
-def add_wide(functions: Functions, state: State, upper: float) -> int:
-    """Add the wide functions that one variable is left open of; return the variable of a conflict or -1."""
-    costs = state.costs
-    for f in range(len(functions.wide_first) - 1):
-        mark = functions.wide_mark + f
-        if costs[mark] > 0:
+def with_neighbours(s: Array, entries: Array, x: int, a: int, most: int) -> int:
+    """Return what a value costs with the neighbours of smaller rank at their best, or something from ``most`` on."""
+    total, beside = s[s[x + START] + a], s[WORK]
+    if total >= most:
+        return most
+    for k in range(s[x + FIRST], s[x + LAST], PAIR):
+        y = s[k + NEIGHBOUR]
+        if s[y + RANK] > s[x + RANK]:
             continue
-        open_variable, at, open_stride, several = -1, functions.wide_table[f], 0, False
-        for k in range(functions.wide_first[f], functions.wide_first[f + 1]):
-            x, stride = functions.wide_scope[k], functions.wide_stride[k]
-            value, left = -1, 0
-            for a in range(functions.dims[x]):
-                if costs[functions.start[x] + a] < INF:
-                    value = a
-                    left += 1
-                    if left > 1:
-                        break
-            if left == 1:
-                at += value * stride
-            elif open_variable >= 0:
-                several = True
-                break
-            else:
-                open_variable, open_stride = x, stride
-        if several:
+        e, moved = s[y + DIM], s[s[k + MOVED] + a]
+        row, b = s[k + TABLE] + a * e, s[s[k + HINT] + a]
+        if entries[row + b] - s[s[k + BACK] + b] + s[s[y + START] + b] <= moved:
             continue
-        put(state, mark, 1.0)
-        if open_variable < 0:
-            if costs[0] + functions.entries[at] >= upper:
-                return int(functions.wide_scope[functions.wide_first[f]])
-            put(state, 0, costs[0] + functions.entries[at])
-            continue
-        start = functions.start[open_variable]
-        for a in range(functions.dims[open_variable]):
-            if costs[start + a] < INF:
-                cost = costs[start + a] + functions.entries[at + a * open_stride]
-                if cost == INF:
-                    remove(functions, state, open_variable, a)
-                elif cost > costs[start + a]:
-                    put(state, start + a, cost)
-        state.flags[DIRECTED, open_variable] = 1
-        mark_neighbours(functions, state, open_variable)
-        if not lift(functions, state, open_variable, upper):
-            return int(open_variable)
-    return -1
+        add_moved(s, y, k, beside, False)
+        least = least_in_row(entries, row, s, beside, e)
+        s[s[k + HINT] + a] = place_in_row(entries, row, s, beside, e, least)
+        total += least - moved
+        if total >= most:
+            return most
+    return int(total)
 
 
 @njit(nogil=True, cache=True)
-def propagate(functions: Functions, state: State, upper: float) -> int:
-    """Make the problem consistent; return -1, or the variable where it was found to cost ``upper`` or more."""
-    n, flags = len(functions.dims), state.flags
+def propagate(s: Array, entries: Array, upper: int) -> bool:
+    """Make the problem consistent; False if it was found to cost ``upper`` or more."""
     again = True
     while again:
-        for i in range(n):
-            x = functions.by_rank[i]
-            if flags[EXISTENTIAL, x]:
-                flags[EXISTENTIAL, x] = 0
-                if not existential(functions, state, x, upper):
-                    return int(x)
-        for i in range(n - 1, -1, -1):
-            y = functions.by_rank[i]
-            if not flags[DIRECTED, y]:
-                continue
-            flags[DIRECTED, y] = 0
-            for k in range(functions.first[y], functions.first[y + 1]):
-                x = functions.neighbour[k]
-                smaller = functions.rank[x] < functions.rank[y]
-                if smaller and not fully_supported(functions, state, x, functions.mirror[k], upper):
-                    return int(x)
-        for y in range(n):
-            if not flags[ARC, y]:
-                continue
-            flags[ARC, y] = 0
-            for k in range(functions.first[y], functions.first[y + 1]):
-                x = functions.neighbour[k]
-                if not supported(functions, state, x, functions.mirror[k], upper):
-                    return int(x)
-        state.counters[CAUSE] = -1
-        conflict = add_wide(functions, state, upper)
-        if conflict >= 0:
-            return conflict
-        for x in range(n):
-            if not lift(functions, state, x, upper):
-                return int(x)
-        again = bool(flags.any())
-    return -1
+        for i in range(s[VARIABLES], s[PAIRS], VARIABLE):
+            x = s[i + BY_RANK]
+            if s[x + EXISTENTIAL]:
+                s[x + EXISTENTIAL] = 0
+                if not existential(s, entries, x, upper):
+                    return False
+        for i in range(s[PAIRS] - VARIABLE, s[VARIABLES] - 1, -VARIABLE):
+            y = s[i + BY_RANK]
+            if s[y + DIRECTED]:
+                s[y + DIRECTED] = 0
+                for k in range(s[y + FIRST], s[y + LAST], PAIR):
+                    x = s[k + NEIGHBOUR]
+                    if s[x + RANK] < s[y + RANK] and not fully_supported(s, entries, s[k + MIRROR], x, upper):
+                        return False
+        for y in range(s[VARIABLES], s[PAIRS], VARIABLE):
+            if s[y + ARC]:
+                s[y + ARC] = 0
+                for k in range(s[y + FIRST], s[y + LAST], PAIR):
+                    if not supported(s, entries, s[k + MIRROR], s[k + NEIGHBOUR], upper):
+                        return False
+        s[CAUSE] = -1
+        if not project_wide(s, entries, upper):
+            return False
+        for x in range(s[VARIABLES], s[PAIRS], VARIABLE):
+            if not lift(s, x, upper):
+                return False
+        again = False
+        for x in range(s[VARIABLES], s[PAIRS], VARIABLE):
+            if s[x + ARC] or s[x + DIRECTED] or s[x + EXISTENTIAL]:
+                again = True
+    return True

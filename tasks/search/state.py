@@ -1,13 +1,17 @@
-"""What a branch and bound works on, as flat arrays that compiled loops share.
+"""What a branch and bound works on: one array of int64, so that compiled loops pass little around.
 
-Costs live in binary tables that never change and in one array ``costs`` that does: the constant, a cost for each value
-of each variable (inf = removed), and for each table what was moved out of it along its rows and columns. What a binary
-table costs at ``(a, b)`` is its entry less the moved amounts of ``a`` and ``b``. Every change of ``costs`` is written
-on a trail, from which backtracking restores it.
+It begins with numbers that everybody needs, then come regions of records. A record is known by its place: field
+``DIM`` of variable ``x`` is ``s[x + DIM]``. Costs are integers of up to 2**53, and ``INF`` for what is forbidden.
+They live in tables that never change, an array of their own, and in the region of costs that do: a cost for each value
+of each variable (INF = removed), and for each table what was moved out of it to the values of each of its variables.
+What a table costs at ``(a, b)`` is its entry less the moved amounts of ``a`` and ``b``. This region is in blocks, the
+values of a variable or the amounts moved to them from one table: a block that changes is saved once a node, and
+backtracking restores it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,175 +19,196 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-# Places in `counters`.
-TRAIL, STAMP, DEPTH, NODES, BACKTRACKS, LAST_CONFLICT, STARTED, CAUSE = range(8)
+#: Forbidden. What moved costs leave of it, and a few of it added up, is at least ``ENDLESS``; no total is.
+INF, ENDLESS = 1 << 60, 1 << 58
 
+#: The cost of everything, and what the search counts and remembers.
+CONSTANT, STAMP, TRAIL, SAVED, DEPTH, NODES, BACKTRACKS, LAST_CONFLICT, STARTED, CAUSE, TINY = range(11)
+#: Where regions begin, each ends where the next begins.
+VARIABLES, PAIRS, WIDE, AXES, USES, COSTS, HINTS, WORK, DECISIONS, CHOSEN, TRAILS, SAVES, END = range(11, 24)
 
-class Functions(NamedTuple):
-    """The functions of a problem, which no search changes.
-
-    Variables are ``0 … n - 1``; ``start[x]`` is where the values of ``x`` begin in ``costs``. The neighbours of ``x``
-    are entries ``first[x]`` to ``first[x + 1]`` of ``neighbour``, ``table`` (where the table of the pair begins in
-    ``entries``, rows = values of ``x``: each pair is stored both ways) and ``moved``, ``moved_back`` (where in
-    ``costs`` the amounts moved to ``x`` and to the neighbour begin) and ``mirror`` (which entry is the same pair from
-    the other side). Function ``f`` of three or more variables has the scope ``scope[wide_first[f] : wide_first[f +
-    1]]`` with those strides, its entries at ``wide_table[f]``, and in ``costs`` a mark at ``wide_mark + f`` once it
-    was added. Moves of at most ``tiny`` are not worth propagating.
-    """
-
-    dims: Array
-    start: Array
-    first: Array
-    neighbour: Array
-    table: Array
-    moved: Array
-    moved_back: Array
-    mirror: Array
-    entries: Array
-    rank: Array
-    by_rank: Array
-    wide_first: Array
-    wide_scope: Array
-    wide_stride: Array
-    wide_table: Array
-    wide_mark: int
-    tiny: float
+#: Its values are at START, its pairs FIRST to LAST, its tables of three or more variables FIRST_WIDE to LAST_WIDE of
+#: the uses. Costs are moved to the smaller RANK; the records' BY_RANK list variables in that order. SUPPORT is a value
+#: that costs nothing with some values of the neighbours, LEFT the number of values, BEST the value in the best
+#: assignment, AT a value in a loop over combinations; three flags say what it has to be made consistent by.
+START, DIM, FIRST, LAST, FIRST_WIDE, LAST_WIDE, RANK, BY_RANK = range(8)
+SUPPORT, LEFT, BEST, CHANGED, ARC, DIRECTED, EXISTENTIAL, AT = range(8, 16)
+VARIABLE = 16
+#: A pair of a variable and a NEIGHBOUR, stored both ways (MIRROR is the other one). Its TABLE is a place in the
+#: entries, a row a value of the variable; MOVED is where the amounts moved to these values are, BACK those moved to
+#: the neighbour's, HINT the neighbour's values that were cheapest. WEIGHT counts the conflicts it caused,
+#: MOVES is the stamp of when MOVED was saved last.
+NEIGHBOUR, TABLE, MOVED, BACK, HINT, MIRROR, WEIGHT, MOVES = range(8)
+PAIR = 8
+#: A function of three or more variables: axes FROM to TO, its TABLE; whether it is to be projected.
+FROM, TO, FLAG, FUNCTION = 0, 2, 3, 4  # TABLE is 1
+#: One of its variables, with MOVED and MOVES as in a pair.
+OF, STRIDE, AXIS = 0, 1, 8
+#: A saved block: its place, where it is among what is saved, and its variable if it holds a variable's costs, or -1.
+PLACE, KEPT, LENGTH, WHOSE, SAVE = range(5)
+#: The variable was left the values from HEAD of the chosen on; the length of the trail and the constant before.
+DECIDED, HEAD, BEFORE, BOUND, DECISION = range(5)
 
 
 class State(NamedTuple):
-    """What a search changes: costs with their trail, open decisions, flags and counters."""
+    """A search: its memory, and the entries of the tables."""
 
-    costs: Array
-    hints: Array  # for each amount moved to a value, the neighbour's value that it was cheapest with
-    stamps: Array
-    trail_place: Array
-    trail_value: Array
-    flags: Array  # (3, n): to be made consistent by arc, by direction, by existence
-    weight: Array  # of the pairs of neighbours, by the conflicts that they caused
-    left: Array  # values left of each variable, when last counted
-    support: Array  # of each variable, a value that costs nothing with some values of its neighbours
-    work: Array  # (2, largest domain)
-    decision_variable: Array
-    decision_first: Array  # where the values begin that the variable was left
-    decision_values: Array
-    decision_trail: Array
-    decision_bound: Array
-    counters: Array
-    best: Array
+    memory: Array
+    entries: Array
 
 
-def functions_of(
-    dims: tuple[int, ...],
+def integers(costs: Array) -> Array:
+    """Return costs in float64, infinite where forbidden, as int64."""
+    return np.where(np.isfinite(costs), costs, float(INF)).astype(np.int64)
+
+
+class _Layout:
+    """Hands out places in the entries and in the costs."""
+
+    def __init__(self) -> None:
+        self.entries: list[Array] = []
+        self.n_entries = self.n_costs = 0
+
+    def table(self, costs: Array) -> int:
+        """Add a table; return where it begins."""
+        self.entries.append(integers(costs).reshape(-1))
+        self.n_entries += costs.size
+        return self.n_entries - costs.size
+
+    def block(self, dim: int) -> int:
+        """Add costs; return where they begin."""
+        self.n_costs += dim
+        return self.n_costs - dim
+
+
+def _records(rows: Iterable[Sequence[int]], size: int) -> Array:
+    return np.array(list(rows), dtype=np.int64).reshape(-1, size)
+
+
+def _pairs(pairs: dict[tuple[int, int], Array], layout: _Layout, n: int) -> tuple[Array, list[int]]:
+    """Return the pairs, those of a variable one after the other, and how many each has; places count from zero."""
+    rows: list[list[tuple[int, int, int, int]]] = [[] for _ in range(n)]
+    for (x, y), costs in pairs.items():
+        to_x, to_y = (layout.block(d) for d in costs.shape)
+        rows[x].append((y, layout.table(costs), to_x, to_y))
+        rows[y].append((x, layout.table(costs.T), to_y, to_x))
+    flat = [entry for row in rows for entry in row]
+    places = {moved: k for k, (_, _, moved, _) in enumerate(flat)}
+    records = _records(((*entry, entry[2], places[entry[3]], 1, -1) for entry in flat), PAIR)
+    return records, [len(row) for row in rows]
+
+
+def _wide(wide: list[tuple[tuple[int, ...], Array]], layout: _Layout, n: int) -> tuple[Array, Array, list[list[int]]]:
+    """Return functions, their axes, and the functions of each variable; places count from zero."""
+    functions, axes = list[tuple[int, ...]](), list[tuple[int, ...]]()
+    uses: list[list[int]] = [[] for _ in range(n)]
+    for f, (scope, costs) in enumerate(wide):
+        functions.append((len(axes), layout.table(costs), len(axes) + len(scope), 1))
+        strides = [int(stride) for stride in np.cumprod([1, *costs.shape[:0:-1]])[::-1]]
+        axes += [
+            (x, stride, layout.block(d), 0, 0, 0, 0, -1)
+            for x, stride, d in zip(scope, strides, costs.shape, strict=True)
+        ]
+        for x in scope:
+            uses[x].append(f)
+    return _records(functions, FUNCTION), _records(axes, AXIS), uses
+
+
+def _variables(unary: list[Array], rank: Array, layout: _Layout) -> Array:
+    """Return the variables without their pairs and functions; places count from zero."""
+    records = np.zeros((len(unary), VARIABLE), dtype=np.int64)
+    records[:, START] = [layout.block(len(costs)) for costs in unary]
+    records[:, DIM] = [len(costs) for costs in unary]
+    records[:, RANK], records[:, BY_RANK], records[:, BEST] = rank, np.argsort(rank), -1
+    records[:, LEFT] = [int(np.isfinite(costs).sum()) for costs in unary]
+    records[:, CHANGED] = -1
+    records[:, [ARC, DIRECTED, EXISTENTIAL]] = 1
+    return records
+
+
+def new_state(
+    unary: list[Array],
     pairs: dict[tuple[int, int], Array],
     wide: list[tuple[tuple[int, ...], Array]],
+    constant: int,
     rank: Array,
-    tiny: float = 0.0,
-) -> tuple[Functions, int]:
-    """Lay functions out; return them and the length of ``costs``.
+    tiny: int = 0,
+) -> State:
+    """Lay a problem out; no cost may be negative.
 
     Parameters
     ----------
+    unary : list of ndarray
+        Costs of the values of each variable.
     pairs : dict
-        ``(x, y)`` with ``x < y`` → costs, shape ``(dims[x], dims[y])``, none negative.
+        ``(x, y)`` with ``x < y`` → costs, shape ``(dims[x], dims[y])``.
     wide : list of (scope, costs)
-        Functions of three or more variables, none negative.
+        Functions of three or more variables.
     rank : ndarray of int
         Costs are moved to the variable of the smaller rank.
+    tiny : int
+        Moves of at most this are not worth propagating.
     """
-    n = len(dims)
-    start = np.concatenate([[1], 1 + np.cumsum(dims)]).astype(np.int64)
-    place = int(start[-1])
-    rows: list[list[tuple[int, int, int, int]]] = [[] for _ in range(n)]
-    entries, offset = [], 0
-    for (x, y), costs in pairs.items():
-        to_x, to_y = place, place + dims[x]
-        place += dims[x] + dims[y]
-        rows[x].append((y, offset, to_x, to_y))
-        rows[y].append((x, offset + costs.size, to_y, to_x))
-        entries += [costs.reshape(-1), costs.T.reshape(-1)]
-        offset += 2 * costs.size
-    tables: list[int] = []
-    scopes: list[int] = []
-    strides: list[int] = []
-    firsts = [0]
-    for scope, costs in wide:
-        tables.append(offset)
-        scopes += scope
-        strides += [s // costs.itemsize for s in np.ascontiguousarray(costs).strides]
-        firsts.append(len(scopes))
-        entries.append(costs.reshape(-1))
-        offset += costs.size
-    flat = [entry for row in rows for entry in row]
-    columns = np.array(flat, dtype=np.int64).reshape(-1, 4).T.copy()
-    places = {(to, back): k for k, (_, _, to, back) in enumerate(flat)}
-    mirror = np.array([places[back, to] for _, _, to, back in flat], dtype=np.int64)
-    functions = Functions(
-        np.array(dims, dtype=np.int64),
-        start,
-        np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64),
-        columns[0],
-        columns[1],
-        columns[2],
-        columns[3],
-        mirror,
-        np.concatenate(entries).astype(np.float64) if entries else np.zeros(1),
-        np.asarray(rank, dtype=np.int64),
-        np.argsort(rank).astype(np.int64),
-        np.array(firsts, dtype=np.int64),
-        np.array(scopes or [0], dtype=np.int64),
-        np.array(strides or [0], dtype=np.int64),
-        np.array(tables or [0], dtype=np.int64),
-        place,
-        tiny,
-    )
-    return functions, place + len(wide)
+    layout, n = _Layout(), len(unary)
+    variables = _variables(unary, rank, layout)
+    pair_records, n_pairs = _pairs(pairs, layout, n)
+    functions, axes, uses = _wide(wide, layout, n)
+    n_uses = [len(found) for found in uses]
+    n_values, blocks = sum(len(costs) for costs in unary), n + len(pair_records) + len(axes)
+    widest = max((len(costs) for costs in unary), default=1)
+    sizes = [END + 1, variables.size, pair_records.size, functions.size, axes.size, sum(n_uses), layout.n_costs]
+    sizes += [layout.n_costs, 3 * widest, 64 * DECISION, 64 * widest, 4 * SAVE * blocks, 4 * layout.n_costs]
+    places = np.cumsum(sizes)
+    memory = np.zeros(places[-1], dtype=np.int64)
+    memory[VARIABLES : END + 1] = places
+    memory[[CONSTANT, LAST_CONFLICT, CAUSE, TINY]] = constant, -1, -1, tiny
+    at = dict(zip(range(VARIABLES, END + 1), places.tolist(), strict=True))
+    variables[:, START] += at[COSTS]
+    variables[:, FIRST : LAST + 1] = at[PAIRS] + PAIR * _ranges(n_pairs)
+    variables[:, FIRST_WIDE : LAST_WIDE + 1] = at[USES] + _ranges(n_uses)
+    variables[:, BY_RANK] = at[VARIABLES] + VARIABLE * variables[:, BY_RANK]
+    for records in (pair_records, axes):
+        records[:, NEIGHBOUR] = at[VARIABLES] + VARIABLE * records[:, NEIGHBOUR]
+        records[:, MOVED] += at[COSTS]
+    pair_records[:, BACK] += at[COSTS]
+    pair_records[:, HINT] += at[HINTS]
+    pair_records[:, MIRROR] = at[PAIRS] + PAIR * pair_records[:, MIRROR]
+    functions[:, [FROM, TO]] = at[AXES] + AXIS * functions[:, [FROM, TO]]
+    for place, records in ((VARIABLES, variables), (PAIRS, pair_records), (WIDE, functions), (AXES, axes)):
+        memory[at[place] : at[place] + records.size] = records.reshape(-1)
+    memory[at[USES] : at[COSTS]] = [at[WIDE] + FUNCTION * f for found in uses for f in found]
+    memory[at[COSTS] : at[COSTS] + n_values] = integers(np.concatenate(unary)) if unary else []
+    entries = np.concatenate(layout.entries) if layout.entries else np.zeros(1, dtype=np.int64)
+    return State(memory, entries)
 
 
-def new_state(functions: Functions, length: int, unary: list[Array], constant: float, best: Array) -> State:
-    """Return the state of a search that has not begun."""
-    n = len(functions.dims)
-    costs = np.zeros(length)
-    costs[0] = constant
-    for x, values in enumerate(unary):
-        costs[functions.start[x] : functions.start[x + 1]] = values
-    return State(
-        costs,
-        np.zeros(length, dtype=np.int64),
-        np.full(length, -1, dtype=np.int64),
-        np.empty(4 * length, dtype=np.int64),
-        np.empty(4 * length),
-        np.ones((3, n), dtype=np.uint8),
-        np.ones(len(functions.neighbour)),
-        np.zeros(n, dtype=np.int64),
-        np.zeros(n, dtype=np.int64),
-        np.empty((2, int(functions.dims.max(initial=1)))),
-        np.zeros(64, dtype=np.int64),
-        np.zeros(64, dtype=np.int64),
-        np.zeros(64 * int(functions.dims.max(initial=1)), dtype=np.int64),
-        np.zeros(64, dtype=np.int64),
-        np.zeros(64),
-        np.array([0, 0, 0, 0, 0, -1, 0, -1], dtype=np.int64),
-        np.array(best, dtype=np.int64),
-    )
+def _ranges(counts: list[int]) -> Array:
+    """Return where each begins and ends, one after the other; shape (number, 2)."""
+    ends = np.cumsum(counts, dtype=np.int64)
+    return np.stack([ends - counts, ends], axis=1)
+
+
+def bests(state: State) -> Array:
+    """The values of the best assignment; a view."""
+    variables = state.memory[state.memory[VARIABLES] : state.memory[PAIRS]]
+    return variables.reshape(-1, VARIABLE)[:, BEST]
+
+
+def root_of(state: State) -> Array:
+    """Return the constant and the costs."""
+    memory = state.memory
+    return np.concatenate([memory[CONSTANT : CONSTANT + 1], memory[memory[COSTS] : memory[HINTS]]])
 
 
 def grown(state: State) -> State:
-    """Return the same state with room for twice the trail and the decisions."""
-
-    def twice(array: Array) -> Array:
-        return np.concatenate([array, np.empty_like(array)])
-
-    return state._replace(
-        trail_place=twice(state.trail_place),
-        trail_value=twice(state.trail_value),
-        decision_variable=twice(state.decision_variable),
-        decision_first=twice(state.decision_first),
-        decision_values=twice(state.decision_values),
-        decision_trail=twice(state.decision_trail),
-        decision_bound=twice(state.decision_bound),
-    )
+    """Return the same state with room for twice the decisions and the trail."""
+    old = state.memory
+    regions = [old[old[place] : old[place + 1]] for place in range(DECISIONS, END)]
+    memory = np.concatenate([old[: old[DECISIONS]], *(np.resize(region, 2 * len(region)) for region in regions)])
+    memory[DECISIONS + 1 : END + 1] = old[DECISIONS] + np.cumsum([2 * len(region) for region in regions])
+    return State(memory, state.entries)
 
 
-def nbytes(functions: Functions, state: State) -> int:
-    """Bytes of all arrays."""
-    return sum(array.nbytes for array in (*functions, *state) if isinstance(array, np.ndarray))
+def nbytes(state: State) -> int:
+    """Bytes of both arrays."""
+    return state.memory.nbytes + state.entries.nbytes

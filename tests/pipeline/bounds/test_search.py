@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.bounds import search
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, cost_network
-from bucketflow.pipeline.bounds.search import solve_search
+from bucketflow.pipeline.bounds.search import Search
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.models.preprocess import reduce_model
 from tests.pipeline.bounds.networks import brute_least, cost_networks
@@ -24,7 +24,7 @@ from tests.pipeline.bounds.networks import brute_least, cost_networks
 def test_optima(network: CostNetwork, beside: int, bounded: bool) -> None:
     least = brute_least(network)
     upper = int(least if least < math.inf else 7) + beside if bounded else None
-    outcome = solve_search(network, range(len(network.dims)), upper, memory_bytes=1 << 30)
+    outcome = Search(network, range(len(network.dims)), upper, memory_bytes=1 << 30).run()
     assert outcome.proved
     if least < (math.inf if upper is None else upper):
         assert outcome.total == least == outcome.lower
@@ -33,6 +33,15 @@ def test_optima(network: CostNetwork, beside: int, bounded: bool) -> None:
     else:
         assert not outcome.feasible
         assert outcome.states is None
+
+
+@settings(deadline=None, max_examples=50)
+@given(cost_networks(largest=1 << 49))
+def test_optima_of_huge_costs(network: CostNetwork) -> None:
+    least = brute_least(network)
+    outcome = Search(network, range(len(network.dims)), None).run()
+    assert outcome.proved
+    assert (math.inf if outcome.total is None else outcome.total) == least
 
 
 @pytest.fixture(scope="module")
@@ -46,24 +55,24 @@ def clique() -> CostNetwork:
 
 
 def test_open_nodes_keep_the_bound(clique: CostNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = solve_search(clique, range(7), None, memory_bytes=1 << 30)
+    whole = Search(clique, range(7), None, memory_bytes=1 << 30).run()
     assert whole.proved
     assert whole.total is not None
     monkeypatch.setattr(search, "_NODES", 3)
     seen: list[tuple[int, int | None]] = []
-    pieces = solve_search(clique, range(7), None, memory_bytes=1 << 30, on_bounds=lambda *b: seen.append(b))
+    pieces = Search(clique, range(7), None, memory_bytes=1 << 30).run(on_bounds=lambda *b: seen.append(b))
     assert pieces.total == whole.total
     assert [lower for lower, _ in seen] == sorted(lower for lower, _ in seen)
     assert all(lower <= whole.total <= (total or math.inf) for lower, total in seen)
     assert len(seen) > 10
-    beginning = solve_search(clique, range(7), None, memory_bytes=1 << 30, stop=iter([False] * 9 + [True]).__next__)
+    beginning = Search(clique, range(7), None, memory_bytes=1 << 30).run(iter([False] * 9 + [True]).__next__)
     assert not beginning.proved
     assert beginning.lower <= whole.total <= (beginning.total or math.inf)
-    assert not solve_search(clique, range(7), whole.total, memory_bytes=1 << 30).feasible
+    assert not Search(clique, range(7), whole.total, memory_bytes=1 << 30).run().feasible
 
 
 def test_memory_ends_a_search_with_what_it_proved(clique: CostNetwork) -> None:
-    outcome = solve_search(clique, range(7), None, memory_bytes=1)
+    outcome = Search(clique, range(7), None, memory_bytes=1).run()
     assert not outcome.proved
     assert outcome.lower <= min(clique.total(states) for states in product(range(2), repeat=7))
 
@@ -73,13 +82,40 @@ def test_failed_decisions_come_first(data: Path, monkeypatch: pytest.MonkeyPatch
     network, _ = cost_network(reduce_model(model, "optimum", {}))
     monkeypatch.setattr(search, "_NODES", 32)
     turns: list[int] = []
-    outcome = solve_search(
-        network,
-        range(len(network.dims)),
-        160,
-        memory_bytes=1 << 30,
-        on_bounds=lambda lower, total: turns.append(lower),
-        stop=lambda: len(turns) > 20,
+    outcome = Search(network, range(len(network.dims)), 160, memory_bytes=1 << 30).run(
+        lambda: len(turns) > 20, lambda lower, total: turns.append(lower)
     )
     assert outcome.proved
     assert outcome.total == 159
+
+
+def test_searches_go_on_where_they_stopped(clique: CostNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_NODES", 16)
+    whole, stopped = Search(clique, range(7), None), Search(clique, range(7), None)
+    expected = whole.run()
+    lowers, turns = [], 0
+    while not (outcome := stopped.run(iter([False, False, True]).__next__)).proved:
+        lowers.append(outcome.lower)
+        turns += 1
+    assert turns > 5
+    assert lowers == sorted(lowers)
+    assert (outcome.total, outcome.lower) == (expected.total, expected.lower)
+    # nothing is searched twice
+    assert stopped.nodes == whole.nodes
+    assert stopped.run() == outcome
+
+
+@settings(deadline=None, max_examples=50)
+@given(cost_networks(), st.integers(1, 4), st.integers(-1, 2))
+def test_cut_offs_that_others_found(network: CostNetwork, turns: int, beside: int) -> None:
+    least = brute_least(network)
+    begun = Search(network, range(len(network.dims)), None)
+    begun.run(iter([False] * turns + [True]).__next__)
+    cut_off = int(least if least < math.inf else 7) + beside
+    begun.learn(cut_off, tuple(d - 1 for d in network.dims))
+    outcome = begun.run()
+    assert outcome.proved
+    if least < cut_off or outcome.feasible:
+        assert outcome.total == outcome.lower == least
+    else:
+        assert least >= max(cut_off, outcome.lower)

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.pipeline.api.bounding import optimum, sweeping
 from bucketflow.pipeline.bounds import chain
+from bucketflow.pipeline.bounds.search import Search
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Function, Model
 from bucketflow.storage.rundir import stored_bounds
@@ -45,16 +46,16 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> Callable[[signal.Signals], Non
     """Lets a search send a signal as soon as it has an assignment."""
 
     def when_found(how: signal.Signals) -> None:
-        search = chain.solve_search
+        run = Search.run
 
-        def patched(*args: Any, on_states: Any, **kwargs: Any) -> Any:
+        def patched(search: Search, stop: Any, on_bounds: Any, on_states: Any) -> Any:
             def found(states: Any) -> None:
                 on_states(states)
                 signal.raise_signal(how)
 
-            return search(*args, on_states=found, **kwargs)
+            return run(search, stop, on_bounds, found)
 
-        monkeypatch.setattr(chain, "solve_search", patched)
+        monkeypatch.setattr(Search, "run", patched)
 
     return when_found
 
@@ -76,7 +77,7 @@ def test_signals_end_with_the_best(how: signal.Signals, path: Path, best: int, s
 def test_signals_where_nothing_is_known(
     how: signal.Signals, code: int, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "solve_search", lambda *_, **__: signal.raise_signal(how))
+    monkeypatch.setattr(chain, "Search", lambda *_, **__: signal.raise_signal(how))
     run = CliRunner().invoke(main, ["solve", str(path), *ASKED])
     assert (run.exit_code, run.output) == (code, "bucketflow: stopped\n")
     folder = tmp_path / "run"

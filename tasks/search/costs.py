@@ -1,0 +1,174 @@
+"""Changes of costs that can be taken back, and the least of them."""
+
+from __future__ import annotations
+
+from ..machine_code import njit
+from .state import (
+    ARC,
+    AXES,
+    CHANGED,
+    CONSTANT,
+    DIM,
+    DIRECTED,
+    EXISTENTIAL,
+    FIRST,
+    FIRST_WIDE,
+    FLAG,
+    FUNCTION,
+    INF,
+    KEPT,
+    LAST,
+    LAST_WIDE,
+    LEFT,
+    LENGTH,
+    MOVED,
+    MOVES,
+    NEIGHBOUR,
+    PAIR,
+    PAIRS,
+    PLACE,
+    SAVE,
+    SAVED,
+    SAVES,
+    STAMP,
+    START,
+    TRAIL,
+    TRAILS,
+    VARIABLE,
+    VARIABLES,
+    WHOSE,
+    WIDE,
+    Array,
+)
+
+
+@njit(nogil=True, cache=True)
+def keep(s: Array, place: int, length: int, x: int) -> None:
+    """Write a block of costs on the trail; ``x`` is the variable if it is a variable's."""
+    at, save = s[SAVED], s[TRAILS] + SAVE * s[TRAIL]
+    s[save + PLACE], s[save + KEPT], s[save + LENGTH], s[save + WHOSE] = place, at, length, x
+    saved, costs = s[s[SAVES] + at : s[SAVES] + at + length], s[place : place + length]
+    for i in range(length):
+        saved[i] = costs[i]
+    s[SAVED] = at + length
+    s[TRAIL] += 1
+
+
+@njit(nogil=True, cache=True)
+def keep_costs(s: Array, x: int) -> None:
+    """Save the costs of a variable's values, once a node, as they are about to change."""
+    if s[x + CHANGED] != s[STAMP]:
+        s[x + CHANGED] = s[STAMP]
+        keep(s, s[x + START], s[x + DIM], x)
+
+
+@njit(nogil=True, cache=True)
+def keep_moved(s: Array, k: int, dim: int) -> None:
+    """Save what was moved from a pair, or along an axis, to its variable."""
+    if s[k + MOVES] != s[STAMP]:
+        s[k + MOVES] = s[STAMP]
+        keep(s, s[k + MOVED], dim, -1)
+
+
+@njit(nogil=True, cache=True)
+def undo(s: Array, trail: int, constant: int) -> None:
+    """Take back all changes since the trail had this length; nothing is left to be made consistent."""
+    for i in range(s[TRAIL] - 1, trail - 1, -1):
+        save = s[TRAILS] + SAVE * i
+        place, length, x, s[SAVED] = s[save + PLACE], s[save + LENGTH], s[save + WHOSE], s[save + KEPT]
+        saved, costs = s[s[SAVES] + s[SAVED] : s[SAVES] + s[SAVED] + length], s[place : place + length]
+        for j in range(length):
+            costs[j] = saved[j]
+        if x >= 0:
+            count_left(s, x)
+    s[TRAIL] = trail
+    s[STAMP] += 1
+    s[CONSTANT] = constant
+    forget_flags(s)
+
+
+@njit(nogil=True, cache=True)
+def count_left(s: Array, x: int) -> None:
+    """Count the values of a variable."""
+    left = 0
+    for p in range(s[x + START], s[x + START] + s[x + DIM]):
+        if s[p] < INF:
+            left += 1
+    s[x + LEFT] = left
+
+
+@njit(nogil=True, cache=True)
+def forget_flags(s: Array) -> None:
+    """Take everything for consistent."""
+    for x in range(s[VARIABLES], s[PAIRS], VARIABLE):
+        s[x + ARC] = s[x + DIRECTED] = s[x + EXISTENTIAL] = 0
+    for f in range(s[WIDE], s[AXES], FUNCTION):
+        s[f + FLAG] = 0
+
+
+@njit(nogil=True, cache=True)
+def remove(s: Array, x: int, a: int) -> None:
+    """Remove a value."""
+    keep_costs(s, x)
+    s[s[x + START] + a] = INF
+    s[x + LEFT] -= 1
+    s[x + ARC] = s[x + DIRECTED] = 1
+    for use in range(s[x + FIRST_WIDE], s[x + LAST_WIDE]):
+        s[s[use] + FLAG] = 1
+    rose(s, x)
+
+
+@njit(nogil=True, cache=True)
+def rose(s: Array, x: int) -> None:
+    """Note that costs of ``x`` rose: it, and variables that it supports, may now have a larger least cost."""
+    s[x + EXISTENTIAL] = 1
+    for k in range(s[x + FIRST], s[x + LAST], PAIR):
+        s[s[k + NEIGHBOUR] + EXISTENTIAL] = 1
+
+
+@njit(nogil=True, cache=True)
+def lift(s: Array, x: int, upper: int) -> bool:
+    """Move the least cost of a variable's values to the constant; remove values that reach ``upper``.
+
+    Returns False if none is left, or the constant reaches ``upper``.
+    """
+    d = s[x + DIM]
+    costs = s[s[x + START] : s[x + START] + d]
+    least, most = INF, 0
+    for a in range(d):
+        least = min(least, costs[a])
+        most = max(most, costs[a] if costs[a] < INF else 0)
+    if least == INF:
+        return False
+    if least > 0:
+        keep_costs(s, x)
+        s[CONSTANT] += least
+        for a in range(d):
+            costs[a] -= least if costs[a] < INF else 0
+    room = upper - s[CONSTANT]
+    if room <= 0:
+        return False
+    if most - least >= room:
+        for a in range(d):
+            if room <= costs[a] < INF:
+                remove(s, x, a)
+    return True
+
+
+@njit(nogil=True, cache=True)
+def least_in_row(entries: Array, row: int, s: Array, beside: int, e: int) -> int:
+    """Return the least sum of an entry of a row and what stands beside it."""
+    values, others = entries[row : row + e], s[beside : beside + e]
+    least = INF
+    for b in range(e):
+        least = min(least, values[b] + others[b])
+    return least
+
+
+@njit(nogil=True, cache=True)
+def place_in_row(entries: Array, row: int, s: Array, beside: int, e: int, least: int) -> int:
+    """Return where that sum is."""
+    for b in range(e):
+        if entries[row + b] + s[beside + b] <= least:
+            return b
+    return 0
