@@ -1,31 +1,61 @@
-"""Operations over rows in the memory of the host."""
+"""Operations over rows in the memory of the host: in NumPy for few rows, in compiled loops for many."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..rows.keys import Keys
 from ..steps.semiring import Semiring
+from . import plain
 
 Array = NDArray[Any]
 
-#: So many neighbours are summed one after the other, then as many of their sums: the order does not depend on a side.
-TILE: Final = 32
+#: How the compiled loops know a semiring.
+LAWS: Final = {"min_plus": 0, "sum_product": 1, "log_sum": 2, "mod_sum_product": 3}
+#: Fewer rows at a time are done in NumPy before a compiled loop is called.
+FEW_ROWS: Final = 256
+#: So many rows NumPy does in the time that compiled loops take to load, where the compiler is there or not.
+_WARM_ROWS, _COLD_ROWS = 1 << 19, 1 << 21
+#: Rows of a block, which stay in the second-level cache.
+BLOCK_ROWS: Final = 1 << 14
+_MOST_DIGITS: Final = 10
+#: A table of all keys is as large as this, or as so many times the rows in it.
+_SMALL_TABLE, _TABLE_CELLS_A_ROW = 1 << 14, 4
+_ALL: Final = ~np.uint64(0)
 
 
 class Host:
-    """Operations in NumPy; see :class:`.sides.Side`."""
+    """Operations; see :class:`.sides.Side`."""
 
     arrays: Any = np
 
+    def __init__(self) -> None:
+        self._rows_seen = 0
+
+    def compiles(self, rows: int) -> bool:
+        """Whether so many rows are for compiled loops: once as many were seen as loading these takes in NumPy."""
+        self._rows_seen += rows
+        return rows >= FEW_ROWS and self._rows_seen >= (_WARM_ROWS if "numba" in sys.modules else _COLD_ROWS)
+
+    def block_rows(self, budget_rows: int) -> int:
+        """Return how many rows at a time are fastest."""
+        return min(BLOCK_ROWS, budget_rows)
+
     def repacked(self, words: Array, moves: Array, n_words: int) -> Array:
         """Move fields of keys to where they stand in another layout."""
-        out = np.zeros((len(words), n_words), np.uint64)
-        for word, mask, right, to, left in moves:
-            out[:, to] |= (words[:, word] & mask) >> right << left
+        if not self.compiles(len(words)):
+            return plain.repacked(words, moves, n_words)
+        from . import loops
+
+        out = np.empty((len(words), n_words), np.uint64)
+        loops.repack(words, moves, out)
         return out
 
     def packed(self, cells: Array, digits: Sequence[tuple[int, int, int, int, int]]) -> Array:
@@ -37,10 +67,7 @@ class Host:
 
     def offsets(self, words: Array, parts: Array) -> Array:
         """Return where keys stand in a dense table."""
-        found = np.zeros(len(words), np.uint64)
-        for word, shift, mask, stride in parts:
-            found += (words[:, word] >> shift & mask) * stride
-        return found.view(np.int64)
+        return plain.offsets(words, parts)
 
     def matching(self, words: Array, mask: Array, wanted: Array) -> Array:
         """Return the numbers of keys that are `wanted` in the bits of `mask`."""
@@ -48,86 +75,179 @@ class Host:
 
     def order(self, words: Array) -> Array | None:
         """Return the numbers of rows in stable ascending order of their keys; None where they stand in order."""
-        if _ascending(words):
-            return None
-        if words.shape[1] == 1:
-            return np.argsort(words[:, 0], kind="stable")
-        return np.lexsort(words.T[::-1])
+        if not self.compiles(len(words)):
+            return plain.order(words)
+        from . import loops
 
-    def starts(self, words: Array) -> Array:
-        """Return where runs of equal keys begin."""
-        heads = np.ones(len(words), bool)
-        heads[1:] = (words[1:] != words[:-1]).any(axis=1)
-        return np.flatnonzero(heads)
+        ones = np.full(words.shape[1], _ALL)
+        return None if loops.ascending(words) else loops.sort_order(words, ones ^ ones, ones)
 
-    def places(self, words: Array, among: Array) -> Array:
-        """Return where keys stand among distinct ascending ones, -1 for those that do not."""
-        if words.shape[1] > 1:
-            words, among = _numbered(words, among)
-        if not len(among):
-            return np.full(len(words), -1)
-        found = np.searchsorted(among[:, 0], words[:, 0])
-        found[found == len(among)] = 0
-        return np.where(among[found, 0] == words[:, 0], found, -1)
+    def starts(self, words: Array, mask: Array | None = None) -> Array:
+        """Return where runs begin of keys that are equal in the bits of `mask`."""
+        if not self.compiles(len(words)):
+            return plain.starts(words, mask)
+        from . import loops
 
-    def spread(self, ends: Array, first: int, last: int) -> tuple[Array, Array]:
-        """Return (row, number within the row) of outputs `first` to `last`."""
-        outputs = np.arange(first, last)
-        rows = np.searchsorted(ends, outputs, side="right")
-        return rows, outputs - np.concatenate([[0], ends])[rows]
+        out = np.empty(len(words) + 1, np.int64)
+        return out[: loops.starts(words, np.full(words.shape[1], _ALL) if mask is None else mask, out)]
+
+    def index(self, words: Array, keys: Keys, ascending: bool) -> Places | Sorted:
+        """Return where rows are that are looked for by their keys."""
+        if keys.n_words == 1 and not ascending:
+            cells = 1 << max([shift + bits for _, shift, bits in keys.fields.values()], default=0)
+            if cells <= max(_SMALL_TABLE, _TABLE_CELLS_A_ROW * len(words)):
+                counts = np.bincount(words[:, 0].view(np.int64), minlength=cells)
+                return Places(self, np.concatenate([[0], np.cumsum(counts)]))
+        return Sorted(self, words, ascending)
+
+    def expanded(
+        self, matches: tuple[Array, Array], span: tuple[int, int], words: tuple[Array, Array],
+        values: tuple[Array, Array], semiring: Semiring,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        """Return outputs of a join without those that are zero."""
+        rows = span[1] - span[0]
+        if not self.compiles(rows):
+            left, right = plain.spread(*matches, *span)
+            products = plain.product(values[0][left], values[1][right], semiring)
+            kept = products != semiring.zero
+            return (words[0][left] | words[1][right])[kept], products[kept]
+        from . import loops
+
+        out, products = np.empty((rows + 1, words[0].shape[1]), np.uint64), np.empty(rows + 1, semiring.dtype)
+        row = int(np.searchsorted(matches[1], span[0], side="right"))
+        law = LAWS[semiring.name], products.dtype.type(semiring.zero), semiring.modulus
+        count = loops.expand(*law, row, *matches, *span, *words, *values, out, products)
+        return out[:count], products[:count]
 
     def product(self, left: Array, right: Array, semiring: Semiring) -> Array:
         """Multiply values."""
-        if semiring.name == "mod_sum_product":
-            return left * right % semiring.modulus
-        if semiring.name == "sum_product":
-            return left * right
-        total = left + right
-        return np.minimum(total, semiring.zero, dtype=total.dtype) if semiring.saturates else total
+        return plain.product(left, right, semiring)
 
-    def sums(self, values: Array, starts: Array, semiring: Semiring) -> Array:
-        """Sum runs of values."""
-        if not len(starts):
-            return values[:0]
-        if semiring.name == "min_plus":
-            return np.minimum.reduceat(values, starts)
-        if semiring.name == "mod_sum_product":
-            return np.add.reduceat(values, starts) % semiring.modulus
-        if semiring.name == "sum_product":
-            return _tiled_sums(values, starts)
-        tops = np.maximum.reduceat(values, starts)
-        lengths = np.diff(starts, append=len(values))
-        return tops + np.log(_tiled_sums(np.exp(values - np.repeat(tops, lengths)), starts))
+    def gathered(
+        self, words: Array, values: Array, semiring: Semiring | None, group: Array, mask: Array
+    ) -> tuple[Array, Array]:
+        """Return rows in ascending order of their keys, equal ones summed in the order they had, without zeros."""
+        if not self.compiles(len(words)):
+            return _gathered(words, values, semiring)
+        from . import loops
+
+        if loops.ascending(words):
+            return _folded(words, values, np.empty(0, np.int64), semiring) if semiring else (words, values)
+        if len(words) <= 2 * BLOCK_ROWS:
+            return _folded(words, values, loops.sort_order(words, group, mask), semiring)
+        return self._partitioned(words, values, semiring, group, mask)
+
+    def _partitioned(
+        self, words: Array, values: Array, semiring: Semiring | None, group: Array, mask: Array
+    ) -> tuple[Array, Array]:
+        """Gather rows that are more than a block, after those that agree in their first bits are together."""
+        from . import loops
+
+        out, moved = np.empty_like(words), np.empty_like(values)
+        ends = np.empty(1 << _MOST_DIGITS, np.int64)
+        most = min((len(words) // BLOCK_ROWS).bit_length(), _MOST_DIGITS)
+        digits = loops.partition(words, values, most, out, moved, ends)
+        parts, first = [], 0
+        for last in ends[: 1 << digits].tolist():
+            if last > first:
+                parts.append(self.gathered(out[first:last], moved[first:last], semiring, group, mask))
+            first = last
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Rows by keys of few bits: those of key k are ``ends[k]`` to ``ends[k + 1]``."""
+
+    host: Host
+    ends: Array
+
+    def find(self, words: Array) -> tuple[Array, Array]:
+        """Return the first row of each key and how many there are."""
+        if not self.host.compiles(len(words)):
+            at = words[:, 0].view(np.int64)
+            return self.ends[at], self.ends[at + 1] - self.ends[at]
+        from . import loops
+
+        found = np.empty(len(words), np.int64), np.empty(len(words), np.int64)
+        loops.look_up(words, self.ends, *found)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Sorted:
+    """Rows in ascending order of their keys.
+
+    Parameters
+    ----------
+    host : Host
+    words : (rows, words) uint64
+    ascending : bool
+        Whether what is looked for at a time ascends too.
+    """
+
+    host: Host
+    words: Array
+    ascending: bool
+
+    def find(self, words: Array) -> tuple[Array, Array]:
+        """Return the first row of each key and how many there are."""
+        if not self.host.compiles(len(words)):
+            wanted = plain.comparable(words)
+            first = np.searchsorted(self._comparable, wanted)
+            return first, np.searchsorted(self._comparable, wanted, side="right") - first
+        from . import loops
+
+        found = np.empty(len(words), np.int64), np.empty(len(words), np.int64)
+        if self.ascending:
+            loops.walk(words, self.words, *found)
+        else:
+            loops.hashed(words, *self._hashed, *found)
+        return found
+
+    @cached_property
+    def _comparable(self) -> Array:
+        return plain.comparable(self.words)
+
+    @cached_property
+    def _hashed(self) -> tuple[Array, Array, Array]:
+        """Distinct keys, the numbers of keys by hashes, and where the rows of each key begin."""
+        from . import loops
+
+        starts = self.host.starts(self.words)
+        slots = np.full(1 << (2 * len(starts)).bit_length(), -1)
+        loops.fill_hash(among := self.words[starts], slots)
+        return among, slots, np.append(starts, len(self.words))
+
+
+def _gathered(words: Array, values: Array, semiring: Semiring | None) -> tuple[Array, Array]:
+    """Gather rows in NumPy."""
+    places = plain.order(words)
+    if places is not None:
+        words, values = words[places], values[places]
+    if semiring is None or not len(words):
+        return words, values
+    starts = plain.starts(words)
+    sums = plain.sums(values, starts, semiring) if len(starts) < len(values) else values
+    kept = sums != semiring.zero
+    return words[starts][kept], sums[kept]
+
+
+def _folded(words: Array, values: Array, order: Array, semiring: Semiring | None) -> tuple[Array, Array]:
+    """Sum neighbours of equal keys in an order; none if it is empty."""
+    from . import loops
+
+    out, sums = np.empty((len(words) + 1, words.shape[1]), np.uint64), np.empty(len(words) + 1, values.dtype)
+    if semiring is None:
+        np.take(words, order, axis=0, out=out[:-1])
+        np.take(values, order, out=sums[:-1])
+        return out[:-1], sums[:-1]
+    zero = values.dtype.type(semiring.zero)
+    if semiring.name in ("min_plus", "mod_sum_product"):
+        count = loops.fold_costs(words, values, order, semiring.modulus, zero, out, sums)
+    else:
+        count = loops.fold_sums(words, values, order, semiring.name == "log_sum", zero, out, sums)
+    return out[:count], sums[:count]
 
 
 HOST: Final = Host()
-
-
-def _ascending(words: Array) -> bool:
-    """Whether keys stand in ascending order; equal ones may follow each other."""
-    below = np.ones(len(words) - 1 if len(words) else 0, bool)
-    for column in words.T[::-1]:
-        below = (column[:-1] < column[1:]) | ((column[:-1] == column[1:]) & below)
-    return bool(below.all())
-
-
-def _numbered(words: Array, among: Array) -> tuple[Array, Array]:
-    """Return keys of one word that compare as those of several do."""
-    both = np.concatenate([among, words])
-    order = np.lexsort(both.T[::-1])
-    heads = np.ones(len(both), np.uint64)
-    heads[1:] = (both[order[1:]] != both[order[:-1]]).any(axis=1)
-    numbers = np.empty((len(both), 1), np.uint64)
-    numbers[order, 0] = np.cumsum(heads)
-    return numbers[len(among) :], numbers[: len(among)]
-
-
-def _tiled_sums(values: Array, starts: Array) -> Array:
-    """Sum runs, TILE neighbours at a time and in order."""
-    lengths = np.diff(starts, append=len(values))
-    while len(values) > len(lengths):
-        tiles = -(-lengths // TILE)
-        within = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        first = np.repeat(np.cumsum(tiles) - tiles, lengths)
-        values, lengths = np.bincount(first + within // TILE, weights=values), tiles
-    return values

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from itertools import takewhile
+from math import prod
+from typing import Any, Final
 
 import numpy as np
 
-from ..rows.keys import Keys
+from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
-from .ordering import layout, merged, reduced, reordered, repacked, without_zeros
+from .blocks import Assembly, output_blocks, row_blocks
+from .ordering import disorder, layout, moved, order_holds, reordered, varying, without_zeros
 from .relation import Dense, Relation, Table, dims_of, empty, from_dense, offsets_of
 from .sides import side_of
 
-
-class TooManyRowsError(Exception):
-    """A result has more rows than there is room for; ``rows`` were found so far, ``most`` were allowed."""
-
-    def __init__(self, rows: int, most: int) -> None:
-        super().__init__(f"{rows} rows, {most} are allowed")
-        self.rows, self.most = rows, most
+#: What sorting a row costs beside looking for its key.
+_SORTING: Final = 3
 
 
 def _ignored(_: int) -> None:
@@ -34,49 +33,13 @@ def shared(a: Keys, b: Keys) -> tuple[int, ...]:
 
 def semijoin(a: Relation, b: Relation) -> Relation:
     """Return the rows of `a` that agree with some row of `b` in the variables of both."""
-    common = shared(a.keys, b.keys)
-    those = layout(b, common)
-    words, holds = repacked(b, those)
-    side = side_of(words)
-    if not holds and (order := side.order(words)) is not None:
-        words = words[order]
-    words = words[side.starts(words)]
-    found = side.places(repacked(a, layout(a, common))[0], words) >= 0
+    found = _Meeting(a.keys, varying(a.keys), b, a.keys).counts(a.words) > 0
     return a if bool(found.all()) else a.rows(found)
-
-
-@dataclass(frozen=True, eq=False)
-class _Matches:
-    """Which rows of `right` every row of `left` meets: ``counts`` of them from ``first`` on; -1 where none.
-
-    Outputs of row i end before ``ends[i]``.
-    """
-
-    left: Relation
-    right: Relation
-    first: Any
-    ends: Any
-
-    @property
-    def size(self) -> int:
-        """Rows of the join."""
-        return int(self.ends[-1]) if len(self.ends) else 0
-
-
-def _matches(a: Relation, b: Relation) -> _Matches:
-    common = shared(a.keys, b.keys)
-    right = reordered(b, (*common, *[v for v in b.keys.variables if v not in a.keys.fields]))
-    words = repacked(right, layout(right, common))[0]
-    side = side_of(words)
-    starts = side.starts(words)
-    places = side.places(repacked(a, layout(a, common))[0], words[starts])
-    lengths = side.arrays.concatenate([side.arrays.diff(starts, append=len(words)), [0]])
-    return _Matches(a, right, starts[places] if len(starts) else places, side.arrays.cumsum(lengths[places]))
 
 
 def join_size(a: Relation, b: Relation) -> int:
     """Return how many rows the join of two relations has, before products that are zero fall away."""
-    return _matches(a, b).size
+    return int(_Meeting(a.keys, varying(a.keys), b, a.keys).counts(a.words).sum())
 
 
 def join(a: Relation, b: Relation, semiring: Semiring) -> Relation:
@@ -84,31 +47,152 @@ def join(a: Relation, b: Relation, semiring: Semiring) -> Relation:
 
     Variables are those of `a`, then those that only `b` has.
     """
-    found = _matches(a, b)
-    return _made(found, 0, found.size, semiring)
+    meeting = _Meeting(a.keys, varying(a.keys), b, joined(a.keys, b.keys))
+    matches = meeting.find(a.words)
+    total = int(matches[1][-1]) if len(a) else 0
+    ((words, values, _),) = meeting.made(a.words, a.values, matches, [(0, total, True)], semiring)
+    return Relation(meeting.target, words, values)
 
 
-def _made(found: _Matches, first: int, last: int, semiring: Semiring) -> Relation:
-    """Return rows `first` to `last` of a join."""
-    a, b = found.left, found.right
-    side = side_of(a.words)
-    rows, within = side.spread(found.ends, first, last)
-    others = found.first[rows] + within
-    dims = dims_of(a.keys) | dims_of(b.keys)
-    target = Keys(tuple(dims), tuple(dims.values()))
-    words = side.repacked(a.words[rows], a.keys.moves(target), target.n_words)
-    own = layout(b, [v for v in b.keys.variables if v not in a.keys.fields])
-    words |= side.repacked(b.words[others], own_moves(b.keys, own, target), target.n_words)
-    return without_zeros(Relation(target, words, side.product(a.values[rows], b.values[others], semiring)), semiring)
+def joined(a: Keys, b: Keys) -> Keys:
+    """Return the layout of a join."""
+    dims = dims_of(a) | dims_of(b)
+    return Keys(tuple(dims), tuple(dims.values()))
 
 
-def own_moves(keys: Keys, own: Keys, target: Keys) -> Any:
-    """Return how the fields of some variables of `keys` move to `target`, where the others become 0."""
-    rest = Keys(target.variables, target.dims)
-    moves = keys.moves(rest)
-    mask = ~keys.mask(own.variables)
-    kept = [(word, bits & mask[word], right, to, left) for word, bits, right, to, left in moves if bits & mask[word]]
-    return np.array(kept, np.uint64).reshape(-1, 5)
+class _Meeting:
+    """How rows meet those of another relation.
+
+    Parameters
+    ----------
+    keys : Keys
+        Layout of what meets `right`.
+    order : sequence of int
+        Variables by which it is sorted, those of one state left out; after it, :attr:`order` is that of the outcome.
+    right : Relation
+    target : Keys
+        Layout of the outcome.
+    """
+
+    def __init__(self, keys: Keys, order: Sequence[int], right: Relation, target: Keys) -> None:
+        common = shared(keys, right.keys)
+        self.keys, self.target = keys, target
+        self._common = layout(keys, common)
+        own = [v for v in right.keys.variables if v not in keys.fields]
+        self._right = reordered(right, (*common, *own))
+        self.order = (*order, *varying(layout(right.keys, own)))
+        words = moved(self._right.words, self._right.keys, self._common)
+        wanted = varying(self._common)
+        self._index = side_of(words).index(words, self._common, [*order][: len(wanted)] == wanted)
+        self._words = moved(self._right.words, self._right.keys, target)
+
+    def counts(self, words: Any) -> Any:
+        """Return how many rows each key meets."""
+        return self._index.find(moved(words, self.keys, self._common))[1]
+
+    def find(self, words: Any) -> tuple[Any, Any]:
+        """Return the first row that each key meets, and where its outputs end."""
+        first, counts = self._index.find(moved(words, self.keys, self._common))
+        return first, side_of(words).arrays.cumsum(counts)
+
+    def made(
+        self, words: Any, values: Any, matches: Any, spans: Iterable[tuple[int, int, bool]], semiring: Semiring
+    ) -> Iterator[tuple[Any, Any, bool]]:
+        """Yield keys, in the layout of the target, and values of some outputs, and what the span says of them."""
+        both = moved(words, self.keys, self.target), self._words
+        for start, stop, begins in spans:
+            found = side_of(words).expanded(matches, (start, stop), both, (values, self._right.values), semiring)
+            yield *found, begins
+
+
+@dataclass(frozen=True, eq=False)
+class _Factor:
+    """A dense table that rows are multiplied with, which have all its variables."""
+
+    keys: Keys
+    table: Dense
+
+    def product(self, words: Any, values: Any, semiring: Semiring) -> tuple[Any, Any]:
+        """Return the rows whose products are not zero, and these."""
+        entries = self.table.values[offsets_of(Relation(self.keys, words, values), self.table)]
+        found = Relation(self.keys, words, side_of(words).product(values, entries, semiring))
+        found = without_zeros(found, semiring)
+        return found.words, found.values
+
+
+@dataclass(frozen=True)
+class _Making:
+    """How joins are made: with which products, how many rows at a time, and who is told."""
+
+    semiring: Semiring
+    budget_rows: int
+    on_join: Callable[[int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class _Chain:
+    """What rows meet, one after the other, in blocks that are cut between states of the first variables.
+
+    Parameters
+    ----------
+    first : Relation
+    stages : sequence of _Meeting or _Factor
+    keys : Keys
+        Layout at the end.
+    order : tuple of int
+        Variables by which rows are sorted at the end, those that left the keys among them; none of one state.
+    scope : Keys
+        Layout of the result.
+    """
+
+    first: Relation
+    stages: Sequence[_Meeting | _Factor]
+    keys: Keys
+    order: tuple[int, ...]
+    scope: Keys
+
+    @cached_property
+    def _groups(self) -> list[Words]:
+        """The bits that stay together, of the keys that each stage takes and of the first."""
+        grouping = leading(self.first.keys, self.scope)
+        return [np.invert(keys.mask(grouping)) for keys in (*[stage.keys for stage in self.stages], self.first.keys)]
+
+    def blocks(self, making: _Making) -> Iterator[tuple[Any, Any, bool]]:
+        """Yield words, values, and whether groups begin behind those before."""
+        words, values = self.first.words, self.first.values
+        sizes = side_of(words).block_rows(making.budget_rows), making.budget_rows
+        for start, stop, begins in row_blocks(words, self._groups[-1], *sizes):
+            yield from self._from(0, (words[start:stop], values[start:stop], begins), making)
+
+    def _from(self, at: int, block: tuple[Any, Any, bool], making: _Making) -> Iterator[tuple[Any, Any, bool]]:
+        words, values, follows = block
+        if at == len(self.stages):
+            yield block
+            return
+        stage = self.stages[at]
+        if isinstance(stage, _Factor):
+            yield from self._from(at + 1, (*stage.product(words, values, making.semiring), follows), making)
+            return
+        matches = stage.find(words)
+        making.on_join(int(matches[1][-1]) if len(words) else 0)
+        sizes = side_of(words).block_rows(making.budget_rows), making.budget_rows
+        spans = output_blocks(matches[1], words, self._groups[at], *sizes)
+        for more, products, begins in stage.made(words, values, matches, spans, making.semiring):
+            yield from self._from(at + 1, (more, products, begins and follows), making)
+            follows = True
+
+
+def leading(keys: Keys, scope: Keys) -> list[int]:
+    """Return the variables with which both layouts begin, those of one state left out."""
+    pairs = zip(varying(keys), varying(scope), strict=False)
+    return [v for v, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+
+
+def reduced(relation: Relation, scope: Sequence[int], semiring: Semiring, budget_rows: int = 1 << 24) -> Relation:
+    """Sum the variables out that `scope` lacks; those that stay come in its order."""
+    target = layout(relation.keys, scope)
+    chain = _Chain(relation, (), relation.keys, tuple(varying(relation.keys)), target)
+    return _assembled(chain, semiring, budget_rows)
 
 
 def joined_reduced(
@@ -130,7 +214,8 @@ def joined_reduced(
         Variables of the result, in its order; every one is in some input.
     semiring : Semiring
     budget_rows : int
-        Rows of the join that are alive at a time.
+        Rows of the join that are alive at a time; sums of floats may depend on it where a result's row is the sum of
+        more.
     most_rows : int, optional
         Rows that the result may have.
     on_join : callable, optional
@@ -139,68 +224,82 @@ def joined_reduced(
     Raises
     ------
     TooManyRowsError
-        If the result has more than `most_rows`.
+        If the result has more than `most_rows`, or had where residues add up to zero later.
     ValueError
         If no input is a Relation.
     """
-    first, others = _chain(inputs, semiring)
-    found: list[Relation] = []
-    for part in _parts(first, others, semiring, budget_rows, on_join):
-        found.append(reduced(part, scope, semiring))
-        if sum(map(len, found)) > max(budget_rows, 2 * len(found[0])):
-            found = [merged(found, semiring)]
-        if most_rows is not None and len(found[0]) > most_rows:
-            raise TooManyRowsError(len(found[0]), most_rows)
-    if not found:
-        dims = {v: d for table in inputs for v, d in dims_of(table.keys).items()}
-        return empty(Keys(tuple(scope), tuple([dims[v] for v in scope])), first.values)
-    total = merged(found, semiring)
-    if most_rows is not None and len(total) > most_rows:
-        raise TooManyRowsError(len(total), most_rows)
-    return total
+    dims = {v: d for table in inputs for v, d in dims_of(table.keys).items()}
+    target = Keys(tuple(scope), tuple([dims[v] for v in scope]))
+    return _assembled(_chain(inputs, target, semiring), semiring, budget_rows, most_rows, on_join)
 
 
-def _chain(inputs: Sequence[Table], semiring: Semiring) -> tuple[Relation, list[Table]]:
-    """Return the relation to begin with and what it meets, one after the other: what adds the least comes first."""
+def _assembled(
+    chain: _Chain,
+    semiring: Semiring,
+    budget_rows: int,
+    most_rows: int | None = None,
+    on_join: Callable[[int], None] = _ignored,
+) -> Relation:
+    """Return the sum of a chain's blocks."""
+    missing = disorder(chain.order, chain.scope)
+    assembly = Assembly(semiring, budget_rows, most_rows)
+    for words, values, follows in chain.blocks(_Making(semiring, budget_rows, on_join)):
+        words = moved(words, chain.keys, chain.scope)
+        found = side_of(words).gathered(words, values, semiring, *missing)
+        assembly.add(Relation(chain.scope, *found), follows)
+    return assembly.finish() or empty(chain.scope, chain.first.values)
+
+
+def _chain(inputs: Sequence[Table], scope: Keys, semiring: Semiring) -> _Chain:
+    """Return what to begin with and what it meets: what adds the least comes first."""
+    first, rest = _driver(inputs, scope)
+    known, tables = set(first.keys.variables), list[Table]()
+    while rest:
+        best = min(rest, key=lambda table: _growth(table, known))
+        rest.remove(best)
+        covered = known.issuperset(best.keys.variables)
+        tables.append(best if covered or isinstance(best, Relation) else from_dense(best, semiring))
+        known.update(best.keys.variables)
+    keys, order = first.keys, tuple(varying(first.keys))
+    stages: list[_Meeting | _Factor] = []
+    for at, table in enumerate(tables, start=1):
+        if isinstance(table, Dense):
+            stages.append(_Factor(keys, table))
+            continue
+        needed = {*scope.variables, *(v for later in tables[at:] for v in later.keys.variables)}
+        both = joined(keys, table.keys)
+        target = scope if at == len(tables) else layout(both, [v for v in both.variables if v in needed])
+        stages.append(meeting := _Meeting(keys, order, table, target))
+        keys, order = target, meeting.order
+    return _Chain(first, stages, keys, order, scope)
+
+
+def _driver(inputs: Sequence[Table], scope: Keys) -> tuple[Relation, list[Table]]:
+    """Return the relation whose order is most like that of the result, and the other tables."""
     relations = [table for table in inputs if isinstance(table, Relation)]
     if not relations:
         raise ValueError("a join of rows needs rows")
-    first = max(relations, key=len)
-    rest: list[Table] = [table for table in inputs if table is not first]
-    known, chain = set(first.keys.variables), []
-    while rest:
-        best = min(rest, key=lambda table: _cells_beyond(table, known))
-        rest.remove(best)
-        covered = known.issuperset(best.keys.variables)
-        chain.append(best if covered or isinstance(best, Relation) else from_dense(best, semiring))
-        known.update(best.keys.variables)
-    return first, chain
+    first = max(relations, key=lambda table: _likeness(table, relations, scope))
+    rest = [table for table in inputs if table is not first]
+    if varying(scope) and not leading(first.keys, scope) and varying(scope)[0] in first.keys.fields:
+        own = [v for v in scope.variables if v in first.keys.fields]
+        first = reordered(first, (*own, *[v for v in first.keys.variables if v not in scope.fields]))
+    return first, rest
 
 
-def _cells_beyond(table: Table, known: set[int]) -> tuple[int, int]:
+def _likeness(table: Relation, relations: Sequence[Relation], scope: Keys) -> tuple[int, bool, int]:
+    """Return how far the order of a relation is that of the result, and what beginning with it does not read or sort.
+
+    Other relations are sorted where what they share with it does not come first in its order.
+    """
+    rows = len(table)
+    for other in relations:
+        if other is not table and not order_holds(other.keys, layout(other.keys, shared(table.keys, other.keys))):
+            rows += _SORTING * len(other)
+    begins = not {*varying(scope)[:1]}.isdisjoint(table.keys.fields)
+    return len(leading(table.keys, scope)), begins, -rows
+
+
+def _growth(table: Table, known: set[int]) -> tuple[int, int]:
     """Return how many states the variables of a table have that are not known yet, and its rows."""
-    beyond = 1
-    for v, d in dims_of(table.keys).items():
-        beyond *= 1 if v in known else d
-    return beyond, len(table)
-
-
-def _parts(
-    first: Relation, others: Sequence[Table], semiring: Semiring, budget_rows: int, on_join: Callable[[int], None]
-) -> Iterator[Relation]:
-    """Yield the join of a relation with others in parts of at most so many rows."""
-    if not others or not len(first):
-        if len(first):
-            yield first
-        return
-    table, rest = others[0], others[1:]
-    if isinstance(table, Dense):
-        values = side_of(first.words).product(first.values, table.values[offsets_of(first, table)], semiring)
-        product = without_zeros(Relation(first.keys, first.words, values), semiring)
-        yield from _parts(product, rest, semiring, budget_rows, on_join)
-        return
-    found = _matches(first, table)
-    for start in range(0, found.size, budget_rows):
-        end = min(start + budget_rows, found.size)
-        on_join(end - start)
-        yield from _parts(_made(found, start, end, semiring), rest, semiring, budget_rows, on_join)
+    return prod([d for v, d in dims_of(table.keys).items() if v not in known]), len(table)

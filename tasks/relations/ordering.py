@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
@@ -11,52 +15,81 @@ from .relation import Relation, dims_of
 from .sides import side_of
 
 
-def layout(relation: Relation, variables: Sequence[int]) -> Keys:
-    """Return the layout of some of a relation's variables in this order."""
-    dims = dims_of(relation.keys)
+def layout(keys: Keys, variables: Sequence[int]) -> Keys:
+    """Return the layout of some of the variables of other keys in this order."""
+    dims = dims_of(keys)
     return Keys(tuple(variables), tuple([dims[v] for v in variables]))
 
 
-def order_holds(keys: Keys, target: Keys) -> bool:
-    """Whether rows in ascending order of some keys are in ascending order of other keys too, whatever they are.
-
-    Variables of one state do not matter.
-    """
-    ours, theirs = _varying(keys), _varying(target)
-    return ours[: len(theirs)] == theirs
-
-
-def _varying(keys: Keys) -> list[int]:
+def varying(keys: Keys) -> list[int]:
+    """Return the variables that have more than one state."""
     return [v for v, d in dims_of(keys).items() if d > 1]
 
 
-def repacked(relation: Relation, target: Keys) -> tuple[Words, bool]:
-    """Return the keys of all rows in another layout, and whether they are surely in ascending order.
+def order_holds(keys: Keys, target: Keys) -> bool:
+    """Whether rows in ascending order of some keys are in ascending order of other keys too, whatever they are."""
+    theirs = varying(target)
+    return varying(keys)[: len(theirs)] == theirs
+
+
+class Disorder(NamedTuple):
+    """Bits by which rows must be sorted; see :meth:`.sides.Side.gathered`."""
+
+    group: Words
+    mask: Words
+
+
+def disorder(order: Sequence[int], target: Keys) -> Disorder:
+    """Return what is missing for rows in ascending order of some variables to be in that of other keys."""
+    order = [v for v in order if dims_of(target).get(v, 2) > 1]
+    wanted = varying(target)
+    common = len([*takewhile(lambda pair: pair[0] == pair[1], zip(order, wanted, strict=False))])
+    done = common
+    while [v for v in order if v not in wanted[:done]][: len(wanted) - done] != wanted[done:]:
+        done += 1
+    return Disorder(_bits(target, wanted[:common]), _bits(target, wanted[common:done]))
+
+
+def _bits(keys: Keys, variables: Sequence[int]) -> Words:
+    """Return a key with ones in the fields of some variables alone."""
+    return np.invert(keys.mask(variables))
+
+
+def repacked(relation: Relation, target: Keys) -> tuple[Any, bool]:
+    """Return the keys of all rows in another layout, ``(rows, words) uint64``, and whether they are surely ascending.
 
     Variables that `target` lacks fall away: equal keys may then be there more than once.
     """
-    words = relation.words
-    if target != relation.keys:
-        words = side_of(words).repacked(words, relation.keys.moves(target), target.n_words)
-    return words, order_holds(relation.keys, target)
+    return moved(relation.words, relation.keys, target), order_holds(relation.keys, target)
 
 
-def sorted_rows(keys: Keys, words: Words, values: Any) -> tuple[Words, Any]:
+def moved(words: Any, keys: Keys, target: Keys) -> Any:
+    """Return keys in another layout; what `keys` lacks becomes 0."""
+    return words if target == keys else side_of(words).repacked(words, _moves(keys, target), target.n_words)
+
+
+@lru_cache(maxsize=1 << 10)
+def _moves(keys: Keys, target: Keys) -> Words:
+    return keys.moves(target)
+
+
+def reordered(relation: Relation, variables: Sequence[int]) -> Relation:
+    """Return the same table with its variables in another order."""
+    target = layout(relation.keys, variables)
+    words, holds = repacked(relation, target)
+    if holds:
+        return Relation(target, words, relation.values)
+    missing = disorder(relation.keys.variables, target)
+    return Relation(target, *side_of(words).gathered(words, relation.values, None, *missing))
+
+
+def sorted_rows(keys: Keys, words: Any, values: Any) -> tuple[Any, Any]:
     """Return rows in stable ascending order of their keys, which may be there more than once."""
     order = side_of(words).order(words)
     return (words, values) if order is None else (words[order], values[order])
 
 
-def reordered(relation: Relation, variables: Sequence[int]) -> Relation:
-    """Return the same table with its variables in another order."""
-    target = layout(relation, variables)
-    words, holds = repacked(relation, target)
-    if holds:
-        return Relation(target, words, relation.values)
-    return Relation(target, *sorted_rows(target, words, relation.values))
-
-
-def runs(words: Words) -> Any:
+def runs(words: Any) -> Any:
     """Return where runs of equal keys begin, ``(runs,) int64``."""
     return side_of(words).starts(words)
 
@@ -69,22 +102,13 @@ def distinct(keys: Keys, words: Any) -> Any:
     return words[side.starts(words)]
 
 
-def gathered(keys: Keys, words: Words, values: Any, semiring: Semiring) -> Relation:
+def gathered(keys: Keys, words: Any, values: Any, semiring: Semiring) -> Relation:
     """Return the table of rows in any order; what is there more than once is summed in this order, zeros fall away."""
-    return summed(keys, *sorted_rows(keys, words, values), semiring)
-
-
-def summed(keys: Keys, words: Words, values: Any, semiring: Semiring) -> Relation:
-    """Return the table of rows in ascending order; what is there more than once is summed, zeros fall away."""
-    side = side_of(words)
-    starts = side.starts(words)
-    if len(starts) < len(words):
-        words, values = words[starts], side.sums(values, starts, semiring)
-    return without_zeros(Relation(keys, words, values), semiring)
+    return Relation(keys, *side_of(words).gathered(words, values, semiring, *disorder((), keys)))
 
 
 def without_zeros(relation: Relation, semiring: Semiring) -> Relation:
-    """Return a relation without rows of value zero, which sums and products may have made."""
+    """Return a relation without rows of value zero, which products may have made."""
     kept = relation.values != semiring.zero
     return relation if bool(kept.all()) else relation.rows(kept)
 
@@ -101,15 +125,14 @@ def merged(parts: Sequence[Relation], semiring: Semiring) -> Relation:
         raise ValueError("nothing to merge")
     if len(parts) == 1:
         return parts[0]
+    whole = concatenated(parts)
+    return gathered(whole.keys, whole.words, whole.values, semiring)
+
+
+def concatenated(parts: Sequence[Relation]) -> Relation:
+    """Return the rows of relations of one layout, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
     arrays = side_of(parts[0].words).arrays
     words = arrays.concatenate([part.words for part in parts])
-    values = arrays.concatenate([part.values for part in parts])
-    return gathered(parts[0].keys, words, values, semiring)
-
-
-def reduced(relation: Relation, scope: Sequence[int], semiring: Semiring) -> Relation:
-    """Sum the variables out that `scope` lacks; those that stay come in its order."""
-    target = layout(relation, scope)
-    words, holds = repacked(relation, target)
-    finish = summed if holds else gathered
-    return finish(target, words, relation.values, semiring)
+    return Relation(parts[0].keys, words, arrays.concatenate([part.values for part in parts]))

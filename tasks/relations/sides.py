@@ -6,8 +6,16 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..gpu.arrays import is_device
+from ..rows.keys import Keys
 from ..steps.semiring import Semiring
 from .host import HOST
+
+
+class Index(Protocol):
+    """Rows that stand together by their keys."""
+
+    def find(self, words: Any) -> tuple[Any, Any]:
+        """Return the first row of each key and how many there are, int64; 0 where there are none."""
 
 
 class Side(Protocol):
@@ -16,6 +24,9 @@ class Side(Protocol):
     @property
     def arrays(self) -> Any:
         """NumPy, or CuPy."""
+
+    def block_rows(self, budget_rows: int) -> int:
+        """Return how many rows at a time are fastest."""
 
     def repacked(self, words: Any, moves: Any, n_words: int) -> Any:
         """Move fields of keys to where they stand in another layout (see :meth:`.rows.keys.Keys.moves`)."""
@@ -32,20 +43,45 @@ class Side(Protocol):
     def order(self, words: Any) -> Any:
         """Return the numbers of rows in stable ascending order of their keys; None where they stand in order."""
 
-    def starts(self, words: Any) -> Any:
-        """Return where runs of equal keys begin, int64."""
+    def starts(self, words: Any, mask: Any = None) -> Any:
+        """Return where runs begin of keys that are equal in the bits of `mask` (None: in all), int64."""
 
-    def places(self, words: Any, among: Any) -> Any:
-        """Return where keys stand among distinct ascending ones, -1 for those that do not, int64."""
+    def index(self, words: Any, keys: Keys, ascending: bool) -> Index:
+        """Return where rows are that are looked for by their keys, which ascend.
 
-    def spread(self, ends: Any, first: int, last: int) -> tuple[Any, Any]:
-        """Return (row, number within the row) of outputs `first` to `last`; those of row i end before ``ends[i]``."""
+        `ascending` says that what is looked for at a time ascends too.
+        """
+
+    def expanded(
+        self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
+        semiring: Semiring,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """Return outputs of a join without those that are zero.
+
+        Parameters
+        ----------
+        matches : (rows,) int64, (rows,) int64
+            Row i of the left meets rows of the right from the first number on; its outputs end before the second.
+        span : int, int
+            The first output, and the one behind the last.
+        words, values
+            Keys in the layout of the result, zeros where a side has no state, and values, of left and right.
+        """
 
     def product(self, left: Any, right: Any, semiring: Semiring) -> Any:
         """Multiply values."""
 
-    def sums(self, values: Any, starts: Any, semiring: Semiring) -> Any:
-        """Sum runs of values."""
+    def gathered(self, words: Any, values: Any, semiring: Semiring | None, group: Any, mask: Any) -> tuple[Any, Any]:
+        """Return rows in ascending order of their keys, equal ones summed in the order they had, without zeros.
+
+        Parameters
+        ----------
+        semiring : Semiring or None
+            None where no keys are equal and no values zero.
+        group, mask : (words,) uint64, of the host
+            Rows that agree in the bits of `group` are neighbours and in order; those that agree in the bits of
+            `mask` too, which are less significant, are in order.
+        """
 
 
 def side_of(array: Any) -> Side:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -11,11 +11,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.relations.joins import TooManyRowsError, join, join_size, joined_reduced, semijoin
-from bucketflow.tasks.relations.ordering import distinct, gathered, merged, order_holds, reduced, reordered, runs
+from bucketflow.tasks.relations import host
+from bucketflow.tasks.relations.blocks import TooManyRowsError
+from bucketflow.tasks.relations.joins import join, join_size, joined_reduced, reduced, semijoin
+from bucketflow.tasks.relations.ordering import distinct, gathered, merged, order_holds, reordered, runs
 from bucketflow.tasks.relations.relation import Dense, Relation, from_dense, restricted, to_dense
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
+
+
+@pytest.fixture(scope="module", params=["numpy", "compiled", "blocks"], autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """NumPy; compiled loops for one row already; these with blocks of few rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param != "numpy":
+            for limit in ("FEW_ROWS", "_WARM_ROWS", "_COLD_ROWS"):
+                patch.setattr(host, limit, 0 if limit != "FEW_ROWS" else 1)
+        if request.param == "blocks":
+            patch.setattr(host, "BLOCK_ROWS", 4)
+            patch.setattr(host, "_SMALL_TABLE", 4)
+        yield request.param
+
 
 SEMIRINGS = [
     *(min_plus(dtype, 2) for dtype in ("int16", "int32", "int64")),
@@ -179,10 +195,12 @@ def test_joins_that_are_reduced_as_they_are_made(case: Case, budget: int, dense:
     assert found.keys.variables == tuple(scope)
     wanted = projected(semiring, variables, rows, scope)
     alike(rows_of(found, semiring), wanted, semiring)
+    if semiring.modulus:  # residues may add up to zero, so that parts have more rows
+        return
+    assert len(joined_reduced(inputs, scope, semiring, budget, most_rows=len(wanted))) == len(wanted)
     if len(wanted) > 1:
         with pytest.raises(TooManyRowsError):
             joined_reduced(inputs, scope, semiring, budget, most_rows=len(wanted) - 1)
-    assert len(joined_reduced(inputs, scope, semiring, budget, most_rows=len(wanted))) == len(wanted)
 
 
 @given(cases(1), st.integers(1, 4))

@@ -8,7 +8,8 @@ from math import inf
 from typing import Any, Final, TypeVar
 from weakref import ref
 
-from ...relations.joins import TooManyRowsError, joined_reduced
+from ...relations.blocks import TooManyRowsError
+from ...relations.joins import joined_reduced
 from ...relations.relation import Relation, Table
 from ...rows.keys import Keys
 from ...steps.semiring import Semiring
