@@ -18,7 +18,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @njit(nogil=True, cache=True)
 def repack(words: Any, moves: Any, out: Any) -> None:
-    """Move fields of keys into `out`; see :meth:`..rows.keys.Keys.moves`."""
+    """Move fields of keys into `out`; see :meth:`.rows.keys.Keys.moves`."""
     out[:] = 0
     for k in range(len(moves)):
         word, mask, right, to, left = moves[k, 0], moves[k, 1], moves[k, 2], moves[k, 3], moves[k, 4]
