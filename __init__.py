@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
     from .pipeline.api.solve import load, load_dcop, plan, save, solve
+    from .pipeline.batches.batch import batch
+    from .pipeline.batches.summary import BatchSummary
     from .pipeline.compiled.compiled import Compiled
     from .pipeline.compiled.compiled import compile_model as compile
     from .pipeline.errors import (
@@ -35,6 +37,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Agent",
+    "BatchSummary",
     "Bounds",
     "BucketflowError",
     "BudgetError",
@@ -51,6 +54,7 @@ __all__ = [
     "ModelError",
     "Result",
     "StoppedError",
+    "batch",
     "bound",
     "compile",
     "jobs",
@@ -86,6 +90,8 @@ _HOME = {
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
     "api.resume": ("resume",),
+    "batches.batch": ("batch",),
+    "batches.summary": ("BatchSummary",),
     "jobs.finding": ("jobs",),
     "jobs.job": ("Job",),
     "jobs.submit": ("submit",),

@@ -12,23 +12,20 @@ it, stands for nothing: what it was for is computed again.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import socket
 import time
-from io import FileIO
 from pathlib import Path
-
-import google_crc32c
+from typing import Any
 
 from .errors import StorageError, disk_full
-from .files import opened, read_whole
+from .files import opened
+from .lines import ends_a_line, read_lines, to_line
 from .spec import Receipt
 
 FOLDER = "ledger"
 
 _SYNC_SECONDS = 1.0
-_CHECKSUM = b', "crc32c": '
 _synced: dict[Path, float] = {}
 
 
@@ -42,10 +39,10 @@ def append(run_folder: Path, receipts: list[Receipt]) -> None:
     """
     folder = run_folder / FOLDER
     path = folder / f"{socket.gethostname()}-{os.getpid()}.jsonl"
-    lines = b"".join(_line(receipt) for receipt in receipts)
+    lines = b"".join(to_line(receipt.to_record()) for receipt in receipts)
     try:
         with opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND) as file:
-            if not _ends_a_line(file):
+            if not ends_a_line(file):
                 lines = b"\n" + lines
             if file.write(lines) < len(lines):
                 raise OSError(errno.ENOSPC, "short write")
@@ -72,27 +69,10 @@ def sync(run_folder: Path) -> None:
             raise disk_full(error, f"no space left in {run_folder} for receipts") from None
 
 
-def _ends_a_line(file: FileIO) -> bool:
-    """Whether the file is empty or ends with a whole line; a crashed process of the same number may not have."""
-    if file.seek(0, os.SEEK_END) == 0:
-        return True
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) == b"\n"
-
-
-def _line(receipt: Receipt) -> bytes:
-    """A receipt as a JSON object whose last entry is the checksum of all that stands before."""
-    text = json.dumps(receipt.to_record()).encode()[:-1]
-    return text + _CHECKSUM + b"%d}\n" % google_crc32c.value(text)
-
-
-def _receipt(line: bytes) -> Receipt | None:
+def _receipt(record: dict[str, Any] | None) -> Receipt | None:
     """Read a line of a ledger; None where it is damaged."""
-    text, mark, checksum = line.rpartition(_CHECKSUM)
-    if not mark or checksum != b"%d}" % google_crc32c.value(text):
-        return None
     try:
-        return Receipt.from_record(json.loads(text + b"}"))
+        return None if record is None else Receipt.from_record(record)
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -109,7 +89,7 @@ def load(run_folder: Path) -> dict[tuple[str, tuple[int, ...]], Receipt]:
     paths = sorted((run_folder / FOLDER).glob("*.jsonl"), key=lambda p: (p.lstat().st_mtime_ns, p.name))
     for path in paths:
         try:
-            lines = read_whole(path).split(b"\n")
+            lines = read_lines(path)
         except OSError as error:
             raise StorageError(f"{path} cannot be read: {error.strerror}") from None
         for receipt in map(_receipt, lines):

@@ -67,6 +67,7 @@ FLOORS = {
             "api",
             "compiled",
             "jobs",
+            "batches",
             "cli",
         ),
     ],

@@ -346,7 +346,7 @@ def _load(file: str, memory: str | None = None) -> tuple[Model, float]:
 
 def _settings(model: Model, options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:
     """Split the command's options into query, evidence and the keywords of the Python functions."""
-    from .evidence import evidence_of
+    from ..evidence.texts import evidence_of
 
     query = options.pop("query", "")
     evidence = evidence_of(model, options.pop("evidence"))
@@ -366,10 +366,12 @@ def _order_names() -> tuple[str, ...]:
 
 def _register() -> None:
     """Add the commands that have files of their own."""
+    from .batch import batch_command
     from .bound import bound_command
     from .calibrate import calibrate_command
     from .jobs import job_commands, submit_command
 
+    main.add_command(batch_command(_guarded))
     main.add_command(bound_command(_asking, _guarded, _load, _settings))
     main.add_command(calibrate_command(_guarded))
     main.add_command(submit_command(lambda c: _planning_all(_proving(_prune(c))), _guarded, _load, _settings))

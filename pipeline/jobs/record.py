@@ -19,8 +19,8 @@ DONE = ("finished", "cancelled", "failed")
 #: States in which nobody works on a job any more.
 ENDED = (*DONE, "interrupted")
 
-# Of the options, what a resumed job keeps; where it runs is said anew.
-_KEPT = ("memory", "order", "order_time", "tree", "seed", "threads", "fit", "disk", "gpus", "gpu_memory", "priority")
+# Of the options, what a job does not keep: where it runs is said anew.
+_ANEW = ("workers", "scheduler", "client", "workdir")
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class Record:
 def kept_options(options: Options) -> dict[str, Any]:
     """Return what a job keeps of its options."""
     order = options.order if isinstance(options.order, str) else list(options.order)
-    kept = {name: getattr(options, name) for name in _KEPT}
-    return {**kept, "order": order, "most_workers": options.most_workers}
+    kept = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in _ANEW}
+    return {**kept, "order": order}
 
 
 def kept_effort(effort: Effort) -> dict[str, Any]:

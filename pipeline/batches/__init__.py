@@ -1,0 +1,1 @@
+"""Batches: many questions from one list, priced first, packed, answered once."""

@@ -1,0 +1,267 @@
+"""Running a batch: what is known stays, the rest is priced, packed and answered, and every answer kept at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from os import PathLike
+from pathlib import Path
+from typing import Any, Unpack
+
+from ...cluster.address import ClusterLostError
+from ...cluster.budget import default_memory_bytes
+from ...cluster.dask_pool import DaskPool
+from ...cluster.pool import Node, Pool, SerialPool
+from ...storage.batchdir import BatchDir
+from ...storage.errors import StorageError
+from ..errors import BucketflowError, IncompatibleRunError, StoppedError
+from ..keywords import Where
+from ..options import Options
+from ..resources import Resources
+from ..runs.pools import DaskPools
+from .asking import Asked, Price, answered, priced
+from .deadline import Deadline, earliest
+from .manifest import read_manifest
+from .packing import large_ones, levels, packs
+from .row import Row
+from .summary import BatchSummary, Outcome, summary_of, write_results
+
+Tell = Callable[..., None]
+"""Called with the name of an event and its facts."""
+
+
+def _ignore(event: str, **facts: Any) -> None:
+    """Tell nobody."""
+
+
+def batch(
+    manifest: str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    query: str = "optimum",
+    max_time: float | None = None,
+    stop_at: str | None = None,
+    tell: Tell = _ignore,
+    **options: Unpack[Where],
+) -> BatchSummary:
+    """Answer a list of questions, each once, whatever happens in between.
+
+    A row is known by the bytes of its model, its evidence, its options and our version. Rows that were answered in the
+    same folder before are not asked again.
+
+    Parameters
+    ----------
+    manifest : path
+        A list in CSV, JSON lines or YAML with the columns ``model`` (a path or a pattern), ``query``, ``evidence``,
+        ``memory``, ``order-time``, ``time``, ``name`` and ``priority``; or a folder of models.
+    out : path
+        The folder of the results; with a cluster on a file system that its workers share.
+    query : str
+        Of rows that name none.
+    max_time : float, optional
+        Seconds after which it stops, so that it can be run again.
+    stop_at : str, optional
+        The time of day, ``HH:MM``, at which it does.
+    tell : callable, optional
+        Called with the name of an event and facts: ``begin``, ``prices``, ``row``, ``end``.
+    **options
+        ``memory``, ``threads``, ``workers``, ``scheduler``, ``client``, ``gpus`` and ``gpu_memory``, as in
+        :func:`bucketflow.solve`.
+
+    Raises
+    ------
+    FormatError
+        If the list cannot be read.
+    IncompatibleRunError
+        If the folder is something else, or the batch is running.
+    """
+    deadline = Deadline(earliest(max_time, stop_at))
+    rows = read_manifest(manifest, query)
+    with _opened(Path(out)) as folder:
+        run = _Batch(rows, Options(**options), folder, tell, deadline)
+        run.answer_all()
+        summary = summary_of(run.outcomes(), time.perf_counter() - run.started, folder.path)
+        write_results(folder, run.outcomes(), summary)
+    tell("end", **summary.to_dict())
+    return summary
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BatchDir]:
+    """Open the folder of a batch; storage failures become errors that end as one sentence."""
+    try:
+        folder = BatchDir(path)
+    except StorageError as error:
+        raise IncompatibleRunError(str(error)) from None
+    try:
+        yield folder
+    except StorageError as error:
+        raise StoppedError(f"{error}; answers so far are kept: free some space and run the batch again") from None
+    finally:
+        folder.close()
+
+
+@dataclass
+class _Batch:
+    """A batch under way."""
+
+    rows: Sequence[Row]
+    options: Options
+    folder: BatchDir
+    tell: Tell
+    deadline: Deadline
+    started: float = field(default_factory=time.perf_counter)
+    _keys: list[str] = field(default_factory=list)
+    _before: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    _found: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    _wrong: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    _asked: dict[str, Row] = field(default_factory=dict)
+
+    def answer_all(self) -> None:
+        """Answer what is not known yet, until all is or the time is over."""
+        try:
+            with self.deadline.running():
+                todo = self._todo()
+                self.tell("begin", rows=len(self.rows), known=len(self._before), asked=len(todo))
+                if todo:
+                    with self._pool() as pool:
+                        self._answer(pool, todo)
+        except (KeyboardInterrupt, StoppedError):
+            self.tell("stopped", why="the time is over" if self.deadline.passed else "interrupted")
+
+    def outcomes(self) -> list[Outcome]:
+        """Return what became of every row; those that were not reached are stopped."""
+        stopped = {"status": "stopped", "message": "not reached", "exit_code": 4}
+        found = []
+        for k, row in enumerate(self.rows):
+            key = self._keys[k] if k < len(self._keys) else ""
+            before = self._before.get(key)
+            record = self._wrong.get(row.number) or before or self._found.get(key) or stopped
+            found.append(Outcome(row, key, record, before is not None))
+        return found
+
+    def _todo(self) -> list[Asked]:
+        """Find the questions that are new, changed, failed or were stopped; equal ones once."""
+        known = self.folder.answers()
+        before: dict[str, Mapping[str, Any]] = {}
+        todo: dict[str, Asked] = {}
+        for row in self.rows:
+            key = self._key(row)
+            self._keys.append(key)
+            if key and _stands(known.get(key), row, self.options):
+                before[key] = known[key]
+            elif key and (key not in todo or todo[key].row.priority < row.priority):
+                todo[key] = Asked(row, key)
+        self._before, self._asked = before, {key: asked.row for key, asked in todo.items()}
+        return list(todo.values())
+
+    def _key(self, row: Row) -> str:
+        if not row.problem:
+            try:
+                return row.key()
+            except BucketflowError as error:
+                row = row.wrong(str(error))
+        self._wrong[row.number] = {"status": "failed", "message": row.problem, "exit_code": 2}
+        self.tell("row", row=row.number, name=row.name, **self._wrong[row.number])
+        return ""
+
+    @contextmanager
+    def _pool(self) -> Iterator[Pool]:
+        """The workers that were asked for, or this process."""
+        options = self.options
+        several = options.remote or bool(options.workers)
+        opened: AbstractContextManager[Pool] = nullcontext(SerialPool())
+        if several:
+            opened = DaskPools(Resources(replace(options, gpus=None)))
+        with opened as pool:
+            try:
+                if several:
+                    pool.share(self.folder.path.absolute())
+                yield pool
+            except ClusterLostError as error:
+                raise StoppedError(f"{error}; run the batch again") from None
+
+    def _answer(self, pool: Pool, todo: list[Asked]) -> None:
+        options = self._task_options(pool)
+        asked = self._priced(pool, todo, options)
+        for level in levels(asked):
+            for one in large_ones(level):
+                self._keep(answered([one], self._wide_options(pool)))
+            for found in self._packed(pool, packs(level, pool.width), options):
+                self._keep(found)
+
+    def _task_options(self, pool: Pool) -> Options:
+        """Options of a question that one worker answers: local ones share this machine's memory and cores."""
+        options = replace(self.options, workers=None, scheduler=None, client=None)
+        if not isinstance(pool, DaskPool):
+            return options
+        memory = options.memory
+        if memory is None and not self.options.remote:
+            memory = default_memory_bytes() // pool.width
+        return replace(options, memory=memory, threads=1, gpus=None)
+
+    def _wide_options(self, pool: Pool) -> Options:
+        """Options of a question that all workers answer."""
+        client = pool.client if isinstance(pool, DaskPool) else None
+        return replace(self.options, workers=None, scheduler=None, client=client)
+
+    def _priced(self, pool: Pool, todo: list[Asked], options: Options) -> list[Asked]:
+        """Price all questions, model by model, and set aside those that are refused or wrong."""
+        ordered = sorted(todo, key=lambda a: (a.row.model, a.row.number))
+        groups = [list(group) for _, group in groupby(ordered, key=lambda a: a.row.model)]
+        calls = [([a.row for a in group], options) for group in groups]
+        asked, prices = [], pool.stream(priced, calls)
+        for group, found in zip(groups, prices, strict=True):
+            asked += [self._with_price(a, price) for a, price in zip(group, found, strict=True)]
+        asked.sort(key=lambda a: a.row.number)
+        self.tell("prices", prices=[(a.row, a.price) for a in asked])
+        wrong = [a for a in asked if a.price.kind == "wrong"]
+        self._keep([{"key": a.key, **_refusal(a.price), "query": a.row.query, "wall_seconds": 0.0} for a in wrong])
+        return [a for a in asked if a.price.kind != "wrong"]
+
+    def _with_price(self, asked: Asked, price: Price) -> Asked:
+        folder = str(self.folder.run_folder(asked.key).absolute()) if price.kind in ("large", "alone") else None
+        return replace(asked, price=price, folder=folder)
+
+    def _packed(self, pool: Pool, made: list[list[Asked]], options: Options) -> Iterator[list[dict[str, Any]]]:
+        """Answer packs on all workers; a pack whose task failed is a failure of each of its rows."""
+
+        def call(number: int) -> tuple[Any, ...]:
+            return answered, made[number], options
+
+        nodes = {k: Node(set(), call, -k) for k in range(len(made))}
+        for number, found in pool.run_graph(nodes):
+            if isinstance(found, BaseException):
+                message = {"status": "failed", "message": f"{type(found).__name__}: {found}", "exit_code": 1}
+                yield [{"key": a.key, **message, "query": a.row.query} for a in made[number]]
+            else:
+                yield found
+
+    def _keep(self, records: Iterable[dict[str, Any]]) -> None:
+        """Keep answers, and stop where one was stopped."""
+        for record in records:
+            if record["status"] == "refused":
+                record["within"] = str(self._asked[record["key"]].memory or self.options.memory)
+            self.folder.append(record)
+            self._found[record["key"]] = record
+            facts = {name: record[name] for name in ("message", "exit_code", "wall_seconds") if name in record}
+            self.tell("row", key=record["key"], status=record["status"], **facts)
+            if record["status"] == "stopped":
+                raise StoppedError(record["message"])
+            self.folder.drop_run(record["key"])
+
+
+def _stands(known: Mapping[str, Any] | None, row: Row, options: Options) -> bool:
+    """Whether a row need not be asked again; what was refused for a budget that was given stays refused."""
+    if known is None:
+        return False
+    within = row.memory or options.memory
+    refused = known["status"] == "refused" and within is not None and known.get("within") == str(within)
+    return refused or known["status"] in ("answered", "bounded")
+
+
+def _refusal(price: Price) -> dict[str, Any]:
+    return {"status": price.status, "message": price.message, "exit_code": price.exit_code}

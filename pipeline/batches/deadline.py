@@ -1,0 +1,67 @@
+"""When a batch has to stop: it is interrupted then, wherever it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from ...cluster.coordination import interrupt
+from ..errors import ModelError
+
+
+def seconds_until(clock: str, now: datetime | None = None) -> float:
+    """Return the seconds until it is ``HH:MM`` on this machine's clock the next time.
+
+    Raises
+    ------
+    ModelError
+        If that is no time of day.
+    """
+    now = now or datetime.now()
+    try:
+        hour, minute = map(int, clock.split(":"))
+        then = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    except ValueError:
+        raise ModelError(f"{clock!r} is no time of day; write it like 06:30") from None
+    return (then - now + (timedelta(days=1) if then <= now else timedelta())).total_seconds()
+
+
+class Deadline:
+    """Interrupts the thread that made it, once, after some seconds; never where there are none."""
+
+    def __init__(self, seconds: float | None):
+        self._seconds = seconds
+        self._thread = threading.current_thread()
+        self._lock = threading.Lock()
+        self._over = False
+        self.passed = False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Watch the time while this is entered."""
+        timer = None if self._seconds is None else threading.Timer(max(self._seconds, 0.0), self._pass)
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._over = True
+            if timer is not None:
+                timer.cancel()
+
+    def _pass(self) -> None:
+        with self._lock:
+            if not self._over:
+                self.passed = True
+                interrupt(self._thread)
+
+
+def earliest(max_time: float | None, stop_at: str | None) -> float | None:
+    """Return the seconds until the first of two limits, if there is one."""
+    limits = [] if max_time is None else [max_time]
+    limits += [] if stop_at is None else [seconds_until(stop_at)]
+    return min(limits, default=None)

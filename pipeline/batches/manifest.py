@@ -1,0 +1,164 @@
+"""Lists of questions: CSV, JSON lines, YAML, or a folder of models."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError, ModelError
+from ..examples import file_or_example
+from .row import QUERIES, Row
+
+_KNOWN = ("model", "query", "evidence", "memory", "order-time", "time", "name", "priority")
+_MODELS = (".wcsp", ".cfn", ".uai", ".erg", ".bif", ".bifxml", ".xmlbif", ".xdsl", ".net")
+_PACKED = (".gz", ".xz")
+
+
+def read_manifest(path: str | os.PathLike[str], query: str = "optimum") -> list[Row]:
+    """Read the questions of a batch; ``query`` is that of rows that name none.
+
+    Raises
+    ------
+    FormatError
+        If the list itself cannot be read. What is wrong with one row is kept in it.
+    """
+    place = Path(path)
+    if place.is_dir():
+        files = sorted(p for p in place.rglob("*") if is_model(p) and p.is_file())
+        if not files:
+            raise FormatError(str(path), None, "models in the folder", "none")
+        return [Row(k, str(file.relative_to(place)), str(file), query) for k, file in enumerate(files, 1)]
+    rows: list[Row] = []
+    for line, entry in _entries(place):
+        for row in _rows(str(path), line, entry, place.parent, query):
+            rows.append(row(len(rows) + 1))
+    return rows
+
+
+def is_model(path: Path) -> bool:
+    """Whether a file is named as models are, packed or not."""
+    name = path.name.lower()
+    for ending in _PACKED:
+        name = name.removesuffix(ending)
+    return name.endswith(_MODELS)
+
+
+def _entries(path: Path) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
+    """Rows as mappings, with their lines."""
+    kind = path.suffix.lower()
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            if kind in (".yaml", ".yml"):
+                yield from _yaml_entries(str(path), file.read())
+            elif kind in (".jsonl", ".ndjson", ".json"):
+                yield from _json_entries(str(path), file)
+            elif kind == ".csv":
+                yield from _csv_entries(str(path), csv.DictReader(file, restkey=None))
+            else:
+                raise FormatError(str(path), None, "a folder, or a list in .csv, .jsonl or .yaml", repr(path.name))
+    except OSError as error:
+        raise FormatError(str(path), None, "a list of questions", error.strerror or str(error)) from None
+    except UnicodeDecodeError:
+        raise FormatError(str(path), None, "text in UTF-8", "other bytes") from None
+
+
+def _csv_entries(path: str, reader: csv.DictReader[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for entry in reader:
+        if None in entry:
+            raise FormatError(path, reader.line_num, f"{len(reader.fieldnames or ())} cells", "more")
+        yield reader.line_num, {name.strip(): cell.strip() for name, cell in entry.items() if cell and cell.strip()}
+
+
+def _json_entries(path: str, lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                entry = json.loads(line)
+            except ValueError as error:
+                raise FormatError(path, number, "a JSON object", str(error)) from None
+            yield number, _mapping(path, number, entry)
+
+
+def _yaml_entries(path: str, text: str) -> Iterator[tuple[None, Mapping[str, Any]]]:
+    import yaml
+
+    try:
+        entries = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise FormatError(path, None, "YAML", " ".join(str(error).split())) from None
+    if not isinstance(entries, list):
+        raise FormatError(path, None, "a list of questions", type(entries).__name__)
+    for entry in entries:
+        yield None, _mapping(path, None, entry)
+
+
+def _mapping(path: str, line: int | None, entry: Any) -> Mapping[str, Any]:
+    if not isinstance(entry, dict):
+        raise FormatError(path, line, "names with values, such as model and query", repr(entry)[:40])
+    return entry
+
+
+class _Draft:
+    """A row that has no number yet."""
+
+    def __init__(self, **what: Any):
+        self._what = what
+
+    def __call__(self, number: int) -> Row:
+        name = self._what.pop("name") or str(number)
+        return Row(number, name, **self._what)
+
+
+def _rows(path: str, line: int | None, entry: Mapping[str, Any], base: Path, query: str) -> Iterator[_Draft]:
+    """Rows of an entry: several where the model is a pattern."""
+    entry = {str(name).replace("_", "-"): value for name, value in entry.items() if value is not None}
+    unknown = [name for name in entry if name not in _KNOWN]
+    if unknown:
+        raise FormatError(path, line, f"columns among {', '.join(_KNOWN)}", repr(unknown[0]))
+    if "model" not in entry:
+        raise FormatError(path, line, "a column 'model'", ", ".join(entry) or "nothing")
+    pattern, problem = str(entry["model"]), ""
+    files = sorted(glob(str(base / pattern), recursive=True)) if has_magic(pattern) else [_file(base, pattern)]
+    try:
+        what = _settings(entry, base, query)
+    except ModelError as error:
+        what, problem = {}, str(error)
+    for file in files or [pattern]:
+        problem = problem or ("" if files else f"no file fits {pattern!r}")
+        name = str(entry.get("name", ""))
+        yield _Draft(
+            name=f"{name} {Path(file).name}".strip() if len(files) > 1 else name, model=file, problem=problem, **what
+        )
+
+
+def _file(base: Path, name: str) -> str:
+    return str(base / name) if (base / name).exists() else os.fspath(file_or_example(name))
+
+
+def _settings(entry: Mapping[str, Any], base: Path, query: str) -> dict[str, Any]:
+    query = str(entry.get("query", query))
+    if query not in QUERIES:
+        raise ModelError(f"unknown query {query!r}; one of {', '.join(QUERIES)}")
+    evidence = entry.get("evidence")
+    if isinstance(evidence, str) and (base / evidence).is_file():
+        evidence = str(base / evidence)
+    return {
+        "query": query,
+        "evidence": evidence,
+        "memory": None if "memory" not in entry else str(entry["memory"]),
+        "order_time": _number(entry, "order-time"),
+        "time": _number(entry, "time"),
+        "priority": int(_number(entry, "priority") or 0),
+    }
+
+
+def _number(entry: Mapping[str, Any], name: str) -> float | None:
+    try:
+        return float(entry[name]) if name in entry else None
+    except (TypeError, ValueError):
+        raise ModelError(f"{name} is {entry[name]!r}; it must be a number") from None

@@ -1,0 +1,169 @@
+"""What a batch came to: one result a row, a table of them, and figures for whoever started it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ...storage.batchdir import BatchDir
+from .row import Row
+
+_COLUMNS = {
+    "row": int,
+    "name": str,
+    "model": str,
+    "query": str,
+    "evidence": str,
+    "status": str,
+    "answer": str,
+    "value": str,
+    "log10": float,
+    "lower": str,
+    "upper": str,
+    "seconds": float,
+    "reused": bool,
+    "message": str,
+    "key": str,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A row and what became of it.
+
+    Parameters
+    ----------
+    row : Row
+    key : str
+        Empty where a file could not be read.
+    record : mapping
+        ``status`` (answered, bounded, refused, failed or stopped), and ``answer`` or ``message``.
+    reused : bool
+        Whether it was answered by an earlier run of the batch.
+    """
+
+    row: Row
+    key: str
+    record: Mapping[str, Any]
+    reused: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the line of the results."""
+        row = {name: value for name, value in asdict(self.row).items() if name not in ("number", "problem") and value}
+        return {"row": self.row.number, **row, "key": self.key, "reused": self.reused, **_without_key(self.record)}
+
+    def cells(self) -> dict[str, Any]:
+        """Return the row of the table."""
+        answer = self.record.get("answer") or {}
+        proof = answer.get("proof") or {}
+        found = {
+            "row": self.row.number,
+            "name": self.row.name,
+            "model": self.row.model,
+            "query": self.row.query,
+            "evidence": self.row.shown_evidence(),
+            "status": self.record["status"],
+            "answer": answer.get("status"),
+            "value": _text(answer.get("value")),
+            "log10": answer.get("log10", answer.get("log10_evidence")),
+            "lower": _text(proof.get("lower")),
+            "upper": _text(proof.get("upper")),
+            "seconds": self.record.get("wall_seconds"),
+            "reused": self.reused,
+            "message": self.record.get("message"),
+            "key": self.key,
+        }
+        assert list(found) == list(_COLUMNS)
+        return found
+
+
+def _without_key(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in ("key", "query")}
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class BatchSummary:
+    """What a batch came to.
+
+    Parameters
+    ----------
+    rows, answered, bounded, refused, failed, stopped : int
+        Rows, and how many ended so; each row once.
+    reused : int
+        Answered by an earlier run of the batch.
+    seconds : float
+    out : str
+        The folder with the results.
+    """
+
+    rows: int
+    answered: int
+    bounded: int
+    refused: int
+    failed: int
+    stopped: int
+    reused: int
+    seconds: float
+    out: str
+
+    @property
+    def exit_code(self) -> int:
+        """0 all answered, 4 stopped, 1 some failed, 3 some refused: the first that applies."""
+        if self.stopped:
+            return 4
+        return 1 if self.failed else 3 if self.refused else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types only."""
+        return {**asdict(self), "exit_code": self.exit_code}
+
+    def __str__(self) -> str:
+        counts = [(self.answered, "answered"), (self.bounded, "between bounds"), (self.refused, "refused")]
+        counts += [(self.failed, "failed"), (self.stopped, "stopped, run the batch again")]
+        told = ", ".join(f"{count:,} {what}" for count, what in counts if count)
+        before = f" ({self.reused:,} by an earlier run)" if self.reused else ""
+        return f"{self.rows:,} rows: {told or 'none'}{before}, {self.seconds:.1f} s; {self.out}/summary.csv"
+
+
+def summary_of(outcomes: Sequence[Outcome], seconds: float, out: Path) -> BatchSummary:
+    """Count how rows ended."""
+    counts = Counter(outcome.record["status"] for outcome in outcomes)
+    ends = {name: counts[name] for name in ("answered", "bounded", "refused", "failed", "stopped")}
+    reused = sum(outcome.reused for outcome in outcomes)
+    return BatchSummary(len(outcomes), **ends, reused=reused, seconds=round(seconds, 3), out=str(out))
+
+
+def write_results(folder: BatchDir, outcomes: Sequence[Outcome], summary: BatchSummary) -> None:
+    """Write ``results.jsonl``, ``summary.csv``, ``summary.json`` and, with pyarrow, ``summary.parquet``."""
+    folder.write("results.jsonl", "".join(json.dumps(outcome.to_dict()) + "\n" for outcome in outcomes))
+    table = [outcome.cells() for outcome in outcomes]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(_COLUMNS), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    folder.write("summary.csv", text.getvalue())
+    folder.write("summary.json", json.dumps(summary.to_dict(), indent=1) + "\n")
+    if find_spec("pyarrow") is not None:
+        _write_parquet(folder.path / "summary.parquet", table)
+
+
+def _write_parquet(path: Path, table: Sequence[Mapping[str, Any]]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    kinds = {int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_(), str: pyarrow.string()}
+    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in _COLUMNS.items()])
+    partial = path.with_name(f"{path.name}.partial")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(table), schema=schema), partial)
+    partial.replace(path)

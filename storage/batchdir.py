@@ -1,0 +1,104 @@
+"""The folder of a batch: its lock, the answers so far, each on a checked line of its own, and runs under way."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from .errors import StorageError, disk_full
+from .files import PARTIAL, opened, refuse_links, write_all, written_whole
+from .lines import ends_a_line, read_lines, to_line
+
+_LOCK, _ANSWERS, _RUNS = "lock", "answers.jsonl", "runs"
+_SYNC_SECONDS = 1.0
+
+
+class BatchDir:
+    """A locked folder of a batch.
+
+    Parameters
+    ----------
+    path : Path
+        Created if it does not exist. A folder with other content is refused.
+
+    Raises
+    ------
+    StorageError
+        If the folder cannot be written, is something else, or is in use.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            foreign = [p.name for p in path.iterdir() if p.name != _LOCK and not p.name.endswith(PARTIAL)]
+            if foreign and not os.path.lexists(path / _ANSWERS):
+                raise StorageError(f"{path} is not the folder of a batch: it holds {foreign[0]!r} and no {_ANSWERS}")
+            refuse_links(path)
+            self._lock = opened(path / _LOCK, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise StorageError(f"{path} cannot be used for a batch: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise StorageError(f"{path} is in use: the batch is running") from None
+        self._file = opened(path / _ANSWERS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._synced = 0.0
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._file.close()
+        self._lock.close()
+
+    def answers(self) -> dict[str, dict[str, Any]]:
+        """Return the latest answer of every key; damaged lines are ignored."""
+        lines = read_lines(self.path / _ANSWERS)
+        return {str(line["key"]): line for line in lines if line is not None and "key" in line}
+
+    def append(self, answer: dict[str, Any]) -> None:
+        """Keep an answer, forced to disk unless that was done a moment ago.
+
+        Raises
+        ------
+        DiskFullError
+            If no space is left.
+        """
+        line = to_line(answer)
+        try:
+            write_all(self._file, memoryview(line if ends_a_line(self._file) else b"\n" + line))
+            if time.monotonic() - self._synced >= _SYNC_SECONDS:
+                os.fsync(self._file.fileno())
+                self._synced = time.monotonic()
+        except OSError as error:
+            raise disk_full(error, f"no space left in {self.path}") from None
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file, whole or not at all.
+
+        Raises
+        ------
+        DiskFullError
+            If no space is left.
+        """
+        try:
+            with written_whole(self.path / name) as file:
+                write_all(file, memoryview(text.encode()))
+        except OSError as error:
+            raise disk_full(error, f"no space left in {self.path}") from None
+
+    def run_folder(self, key: str) -> Path:
+        """Return the run directory of a question that is worth one."""
+        folder = self.path / _RUNS
+        folder.mkdir(exist_ok=True)
+        return folder / key[:32]
+
+    def drop_run(self, key: str) -> None:
+        """Remove the run directory of a question that is answered."""
+        folder = self.path / _RUNS / key[:32]
+        if folder.exists():
+            shutil.rmtree(folder, ignore_errors=True)
