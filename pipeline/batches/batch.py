@@ -15,8 +15,8 @@ from ...cluster.address import ClusterLostError
 from ...cluster.budget import default_memory_bytes
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Node, Pool, SerialPool
-from ...storage.batchdir import BatchDir
 from ...storage.errors import StorageError
+from ...storage.folders.batchdir import BatchDir
 from ..errors import BucketflowError, IncompatibleRunError, StoppedError
 from ..keywords import Where
 from ..options import Options

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...storage.batchdir import BatchDir
+from ...storage.folders.batchdir import BatchDir
 from .row import Row
 
 _COLUMNS = {

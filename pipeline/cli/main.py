@@ -279,8 +279,8 @@ def info(file: str, as_json: bool) -> None:
 def resume_command(directory: str, as_json: bool, **options: Any) -> None:
     """Continue the run in DIRECTORY; a job goes to its cluster again, unless --workers or --gpus are given."""
     from ..api.resume import resume
-    from .jobs import resumed_job
     from .progress import progress_bar
+    from .unattended.jobs import resumed_job
 
     if not options["workers"] and not options["gpus"] and resumed_job(directory, options["scheduler"]):
         return
@@ -366,10 +366,10 @@ def _order_names() -> tuple[str, ...]:
 
 def _register() -> None:
     """Add the commands that have files of their own."""
-    from .batch import batch_command
     from .bound import bound_command
     from .calibrate import calibrate_command
-    from .jobs import job_commands, submit_command
+    from .unattended.batch import batch_command
+    from .unattended.jobs import job_commands, submit_command
 
     main.add_command(batch_command(_guarded))
     main.add_command(bound_command(_asking, _guarded, _load, _settings))

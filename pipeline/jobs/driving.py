@@ -10,7 +10,7 @@ from ...cluster.address import ClusterError
 from ...cluster.connect import verify_workers
 from ...cluster.coordination import Driver, worker_address
 from ...storage.errors import StorageError
-from ...storage.jobdir import JobDir
+from ...storage.folders.jobdir import JobDir
 from ..api.bounding.optimum import solved
 from ..api.resume import stored_question
 from ..api.running import Answer, answer

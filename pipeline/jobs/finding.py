@@ -10,7 +10,7 @@ from typing import Any
 from ...cluster import coordination
 from ...cluster.address import ClusterError
 from ...cluster.connect import connection
-from ...storage.jobdir import JobDir, job_folders
+from ...storage.folders.jobdir import JobDir, job_folders
 from ..errors import BucketflowError, ModelError
 from .job import Job
 from .listing import PREFIX

@@ -15,7 +15,7 @@ from typing import Any
 from ...cluster import coordination
 from ...cluster.address import ClusterError
 from ...cluster.connect import connection, remote_client
-from ...storage.jobdir import JobDir
+from ...storage.folders.jobdir import JobDir
 from ...storage.rundir import stored_bounds, stored_result
 from ..api.resume import stored_question
 from ..errors import BucketflowError, StoppedError

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...cluster.budget import peak_rss_bytes
 from ...cluster.usage import cluster_usage
-from ...storage.jobdir import JobDir
+from ...storage.folders.jobdir import JobDir
 from ..results.bounds import Number
 from ..results.result import plain_number
 

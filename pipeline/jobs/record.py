@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...storage.errors import StorageError
-from ...storage.jobdir import JobDir
+from ...storage.folders.jobdir import JobDir
 from ..errors import IncompatibleRunError
 from ..options import Effort, Options
 

@@ -23,7 +23,7 @@ from bucketflow.pipeline.batches.manifest import read_manifest
 from bucketflow.pipeline.batches.packing import packs
 from bucketflow.pipeline.batches.row import Row
 from bucketflow.pipeline.examples import example_path
-from bucketflow.storage.batchdir import BatchDir
+from bucketflow.storage.folders.batchdir import BatchDir
 from tests.pipeline.test_budget import grid
 
 

@@ -17,9 +17,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from .errors import StorageError, disk_full
-from .files import opened, read_whole, write_all, written_whole
-from .rundir import JOB, read_json, write_json
+from ..errors import StorageError, disk_full
+from ..files import opened, read_whole, write_all, written_whole
+from ..rundir import JOB, read_json, write_json
 
 _RECORD, _PULSE, _LOG, _LOCK = "job.json", "pulse.json", "log.jsonl", "lock"
 _PAUSE_SECONDS = 0.05

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .grouped import Grouped
-from .marginals import names
+from ..grouped import Grouped
+from ..marginals import names
 
 if TYPE_CHECKING:
-    from ..jobs.job import Job
-    from ..models.model import Model
+    from ...jobs.job import Job
+    from ...models.model import Model
 
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
@@ -38,9 +38,9 @@ def submit_command(asking: Decorator, guarded: Decorator, load: Load, settings: 
     @guarded
     def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
         """Hand a query on the model in FILE to a cluster, and return at once."""
-        from ..api.questions import question_of
-        from ..jobs.submit import submitted
-        from ..options import Effort, Options
+        from ...api.questions import question_of
+        from ...jobs.submit import submitted
+        from ...options import Effort, Options
 
         if options["workers"]:
             raise click.UsageError("a job runs on the workers of --scheduler; --most-workers limits how many")
@@ -55,7 +55,7 @@ def submit_command(asking: Decorator, guarded: Decorator, load: Load, settings: 
 
 
 def _print_submitted(job: Job, as_json: bool) -> None:
-    from .report import print_rows
+    from ..report import print_rows
 
     record = job.record
     facts = {"job": record.id, "directory": str(job.folder), "scheduler": record.scheduler}
@@ -75,7 +75,7 @@ def job_commands(guarded: Decorator) -> list[click.Command]:
     @guarded
     def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
         """List the jobs in a folder of run directories, or of a scheduler."""
-        from ..jobs.finding import jobs as found
+        from ...jobs.finding import jobs as found
 
         facts = [job.facts for job in found(place, scheduler=scheduler)]
         if as_json:
@@ -128,7 +128,7 @@ def resumed_job(directory: str, scheduler: str | None) -> bool:
     """Hand the job of a run directory to its cluster again; whether there is one."""
     from pathlib import Path
 
-    from ...storage.jobdir import JobDir
+    from ....storage.folders.jobdir import JobDir
 
     if not JobDir(Path(directory)).holds_job():
         return False
@@ -138,16 +138,16 @@ def resumed_job(directory: str, scheduler: str | None) -> bool:
 
 
 def _found(job: str, scheduler: str | None) -> Job:
-    from ..jobs.finding import find_job
+    from ...jobs.finding import find_job
 
     return find_job(job, scheduler)
 
 
 def _print_table(facts: list[Any]) -> None:
-    from ..jobs.listing import duration
-    from ..plans.plan import format_bytes
-    from ..text import printable
-    from .report import show, table
+    from ...jobs.listing import duration
+    from ...plans.plan import format_bytes
+    from ...text import printable
+    from ..report import show, table
 
     made = table("", "job", "model", "query", "state", "done", "running for")
     for column in ("workers", "peak"):
@@ -192,6 +192,6 @@ def _print_result(job: Job, wait: bool, as_json: bool) -> None:
 
 
 def _is_close(proof: dict[str, Any]) -> bool:
-    from ..results.result import Proof
+    from ...results.result import Proof
 
     return Proof(**proof).close

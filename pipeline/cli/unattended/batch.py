@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .grouped import Grouped
+from ..grouped import Grouped
 
 if TYPE_CHECKING:
-    from ..batches.asking import Price
-    from ..batches.row import Row
+    from ...batches.asking import Price
+    from ...batches.row import Row
 
 Command = Callable[..., None]
 
@@ -43,7 +43,7 @@ def batch_command(guarded: Callable[[Command], Command]) -> click.Command:
 
         Exit codes: 0 all answered, 3 some refused because of a budget, 1 some failed, 4 stopped: run it again.
         """
-        from ..batches.batch import batch as answered
+        from ...batches.batch import batch as answered
 
         def tell(event: str, **facts: Any) -> None:
             if log:
@@ -72,9 +72,9 @@ def _log(event: str, facts: dict[str, Any]) -> None:
 
 def _print_prices(prices: list[tuple[Row, Price]]) -> None:
     """Print what the questions cost: the most expensive ones, and how many others there are."""
-    from ..plans.plan import format_bytes
-    from ..text import printable
-    from .report import show, table
+    from ...plans.plan import format_bytes
+    from ...text import printable
+    from ..report import show, table
 
     alike = Counter((row.model, row.query, price) for row, price in prices)
     shown = sorted(alike.items(), key=lambda item: (item[0][2].kind != "wrong", -item[0][2].seconds * item[1]))

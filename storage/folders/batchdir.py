@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .errors import StorageError, disk_full
-from .files import PARTIAL, opened, refuse_links, write_all, written_whole
-from .lines import ends_a_line, read_lines, to_line
+from ..errors import StorageError, disk_full
+from ..files import PARTIAL, opened, refuse_links, write_all, written_whole
+from ..lines import ends_a_line, read_lines, to_line
 
 _LOCK, _ANSWERS, _RUNS = "lock", "answers.jsonl", "runs"
 _SYNC_SECONDS = 1.0

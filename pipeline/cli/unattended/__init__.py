@@ -1,0 +1,1 @@
+"""Commands about runs that nobody waits for: jobs and batches."""

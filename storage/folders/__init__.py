@@ -1,0 +1,1 @@
+"""Folders of jobs and of batches."""
