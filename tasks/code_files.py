@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -59,3 +60,34 @@ def _imported(source: Path) -> tuple[Path, ...]:
             yield from (base / f"{name.strip()}.py" for name in names.split(","))
 
     return tuple(path for path in named() if path.is_file())
+
+
+class Patience:
+    """Whether compiled loops had better do what NumPy can do too, with the same results.
+
+    Loading a compiler and compiled loops takes some tenths of a second, compiling them several seconds: as long as
+    NumPy took less than that in this process, it goes on.
+
+    Parameters
+    ----------
+    module, function : str
+        Of the loops.
+    loading, compiling : float
+        Seconds that are not worth it.
+    """
+
+    def __init__(self, module: str, function: str, loading: float = 0.3, compiling: float = 3.0) -> None:
+        self._module, self._function, self._loading, self._compiling = module, function, loading, compiling
+        self._spent = 0.0
+
+    def ends(self, seconds: float) -> bool:
+        """Return whether loops should do what takes NumPy so many seconds; these are spent if not."""
+        if f"{_PACKAGE.name}.{self._module}" in sys.modules:
+            return True
+        self._spent += seconds
+        return self._spent > self._loading and (self._spent > self._compiling or self.compiled)
+
+    @cached_property
+    def compiled(self) -> bool:
+        """Whether there was code of the loops when it was first of interest."""
+        return is_compiled(self._module, self._function)

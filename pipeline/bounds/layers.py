@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ...tasks.rows.keys import Keys
-from ...tasks.rows.rows import HOST, Layer, Operations, Rows, first_rows
+from ...tasks.rows.layer import Layer, Rows, first_rows
+from ...tasks.rows.rows import HOST, Operations
 from .buckets.joins import BucketTable
 from .buckets.mini_buckets import MiniBuckets
 from .network import CostNetwork, States

@@ -5,8 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ...tasks.code_files import Patience
+from ..search.min_fill import min_fill_order
 from ..search.orders import search_tree
 from ..trees.tree import elimination_order
+
+#: Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
+_COMPILED_FROM, _LOADED_FROM = 0.5, 1 << 22
+_PATIENCE = Patience("pipeline.search.greedy_orders", "greedy_order")
 
 
 def depth_first_order(
@@ -15,10 +21,15 @@ def depth_first_order(
     """Search for an elimination order, and rearrange it depth first without changing its buckets.
 
     Whoever assigns variables in the reverse order finishes a small subtree before it begins a large one, so that what
-    is left open is the separator of one path (the frontier).
+    is left open is the separator of one path (the frontier). A search that would have to be compiled first is left
+    until it may take longer, and one that would have to be loaded where the first order is good enough.
     """
-    tree = search_tree(dims, scopes, tree="bucket", seconds=seconds, seed=seed)
-    return rearranged(dims, scopes, elimination_order(tree))
+    first = min_fill_order(dims, scopes, seed)
+    if _PATIENCE.ends(0.0) or (
+        seconds >= _COMPILED_FROM or (_PATIENCE.compiled and bucket_cells(dims, scopes, first) > _LOADED_FROM)
+    ):
+        first = elimination_order(search_tree(dims, scopes, tree="bucket", seconds=seconds, seed=seed))
+    return rearranged(dims, scopes, first)
 
 
 def rearranged(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> tuple[int, ...]:

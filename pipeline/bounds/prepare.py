@@ -170,14 +170,13 @@ class _Rounds:
 
     def dominate(self) -> None:
         """Remove dominated values."""
-        from ...tasks.bounds.dominance import remove_dominated
-        from ...tasks.bounds.shifting import forbid_tuples, take_out
+        from ...tasks.bounds.loops import remove_dominated
+        from ...tasks.bounds.tables import take_out
 
         problem = self.problem
         problem.constant += take_out(problem.flat)
         if not problem.feasible:
             return
-        forbid_tuples(problem.flat, np.finfo(np.float64).max)
         pending = np.ones(len(problem.flat.first) - 1, np.bool_)
         unsupported, dominated, empty, spent = remove_dominated(problem.flat, pending, max(self.work // 4, 1))
         self.spent += spent
@@ -197,7 +196,7 @@ class _Rounds:
 
     def finish(self) -> None:
         """Take out what all assignments have; an assignment as cheap as the bound is an optimum."""
-        from ...tasks.bounds.shifting import take_out
+        from ...tasks.bounds.tables import take_out
 
         if self.feasible and len(self.problem.flat.unary):
             self.problem.constant += take_out(self.problem.flat)

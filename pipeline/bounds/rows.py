@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...tasks.code_files import Patience
 from ...tasks.gpu.arrays import free_pools
 from ...tasks.gpu.memory import out_of_memory
 from ...tasks.rows.device import DEVICE
@@ -54,6 +55,9 @@ _DEVICE_WIDTH = 1_000_000
 _DEVICE_CELLS = 1 << 20
 
 
+#: NumPy takes so long for a cell of a join.
+_CELL_SECONDS = 5e-9
+_PATIENCE = Patience("tasks.cpu.streaming", "_stream")
 #: Cells that are touched to remove what a new incumbent excludes, and seconds for another order afterwards.
 _FIXING_WORK = 30_000_000
 _ORDER_SECONDS = 0.1
@@ -156,7 +160,10 @@ class _Proof:
         if self._split is None or self._found is None or split.buckets != self._split.buckets:
             self._found = None
             cells = None if device_bytes is None else _DEVICE_CELLS
-            self._found = eliminate(self.network, split, upper=self.upper, device_cells=cells, stop=self.stop)
+            compiled = _PATIENCE.ends(split.cells * _CELL_SECONDS)
+            self._found = eliminate(
+                self.network, split, upper=self.upper, device_cells=cells, stop=self.stop, compiled=compiled
+            )
             self._split = split
         if self._found is None:
             return None

@@ -19,7 +19,7 @@ def remove_dominated(flat: Any, pending: Any, most_work: int) -> Any:
     Returns
     -------
     tuple of int
-        Values without support, values dominated, variables left without a value (0 or 1), cells looked at.
+        Values without support, values dominated, variables left without a value (0 or 1), about the cells looked at.
     """
     n = len(flat.first) - 1
     queue, head, tail = np.empty(n + 1, np.int64), 0, 0
@@ -33,8 +33,8 @@ def remove_dominated(flat: Any, pending: Any, most_work: int) -> Any:
         head = (head + 1) % (n + 1)
         pending[x] = False
         unsupported, spent = _collect(flat, x)
-        dominated, more = _dominated(flat, x)
-        work += spent + more
+        dominated = _dominated(flat, x)
+        work += spent * (1 + (flat.first[x + 1] - flat.first[x]) // 4)
         lost[0] += unsupported
         lost[1] += dominated
         if _left(flat, x) == 0:
@@ -100,26 +100,24 @@ def _remove(flat: Any, x: int, a: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _dominated(flat: Any, x: int) -> Any:
+def _dominated(flat: Any, x: int) -> int:
     """Remove the dominated values of a variable whose tables hold no cost that a value has anyway."""
-    begin, d, died, work = flat.first[x], flat.first[x + 1] - flat.first[x], 0, 0
+    begin, d, died = flat.first[x], flat.first[x + 1] - flat.first[x], 0
     for a in range(d):
         for b in range(d):
             # every table adds at least nothing, so that a dearer value cannot dominate
             if a == b or flat.unary[begin + a] == np.inf or flat.unary[begin + b] > flat.unary[begin + a]:
                 continue
-            excess, spent = _excess(flat, x, a, b)
-            work += spent
-            if excess <= 0:
+            if _excess(flat, x, a, b) <= 0:
                 died += 1
                 _remove(flat, x, a)
-    return died, work
+    return died
 
 
 @njit(cache=True, nogil=True)
-def _excess(flat: Any, x: int, a: int, b: int) -> Any:
-    """What choosing ``b`` for ``a`` costs more at worst, as soon as that is positive; and the cells looked at."""
-    d, work = flat.first[x + 1] - flat.first[x], 0
+def _excess(flat: Any, x: int, a: int, b: int) -> float:
+    """What choosing ``b`` for ``a`` costs more at worst, inf as soon as that is positive."""
+    d = flat.first[x + 1] - flat.first[x]
     excess = flat.unary[flat.first[x] + b] - flat.unary[flat.first[x] + a]
     for k in range(flat.around[x], flat.around[x + 1]):
         e = flat.incident[k]
@@ -127,11 +125,10 @@ def _excess(flat: Any, x: int, a: int, b: int) -> Any:
         worst, room = 0.0, -excess
         for p in range(flat.cells[f] + a * inner, flat.cells[f + 1], d * inner):
             other = p + (b - a) * inner
-            work += inner
             for i in range(inner):
                 if flat.costs[p + i] < np.inf and flat.costs[other + i] - flat.costs[p + i] > worst:
                     worst = flat.costs[other + i] - flat.costs[p + i]
             if worst > room:
-                return np.inf, work
+                return np.inf
         excess += worst
-    return excess, work
+    return float(excess)

@@ -55,7 +55,7 @@ def sweep(flat: Any, order: Any, ends: Any, shifts: Any, shift: Any, grain: floa
     share, gathered = np.empty(widest), np.empty(most)
     unsupported, dear = 0, 0
     for number in range(count):
-        side = 1 if number % 2 == 0 else 0
+        side, room = 1 if number % 2 == 0 else 0, limit - constant
         for i in range(len(order)):
             x = order[i] if side == 1 else order[len(order) - 1 - i]
             b, d, k0, k1 = first[x], first[x + 1] - first[x], around[x], around[x + 1]
@@ -79,7 +79,6 @@ def sweep(flat: Any, order: Any, ends: Any, shifts: Any, shift: Any, grain: floa
             constant += least
             if not constant <= limit:
                 return np.inf, unsupported, dear
-            room = limit - constant
             dear += _share(unary, b, d, least, room, max(before, after), after if side == 1 else before, grain, share)
             for k in range(k0, k1):
                 e = incident[k]
@@ -139,28 +138,6 @@ def _add(costs: Any, begin: int, end: int, inner: int, d: int, change: Any, at: 
                 cost = costs[q] + extra
                 costs[q] = cost if cost <= room else np.inf
             p += inner
-
-
-@njit(cache=True, nogil=True)
-def take_out(flat: Any) -> float:
-    """Take the least cost out of every table and of every variable's unary costs; return the sum."""
-    taken = 0.0
-    for f in range(len(flat.cells) - 1):
-        taken += _take(flat.costs, flat.cells[f], flat.cells[f + 1])
-    for x in range(len(flat.first) - 1):
-        taken += _take(flat.unary, flat.first[x], flat.first[x + 1])
-    return taken
-
-
-@njit(cache=True, nogil=True)
-def _take(costs: Any, begin: int, end: int) -> float:
-    least = np.inf
-    for p in range(begin, end):
-        least = min(least, costs[p])
-    if least < np.inf and least != 0:
-        for p in range(begin, end):
-            costs[p] -= least
-    return least
 
 
 @njit(cache=True, nogil=True)

@@ -1,4 +1,4 @@
-"""All functions of a cost network in one array, and the loops that fold and restrict them.
+"""All functions of a cost network in one array, folded and restricted.
 
 Costs are integers (or multiples of a power of two) in float64, so that sums are exact; inf is forbidden. A value that
 was removed has an infinite unary cost.
@@ -6,12 +6,11 @@ was removed has an infinite unary cost.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from ..machine_code import njit
 
 Costs = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -92,113 +91,82 @@ def selected(flat: Flat, chosen: Integers) -> Flat:
     return flatten(flat.dims, flat.unary, costs, np.diff(flat.edges)[chosen], scope)
 
 
-@njit(cache=True, nogil=True)
-def _strides(dims: Any, edges: Any, scope: Any) -> Any:
+def _strides(dims: Integers, edges: Integers, scope: Integers) -> tuple[Integers, Integers]:
     """Stride of each edge, cells of each function."""
-    stride, sizes = np.empty(len(scope), np.int64), np.empty(len(edges) - 1, np.int64)
-    for f in range(len(sizes)):
-        size = 1
-        for e in range(edges[f + 1] - 1, edges[f] - 1, -1):
-            stride[e] = size
-            size *= dims[scope[e]]
-        sizes[f] = size
+    stride, sizes, arities = np.empty(len(scope), np.int64), np.ones(len(edges) - 1, np.int64), np.diff(edges)
+    for back in range(1, int(arities.max(initial=0)) + 1):
+        wide = np.flatnonzero(arities >= back)
+        axis = edges[wide + 1] - back
+        stride[axis] = sizes[wide]
+        sizes[wide] *= dims[scope[axis]]
     return stride, sizes
 
 
+def take_out(flat: Flat) -> float:
+    """Take the least cost out of every table and of every variable's unary costs; return the sum."""
+    return _take(flat.costs, flat.cells) + _take(flat.unary, flat.first)
+
+
+def _take(costs: Costs, begins: Integers) -> float:
+    if not len(costs):
+        return 0.0
+    least = np.minimum.reduceat(costs, begins[:-1])
+    changed = np.flatnonzero((least != 0) & (least < np.inf))
+    costs[parts(begins, changed)] -= np.repeat(least[changed], np.diff(begins)[changed])
+    return float(least.sum())
+
+
 def fold_contained(flat: Flat) -> Flags:
-    """Add every function to one whose scope contains its own; return which functions are left."""
+    """Add every function to the smallest whose scope contains its own; return which functions are left.
+
+    The smallest are first, the last of equals before the others.
+    """
+    scopes = [tuple(sorted(scope)) for scope in _split(flat.scope, flat.edges)]
+    sizes, arities = np.diff(flat.cells).tolist(), np.diff(flat.edges)
+    around = [frozenset(group) for group in _split(flat.function[flat.incident], flat.around)]
+    largest = [max((len(scopes[f]) for f in group), default=0) for group in around]
+    twins: dict[tuple[int, ...], list[int]] = {}
+    for f, scope in enumerate(scopes):
+        twins.setdefault(scope, []).append(f)
     left = np.ones(flat.n_functions, np.bool_)
-    upwards = np.lexsort((-np.arange(flat.n_functions), np.diff(flat.edges)))
-    _fold(flat, upwards, left, np.full(len(flat.dims), -1))
+    for f in np.lexsort((-np.arange(len(scopes)), arities)).tolist():
+        scope = scopes[f]
+        hosts = twins[scope][: twins[scope].index(f)]
+        if not hosts and min(largest[x] for x in scope) > len(scope):
+            together = frozenset.intersection(*sorted((around[x] for x in scope), key=len))
+            hosts = [g for g in together if len(scopes[g]) > len(scope) and left[g]]
+        if hosts:
+            left[f] = False
+            _add_table(flat, f, min(hosts, key=lambda g: (sizes[g], g)))
     return left
 
 
-@njit(cache=True, nogil=True)
-def _fold(flat: Any, upwards: Any, left: Any, member: Any) -> None:
-    """Fold functions in this order, the smallest first, the last of equals before the others."""
-    step, state = np.zeros(64, np.int64), np.zeros(64, np.int64)
-    for f in upwards:
-        host = _host(flat, f, left, member)
-        if host >= 0:
-            left[f] = False
-            _add_table(flat, f, host, step, state)
+def _split(values: Integers, begins: Integers) -> list[list[int]]:
+    listed, starts = values.tolist(), begins.tolist()
+    return [listed[a:b] for a, b in pairwise(starts)]
 
 
-@njit(cache=True, nogil=True)
-def _host(flat: Any, f: int, left: Any, member: Any) -> int:
-    """The smallest function whose scope contains that of ``f``, the first of equals; -1 for none."""
-    begin, end = flat.edges[f], flat.edges[f + 1]
-    rarest = flat.scope[begin]
-    for e in range(begin, end):
-        x = flat.scope[e]
-        member[x] = f
-        if flat.around[x + 1] - flat.around[x] < flat.around[rarest + 1] - flat.around[rarest]:
-            rarest = x
-    best, fewest = -1, 0
-    for k in range(flat.around[rarest], flat.around[rarest + 1]):
-        g = flat.function[flat.incident[k]]
-        size = flat.cells[g + 1] - flat.cells[g]
-        arity = flat.edges[g + 1] - flat.edges[g]
-        if not left[g] or g == f or arity < end - begin or (arity == end - begin and g > f):
-            continue
-        shared = 0
-        for e in range(flat.edges[g], flat.edges[g + 1]):
-            shared += member[flat.scope[e]] == f
-        if shared == end - begin and (best < 0 or size < fewest):
-            best, fewest = g, size
-    return best
-
-
-@njit(cache=True, nogil=True)
-def _add_table(flat: Any, f: int, host: int, step: Any, state: Any) -> None:
+def _add_table(flat: Flat, f: int, host: int) -> None:
     """Add the table of ``f`` to one whose scope contains its own."""
-    begin, arity = flat.edges[host], flat.edges[host + 1] - flat.edges[host]
-    for j in range(arity):
-        step[j] = 0
-        state[j] = 0
-        for e in range(flat.edges[f], flat.edges[f + 1]):
-            if flat.scope[e] == flat.scope[begin + j]:
-                step[j] = flat.stride[e]
-    q = flat.cells[f]
-    for p in range(flat.cells[host], flat.cells[host + 1]):
-        flat.costs[p] += flat.costs[q]
-        for j in range(arity - 1, -1, -1):
-            x = flat.scope[begin + j]
-            state[j] += 1
-            q += step[j]
-            if state[j] < flat.first[x + 1] - flat.first[x]:
-                break
-            q -= step[j] * state[j]
-            state[j] = 0
+    own, axes = (flat.scope[flat.edges[g] : flat.edges[g + 1]].tolist() for g in (f, host))
+    dims, there = flat.dims, sorted(own, key=axes.index)
+    table = flat.costs[flat.cells[f] : flat.cells[f + 1]].reshape(dims[own]).transpose([own.index(x) for x in there])
+    target = flat.costs[flat.cells[host] : flat.cells[host + 1]].reshape(dims[axes])
+    target += table.reshape([dims[x] if x in own else 1 for x in axes])
 
 
-@njit(cache=True, nogil=True)
-def restrict(flat: Any, kept: Any, kept_first: Any) -> Any:
+def restrict(flat: Flat, kept: Integers, kept_first: Integers) -> tuple[Costs, Integers]:
     """Return all tables over the values kept (``kept``: their numbers, by variable), and the size of each."""
-    n = len(flat.edges) - 1
-    sizes = np.ones(n, np.int64)
-    for f in range(n):
-        for e in range(flat.edges[f], flat.edges[f + 1]):
-            x = flat.scope[e]
-            sizes[f] *= kept_first[x + 1] - kept_first[x]
-    costs, state, q = np.empty(sizes.sum()), np.zeros(64, np.int64), 0
-    for f in range(n):
-        begin, arity = flat.edges[f], flat.edges[f + 1] - flat.edges[f]
-        p = flat.cells[f]
-        for j in range(arity):
-            state[j] = 0
-            p += kept[kept_first[flat.scope[begin + j]]] * flat.stride[begin + j]
-        for _ in range(sizes[f]):
-            costs[q] = flat.costs[p]
-            q += 1
-            for j in range(arity - 1, -1, -1):
-                x, stride = flat.scope[begin + j], flat.stride[begin + j]
-                start, count = kept_first[x], kept_first[x + 1] - kept_first[x]
-                p -= kept[start + state[j]] * stride
-                state[j] += 1
-                if state[j] < count:
-                    p += kept[start + state[j]] * stride
-                    break
-                state[j] = 0
-                p += kept[start] * stride
+    counts, dims = np.diff(kept_first), flat.dims
+    values = [kept[a:b] for a, b in pairwise(kept_first.tolist())]
+    smaller = (counts < dims)[flat.scope]
+    changed = np.bincount(flat.function[smaller], minlength=flat.n_functions) > 0
+    _, sizes = _strides(counts, flat.edges, flat.scope)
+    begins, costs = offsets(sizes), np.empty(int(sizes.sum()))
+    same = np.flatnonzero(~changed)
+    costs[parts(begins, same)] = flat.costs[parts(flat.cells, same)]
+    for f in np.flatnonzero(changed).tolist():
+        scope = flat.scope[flat.edges[f] : flat.edges[f + 1]]
+        table = flat.costs[flat.cells[f] : flat.cells[f + 1]].reshape(dims[scope])
+        costs[begins[f] : begins[f + 1]] = table[np.ix_(*(values[x] for x in scope))].reshape(-1)
     return costs, sizes

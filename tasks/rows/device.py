@@ -10,7 +10,8 @@ import numpy as np
 
 from ..gpu import arrays
 from ..gpu.kernels import cupy, kernel
-from .rows import Layer, Operations, Rows, Space, lowered
+from .layer import Layer, Rows, lowered
+from .rows import Operations, Space
 
 _THREADS: Final = 256
 #: Cells of one block of threads.

@@ -6,96 +6,24 @@ implementation gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import accumulate
-from operator import attrgetter, mul
-from typing import Any, Protocol
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..code_files import Patience
 from ..gpu.arrays import on_host
-from . import loops
-from .keys import Keys, Words
+from .keys import Words
+from .layer import Costs, Layer, Origin, Rows, lowered
+from .plain import next_rows as next_plain
 
-Costs = NDArray[np.float64]
-Origin = NDArray[np.uint32]
-
-#: Expanded rows at a time: their sums and owners stay in the second-level cache.
-_BLOCK_CELLS = 4096
-_SMALLEST_BLOCK = 16
-
-
-class Term(Protocol):
-    """A table of a layer: flat ``costs (cells,) float64``, C-ordered, the last variable of ``scope`` fastest."""
-
-    @property
-    def scope(self) -> tuple[int, ...]:
-        """Variables, in the order of their axes."""
-
-    @property
-    def costs(self) -> Any:
-        """Entries; inf = forbidden."""
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Distinct keys in ascending order, ``(rows, words) uint64``, and their costs ``(rows,) float64``."""
-
-    keys: Words
-    costs: Costs
-
-    def __len__(self) -> int:
-        return len(self.costs)
-
-
-@dataclass(frozen=True, eq=False)
-class Layer:
-    """What happens when one variable gets its states.
-
-    Parameters
-    ----------
-    keys, next_keys : Keys
-        Layouts before and after; the later one has some of the same variables in the same order, and may have
-        `variable` behind them.
-    variable, d : int
-        The variable, and the size of its domain.
-    added : sequence of Term
-        Their scopes end with `variable`, the other variables are of `keys`.
-    subtracted : sequence of Term
-        Bounds that costs already hold; their scopes are of variables of `keys`.
-    constant : float
-        Subtracted too.
-    """
-
-    keys: Keys
-    next_keys: Keys
-    variable: int
-    d: int
-    added: Sequence[Term]
-    subtracted: Sequence[Term]
-    constant: float = 0.0
-
-    @property
-    def leaving(self) -> list[int]:
-        """Variables that fall out of the key, the last field first."""
-        return [v for v in self.keys.variables[::-1] if v not in self.next_keys.fields]
-
-    @property
-    def stays(self) -> bool:
-        """Whether the new variable is in the new key."""
-        return self.variable in self.next_keys.fields
-
-    @property
-    def block_rows(self) -> int:
-        """Rows that are expanded at a time."""
-        return max(_SMALLEST_BLOCK, _BLOCK_CELLS // self.d)
-
-    @property
-    def least_room(self) -> int:
-        """Rows that what :func:`next_rows` writes to must at least have room for beyond those it keeps."""
-        return (self.block_rows + 1) * self.d + 1
+#: Layers of more expanded rows are not in NumPy, which takes so long for a layer and for one of them.
+_PLAIN_CELLS = 1 << 17
+_LAYER_SECONDS, _CELL_SECONDS = 3e-4, 4e-7
+_PATIENCE = Patience("tasks.rows.loops", "advance")
 
 
 @dataclass
@@ -129,17 +57,14 @@ def row_bytes(words: int) -> int:
     return 2 * (8 * words + 8 + 4) + 2 * 4 + 8 + 8
 
 
-def first_rows(cost: float) -> Rows:
-    """Return the one row of no variables."""
-    return Rows(np.zeros((1, 1), np.uint64), np.array([float(cost)]))
-
-
 def order_of_groups(rows: Rows, layer: Layer) -> NDArray[np.int32]:
     """Return the numbers of rows in stable order of what stays of their keys; empty if nothing leaves.
 
     One variable after the other falls away, last field first: rows that agree before its field are then in runs that
     are sorted by what is behind it, and are merged.
     """
+    from . import loops
+
     leaving = layer.leaving
     if not leaving:
         return np.empty(0, np.int32)
@@ -180,6 +105,8 @@ def next_rows(
     cut : float
         No row was dropped that is cheaper than this and than `upper`; inf if only `upper` dropped any.
     """
+    from . import loops
+
     order = order_of_groups(rows, layer)
     moves, same = layer.keys.moves(layer.next_keys), layer.keys.mask(layer.leaving)
     parts, tables, held = _lowered(layer)
@@ -208,19 +135,14 @@ def _lowered(layer: Layer) -> tuple[Words, NDArray[np.int64], list[Costs]]:
     return parts, np.array(tables, np.int64).reshape(-1, 4), held
 
 
-def lowered(layer: Layer) -> tuple[Words, list[tuple[Term, int, int, int]]]:
-    """Return the parts of offsets in a layer's tables, and for each table (term, first part, last part, sign)."""
-    dims = dict(zip(layer.keys.variables, layer.keys.dims, strict=True)) | {layer.variable: layer.d}
-    parts: list[tuple[int, int, int, int]] = []
-    spans = []
-    for sign, terms in ((1, layer.added), (-1, layer.subtracted)):
-        for term in terms:
-            strides = [*accumulate((dims[v] for v in term.scope[:0:-1]), mul, initial=1)][::-1]
-            scope = [(v, stride) for v, stride in zip(term.scope, strides, strict=True) if v != layer.variable]
-            first = len(parts)
-            parts += layer.keys.gathers([v for v, _ in scope], [stride for _, stride in scope])
-            spans.append((term, first, len(parts), sign))
-    return np.array(parts, np.uint64).reshape(-1, 4), spans
+def _quickest(
+    rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int | None = None
+) -> tuple[Rows, Origin, float]:
+    """Go on to the next layer by compiled loops, or without them as long as that is quicker than to have them."""
+    cells = len(rows) * layer.d
+    if cells > _PLAIN_CELLS or _PATIENCE.ends(_LAYER_SECONDS + cells * _CELL_SECONDS):
+        return next_rows(rows, layer, upper, most, space, spare)
+    return next_plain(rows, layer, upper, most)
 
 
 @dataclass(frozen=True)
@@ -248,4 +170,4 @@ class Operations:
     here: Callable[[Any], Any]
 
 
-HOST = Operations(next_rows, Space, row_bytes, attrgetter("least_room"), on_host)
+HOST = Operations(_quickest, Space, row_bytes, attrgetter("least_room"), on_host)

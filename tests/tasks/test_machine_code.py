@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -109,3 +110,16 @@ def test_compiling_is_no_work(kept: Path) -> None:
     start, worked = time.process_time(), working_seconds()
     function(1 + 2j)
     assert working_seconds() - worked < (time.process_time() - start) / 2
+
+
+def test_numpy_goes_on_for_as_long_as_compiling_would_take(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(seconds: float) -> list[bool]:
+        patience = code_files.Patience("loops", "advance", loading=0.5, compiling=2.0)
+        return [patience.ends(seconds) for _ in range(3)]
+
+    (kept.parent / "loops.py").write_text("")
+    assert ends(0.75) == [False, False, True]
+    write_whole(code_files.code_folders(kept.parent / "loops.py")[0] / "advance-0.nbc", b"")
+    assert ends(0.3) == [False, True, True]
+    monkeypatch.setitem(sys.modules, f"{kept.parent.name}.loops", sys)
+    assert ends(0.0) == [True, True, True]

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bucketflow.tasks.rows import plain
 from bucketflow.tasks.rows.device import DEVICE
 from bucketflow.tasks.rows.device import order_of_groups as device_order
 from bucketflow.tasks.rows.keys import WORD_BITS, Keys
-from bucketflow.tasks.rows.rows import Layer, Rows, Space, Term, first_rows, next_rows, order_of_groups, row_bytes
+from bucketflow.tasks.rows.layer import Layer, Rows, Term, first_rows
+from bucketflow.tasks.rows.rows import Space, next_rows, order_of_groups, row_bytes
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,13 @@ def expected(rows: Rows, layer: Layer, upper: float, most: int) -> tuple[list[An
 
 
 def check(rows: Rows, layer: Layer, upper: float, most: int, spare: int | None = None) -> None:
+    for found in (next_rows(rows, layer, upper, most, Space(), spare), plain.next_rows(rows, layer, upper, most)):
+        check_result(rows, layer, upper, most, found)
+
+
+def check_result(rows: Rows, layer: Layer, upper: float, most: int, found: Any) -> None:
     wanted, wanted_cut = expected(rows, layer, upper, most)
-    result, origin, cut = next_rows(rows, layer, upper, most, Space(), spare)
+    result, origin, cut = found
     states = layer.next_keys.unpack(result.keys).T.tolist()
     assert [*zip(states, result.costs.tolist(), origin.tolist(), strict=True)] == wanted
     assert cut == wanted_cut
@@ -147,8 +154,8 @@ def test_layers_without_rows_stay_empty() -> None:
     layer = Layer(keys_of([], [2]), keys_of([0], [2]), 0, 2, [], [])
     empty, _, _ = next_rows(first_rows(5), layer, 5.0, 10, Space())
     assert len(empty) == 0
-    again, origin, cut = next_rows(empty, layer, 9.0, 10, Space())
-    assert (len(again), len(origin), cut) == (0, 0, math.inf)
+    for again, origin, cut in (next_rows(empty, layer, 9.0, 10, Space()), plain.next_rows(empty, layer, 9.0, 10)):
+        assert (len(again), len(origin), cut) == (0, 0, math.inf)
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def shift(problem: Problem, limits: Limits) -> Shifted:
     Totals of all assignments stay the same, but those above the limit may become infinite. If nothing is left below
     it, the constant of the problem becomes infinite.
     """
-    from ....tasks.bounds.shifting import take_out
+    from ....tasks.bounds.tables import take_out
 
     flat = problem.flat
     problem.constant += take_out(flat)
@@ -101,6 +101,7 @@ class _Sweeps:
     """Sweeps over one problem: first with shares of small costs, then with the same shifts made whole."""
 
     def __init__(self, problem: Problem, most: float, limits: Limits) -> None:
+        from ....tasks.bounds.loops import Loops
         from ....tasks.bounds.tables import offsets
 
         self.problem, self.most, self.limits, self.work = problem, most, limits, 0
@@ -110,9 +111,8 @@ class _Sweeps:
         edges = flat.edges[:-1]
         least, largest = np.minimum.reduceat(flat.scope, edges), np.maximum.reduceat(flat.scope, edges)
         ends = [flat.scope == bound[flat.function] for bound in (least, largest)]
-        self.ends = np.stack(ends)
         counts = flat.dims[flat.scope]
-        self.shift = offsets(counts)
+        self.loops = Loops(flat, self.order, np.stack(ends), offsets(counts))
         self.shifts = np.zeros(int(counts.sum()))
         self.sweep_work = 2 * int(np.diff(flat.cells) @ np.diff(flat.edges))
         self.total, self.states = math.inf, np.zeros(0, np.int64)
@@ -140,22 +140,18 @@ class _Sweeps:
 
     def sweep(self, flat: Flat, constant: float, grain: float, share: float = 1.0) -> float:
         """Sweep until the bound stalls or the work is done; return the bound."""
-        from ....tasks.bounds import shifting
-
         start, count, chunks = constant, self.chunk(), 0
         shifts = self.shifts if grain < 1 else self.shifts[:0]
         while constant < math.inf:
             before = constant
-            constant, unsupported, dear = shifting.sweep(
-                flat, self.order, self.ends, shifts, self.shift, grain, constant, self.most, count
-            )
+            constant, unsupported, dear = self.loops.sweep(flat, shifts, grain, constant, self.most, count)
             chunks += 1
             self.work += (count + 2) * self.sweep_work
             self.problem.count("arc consistency", values=unsupported)
             self.problem.count("reduced costs", values=dear)
             if constant == math.inf:
                 break
-            dear = shifting.forbid_tuples(flat, self.most - constant)
+            dear = self.loops.forbid_tuples(flat, self.most - constant)
             stalled = constant - before <= _STALL * (constant - start) and not (unsupported or dear)
             if stalled or chunks in (1, 10):
                 self.decode(flat, constant)
@@ -189,13 +185,11 @@ class _Sweeps:
 
     def decode(self, flat: Flat, constant: float) -> None:
         """Read an assignment off and improve it one variable at a time; none above it is of interest."""
-        from ....tasks.bounds import shifting
-
         states = np.full(len(self.order), -1, np.int64)
-        shifting.decode(flat, self.order, states)
+        self.loops.decode(flat, self.order, states)
         total = self.total_of(flat, constant, states)
         for order in (self.order[::-1], self.order) * _DESCENTS:
-            shifting.decode(flat, order, states)
+            self.loops.decode(flat, order, states)
             before, total = total, self.total_of(flat, constant, states)
             self.work += 2 * self.sweep_work
             if (total >= before and before < math.inf) or self.work > self.limits.work:
@@ -210,13 +204,13 @@ class _Sweeps:
 
     def make_whole(self, fine: Flat) -> None:
         """Repeat the shifts, rounded to integers, on the problem, and sweep with integers from there."""
-        from ....tasks.bounds.shifting import shift_back, take_out
+        from ....tasks.bounds.tables import take_out
 
         problem, flat = self.problem, self.problem.flat
         before = problem.constant
         unary, costs = flat.unary.copy(), flat.costs.copy()
         whole = np.where(np.isfinite(self.shifts), np.rint(self.shifts), 0.0)
-        shift_back(flat, whole, self.shift)
+        self.loops.shift_back(flat, whole)
         problem.constant += take_out(flat)
         if problem.constant <= before:
             problem.constant = before
@@ -250,24 +244,13 @@ class _Probe:
 
     def alone(self, begin: int, end: int, p: int) -> float:
         """The bound where a variable takes one value."""
-        from ....tasks.bounds import shifting
-
         flat, trial, sweeps = self.flat, self.trial, self.sweeps
         trial.unary[:], trial.costs[:] = flat.unary, flat.costs
         trial.unary[begin:end] = math.inf
         trial.unary[p] = flat.unary[p]
         sweeps.work += (_PROBE + 1) * sweeps.sweep_work
-        bound, *_ = shifting.sweep(
-            trial,
-            sweeps.order,
-            sweeps.ends,
-            sweeps.shifts[:0],
-            sweeps.shift,
-            self.grain,
-            self.constant,
-            sweeps.most,
-            _PROBE,
-        )
+        none = sweeps.shifts[:0]
+        bound, *_ = sweeps.loops.sweep(trial, none, self.grain, self.constant, sweeps.most, _PROBE)
         return float(bound)
 
 

@@ -18,7 +18,8 @@ from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.order import depth_first_order
 from bucketflow.pipeline.bounds.rows import Round, prove_by_rows
 from bucketflow.pipeline.bounds.trail import Trail
-from bucketflow.tasks.rows.rows import Space, first_rows, next_rows
+from bucketflow.tasks.rows.layer import first_rows
+from bucketflow.tasks.rows.rows import Space, next_rows
 
 from .networks import brute_least, cost_networks
 
