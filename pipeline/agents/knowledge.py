@@ -1,0 +1,85 @@
+"""What every agent knows at the beginning: its functions as tables of costs, all in one range of integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.steps.semiring import Semiring, min_plus
+from ...tasks.sweeps.program import Program
+from ...tasks.sweeps.sweep import Plain
+from ..errors import ModelError
+from ..models.dcop import Dcop
+from ..models.leaf_tables import COST_LIMIT, integer_dtype
+from ..models.model import Model
+from ..queries.arithmetic import MAX_INPUTS
+from .agent import Knowledge
+from .plan import AgentPlan
+
+Array = NDArray[Any]
+
+
+def semiring_of(model: Model) -> Semiring:
+    """Return the semiring of the narrowest integers that no total overflows, which all agents agree on.
+
+    Raises
+    ------
+    ModelError
+        If totals may exceed 2**61.
+    """
+    bound = 0
+    for function, least, limit in zip(model.functions, model.lowest, model.limits, strict=True):
+        costs = function.values if function.rows is None else np.append(function.values, function.default)
+        bound += int(costs[costs < limit].max(initial=least)) - least
+    if model.top is not None:
+        bound = min(bound, max(model.top - sum(model.lowest) - 1, 0))
+    if bound >= COST_LIMIT:
+        raise ModelError(f"costs may add up to {bound:.3g}, more than 2**61; divide them by a common factor")
+    return min_plus(integer_dtype(bound, MAX_INPUTS), MAX_INPUTS)
+
+
+def knowledge_of(dcop: Dcop, plan: AgentPlan, semiring: Semiring, algebra: Plain, threads: int = 1) -> Knowledge:
+    """Give an agent its own functions, each with 0 as its least cost, and nothing else."""
+    leaves = {number: own_table(dcop.model, f, plan, semiring) for number, f in enumerate(plan.functions)}
+    for number, v in enumerate(plan.observed, start=len(leaves)):
+        states = np.full(dcop.model.dims[v], semiring.zero, semiring.dtype)
+        states[dcop.model.evidence[v]] = 0
+        leaves[number] = states
+    axes: Mapping[int, tuple[int, ...]] = {number: plan.axes[number] for number in leaves}
+    program = Program(plan.steps, leaves, axes, plan.outgoing, plan.dims, algebra)
+    return Knowledge(plan, program, semiring, sum(dcop.model.lowest[f] for f in plan.functions), threads)
+
+
+def own_table(model: Model, f: int, plan: AgentPlan, semiring: Semiring) -> Array:
+    """Return a function's costs above its least, flat, in the order of an agent's axes."""
+    function = model.functions[f]
+    values = function.values
+    if function.rows is not None:
+        values = np.full([model.dims[v] for v in function.scope], function.default, np.int64)
+        values[tuple(function.rows.T)] = function.values
+    allowed = values < model.limits[f]
+    costs = np.where(allowed, np.where(allowed, values, 0) - model.lowest[f], semiring.zero).astype(semiring.dtype)
+    places = {v: place for place, v in enumerate(plan.variables)}
+    axes = sorted(range(len(function.scope)), key=lambda axis: places[function.scope[axis]])
+    return np.ascontiguousarray(costs.transpose(axes)).reshape(-1)
+
+
+def constant_of(model: Model) -> int | None:
+    """Return the cost of all functions without variables; None if one of them forbids everything."""
+    total = 0
+    for function, limit in zip(model.functions, model.limits, strict=True):
+        if not function.scope:
+            cost = int(function.at(()))
+            if cost >= limit:
+                return None
+            total += cost
+    return total
+
+
+def own_cells(dcop: Dcop, plan: AgentPlan) -> int:
+    """Return how many cells the tables of an agent's own functions have."""
+    return sum(math.prod(dcop.model.dims[v] for v in dcop.model.functions[f].scope) for f in plan.functions)
