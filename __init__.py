@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .pipeline.api.bounding.bound import bound
+    from .pipeline.api.dpop import dpop
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
     from .pipeline.api.solve import load, load_dcop, plan, save, solve
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .pipeline.models.dcop import Agent, Dcop
     from .pipeline.models.model import Function, Model
     from .pipeline.results.bounds import Bounds
+    from .pipeline.results.dpop import DpopMetrics, DpopResult
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
 
@@ -44,6 +46,8 @@ __all__ = [
     "CaseMarginals",
     "Compiled",
     "Dcop",
+    "DpopMetrics",
+    "DpopResult",
     "FormatError",
     "Function",
     "IncompatibleRunError",
@@ -57,6 +61,7 @@ __all__ = [
     "batch",
     "bound",
     "compile",
+    "dpop",
     "jobs",
     "load",
     "load_dcop",
@@ -71,6 +76,7 @@ __all__ = [
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
     "api.bounding.bound": ("bound",),
+    "api.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "save", "solve"),
     "evidence.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),
@@ -87,6 +93,7 @@ _HOME = {
     "models.dcop": ("Agent", "Dcop"),
     "models.model": ("Function", "Model"),
     "results.bounds": ("Bounds",),
+    "results.dpop": ("DpopMetrics", "DpopResult"),
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
     "api.resume": ("resume",),

@@ -64,6 +64,7 @@ FLOORS = {
             "options.py",
             "resources.py",
             "runs",
+            "agents",
             "api",
             "compiled",
             "jobs",

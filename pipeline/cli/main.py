@@ -370,6 +370,7 @@ def _register() -> None:
     from .calibrate import calibrate_command
     from .unattended.batch import batch_command
     from .unattended.jobs import job_commands, submit_command
+    from .dpop import dpop_command
 
     main.add_command(batch_command(_guarded))
     main.add_command(bound_command(_asking, _guarded, _load, _settings))
@@ -377,6 +378,7 @@ def _register() -> None:
     main.add_command(submit_command(lambda c: _planning_all(_proving(_prune(c))), _guarded, _load, _settings))
     for command in job_commands(_guarded):
         main.add_command(command)
+    main.add_command(dpop_command(_guarded))
     main.add_command(marginals_command(_placing, _guarded, _load, _settings))
 
 

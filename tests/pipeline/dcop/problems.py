@@ -14,7 +14,8 @@ def random_dcop(seed: int, *, variables: int = 6, agents: int | None = None, fun
     dims = tuple(int(d) for d in rng.integers(1, 4, variables))
     made = []
     for _ in range(functions):
-        scope = tuple(int(v) for v in rng.choice(variables, int(rng.integers(1, 4)), replace=False))
+        arity = int(rng.integers(1, min(4, variables + 1)))
+        scope = tuple(int(v) for v in rng.choice(variables, arity, replace=False))
         costs = rng.integers(-4, 20, [dims[v] for v in scope])
         made.append(Function(scope, np.where(rng.random(costs.shape) < 0.1, FORBIDDEN, costs)))
     names = tuple(f"v{k}" for k in range(variables))

@@ -1,0 +1,166 @@
+"""A distributed problem from planning to what its agents found: DPOP, ADPOP or MB-DPOP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...cluster.pool import Pool
+from ...tasks.dense import run
+from ...tasks.steps.lowering import Lowered
+from ...tasks.steps.semiring import Semiring
+from ...tasks.sweeps.device_sweep import LEAST_CELLS, DevicePlain, Places
+from ...tasks.sweeps.sweep import Plain
+from ..errors import BudgetError, ModelError, format_bytes
+from ..models.dcop import Dcop
+from .agent import Knowledge, assign, util
+from .bounded import BoundedRun
+from .cuts import check_runs, cuts
+from .knowledge import knowledge_of, own_cells, semiring_of
+from .network import Clock, Network, Traffic, building
+from .plan import AgentPlan, plan_agents
+from .pseudo_tree import PseudoTree, pseudo_tree
+from .run import Found, run_agents
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How agents work.
+
+    Parameters
+    ----------
+    order : str or sequence of str
+        See :func:`.pseudo_tree.pseudo_tree`.
+    z : int, optional
+        Most variables of a mini-bucket.
+    message_bytes : int, optional
+        The budget of a message.
+    seed, threads : int
+        Of the search for a planned tree; threads of each agent.
+    device : bool
+        Whether large steps run on a GPU.
+    network : Network
+    """
+
+    order: str | Sequence[str] = "max-degree"
+    z: int | None = None
+    message_bytes: int | None = None
+    seed: int = 0
+    threads: int = 1
+    device: bool = False
+    network: Network = field(default_factory=Network)
+
+    def __post_init__(self) -> None:
+        if self.z is not None and self.z < 1:
+            raise ModelError(f"z is {self.z}; a mini-bucket has at least 1 variable")
+        if self.z is not None and self.message_bytes is not None:
+            raise ModelError("z bounds messages by splitting them, memory by sending them again; give one of both")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A distributed problem whose agents are planned."""
+
+    dcop: Dcop
+    asked: Asked
+    tree: PseudoTree
+    plans: Mapping[int, AgentPlan]
+    semiring: Semiring
+
+    @property
+    def bounded(self) -> bool:
+        """Whether agents answer requests for messages at given states."""
+        return any(plan.iterated for plan in self.plans.values())
+
+    @property
+    def exact(self) -> bool:
+        """Whether what agents find is the optimum."""
+        return all(plan.exact for plan in self.plans.values())
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of all tables that agents keep, in one process."""
+        cells = sum(plan.table_cells + own_cells(self.dcop, plan) for plan in self.plans.values())
+        return cells * self.semiring.itemsize
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What agents found, and what they sent."""
+
+    found: Found
+    building: Clock
+    traffic: Traffic
+
+
+def plan_dcop(dcop: Dcop, asked: Asked, available_bytes: int) -> Planned:
+    """Plan all agents.
+
+    Raises
+    ------
+    ModelError
+        If the order does not fit the problem, or costs add up to too much.
+    BudgetError
+        If the tables of all agents need more than ``available_bytes``, or messages of the budget take too many.
+    """
+    semiring = semiring_of(dcop.model)
+    tree = pseudo_tree(dcop, asked.order, seed=asked.seed)
+    single = asked.message_bytes is not None
+    plans = plan_agents(dcop, tree, semiring, z=asked.z, single=single)
+    if asked.message_bytes is not None:
+        fixed = cuts(dcop, tree, plans, max(1, asked.message_bytes // semiring.itemsize))
+        if fixed:
+            plans = plan_agents(dcop, tree, semiring, fixed=fixed, single=single)
+            check_runs(dcop, tree, plans, asked.message_bytes)
+    planned = Planned(dcop, asked, tree, plans, semiring)
+    if planned.table_bytes > available_bytes:
+        agent = max(plans, key=lambda each: plans[each].message_cells)
+        largest = plans[agent].message_cells * semiring.itemsize
+        raise BudgetError(
+            f"the tables of all agents need {format_bytes(planned.table_bytes)}, of which a message of agent "
+            f"{dcop.agents[agent].name!r} takes {format_bytes(largest)}; {format_bytes(available_bytes)} are free: "
+            "give --memory, the most bytes of a message, --z for bounds, or --order planned for a narrower tree"
+        )
+    return planned
+
+
+def run_dcop(planned: Planned, pool: Pool) -> Ran:
+    """Let agents work, and simulate their network."""
+    traffic = Traffic()
+    network = planned.asked.network
+    built = building(planned.tree, network, traffic)
+    known = knowledge(planned)
+    _warm(planned, known)
+    if planned.bounded:
+        found = BoundedRun(planned.tree, known, planned.dcop.model.dims, network, traffic).run()
+    else:
+        found = run_agents(planned.tree, known, pool, network, traffic)
+    return Ran(found, built, traffic)
+
+
+def knowledge(planned: Planned) -> dict[int, Knowledge]:
+    """Return what each agent knows."""
+    semiring, threads = planned.semiring, planned.asked.threads
+    algebra = Plain(semiring)
+    if planned.asked.device:
+        algebra = DevicePlain(semiring, places=Places(LEAST_CELLS))
+    return {
+        agent: knowledge_of(planned.dcop, plan, semiring, algebra, threads) for agent, plan in planned.plans.items()
+    }
+
+
+def _warm(planned: Planned, known: Mapping[int, Knowledge]) -> None:
+    """Load what the first agent would load: kernels, on the smallest step of each kind, and modules, by one leaf."""
+    smallest: dict[str, Lowered] = {}
+    for lowered in (step.lowered for plan in planned.plans.values() for step in plan.steps):
+        if lowered.regime not in smallest or lowered.cells < smallest[lowered.regime].cells:
+            smallest[lowered.regime] = lowered
+    for lowered in smallest.values():
+        run(lowered, [np.zeros(cells, planned.semiring.dtype) for cells in lowered.input_cells])
+    leaf = min(known.values(), key=lambda each: (len(each.plan.incoming), each.plan.checks))
+    if not leaf.plan.incoming:
+        states = dict.fromkeys(leaf.plan.variables[: -leaf.plan.own], 0)
+        fixed = dict.fromkeys((*leaf.plan.context, *leaf.plan.iterated), 0)
+        assign(leaf, util(leaf, fixed).kept, {**states, **fixed})

@@ -1,0 +1,175 @@
+"""The public function ``dpop``: a distributed problem, solved by its agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from time import perf_counter
+from typing import Any
+
+from ...cluster.budget import peak_rss_bytes
+from ...cluster.pool import Pool
+from ..agents.knowledge import constant_of
+from ..agents.network import Network
+from ..agents.solving import Asked, Planned, Ran, plan_dcop, run_dcop
+from ..errors import InternalError, ModelError
+from ..models.dcop import Dcop, one_agent_each
+from ..models.model import Model
+from ..options import Options, parse_size
+from ..resources import Resources
+from ..results.dpop import DpopMetrics, DpopResult, DpopStatus
+from ..runs.pools import DaskPools, serial_pool
+
+
+def dpop(
+    problem: Dcop | Model,
+    *,
+    order: str | Sequence[str] = "max-degree",
+    z: int | None = None,
+    memory: int | str | None = None,
+    latency: float = 0.0,
+    bandwidth: float | None = None,
+    threads: int = 1,
+    seed: int = 0,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    client: Any = None,
+    gpus: int | str | None = None,
+) -> DpopResult:
+    """Solve a distributed problem as its agents would: by UTIL and VALUE messages along a pseudo-tree.
+
+    DPOP (Petcu & Faltings, IJCAI 2005), ADPOP with ``z``, MB-DPOP with ``memory``. Every agent gets its own functions
+    and its children's messages, and nothing else; tables are joined by the dense engine. Where agents run in one
+    process or on fewer workers, the runtime of one computer an agent is simulated from what each of them computed.
+
+    Parameters
+    ----------
+    problem : Dcop or Model
+        From :func:`bucketflow.load_dcop`; variables of a model have an agent each.
+    order : str or sequence of str, optional
+        Whom the depth-first walk visits first: ``"max-degree"``, ``"most-constrained"`` (fewest joint states),
+        ``"given"``, or names of all agents; ``"planned"`` is the tree of a good elimination order instead.
+    z : int, optional
+        Most variables of a mini-bucket: a bound, an assignment and what it is worth, with messages of at most
+        ``z - 1`` variables (a function with more is not split).
+    memory : int or str, optional
+        Most bytes of a message's table: variables are cut, and messages sent for each of their assignments, so that
+        the answer stays exact.
+    latency, bandwidth : float, optional
+        Seconds that a message takes, and bytes a second; 0, and no limit, by default.
+    threads : int, optional
+        Cores of an agent.
+    seed : int, optional
+        Of the search for a planned tree.
+    workers, scheduler, client : optional
+        Where agents run as tasks: local Dask processes, or a running cluster.
+    gpus : int or "all", optional
+        Run large joins on a GPU of this machine.
+
+    Raises
+    ------
+    ModelError
+        If an argument does not fit the problem.
+    BudgetError
+        If the tables of all agents do not fit memory, or bounded messages would be too many.
+    """
+    start = perf_counter()
+    dcop = problem if isinstance(problem, Dcop) else one_agent_each(problem)
+    options = Options(workers=workers, scheduler=scheduler, client=client, gpus=gpus, threads=threads)
+    resources = Resources(options)
+    asked = Asked(
+        order,
+        z,
+        None if memory is None else parse_size(memory),
+        seed,
+        threads,
+        _device(resources),
+        Network(latency) if bandwidth is None else Network(latency, bandwidth),
+    )
+    if not dcop.model.dims:
+        raise ModelError("the problem has no variables for agents to own")
+    planned = plan_dcop(dcop, asked, resources.host_bytes)
+    if planned.bounded and resources.distributed:
+        raise ModelError("messages within a budget are sent in one process; leave out workers, or memory")
+    begun = perf_counter()
+    with _pool(resources) as pool:
+        ready = perf_counter()
+        ran = run_dcop(planned, pool)
+    seconds = {"plan": begun - start, "run": perf_counter() - ready}
+    return _result(planned, ran, seconds)
+
+
+def _device(resources: Resources) -> bool:
+    """Whether a GPU is to be used; it has to be one of this machine."""
+    if resources.asked.gpus is None:
+        return False
+    if resources.asked.remote:
+        raise ModelError("agents use a GPU of this machine; leave out the scheduler, or gpus")
+    return resources.gpu_count > 0
+
+
+def _pool(resources: Resources) -> AbstractContextManager[Pool]:
+    asked = resources.asked
+    return DaskPools(resources) if asked.remote or asked.workers else serial_pool(resources)
+
+
+def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult:
+    """Evaluate what was found on the whole problem, and compare it with what the roots found."""
+    dcop, model, found = planned.dcop, planned.dcop.model, ran.found
+    constant = constant_of(model)
+    total = None if found.total is None or constant is None else found.total + constant
+    if total is not None and model.top is not None and total >= model.top:
+        total = None
+    named, cost = None, None
+    if total is not None:
+        states = [found.states[v] for v in range(len(model.dims))]
+        named = {name: model.label(v, states[v]) for v, name in enumerate(model.names)}
+        cost = model.cost(states)
+        if (planned.exact and cost != total) or (cost is not None and cost < total):
+            raise InternalError(f"the agents found {total}, but their assignment costs {cost}")
+    status: DpopStatus = "infeasible" if total is None else "optimal" if cost == total else "bounded"
+    owned = [(dcop.agents[agent].name, dcop.owned[agent]) for agent in planned.tree.walk]
+    return DpopResult(
+        status,
+        None if cost is None else model.objective(cost),
+        None if total is None else model.objective(total),
+        named,
+        {} if named is None else {name: {model.names[v]: named[model.names[v]] for v in own} for name, own in owned},
+        _parents(planned),
+        planned.asked.order if isinstance(planned.asked.order, str) else "named",
+        _metrics(planned, ran),
+        seconds,
+        peak_rss_bytes(),
+    )
+
+
+def _parents(planned: Planned) -> dict[str, str | None]:
+    names = [agent.name for agent in planned.dcop.agents]
+    above = {agent: planned.tree.parents[agent] for agent in planned.tree.walk}
+    return {names[agent]: None if parent < 0 else names[parent] for agent, parent in above.items()}
+
+
+def _metrics(planned: Planned, ran: Ran) -> DpopMetrics:
+    dcop, plans, traffic, found = planned.dcop, planned.plans.values(), ran.traffic, ran.found
+    names = [agent.name for agent in dcop.agents]
+    return DpopMetrics(
+        agents=len(plans),
+        variables=len(dcop.model.dims),
+        depth=planned.tree.depth,
+        width=max(len(plan.separator) for plan in plans),
+        largest_table_cells=max(plan.message_cells for plan in plans),
+        messages={str(phase): count for phase, count in traffic.messages.items()},
+        message_bytes={str(phase): count for phase, count in traffic.nbytes.items()},
+        largest_message_bytes=traffic.largest,
+        link_bytes={(names[sender], names[receiver]): count for (sender, receiver), count in traffic.links.items()},
+        routed_bytes=sum(
+            (dcop.route(*link) * count for link, count in traffic.links.items()), start=dcop.default_route * 0
+        ),
+        nccc=found.util.checks + found.value.checks,
+        simulated_seconds={
+            "tree": ran.building.seconds,
+            "util": found.util.seconds,
+            "value": found.value.seconds,
+        },
+        computing_seconds=found.computing,
+    )

@@ -1,0 +1,318 @@
+"""Agents find what brute force finds, with any tree, split or bounded messages, in this process or as tasks."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bucketflow
+from bucketflow import Agent, BucketflowError, Dcop, DpopResult, Model
+from bucketflow.cluster.pool import SerialPool
+from bucketflow.pipeline.agents.network import Network, Traffic
+from bucketflow.pipeline.agents.pseudo_tree import HEURISTICS, agent_scopes, neighbours, next_hop, pseudo_tree
+from bucketflow.pipeline.agents.run import run_agents
+from bucketflow.pipeline.agents.solving import Asked, knowledge, plan_dcop
+from bucketflow.pipeline.api.dpop import dpop
+from bucketflow.pipeline.cli.main import main
+from tests.models import brute_optimum
+from tests.pipeline.dcop.problems import random_dcop
+
+PROBLEMS = st.builds(
+    random_dcop,
+    st.integers(0, 10_000),
+    variables=st.integers(1, 6),
+    agents=st.sampled_from([None, 1, 2, 4]),
+    functions=st.integers(0, 10),
+)
+ORDERS = st.sampled_from(HEURISTICS)
+
+
+def optimum(dcop: Dcop) -> int | Decimal | None:
+    best = brute_optimum(dcop.model, {})
+    return None if best is None else dcop.model.objective(int(best))
+
+
+def check(found: DpopResult, dcop: Dcop) -> None:
+    """What was found is the optimum, and its assignment is worth it."""
+    best = optimum(dcop)
+    assert found.value == found.bound == best
+    assert found.status == ("infeasible" if best is None else "optimal")
+    if best is not None:
+        assert found.assignment is not None
+        model = dcop.model
+        states = [model.state_index(v, found.assignment[name]) for v, name in enumerate(model.names)]
+        cost = model.cost(states)
+        assert cost is not None
+        assert model.objective(cost) == best
+        told = {name: state for own in found.by_agent.values() for name, state in own.items()}
+        assert told == found.assignment
+
+
+@given(PROBLEMS, ORDERS)
+@settings(max_examples=120)
+def test_dpop_is_exact(dcop: Dcop, order: str) -> None:
+    check(dpop(dcop, order=order), dcop)
+
+
+@given(PROBLEMS, ORDERS, st.integers(1, 5))
+@settings(max_examples=100)
+def test_adpop_brackets_the_optimum(dcop: Dcop, order: str, z: int) -> None:
+    found, best, sign = dpop(dcop, order=order, z=z), optimum(dcop), -1 if dcop.model.maximize else 1
+    if best is None:
+        assert found.value is None
+        return
+    assert found.bound is not None
+    assert sign * found.bound <= sign * best
+    assert found.value is None or sign * found.value >= sign * best
+    if z > found.metrics.width:
+        check(found, dcop)
+
+
+@given(PROBLEMS, st.sampled_from(["max-degree", "planned"]), st.sampled_from([1, 4, 12, 40, 1000]))
+@settings(max_examples=100)
+def test_bounded_messages_are_exact(dcop: Dcop, order: str, memory: int) -> None:
+    found = dpop(dcop, order=order, memory=memory)
+    check(found, dcop)
+    assert found.metrics.largest_table_cells <= max(1, memory // 2)
+
+
+@given(PROBLEMS, ORDERS)
+@settings(max_examples=60)
+def test_every_function_lies_on_one_branch(dcop: Dcop, order: str) -> None:
+    tree = pseudo_tree(dcop, order)
+    assert sorted(tree.walk) == [agent for agent, own in enumerate(dcop.owned) if own]
+    for scope in agent_scopes(dcop):
+        for agent in scope:
+            assert all(other in tree.ancestors(agent) or agent in (other, *tree.ancestors(other)) for other in scope)
+    if order != "planned":
+        around = neighbours(dcop)
+        assert all(tree.parents[a] in around[a] for a in tree.walk if tree.parents[a] >= 0)
+        assert len(tree.tokens) == 2 * (len(tree.walk) - len(tree.roots))
+
+
+def grid(side: int, dim: int = 3, seed: int = 0) -> Dcop:
+    """A square grid of random costs, an agent a variable."""
+    rng = np.random.default_rng(seed)
+    names = [f"v{r}_{c}" for r in range(side) for c in range(side)]
+    pairs = [(f"v{r}_{c}", f"v{r}_{c + 1}") for r in range(side) for c in range(side - 1)]
+    pairs += [(f"v{r}_{c}", f"v{r + 1}_{c}") for r in range(side - 1) for c in range(side)]
+    functions = [(pair, rng.integers(0, 100, (dim, dim))) for pair in pairs]
+    model = Model.build("cost", dict.fromkeys(names, dim), functions)
+    return Dcop(model, tuple(map(Agent, names)), tuple(range(side * side)))
+
+
+def test_orders_of_the_walk() -> None:
+    dcop = grid(3)
+    assert pseudo_tree(dcop, "max-degree").roots == (4,)  # the middle
+    assert pseudo_tree(dcop, "given").walk[:3] == (0, 1, 2)
+    assert pseudo_tree(dcop, list(dcop.model.names[::-1])).roots == (8,)
+    assert next_hop([3, 1, 2], {3}) == 1
+    assert next_hop([3], {3}) is None
+    planned, walked = dpop(grid(4), order="planned"), dpop(grid(4), order="given")
+    assert planned.value == walked.value == bucketflow.solve(grid(4).model).value
+    assert planned.metrics.width <= walked.metrics.width
+
+
+def test_large_joins_run_on_compiled_kernels_as_well() -> None:
+    dcop = grid(4, dim=8)
+    assert dpop(dcop, order="planned").value == bucketflow.solve(dcop.model).value
+
+
+def test_a_hub_of_many_neighbours() -> None:
+    functions = [(["hub", f"v{k}"], [[k, 1], [2, k % 5]]) for k in range(200)]
+    model = Model.build("cost", dict.fromkeys(["hub", *(f"v{k}" for k in range(200))], 2), functions)
+    assert dpop(model).value == bucketflow.solve(model).value
+
+
+def test_long_chains_do_not_recurse() -> None:
+    names = [f"v{k}" for k in range(3000)]
+    functions = [(pair, [[0, 2], [3, 1]]) for pair in pairwise(names)]
+    assert dpop(Model.build("cost", dict.fromkeys(names, 2), functions), order="given").value == 0
+
+
+def test_evidence_tops_and_constants() -> None:
+    model = Model.build("cost", {"a": 2, "b": 2}, [(["a", "b"], [[5, 1], [2, 3]]), ([], 4)], top=8)
+    assert dpop(model).value == 5
+    assert dpop(replace(model, evidence={1: 0})).value == 6
+    assert dpop(replace(model, evidence={0: 1, 1: 1})).value == 7
+    assert dpop(replace(model, top=5)).status == "infeasible"
+
+
+class Watched(SerialPool):
+    """Runs tasks from what would travel to another machine, and remembers it."""
+
+    def __init__(self) -> None:
+        self.payloads: list[tuple[str, bytes]] = []
+
+    def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Any:
+        payload = pickle.dumps(args)
+        self.payloads.append((function.__name__, payload))
+        return function(*pickle.loads(payload))
+
+
+def test_a_task_never_receives_another_agents_function() -> None:
+    """Each function has a cost that nothing else contains, which shows wherever its table is."""
+    marks = {k: np.int64(7_000_001 + 1_000_003 * k) for k in range(24)}
+    dcop = grid(4, dim=2)
+    functions = []
+    for k, function in enumerate(dcop.model.functions):
+        values = np.array([[0, marks[k]], [marks[k] + 13, marks[k] + 29]])
+        functions.append(replace(function, values=values))
+    dcop = replace(dcop, model=replace(dcop.model, functions=tuple(functions)))
+    planned = plan_dcop(dcop, Asked(order="given"), 1 << 30)
+    pool = Watched()
+    found = run_agents(planned.tree, knowledge(planned), pool, Network(), Traffic())
+    assert found.total is not None
+    dtype = planned.semiring.dtype
+    row = {k: np.array([0, mark, mark + 13, mark + 29], dtype).tobytes() for k, mark in marks.items()}
+    columns = {k: np.array([0, mark + 13, mark, mark + 29], dtype).tobytes() for k, mark in marks.items()}
+
+    def held(payload: bytes) -> set[int]:
+        return {k for k in marks if row[k] in payload or columns[k] in payload}
+
+    tasks = [payload for name, payload in pool.payloads if name == "util"]
+    assert len(tasks) == len(planned.tree.walk) == 16
+    for agent, payload in zip(reversed(planned.tree.walk), tasks, strict=True):
+        own = set(planned.plans[agent].functions)
+        assert held(payload) == own
+        assert all(agent in [dcop.owners[v] for v in dcop.model.functions[k].scope] for k in own)
+        names = [name for name in dcop.model.names if name.encode() in payload]
+        assert names == []
+    for name, payload in pool.payloads:
+        if name in ("known_of", "decide"):
+            assert len(held(payload)) <= 4
+        if name == "report_of":
+            assert len(held(payload)) <= 4
+
+
+def test_what_a_run_costs() -> None:
+    """A chain of three agents with two states each: every number by hand."""
+    functions = [(["a", "b"], [[0, 9], [9, 1]]), (["b", "c"], [[0, 9], [9, 1]])]
+    model = Model.build("cost", dict.fromkeys("abc", 2), functions)
+    metrics = dpop(model, order="given", latency=1.0, bandwidth=1000).metrics
+    assert (metrics.agents, metrics.depth, metrics.width, metrics.largest_table_cells) == (3, 2, 1, 2)
+    assert metrics.messages == {"tree": 4, "util": 2, "value": 2}
+    assert metrics.message_bytes == {"tree": 4 + 8 + 12 + 12, "util": 2 * (8 + 4 + 2 * 2), "value": 2 * 8}
+    assert metrics.link_bytes["c", "b"] == 12 + 16
+    assert metrics.largest_message_bytes == 16
+    # c joins 4 cells of 1 table, b 4 cells of 2, a 2 cells of 1; each then looks its tables up for two states
+    assert metrics.nccc == 4 + 8 + 2 + (2 + 4 + 2)
+    seconds = metrics.simulated_seconds
+    assert seconds["tree"] == pytest.approx(4 + 0.036)
+    assert 2 + 0.032 < seconds["util"] < 2 + 0.032 + metrics.computing_seconds
+    assert 2 + 0.016 < seconds["value"] < 2 + 0.016 + metrics.computing_seconds
+
+
+def test_agents_that_work_at_the_same_time() -> None:
+    """A star's leaves send at once: the simulated time is one message, not four."""
+    functions = [(["hub", f"v{k}"], [[0, 1], [1, 0]]) for k in range(4)]
+    model = Model.build("cost", dict.fromkeys(["hub", "v0", "v1", "v2", "v3"], 2), functions)
+    metrics = dpop(model, latency=1.0).metrics
+    assert 1 < metrics.simulated_seconds["util"] < 2
+    assert metrics.depth == 1
+
+
+def test_routes_weigh_the_load() -> None:
+    dcop = grid(2)
+    agents = (replace(dcop.agents[0], routes={"v0_1": Decimal("2.5")}), *dcop.agents[1:])
+    metrics = dpop(replace(dcop, agents=agents, default_route=Decimal(2)), order="given").metrics
+    direct = sum(n for link, n in metrics.link_bytes.items() if set(link) == {"v0_0", "v0_1"})
+    assert metrics.routed_bytes == 2 * metrics.network_load + Decimal("0.5") * direct
+
+
+def test_bounded_messages_ask_again(tmp_path: Path) -> None:
+    dcop = grid(4)
+    free, bounded = dpop(dcop), dpop(dcop, memory=18)
+    assert free.value == bounded.value
+    assert free.metrics.largest_table_cells > 9 >= bounded.metrics.largest_table_cells
+    assert bounded.metrics.messages["context"] > 0
+    assert bounded.metrics.total_messages > free.metrics.total_messages
+
+
+def test_agents_as_tasks_on_workers() -> None:
+    dcop = grid(3)
+    here, there = dpop(dcop), dpop(dcop, workers=2)
+    assert (there.value, there.assignment) == (here.value, here.assignment)
+    assert there.metrics.message_bytes == here.metrics.message_bytes
+    with pytest.raises(BucketflowError, match="in one process; leave out workers, or memory"):
+        dpop(dcop, workers=2, memory=16)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order": "best"}, "unknown order 'best'; one of max-degree, most-constrained, given, planned"),
+        ({"order": ["v0_0", "x"]}, "the order names 'x', which is no agent"),
+        ({"order": ["v0_0", "v0_0"]}, "an agent twice"),
+        ({"order": ["v0_0", "v0_1"]}, "the order lacks the agent 'v1_0'"),
+        ({"z": 0}, "z is 0; a mini-bucket has at least 1 variable"),
+        ({"z": 2, "memory": 8}, "give one of both"),
+        ({"memory": "much"}, "'much' is not a size"),
+        ({"latency": -1.0}, "latency is -1.0"),
+        ({"bandwidth": 0.0}, "bandwidth is 0.0"),
+    ],
+)
+def test_what_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BucketflowError, match=message):
+        dpop(grid(2), **options)
+
+
+def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
+    names = [f"v{k}" for k in range(20)]
+    functions = [((a, b), np.ones((40, 40), int)) for k, a in enumerate(names) for b in names[:k]]
+    model = Model.build("cost", dict.fromkeys(names, 40), functions)
+    with pytest.raises(BucketflowError, match=r"a message of agent .* PB; .* are free: give --memory"):
+        dpop(model)
+    with pytest.raises(BucketflowError, match=r"would send .* give a larger --memory"):
+        dpop(model, memory="1kB")
+    with pytest.raises(BucketflowError, match=r"more than 2\*\*61"):
+        dpop(Model.build("cost", {"a": 2}, [("a", [0, 1 << 61])]))
+
+
+def test_the_command(tmp_path: Path) -> None:
+    bucketflow.save(grid(3), tmp_path / "p.yaml")
+    (tmp_path / "agents").write_text("one: [x0]\nrest: [x1, x2, x3]\n")
+    found = CliRunner().invoke(main, ["dpop", str(tmp_path / "p.yaml"), "--json", "--order", "planned"])
+    assert found.exit_code == 0
+    answer = json.loads(found.stdout)
+    assert answer["value"] == answer["bound"] == bucketflow.solve(grid(3).model).value
+    assert answer["metrics"]["messages"]["total"] == sum(answer["metrics"]["messages"][p] for p in ("util", "value"))
+    assert set(answer["agents"]) == set(answer["parents"]) == set(grid(3).model.names)
+    shown = CliRunner().invoke(main, ["dpop", str(tmp_path / "p.yaml"), "--z", "2", "--latency", "0.1"])
+    assert shown.exit_code == 0
+    for word in ("simulated runtime", "network load", "induced width", "NCCC", "busiest link"):
+        assert word in shown.stdout
+    wrong = CliRunner().invoke(main, ["dpop", str(tmp_path / "p.yaml"), "--agents", str(tmp_path / "agents")])
+    assert wrong.exit_code == 2
+    assert "there is no agent 'one' in the problem" in wrong.stderr
+    assert CliRunner().invoke(main, ["dpop", "diagnosis"]).exit_code == 2
+
+
+def test_published_problems(data: Path) -> None:
+    """DPOP equals the manifest; so do bounded messages and wide enough mini-buckets on the smaller ones."""
+    with (data / "MANIFEST.tsv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file, delimiter="\t") if row["path"].startswith("dcop/")]
+    answered = [row for row in rows if row["known_answer"] and float(row["minfill_width"]) <= 12]
+    assert len(answered) >= 34
+    for row in answered:
+        dcop = bucketflow.load_dcop(data / row["path"])
+        answer = row["known_answer"].split()[0]
+        value = None if answer == "infeasible" else Decimal(answer)
+        found = dpop(dcop, order="planned")
+        assert found.value == value, row["path"]
+        if found.metrics.width <= 4:
+            assert dpop(dcop, memory=400, order="planned").value == value, row["path"]
+            assert dpop(dcop, z=found.metrics.width + 1, order="planned").value == value
