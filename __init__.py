@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .pipeline.agents.dpop import dpop
     from .pipeline.api.bounding.bound import bound
-    from .pipeline.api.dpop import dpop
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
     from .pipeline.api.solve import load, load_dcop, plan, save, solve
@@ -76,7 +76,7 @@ __all__ = [
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
     "api.bounding.bound": ("bound",),
-    "api.dpop": ("dpop",),
+    "agents.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "save", "solve"),
     "evidence.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),

@@ -368,9 +368,9 @@ def _register() -> None:
     """Add the commands that have files of their own."""
     from .bound import bound_command
     from .calibrate import calibrate_command
+    from .distributed.dpop import dpop_command
     from .unattended.batch import batch_command
     from .unattended.jobs import job_commands, submit_command
-    from .dpop import dpop_command
 
     main.add_command(batch_command(_guarded))
     main.add_command(bound_command(_asking, _guarded, _load, _settings))

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Agent, BucketflowError, Dcop, DpopResult, Model
 from bucketflow.cluster.pool import SerialPool
+from bucketflow.pipeline.agents.dpop import dpop
 from bucketflow.pipeline.agents.network import Network, Traffic
 from bucketflow.pipeline.agents.pseudo_tree import HEURISTICS, agent_scopes, neighbours, next_hop, pseudo_tree
 from bucketflow.pipeline.agents.run import run_agents
 from bucketflow.pipeline.agents.solving import Asked, knowledge, plan_dcop
-from bucketflow.pipeline.api.dpop import dpop
 from bucketflow.pipeline.cli.main import main
 from tests.models import brute_optimum
 from tests.pipeline.dcop.problems import random_dcop

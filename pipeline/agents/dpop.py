@@ -9,9 +9,6 @@ from typing import Any
 
 from ...cluster.budget import peak_rss_bytes
 from ...cluster.pool import Pool
-from ..agents.knowledge import constant_of
-from ..agents.network import Network
-from ..agents.solving import Asked, Planned, Ran, plan_dcop, run_dcop
 from ..errors import InternalError, ModelError
 from ..models.dcop import Dcop, one_agent_each
 from ..models.model import Model
@@ -19,6 +16,9 @@ from ..options import Options, parse_size
 from ..resources import Resources
 from ..results.dpop import DpopMetrics, DpopResult, DpopStatus
 from ..runs.pools import DaskPools, serial_pool
+from .knowledge import constant_of
+from .network import Network
+from .solving import Asked, Planned, Ran, plan_dcop, run_dcop
 
 
 def dpop(

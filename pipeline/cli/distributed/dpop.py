@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .grouped import Grouped
+from ..grouped import Grouped
 
 if TYPE_CHECKING:
-    from ..results.dpop import DpopResult
+    from ...results.dpop import DpopResult
 
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
@@ -53,9 +53,9 @@ def dpop_command(guarded: Decorator) -> click.Command:
         import time
         from dataclasses import replace
 
-        from ..api.dpop import dpop as solve
-        from ..api.solve import load_dcop
-        from ..options import parse_size
+        from ...agents.dpop import dpop as solve
+        from ...api.solve import load_dcop
+        from ...options import parse_size
 
         start = time.perf_counter()
         problem = load_dcop(file, agents=agents)
@@ -75,7 +75,7 @@ def dpop_command(guarded: Decorator) -> click.Command:
 
 
 def _print(found: DpopResult) -> None:
-    from .report import print_rows, show, table
+    from ..report import print_rows, show, table
 
     print_rows(found.rows())
     figures = table("what it cost", "")
