@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         StoppedError,
     )
     from .pipeline.evidence.cases import CaseMarginals
+    from .pipeline.generators.problems import generate
     from .pipeline.jobs.finding import jobs
     from .pipeline.jobs.job import Job
     from .pipeline.jobs.submit import submit
@@ -62,6 +63,7 @@ __all__ = [
     "bound",
     "compile",
     "dpop",
+    "generate",
     "jobs",
     "load",
     "load_dcop",
@@ -90,6 +92,7 @@ _HOME = {
         "StoppedError",
     ),
     "api.marginals": ("marginals",),
+    "generators.problems": ("generate",),
     "models.dcop": ("Agent", "Dcop"),
     "models.model": ("Function", "Model"),
     "results.bounds": ("Bounds",),

@@ -48,6 +48,7 @@ FLOORS = {
             "errors.py",
             "examples",
             "models",
+            "generators",
             "formats",
             "evidence",
             "trees",

@@ -369,6 +369,7 @@ def _register() -> None:
     from .bound import bound_command
     from .calibrate import calibrate_command
     from .distributed.dpop import dpop_command
+    from .distributed.generate import generate_command
     from .unattended.batch import batch_command
     from .unattended.jobs import job_commands, submit_command
 
@@ -379,6 +380,7 @@ def _register() -> None:
     for command in job_commands(_guarded):
         main.add_command(command)
     main.add_command(dpop_command(_guarded))
+    main.add_command(generate_command(_guarded))
     main.add_command(marginals_command(_placing, _guarded, _load, _settings))
 
 

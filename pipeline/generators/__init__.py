@@ -1,0 +1,1 @@
+"""Random distributed problems, as the literature has them."""

@@ -1,0 +1,165 @@
+"""Random problems of agents: costs on graphs, graph colouring, meetings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from ..models.dcop import Agent, Dcop, one_agent_each
+from ..models.model import FORBIDDEN, Function, Model
+from .graphs import Edge, grid_graph, random_graph, scale_free_graph
+
+Kind = Literal["random", "grid", "scale-free", "coloring", "meetings"]
+KINDS = get_args(Kind)
+
+_LIMITS = {"variables": 100_000, "domain": 10_000, "cost": 10**12, "links": 1000, "agents": 100_000}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """How large and how hard a problem is; see :func:`generate`."""
+
+    variables: int = 10
+    domain: int = 5
+    density: float = 0.3
+    tightness: float = 0.0
+    cost: int = 100
+    links: int = 2
+    agents: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, most in _LIMITS.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise ModelError(f"{name} is {getattr(self, name)}; expected 1 to {most}")
+        for name in ("density", "tightness"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ModelError(f"{name} is {getattr(self, name)}; expected a part, 0 to 1")
+        if self.seed < 0:
+            raise ModelError(f"seed is {self.seed}; expected 0 or more")
+
+
+def generate(
+    kind: Kind,
+    *,
+    variables: int = 10,
+    domain: int = 5,
+    density: float = 0.3,
+    tightness: float = 0.0,
+    cost: int = 100,
+    links: int = 2,
+    agents: int = 5,
+    seed: int = 0,
+) -> Dcop:
+    """Make a random distributed problem; the same arguments give the same one.
+
+    Parameters
+    ----------
+    kind : {"random", "grid", "scale-free", "coloring", "meetings"}
+        Costs between pairs of a random graph, a square grid or a scale-free graph (Barabási & Albert); a random graph
+        whose neighbours pay for equal colours; meetings whose participants agree on a time that each has a cost for,
+        and none has two at the same time (a variable for each participant, private events as values).
+    variables : int
+        \\|X\\|; of ``meetings`` their number.
+    domain : int
+        \\|D\\|: states, colours, times.
+    density : float
+        p1: the part of all pairs that are connected (``random``, ``coloring``); of all agents, but at least two, that
+        take part in a meeting.
+    tightness : float
+        p2: the part of a function's assignments that are forbidden; of an agent's times (``meetings``).
+    cost : int
+        Costs are chosen from 0 to this; a conflict of ``coloring`` costs 1 to this.
+    links : int
+        Links of each new node of ``scale-free``.
+    agents : int
+        Of ``meetings``; elsewhere every variable has one of its own.
+    seed : int
+
+    Raises
+    ------
+    ModelError
+        If an argument is out of its range.
+    """
+    if kind not in KINDS:
+        raise ModelError(f"unknown kind {kind!r}; one of {', '.join(KINDS)}")
+    shape = Shape(
+        variables=variables,
+        domain=domain,
+        density=density,
+        tightness=tightness,
+        cost=cost,
+        links=links,
+        agents=agents,
+        seed=seed,
+    )
+    rng = np.random.default_rng(seed)
+    return _meetings(shape, rng) if kind == "meetings" else _on_graph(kind, shape, rng)
+
+
+def _on_graph(kind: Kind, shape: Shape, rng: np.random.Generator) -> Dcop:
+    edges = _edges(kind, shape, rng)
+    table: Callable[[Shape, np.random.Generator], NDArray[np.int64]] = _conflict if kind == "coloring" else _costs
+    functions = tuple(Function(edge, table(shape, rng)) for edge in edges)
+    names = tuple(f"x{k}" for k in range(shape.variables))
+    name = f"{kind}_{shape.variables}_{shape.domain}_{shape.seed}"
+    dims, states = (shape.domain,) * len(names), (tuple(map(str, range(shape.domain))),) * len(names)
+    return one_agent_each(Model("cost", names, dims, states, functions, name=name))
+
+
+def _edges(kind: Kind, shape: Shape, rng: np.random.Generator) -> Sequence[Edge]:
+    if kind == "grid":
+        return grid_graph(shape.variables)
+    if kind == "scale-free":
+        return scale_free_graph(shape.variables, shape.links, rng)
+    return random_graph(shape.variables, shape.density, rng)
+
+
+def _costs(shape: Shape, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Costs of a pair, of which a part are forbidden."""
+    costs = rng.integers(0, shape.cost, (shape.domain, shape.domain), endpoint=True)
+    forbidden = rng.choice(costs.size, int(shape.tightness * costs.size), replace=False)
+    costs.reshape(-1)[forbidden] = FORBIDDEN
+    return costs
+
+
+def _conflict(shape: Shape, rng: np.random.Generator) -> NDArray[np.int64]:
+    """What equal colours of a pair cost."""
+    return np.eye(shape.domain, dtype=np.int64) * int(rng.integers(1, shape.cost, endpoint=True))
+
+
+def _meetings(shape: Shape, rng: np.random.Generator) -> Dcop:
+    """Private events as values (Maheswaran et al., AAMAS 2004): a variable for each participant of a meeting."""
+    attending = min(shape.agents, max(2, round(shape.density * shape.agents)))
+    present = [sorted(rng.choice(shape.agents, attending, replace=False).tolist()) for _ in range(shape.variables)]
+    owners = tuple(agent for group in present for agent in group)
+    names = tuple(f"m{meeting}_a{agent}" for meeting, group in enumerate(present) for agent in group)
+    index = {name: v for v, name in enumerate(names)}
+    equal = np.where(np.eye(shape.domain, dtype=bool), 0, FORBIDDEN)
+    functions, titles = [], []
+    for meeting, group in enumerate(present):
+        first, *rest = (index[f"m{meeting}_a{agent}"] for agent in group)
+        functions += [Function((first, other), equal) for other in rest]
+        titles += [f"same_{names[first]}_{names[other]}" for other in rest]
+    for v, agent in enumerate(owners):
+        functions.append(Function((v,), _times(shape, rng)))
+        titles.append(f"times_{names[v]}")
+        later = [u for u in range(v + 1, len(owners)) if owners[u] == agent]
+        functions += [Function((v, u), np.where(equal == 0, FORBIDDEN, 0)) for u in later]
+        titles += [f"apart_{names[v]}_{names[u]}" for u in later]
+    dims, states = (shape.domain,) * len(names), (tuple(map(str, range(shape.domain))),) * len(names)
+    name = f"meetings_{shape.variables}_{shape.agents}_{shape.seed}"
+    model = Model("cost", names, dims, states, tuple(functions), name=name)
+    return Dcop(model, tuple(Agent(f"a{k}") for k in range(shape.agents)), owners, tuple(titles))
+
+
+def _times(shape: Shape, rng: np.random.Generator) -> NDArray[np.int64]:
+    """What each time costs one participant; a part of them are forbidden."""
+    costs = rng.integers(0, shape.cost, shape.domain, endpoint=True)
+    costs[rng.choice(shape.domain, int(shape.tightness * shape.domain), replace=False)] = FORBIDDEN
+    return costs
