@@ -19,6 +19,7 @@ from ..trees.tree import Tree, bucket_tree
 
 #: Nominal seconds of the search for a tree, unless told: cells say little about rows.
 _SEARCH_SECONDS: Final = 0.25
+_FUNCTION_SECONDS: Final = 1e-3
 # Slices grow by this factor at most before it is tried again.
 _MOST_AT_ONCE: Final = 64
 
@@ -82,7 +83,8 @@ def _tree(problem: Problem, options: PlanOptions, rates: Rates) -> Tree:
     seconds = options.order_seconds
     if seconds is None and isinstance(options.order, str):
         first = bucket_tree(problem.dims, problem.scopes, min_fill_order(problem.dims, problem.scopes, options.seed))
-        seconds = None if tree_cost(first, rates).seconds <= _SEARCH_SECONDS else _SEARCH_SECONDS
+        enough = min(_SEARCH_SECONDS, _FUNCTION_SECONDS * len(problem.scopes))
+        seconds = None if tree_cost(first, rates).seconds <= enough else enough
     return find(
         problem.dims,
         problem.scopes,

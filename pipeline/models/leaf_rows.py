@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.rows.keys import Keys
+from ...tasks.rows.keys import Keys, Words
 from .consistency import allowed
 from .preprocess import Leaf, Network
 
@@ -25,17 +25,26 @@ class Listed:
     ----------
     axes : tuple of int
         Local variables.
-    states : ndarray, shape (axes, cells), integer
-        Places of states among those that are left.
+    states : tuple of ndarray, integer, shape (cells,)
+        For each axis the places of states among those that are left.
+    function : int
+        The function that lists these cells.
+    values : ndarray, shape (cells,)
+        What it is worth there.
     """
 
     axes: tuple[int, ...]
-    states: Array
+    states: tuple[Array, ...]
+    function: int
+    values: Array
+
+    def __len__(self) -> int:
+        return len(self.values)
 
     def codes(self, axes: Sequence[int], dims: Sequence[int]) -> Array:
         """Return a number for each cell, the same for the same states of some of the axes; uint64 keys."""
-        places = [self.axes.index(v) for v in axes]
-        return Keys(tuple(axes), tuple(dims[v] for v in axes)).pack(self.states[places])
+        keys = Keys(tuple(axes), tuple(dims[v] for v in axes))
+        return packed(keys, [self.states[self.axes.index(v)] for v in axes], len(self))
 
 
 def is_listed(network: Network, f: int) -> bool:
@@ -49,39 +58,48 @@ def listed_cells(network: Network, leaf: Leaf, axes: Sequence[int]) -> Listed | 
     drivers = [f for f in leaf.functions if is_listed(network, f) and _local_scope(network, f) == {*leaf.scope}]
     if not drivers:
         return None
-    found = rows_left(network, min(drivers, key=lambda f: len(network.model.functions[f].values)))[0]
-    return Listed(tuple(axes), found.states[[found.axes.index(v) for v in axes]])
+    found = rows_left(network, min(drivers, key=lambda f: len(network.model.functions[f].values)))
+    return replace(found, axes=tuple(axes), states=tuple(found.states[found.axes.index(v)] for v in axes))
 
 
-def rows_left(network: Network, f: int) -> tuple[Listed, Array]:
-    """Return the allowed rows of a function on the states that are left, and their values."""
+def rows_left(network: Network, f: int) -> Listed:
+    """Return the rows of a function on the states that are left; only allowed ones, if it forbids all others."""
     function = network.model.functions[f]
     assert function.rows is not None
-    inside = np.ones(len(function.rows), bool)
-    places = []
+    inside = allowed(network.model, f, function.values) if is_listed(network, f) else np.ones(len(function.rows), bool)
+    places = {}
     for v, states in zip(function.scope, function.rows.T, strict=True):
-        place = network.places[v][states]
         if len(network.domains[v]) < network.model.dims[v]:
+            place = network.places[v].astype(np.int32)[states]
             inside &= place >= 0
-        places.append(place)
-    if is_listed(network, f):
-        inside &= allowed(network.model, f, function.values)
-    axes = [
-        (network.local[v], place[inside]) for v, place in zip(function.scope, places, strict=True) if _wide(network, v)
-    ]
-    states = np.array([place for _, place in axes]).reshape(len(axes), int(inside.sum()))
-    return Listed(tuple(v for v, _ in axes), states), function.values[inside]
+            places[v] = place
+        elif _wide(network, v):
+            places[v] = states
+    kept: Any = slice(None) if inside.all() else inside
+    axes = [v for v in function.scope if _wide(network, v)]
+    local = tuple(network.local[v] for v in axes)
+    return Listed(local, tuple(places[v][kept] for v in axes), f, function.values[kept])
+
+
+def packed(keys: Keys, states: Sequence[Array], cells: int) -> Words:
+    """Return the keys of cells of which each variable's states are given, ``(cells, words)``."""
+    words = np.zeros((cells, keys.n_words), np.uint64)
+    for v, places in zip(keys.variables, states, strict=True):
+        word, shift, _ = keys.fields[v]
+        words[:, word] |= places.astype(np.uint64) << np.uint64(shift)
+    return words
 
 
 def values_at(network: Network, f: int, cells: Listed) -> Array:
     """Return what a function that is stored by rows is worth at some cells, one value each."""
-    function = network.model.functions[f]
-    rows, values = rows_left(network, f)
+    if f == cells.function:
+        return cells.values
+    function, rows = network.model.functions[f], rows_left(network, f)
     wanted, known = (part.codes(rows.axes, network.dims) for part in (cells, rows))
-    found = np.full(cells.states.shape[1], function.default, dtype=function.values.dtype)
-    if len(values) and found.size:
+    found = np.full(len(cells), function.default, dtype=function.values.dtype)
+    if len(rows) and len(cells):
         places = _places(known, wanted)
-        found = np.where(places >= 0, values[places], found)
+        found = np.where(places >= 0, rows.values[places], found)
     return found
 
 

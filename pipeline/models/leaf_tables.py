@@ -156,7 +156,7 @@ def _combine(
     combine: Callable[[Array, Array], None],
 ) -> Array:
     """Combine the functions of a leaf on the states that are left, into a C-contiguous table."""
-    shape = [axes.states.shape[1]] if isinstance(axes, Listed) else [network.dims[v] for v in axes]
+    shape = [len(axes)] if isinstance(axes, Listed) else [network.dims[v] for v in axes]
     _check_dense(network, leaf, math.prod(shape))
     if len(leaf.functions) == 1:
         values = convert(leaf.functions[0], _aligned(network, leaf.functions[0], axes))
@@ -203,7 +203,7 @@ def _values_at(network: Network, f: int, cells: Listed) -> Array:
         return values_at(network, f, cells)
     scope, values = restricted(network, f)
     found: Array = values[tuple(cells.states[cells.axes.index(v)] for v in scope)]
-    return np.broadcast_to(found, cells.states.shape[1:])
+    return np.broadcast_to(found, len(cells))
 
 
 def restricted(network: Network, f: int) -> tuple[tuple[int, ...], Array]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...relations.ordering import gathered
 from ...relations.relation import Dense, Relation, Table, from_dense, restricted, to_dense
-from ...rows.keys import Keys
+from ...rows.keys import Keys, Words
 from ...steps.semiring import Semiring
 from ...steps.step import Step
 from ..sweep import Plain, restrict
@@ -157,9 +157,9 @@ class PlainRows:
         """Return the algebra for tables over other domain sizes."""
         return replace(self, choice=replace(self.choice, sizes=sizes))
 
-    def listed(self, keys: Keys, states: Array, values: Array) -> Relation:
-        """Return a leaf table from some of its cells ``(variables, cells)`` and their values, zeros among them."""
-        return gathered(keys, keys.pack(states), values, self.choice.semiring)
+    def listed(self, keys: Keys, words: Words, values: Array) -> Relation:
+        """Return a leaf table from the keys of some of its cells and their values, zeros among them."""
+        return gathered(keys, words, values, self.choice.semiring)
 
     def leaf(self, table: Array, axes: Sequence[int]) -> Array | Relation:
         """Return a leaf table as whichever takes fewer bytes."""

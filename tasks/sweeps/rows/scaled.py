@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...relations.ordering import gathered
 from ...relations.relation import Relation, to_dense
-from ...rows.keys import Keys
+from ...rows.keys import Keys, Words
 from ...steps.semiring import LOG_SUM, SUM_PRODUCT, Semiring
 from ...steps.step import Step
 from ..scaled import Scaled, SumProduct, from_logs, in_range, measured
@@ -86,9 +86,9 @@ class SumProductRows:
         """Return the algebra with bounds of other sums."""
         return replace(self, choice=replace(self.choice, sizes=sizes), base=self.base.resized(sizes))
 
-    def listed(self, keys: Keys, states: Array, values: Scaled) -> ScaledRows:
-        """Return a leaf table from some of its cells ``(variables, cells)`` and their values, zeros among them."""
-        rows = gathered(keys, keys.pack(states), values.values, _semiring(values))
+    def listed(self, keys: Keys, words: Words, values: Scaled) -> ScaledRows:
+        """Return a leaf table from the keys of some of its cells and their values, zeros among them."""
+        rows = gathered(keys, words, values.values, _semiring(values))
         return ScaledRows(rows, values.log_scale, values.low, values.high, values.logs)
 
     def leaf(self, table: Scaled, axes: Sequence[int]) -> Weights:
