@@ -52,8 +52,13 @@ def _trial(prepared: Prepared) -> Prepared | None:
         return None
 
 
-def in_slices(prepared: Prepared, run: Callable[[Prepared], A]) -> A:
+def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callable[[Prepared], None] | None = None) -> A:
     """Run a question; by rows, in more slices wherever a table turns out not to fit.
+
+    Parameters
+    ----------
+    on_plan : callable, optional
+        Told what runs instead.
 
     Raises
     ------
@@ -69,6 +74,8 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A]) -> A:
             plan = with_more_slices(prepared.problem, options, prepared.plan, error)
             _LOG.info("by rows in %d slices, as a table of %d bytes does not fit", plan.slices, error.needed)
             prepared = replace(prepared, prices=Prices(plan))
+            if on_plan is not None:
+                on_plan(prepared)
         except TooMuchWorkError:
             raise BudgetError(
                 f"joins by rows have more than {prepared.most_joined:.3g} rows ({prepared.why_rows}); "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,7 +80,8 @@ def _in_directory(question: Question, options: Options, progress: Progress | Non
                 return before
         if plan is not None and plan.spill is not None:
             check_space(folder, plan, used_bytes(folder))
-        found = answered(prepared, progress, folder, [])
+        kept = partial(_keep_plan, rundir, question)
+        found = in_slices(prepared, lambda once: answered(once, progress, folder, []), kept)
         rundir.write_result(found.to_dict())
         return found
 
@@ -100,9 +102,13 @@ def planned_in(rundir: RunDir, question: Question, options: Options) -> Prepared
     prepared = prepare(question, Resources(options), stored and stored["plan"])
     plan = prepared.plan
     if stored is None or (stored["plan"] is None and plan is not None):
-        record = plan_record(plan, prepared.memory_bytes) if plan else None
-        rundir.write_plan({"identity": wanted, "source": question.model.source, "plan": record})
+        _keep_plan(rundir, question, prepared)
     return prepared
+
+
+def _keep_plan(rundir: RunDir, question: Question, prepared: Prepared) -> None:
+    record = plan_record(prepared.plan, prepared.memory_bytes) if prepared.plan else None
+    rundir.write_plan({"identity": question.identity(), "source": question.model.source, "plan": record})
 
 
 def answered(prepared: Prepared, progress: Progress | None, folder: Path | None, notes: list[str]) -> Answer:

@@ -10,6 +10,7 @@ from ...tasks.sweeps.rows.room import NoRoomError
 from ..errors import BudgetError, format_bytes
 from ..plans.plan import Plan, PlanOptions, Problem
 from ..plans.planner import plan_tree
+from ..plans.row_bounds import LEAF_ROW_BYTES
 from ..plans.slices import MAX_SLICES
 from ..search.both_ways import tree_for_both_ways
 from ..search.min_fill import min_fill_order
@@ -34,7 +35,9 @@ def rows_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
     """
     wanted = replace(options, by_rows=True)
     plan = plan_tree(problem, wanted, rates, _tree(problem, wanted, rates))
-    if (least := plan.model_bytes + plan.leaf_bytes) > options.memory_bytes:
+    assert problem.rows is not None
+    making = LEAF_ROW_BYTES * max(problem.rows, default=0)
+    if (least := plan.model_bytes + plan.leaf_bytes + making) > options.memory_bytes:
         raise BudgetError(
             f"the rows of the model and its functions need {format_bytes(least)}, allowed "
             f"{format_bytes(options.memory_bytes)}; try a larger --memory"

@@ -26,7 +26,7 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
         "seconds": plan.seconds,
     }
     if spill is None:
-        slices = {"table": "slices", "boxes": plan.groups, "peak_bytes": plan.peak_bytes}
+        slices = {"table": plan.slices_name, "boxes": plan.groups, "peak_bytes": plan.peak_bytes}
         stages = [slices] if plan.sliced or plan.results else []
         return {**record, "memory_bytes": memory_bytes, "cuts": [], "stages": stages, "disk_bytes": 0}
     return {

@@ -247,6 +247,11 @@ class Plan:
         return prod(self.dims[v] for v in self.sliced)
 
     @property
+    def slices_name(self) -> str:
+        """The table of what slices found; by rows there may be more slices than were planned first."""
+        return "slices" if self.row_bounds is None else f"slices_{self.slices}"
+
+    @property
     def groups(self) -> int:
         """Number of tasks that slices are done in."""
         return -(-self.slices // self.group)

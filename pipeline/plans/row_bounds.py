@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf, log, prod
+from typing import Final
 
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
@@ -21,6 +22,8 @@ from .plan import Plan
 
 # A row is packed, looked up and written in so many times the time of a cell.
 _CELLS_OF_A_ROW = 50
+#: What each row of a leaf table takes while it is made: packed, in order, and sorted.
+LEAF_ROW_BYTES: Final = 64
 
 
 def most_rows(axes: Sequence[int], inputs: Sequence[tuple[Sequence[int], int]], sizes: Sequence[int]) -> int:
@@ -75,7 +78,8 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
         for scope, rows in zip(plan.tree.leaves, leaf_rows, strict=True)
     )
     kept = [step.node for step in plan.steps] if decode else plan.outputs
-    peak = plan.model_bytes + leaves + _peak(plan.steps, kept, nbytes)
+    making = LEAF_ROW_BYTES * max(leaf_rows, default=0)
+    peak = plan.model_bytes + leaves + max(making, _peak(plan.steps, kept, nbytes))
     cost = replace(plan.cost, seconds=seconds)
     return replace(plan, row_bounds=bounds, leaf_bytes=leaves, peak_bytes=peak, cost=cost)
 

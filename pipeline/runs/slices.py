@@ -66,6 +66,8 @@ class Slices(Generic[T]):
         Where receipts and beliefs of finished groups go, if anywhere.
     device : DeviceSweeps or None
         What sweeps a slice both ways on a device, if one is to be used.
+    name : str
+        Of the table of receipts and beliefs.
     """
 
     program: Program[T]
@@ -76,6 +78,7 @@ class Slices(Generic[T]):
     arithmetic: Arithmetic[T]
     folder: Path | None = None
     device: DeviceSweeps | None = None
+    name: str = "slices"
 
     @property
     def slices(self) -> int:
@@ -96,7 +99,7 @@ class Slices(Generic[T]):
     def table(self) -> TableSpec:
         """The array of the beliefs that the groups found: one after the other, one chunk a group."""
         cells, dtype = sum(map(prod, self.shapes.values())), self.arithmetic.codec.belief_dtype
-        return TableSpec("slices", (0, 1), ("group", "cell"), (self.groups, cells), frozenset((0,)), dtype)
+        return TableSpec(self.name, (0, 1), ("group", "cell"), (self.groups, cells), frozenset((0,)), dtype)
 
     def states(self, number: int) -> list[dict[int, int]]:
         """States of the sliced variables in every slice of a group."""
@@ -114,7 +117,8 @@ def slices_of(run: Run[T], name: str = TABLES) -> Slices[T]:
         from .device_sweeps import DeviceSweeps
 
         device = DeviceSweeps(plan, program.leaves, run.arithmetic, run.device_bytes)
-    return Slices(program, plan.results, plan.tree.roots, plan.sliced, plan.group, run.arithmetic, folder, device)
+    where = folder, device, plan.slices_name
+    return Slices(program, plan.results, plan.tree.roots, plan.sliced, plan.group, run.arithmetic, *where)
 
 
 def slice_states(dims: tuple[int, ...], sliced: tuple[int, ...], index: int) -> dict[int, int]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +15,20 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
+from bucketflow.cluster.pool import SerialPool
+from bucketflow.pipeline.api.by_rows import in_slices
+from bucketflow.pipeline.api.prepared import Prepared, prepare
+from bucketflow.pipeline.api.questions import question_of
+from bucketflow.pipeline.api.running import _run, answered
+from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.models.function import Function
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.runs.slices import run_group, slices_of
 from bucketflow.tasks.sweeps.rows import algebra
-from tests.models import bayes_models, cost_models, markov_models, named_model
+from bucketflow.tasks.sweeps.rows.room import NoRoomError
+from tests.models import bayes_models, brute_count, cost_models, markov_models, named_model
+from tests.pipeline.test_counts import chain
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -63,11 +77,24 @@ def both(model: Model, query: str, **options: Any) -> Iterator[Any]:
 
 @FEW
 @given(model=COSTS)
-def test_least_costs_and_counts(kept: None, model: Model) -> None:
-    for query in ("optimum", "count"):
-        rows, dense = both(model, query)
-        assert (rows.status, rows.value) == (dense.status, dense.value)
-        assert rows.assignment is None or model.objective(model.cost([*rows.assignment.values()])) == rows.value
+def test_least_costs(kept: None, model: Model) -> None:
+    rows, dense = both(model, "optimum")
+    assert (rows.status, rows.value) == (dense.status, dense.value)
+    if rows.assignment is not None:
+        assert model.cost([int(state) for state in rows.assignment.values()]) == rows.value
+
+
+@FEW
+@given(model=sparse_models("cost"))
+def test_counts(kept: None, model: Model) -> None:
+    rows, dense = both(model, "count")
+    assert rows.value == dense.value
+
+
+def test_counts_below_top(kept: None) -> None:
+    assert bucketflow.solve(chain(4, 3, 5, 9), "count", representation="rows").value == brute_count(
+        chain(4, 3, 5, 9), {}
+    )
 
 
 @FEW
@@ -100,3 +127,90 @@ def test_posteriors(kept: None, model: Model) -> None:
             np.testing.assert_allclose(rows[name], dense[name], rtol=1e-9, atol=1e-300)
         for f in dense.families:
             np.testing.assert_allclose(rows.families[f], dense.families[f], rtol=1e-9, atol=1e-300)
+
+
+def ring(pool: int, kind: Any = "cost", groups: int = 5) -> Model:
+    """Groups of four variables in a ring, each within some of its joint states; functions allow half of the pairs."""
+    rng = np.random.default_rng(1)
+    names = [[f"x{k}_{i}" for i in range(4)] for k in range(groups)]
+    pools = [rng.permutation(10**4)[:pool] for _ in range(groups)]
+    functions: list[Any] = []
+    for k in range(groups):
+        left, right = np.nonzero(rng.random((pool, pool)) < 0.5)
+        ends = pools[k][left], pools[(k + 1) % groups][right]
+        rows = np.array([end // 10**i % 10 for end in ends for i in range(4)], np.uint8).T
+        values: Any = rng.integers(0, 100, len(rows)) if kind == "cost" else rng.random(len(rows))
+        functions.append((names[k] + names[(k + 1) % groups], rows, values, 1000 if kind == "cost" else 0.0))
+    variables = dict.fromkeys([name for group in names for name in group], 10)
+    return Model.build(kind, variables, functions, top=1000 if kind == "cost" else None)
+
+
+def prepared_by_rows(model: Model, query: str, **options: Any) -> Prepared:
+    """A question planned by rows."""
+    return prepare(question_of(model, query), Resources(Options(representation="rows", **options)))
+
+
+def test_tables_keep_to_their_budget() -> None:
+    model = ring(60)
+    free = bucketflow.solve(model, representation="rows")
+    assert free.rows_work is not None
+    assert free.rows_work.largest_rows == 3_600
+    slices = set()
+    for memory in (2_500_000, 900_000):
+        prepared = prepared_by_rows(model, "optimum", memory=memory)
+        tracemalloc.start()
+        found: Any = in_slices(prepared, lambda once: answered(once, None, None, []))
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert found.value == free.value
+        assert peak_bytes <= memory - model.nbytes
+        slices.add(found.plan.slices)
+    assert min(slices) == 1 < max(slices)
+
+
+def test_what_fits_in_no_slices_is_refused_with_both_numbers() -> None:
+    with pytest.raises(BudgetError, match=r"need .* kB, allowed 300 kB"):
+        bucketflow.solve(ring(60), representation="rows", memory="300kB")
+    with pytest.raises(BudgetError, match=r"by rows a table needs at least .* slices, allowed .*; try"):
+        bucketflow.solve(ring(60), representation="rows", memory=360_000)
+
+
+@pytest.mark.parametrize("query", ["optimum", "count", "partition"])
+def test_slices_add_up_and_their_receipts_are_kept(query: Any, tmp_path: Path) -> None:
+    model = ring(60, "markov" if query == "partition" else "cost", groups=4)
+    whole = bucketflow.solve(model, query, representation="rows")
+    options: Any = {"representation": "rows", "memory": 900_000, "workdir": tmp_path / "run"}
+    found = bucketflow.solve(model, query, **options)
+    assert found.plan is not None
+    assert found.plan.slices > 1
+    assert found.value == whole.value
+    assert found.log10 is whole.log10 is None or found.log10 == pytest.approx(whole.log10, rel=1e-12)
+    (tmp_path / "run" / "result.json").unlink()
+    again = bucketflow.solve(model, query, **options)
+    assert (again.value, again.log10, again.plan and again.plan.slices) == (found.value, found.log10, found.plan.slices)
+    # only the slice that is decoded is swept again
+    assert again.rows_work is None or again.rows_work.tables < 5
+
+
+def test_marginals_of_slices() -> None:
+    model = ring(60, "markov", groups=4)
+    whole = bucketflow.marginals(model, representation="rows")
+    found = bucketflow.marginals(model, representation="rows", memory=700_000)
+    assert found.plan is not None
+    assert found.plan.slices > 1
+    for name in whole:
+        np.testing.assert_allclose(found[name], whole[name], rtol=1e-12)
+
+
+def test_rows_travel_to_workers() -> None:
+    model = ring(60, groups=4)
+    prepared = prepared_by_rows(model, "optimum", memory=900_000)
+    run = _run(prepared, SerialPool(), None)
+    slices = slices_of(run)
+    sent = pickle.loads(pickle.dumps(slices))
+    room = sent.program.algebra.choice.room
+    assert room.nbytes == run.room.nbytes if run.room else False
+    with pytest.raises(NoRoomError) as stopped:
+        run_group(sent, 0, 1)
+    error = pickle.loads(pickle.dumps(stopped.value))
+    assert (error.axes, error.needed, error.allowed) == (stopped.value.axes, stopped.value.needed, room.nbytes)

@@ -16,13 +16,18 @@ from ...steps.semiring import Semiring
 
 # Arrays of 8 bytes that a row of a join takes while it is made and sorted, and those for each word of its key.
 _WORKING, _WORKING_WORDS = 10, 6
-_LEAST_BLOCK: Final = 1 << 10
+_LEAST_BLOCK: Final = 1 << 8
+# Rows of a result, and their places, while it is merged from those of blocks.
+_MERGING: Final = 5
 
 T = TypeVar("T", bound=Any)
 
 
 class NoRoomError(Exception):
-    """A table does not fit: ``needed`` bytes at least, of ``allowed``; ``axes`` are the variables of its join."""
+    """A table does not fit: ``needed`` bytes at least, of ``allowed``.
+
+    ``axes`` are the variables of its join; none where fewer rows would not help.
+    """
 
     def __init__(self, axes: tuple[int, ...], needed: int, allowed: int) -> None:
         super().__init__(axes, needed, allowed)
@@ -114,10 +119,11 @@ class Room:
         free, scope = self.free, tuple(dims)
         words = Keys(scope, tuple(dims.values())).n_words
         out = Keys(tuple(axes), tuple([dims[v] for v in axes])).n_words * 8 + semiring.itemsize
-        block = free // (2 * len(inputs) * 8 * (_WORKING + _WORKING_WORDS * words))
-        most = free // (6 * out)
+        block_row = len(inputs) * 8 * (_WORKING + _WORKING_WORDS * words)
+        block, most = free // (2 * block_row), free // (2 * _MERGING * (out + 8))
         if block < _LEAST_BLOCK:
-            raise NoRoomError(scope, self.nbytes - free + _LEAST_BLOCK * out, self.nbytes)
+            needed = 2 * _LEAST_BLOCK * block_row
+            raise NoRoomError(scope if needed <= self.nbytes else (), self.nbytes - free + needed, self.nbytes)
         try:
             return joined_reduced(inputs, axes, semiring, block, most, self.join)
         except TooManyRowsError as error:
