@@ -23,7 +23,7 @@ from .plan import Plan
 # A row is packed, looked up and written in so many times the time of a cell.
 _CELLS_OF_A_ROW = 50
 #: What each row of a leaf table takes while it is made: packed, in order, and sorted.
-LEAF_ROW_BYTES: Final = 64
+LEAF_ROW_BYTES: Final = 136
 
 
 def most_rows(axes: Sequence[int], inputs: Sequence[tuple[Sequence[int], int]], sizes: Sequence[int]) -> int:

@@ -247,7 +247,8 @@ def _folded(words: Array, values: Array, order: Array, semiring: Semiring | None
         count = loops.fold_costs(words, values, order, semiring.modulus, zero, out, sums)
     else:
         count = loops.fold_sums(words, values, order, semiring.name == "log_sum", zero, out, sums)
-    return out[:count], sums[:count]
+    # views would keep what they were cut from
+    return out[:count].copy(), sums[:count].copy()
 
 
 HOST: Final = Host()

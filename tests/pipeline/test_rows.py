@@ -20,12 +20,14 @@ from bucketflow.pipeline.api.by_rows import in_slices
 from bucketflow.pipeline.api.prepared import Prepared, prepare
 from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.api.running import _run, answered
+from bucketflow.pipeline.budget import rows_fit
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.runs.slices import run_group, slices_of
-from bucketflow.tasks.sweeps.rows import algebra
+from bucketflow.tasks.relations.host import Host
+from bucketflow.tasks.sweeps.rows import algebra, room
 from bucketflow.tasks.sweeps.rows.room import NoRoomError
 from tests.models import bayes_models, brute_count, cost_models, markov_models, named_model
 from tests.pipeline.test_counts import chain
@@ -150,13 +152,15 @@ def prepared_by_rows(model: Model, query: str, **options: Any) -> Prepared:
     return prepare(question_of(model, query), Resources(Options(representation="rows", **options)))
 
 
-def test_tables_keep_to_their_budget() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_tables_keep_to_their_budget(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Host, "compiles", lambda *_: compiled)
     model = ring(60)
     free = bucketflow.solve(model, representation="rows")
     assert free.rows_work is not None
     assert free.rows_work.largest_rows == 3_600
     slices = set()
-    for memory in (2_500_000, 900_000):
+    for memory in (2_500_000, 520_000):
         prepared = prepared_by_rows(model, "optimum", memory=memory)
         tracemalloc.start()
         found: Any = in_slices(prepared, lambda once: answered(once, None, None, []))
@@ -168,15 +172,23 @@ def test_tables_keep_to_their_budget() -> None:
     assert min(slices) == 1 < max(slices)
 
 
-def test_what_fits_in_no_slices_is_refused_with_both_numbers() -> None:
+@pytest.fixture
+def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results are said to take more memory than they do."""
+    monkeypatch.setattr(Host, "compiles", lambda *_: False)
+    monkeypatch.setattr(room, "_MERGING", 20)
+
+
+def test_what_fits_in_no_slices_is_refused_with_both_numbers(tight: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_fit, "MAX_SLICES", 9)
     with pytest.raises(BudgetError, match=r"need .* kB, allowed 300 kB"):
         bucketflow.solve(ring(60), representation="rows", memory="300kB")
     with pytest.raises(BudgetError, match=r"by rows a table needs at least .* slices, allowed .*; try"):
-        bucketflow.solve(ring(60), representation="rows", memory=360_000)
+        bucketflow.solve(ring(60), representation="rows", memory=600_000)
 
 
 @pytest.mark.parametrize("query", ["optimum", "count", "partition"])
-def test_slices_add_up_and_their_receipts_are_kept(query: Any, tmp_path: Path) -> None:
+def test_slices_add_up_and_their_receipts_are_kept(tight: None, query: Any, tmp_path: Path) -> None:
     model = ring(60, "markov" if query == "partition" else "cost", groups=4)
     whole = bucketflow.solve(model, query, representation="rows")
     options: Any = {"representation": "rows", "memory": 900_000, "workdir": tmp_path / "run"}
@@ -192,7 +204,7 @@ def test_slices_add_up_and_their_receipts_are_kept(query: Any, tmp_path: Path) -
     assert again.rows_work is None or again.rows_work.tables < 5
 
 
-def test_marginals_of_slices() -> None:
+def test_marginals_of_slices(tight: None) -> None:
     model = ring(60, "markov", groups=4)
     whole = bucketflow.marginals(model, representation="rows")
     found = bucketflow.marginals(model, representation="rows", memory=700_000)
@@ -202,15 +214,16 @@ def test_marginals_of_slices() -> None:
         np.testing.assert_allclose(found[name], whole[name], rtol=1e-12)
 
 
-def test_rows_travel_to_workers() -> None:
+def test_rows_travel_to_workers(tight: None) -> None:
     model = ring(60, groups=4)
     prepared = prepared_by_rows(model, "optimum", memory=900_000)
     run = _run(prepared, SerialPool(), None)
     slices = slices_of(run)
     sent = pickle.loads(pickle.dumps(slices))
-    room = sent.program.algebra.choice.room
-    assert room.nbytes == run.room.nbytes if run.room else False
+    allowed = sent.program.algebra.choice.room.nbytes
+    assert run.room is not None
+    assert allowed == run.room.nbytes
     with pytest.raises(NoRoomError) as stopped:
         run_group(sent, 0, 1)
     error = pickle.loads(pickle.dumps(stopped.value))
-    assert (error.axes, error.needed, error.allowed) == (stopped.value.axes, stopped.value.needed, room.nbytes)
+    assert (error.axes, error.needed, error.allowed) == (stopped.value.axes, stopped.value.needed, allowed)
