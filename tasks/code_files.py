@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -62,6 +63,19 @@ def _imported(source: Path) -> tuple[Path, ...]:
     return tuple(path for path in named() if path.is_file())
 
 
+_impatient = [False]
+
+
+@contextmanager
+def impatient() -> Iterator[None]:
+    """Let compiled loops do whatever they can do."""
+    _impatient[0] = True
+    try:
+        yield
+    finally:
+        _impatient[0] = False
+
+
 class Patience:
     """Whether compiled loops had better do what NumPy can do too, with the same results.
 
@@ -82,7 +96,7 @@ class Patience:
 
     def ends(self, seconds: float) -> bool:
         """Return whether loops should do what takes NumPy so many seconds; these are spent if not."""
-        if f"{_PACKAGE.name}.{self._module}" in sys.modules:
+        if _impatient[0] or f"{_PACKAGE.name}.{self._module}" in sys.modules:
             return True
         self._spent += seconds
         return self._spent > self._loading and (self._spent > self._compiling or self.compiled)

@@ -372,6 +372,7 @@ def _register() -> None:
     from .distributed.generate import generate_command
     from .unattended.batch import batch_command
     from .unattended.jobs import job_commands, submit_command
+    from .warm import warm_command
 
     main.add_command(batch_command(_guarded))
     main.add_command(bound_command(_asking, _guarded, _load, _settings))
@@ -381,6 +382,7 @@ def _register() -> None:
         main.add_command(command)
     main.add_command(dpop_command(_guarded))
     main.add_command(generate_command(_guarded))
+    main.add_command(warm_command(_guarded))
     main.add_command(marginals_command(_placing, _guarded, _load, _settings))
 
 

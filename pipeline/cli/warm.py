@@ -1,0 +1,130 @@
+"""``bucketflow warm``: every kind of question once, small, so that the first real one finds its loops compiled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..bounds.network import CostNetwork
+    from ..models.model import Kind, Model
+
+Command = Callable[..., None]
+
+_PRIME = 2**31 - 1
+_DTYPES = ("float64", "int64", "int32", "int16")
+
+
+def warm_command(guarded: Callable[[Command], Command]) -> click.Command:
+    """Build the command."""
+
+    @click.command("warm")
+    @guarded
+    def warm() -> None:
+        """Compile all loops for this machine ahead, for images and workers.
+
+        Their code is kept in the folder $BUCKETFLOW_CACHE, by default in the user's cache directory.
+        """
+        from ...tasks.code_files import impatient
+
+        with impatient():
+            for name, job in _jobs():
+                start = time.process_time()
+                job()
+                click.echo(f"{name:24}{time.process_time() - start:6.1f} s")
+
+    return warm
+
+
+def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
+    from ..api.bounding.bound import bound
+    from ..api.solve import solve
+
+    costs = _grid("cost")
+    yield "steps of tables", _steps
+    yield "orders and trees", partial(solve, costs, method="dense", order_time=0.1)
+    yield "preparation", _preparation
+    for method in ("rows", "diagram", "search"):
+        yield method, partial(solve, costs, method=method, prune=False)
+    yield "local search", _local_search
+    yield "sums on diagrams", _sums
+    yield "mini-buckets", partial(bound, _grid("markov"), query="partition", z=3)
+    yield "compiled models", _compiled
+
+
+def _grid(kind: Kind, n: int = 5, d: int = 3) -> Model:
+    """Functions of four neighbours on a grid; variables of its diagonal have another size."""
+    import numpy as np
+
+    from ..models.model import Model
+
+    rng = np.random.default_rng(0)
+    names = {f"x{r}_{c}": d + (r == c) for r, c in product(range(n), repeat=2)}
+    functions = []
+    for r, c in product(range(n - 1), repeat=2):
+        scope = [f"x{r + i}_{c + j}" for i, j in product(range(2), repeat=2)]
+        values = rng.integers(1, 1000, [names[name] for name in scope])
+        functions.append((scope, values if kind == "cost" else values / 1000))
+    return Model.build(kind, names, functions)
+
+
+def _network() -> CostNetwork:
+    from ..bounds.network import cost_network
+    from ..models.preprocess import reduce_model
+
+    return cost_network(reduce_model(_grid("cost"), "optimum", {}))[0]
+
+
+def _steps() -> None:
+    """Products of matrices, and joins along rows, in every arithmetic."""
+    import numpy as np
+
+    from ...tasks.dense import contract
+    from ...tasks.steps.semiring import SUM_PRODUCT, min_plus, mod_sum_product
+
+    sizes = {0: 64, 1: 64, 2: 64, 3: 4}
+    shapes = (((0, 1), (1, 2)), (0, 2)), (((0, 1), (1, 2), (0, 3)), (0, 2, 3)), (((0, 1, 2), (2, 3)), (0, 1))
+    for semiring in (*map(min_plus, _DTYPES), SUM_PRODUCT, mod_sum_product(_PRIME)):
+        for inputs, output in shapes:
+            tables = [np.ones([sizes[v] for v in scope], semiring.dtype).reshape(-1) for scope in inputs]
+            contract(tables, inputs, output, sizes, semiring)
+
+
+def _preparation() -> None:
+    from ..bounds.prepare import prepare
+
+    prepare(_network())
+
+
+def _local_search() -> None:
+    from ..bounds.local.local_search import improve
+
+    improve(_network(), None, most_work=100_000_000, memory_bytes=1 << 28)
+
+
+def _sums() -> None:
+    import numpy as np
+
+    from ..bounds.buckets.sum_diagrams import Work, total
+
+    model = _grid("markov", 3)
+    order = range(len(model.dims))
+    for modulus in (0, _PRIME):
+        tables = [(f.scope, np.asarray(f.values) if not modulus else np.ones(f.values.shape)) for f in model.functions]
+        total(model.dims, tables, order, Work(1 << 28), modulus)
+
+
+def _compiled() -> None:
+    from ...tasks.incremental import packed
+    from ..compiled.compiled import compile_model
+
+    assert packed is not None  # as it is imported, small models use it too
+    compiled = compile_model(_grid("markov", 4, 2))
+    compiled.marginals("all")
+    compiled.add("x0_0", 1)
+    compiled.marginals("all")
