@@ -68,18 +68,22 @@ def output_blocks(ends: Any, words: Any, group: Words, block: int, most: int) ->
         if total:
             yield 0, total, True
         return
-    side = side_of(words)
-    bounds = side.arrays.append(ends[side.starts(words, group)[1:] - 1], total)
+    bounds = side_of(words).arrays.append(ends[side_of(words).starts(words, group)[1:] - 1], total)
     start, begins = 0, True
     while start < total:
-        last = int(side.arrays.searchsorted(bounds, start + block, side="right"))
+        last = _above(bounds, start + block)
         stop = int(bounds[last - 1]) if last else start
         if stop <= start:
-            last = int(side.arrays.searchsorted(bounds, start, side="right"))
-            stop = int(bounds[last])
+            stop = int(bounds[_above(bounds, start)])
         yield start, min(stop, start + most), begins
         begins = stop <= start + most
         start = min(stop, start + most)
+
+
+def _above(numbers: Any, limit: int) -> int:
+    """Return the place of the first of ascending numbers that is above a limit."""
+    arrays = side_of(numbers).arrays
+    return int(arrays.searchsorted(numbers, arrays.asarray([limit]), side="right")[0])
 
 
 class Assembly:

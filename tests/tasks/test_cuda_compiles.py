@@ -137,3 +137,20 @@ def test_layers_of_rows_compile(nvrtc: ctypes.CDLL, words: tuple[int, int]) -> N
     constants = dict(zip(("WORDS", "NEW_WORDS"), words, strict=True))
     for architecture in (OLDEST, NEWEST) if words == (1, 1) else (NEWEST,):
         compile_source(nvrtc, gpu_kernels.kernel_source("layer", "min_plus", "float64", **constants), architecture)
+
+
+@pytest.mark.parametrize(
+    ("semiring", "words"),
+    [(min_plus("int16", 4), 1), (SUM_PRODUCT, 3), (mod_sum_product(2**31 - 1), 2)],
+    ids=["costs", "sums", "residues"],
+)
+def test_relations_compile(nvrtc: ctypes.CDLL, semiring: Semiring, words: int) -> None:
+    constants = {"WORDS": words, "NEW_WORDS": 1} | ({"CLAMP": 1} if semiring.saturates else {})
+    source = gpu_kernels.kernel_source("relations", semiring.name, semiring.dtype, **constants)
+    for architecture in (OLDEST, NEWEST) if words == 1 else (NEWEST,):
+        compile_source(nvrtc, source, architecture)
+
+
+def test_sorting_compiles(nvrtc: ctypes.CDLL) -> None:
+    for architecture in (OLDEST, NEWEST):
+        compile_source(nvrtc, gpu_kernels.kernel_source("radix", "min_plus", "int16"), architecture)

@@ -1,0 +1,136 @@
+// Tables of rows: keys of WORDS 64-bit words in ascending order, and a value of type T for each.
+
+constexpr int THREADS = 256, TILE = 2048, SUMMED = 32;
+
+__device__ __forceinline__ i64 thread_number() { return blockIdx.x * (i64)blockDim.x + threadIdx.x; }
+
+// Move fields of keys to another layout: moves are (word, mask, right, word of the new key, left).
+extern "C" __global__ void repack(const u64* words, const u64* moves, i64 n_moves, i64 rows, u64* out) {
+    const i64 row = thread_number();
+    if (row >= rows) return;
+    u64 found[NEW_WORDS] = {};
+    for (i64 k = 0; k < n_moves; k++) {
+        const u64* move = moves + 5 * k;
+        const u64 bits = (words[row * WORDS + move[0]] & move[1]) >> move[2] << move[4];
+#pragma unroll
+        for (int w = 0; w < NEW_WORDS; w++) found[w] |= move[3] == w ? bits : 0;
+    }
+#pragma unroll
+    for (int w = 0; w < NEW_WORDS; w++) out[row * NEW_WORDS + w] = found[w];
+}
+
+// Mark rows whose key differs from that before in the bits of a mask.
+extern "C" __global__ void heads(const u64* words, const u64* mask, i64 rows, bool* out) {
+    const i64 row = thread_number();
+    if (row >= rows) return;
+    u64 differ = row == 0;
+#pragma unroll
+    for (int w = 0; w < WORDS; w++)
+        if (row) differ |= (words[row * WORDS + w] ^ words[(row - 1) * WORDS + w]) & mask[w];
+    out[row] = differ != 0;
+}
+
+// -1, 0 or 1 as one key is below another, equal or above.
+__device__ __forceinline__ int compared(const u64* a, const u64* b) {
+    int found = 0;
+#pragma unroll
+    for (int w = WORDS - 1; w >= 0; w--) found = a[w] == b[w] ? found : a[w] < b[w] ? -1 : 1;
+    return found;
+}
+
+// Count rows whose key is below that before.
+extern "C" __global__ void descents(const u64* words, i64 rows, u64* count) {
+    const i64 row = thread_number() + 1;
+    const bool down = row < rows && compared(words + row * WORDS, words + (row - 1) * WORDS) < 0;
+    if (__syncthreads_or(down) && threadIdx.x == 0) atomicAdd(count, 1ull);
+}
+
+// The first of `rows` keys that is not below one, nor equal to it where `behind`.
+__device__ __forceinline__ i64 bound_of(const u64* words, i64 low, i64 high, const u64* key, bool behind) {
+    while (low < high) {
+        const i64 middle = (low + high) / 2;
+        if (compared(words + middle * WORDS, key) < (behind ? 1 : 0))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// Find keys among ascending ones: where they begin and how many there are.
+extern "C" __global__ void find(const u64* words, i64 rows, const u64* among, i64 n, i64* first, i64* count) {
+    const i64 row = thread_number();
+    if (row >= rows) return;
+    u64 key[WORDS];
+#pragma unroll
+    for (int w = 0; w < WORDS; w++) key[w] = words[row * WORDS + w];
+    const i64 low = bound_of(among, 0, n, key, false);
+    i64 step = 1, high = low;
+    while (high + step <= n && compared(among + (high + step - 1) * WORDS, key) == 0) high += step, step *= 2;
+    high = bound_of(among, high, min(high + step, n), key, true);
+    first[row] = low;
+    count[row] = high - low;
+}
+
+// Find keys of few bits: rows of key k are ends[k] to ends[k + 1].
+extern "C" __global__ void look_up(const u64* words, i64 rows, const i64* ends, i64* first, i64* count) {
+    const i64 row = thread_number();
+    if (row >= rows) return;
+    const i64 low = ends[words[row]];
+    first[row] = low;
+    count[row] = ends[words[row] + 1] - low;
+}
+
+// The first of ascending numbers that is above another.
+__device__ __forceinline__ i64 above(const i64* numbers, i64 low, i64 high, i64 at) {
+    while (low < high) {
+        const i64 middle = (low + high) / 2;
+        if (numbers[middle] <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// Outputs `start` to `stop` of a join, a thread for each: row i of the left meets rows of the right from first[i] on,
+// its outputs end before ends[i]. Counts blocks that made a product of zero.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    expand(const i64* first, const i64* ends, i64 rows, i64 start, i64 stop, const u64* left, const u64* right,
+           const T* left_values, const T* right_values, i64 bound, u64* out, T* values, u64* zeros) {
+    __shared__ i64 limits[TILE], low, high;
+    const i64 from = start + blockIdx.x * (i64)TILE, to = min(from + TILE, stop);
+    if (threadIdx.x == 0) low = above(ends, 0, rows, from);
+    if (threadIdx.x == 32) high = above(ends, 0, rows, to - 1) + 1;
+    __syncthreads();
+    const i64 count = high - low;
+    const bool near = count <= TILE;
+    for (i64 i = threadIdx.x; near && i < count; i += THREADS) limits[i] = ends[low + i];
+    __syncthreads();
+    bool none = false;
+    for (i64 at = from + threadIdx.x; at < to; at += THREADS) {
+        const i64 row = near ? low + above(limits, 0, count, at) : above(ends, low, high, at);
+        const i64 begin = row == low ? (row ? ends[row - 1] : 0) : near ? limits[row - low - 1] : ends[row - 1];
+        const i64 other = first[row] + at - begin;
+        const T product = (T)times((Product)left_values[row], (Product)right_values[other], bound);
+        values[at - start] = product;
+        none |= product == zero(bound);
+#pragma unroll
+        for (int w = 0; w < WORDS; w++) out[(at - start) * WORDS + w] = left[row * WORDS + w] | right[other * WORDS + w];
+    }
+    if (__syncthreads_or(none) && threadIdx.x == 0) atomicAdd(zeros, 1ull);
+}
+
+// Sum tiles of runs, a thread for each, in order. Run r begins at starts[r]; its tiles are numbered from tiles[r] on,
+// or it is tile r alone where there is no such array.
+extern "C" __global__ void fold(const T* values, i64 rows, const i64* starts, i64 runs, const i64* tiles, i64 n_tiles,
+                                i64 bound, T* out) {
+    const i64 tile = thread_number();
+    if (tile >= n_tiles) return;
+    const i64 run = tiles ? above(tiles, 0, runs, tile) - 1 : tile;
+    const i64 begin = starts[run] + (tiles ? SUMMED * (tile - tiles[run]) : 0);
+    const i64 end = min(begin + SUMMED, run + 1 < runs ? starts[run + 1] : rows);
+    Acc total = start(bound);
+    for (i64 i = begin; i < end; i++) total = plus(total, (Product)values[i]);
+    out[tile] = finish(total, bound);
+}

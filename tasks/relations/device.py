@@ -1,0 +1,257 @@
+"""Operations over rows in the memory of a GPU; the same bits as on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from ..gpu.kernels import cupy, kernel, processors
+from ..rows.keys import Keys, Words
+from ..steps.semiring import Semiring
+from .plain import TILE
+
+_THREADS: Final = 256
+_EXPANDED: Final = 2048
+_SORTED: Final = 4096
+_DIGITS: Final = 256
+_DIGIT_BITS: Final = 8
+_COUNTING_BLOCKS: Final = 8
+#: A table of all keys is as large as this, or as so many times the rows in it.
+_SMALL_TABLE, _TABLE_CELLS_A_ROW = 1 << 16, 4
+
+
+class Device:
+    """Operations; see :class:`.sides.Side`."""
+
+    @property
+    def arrays(self) -> Any:
+        """CuPy."""
+        return cupy()
+
+    def block_rows(self, budget_rows: int) -> int:
+        """Return how many rows at a time are fastest."""
+        return budget_rows
+
+    def repacked(self, words: Any, moves: Words, n_words: int) -> Any:
+        """Move fields of keys to where they stand in another layout."""
+        out = cupy().empty((len(words), n_words), np.uint64)
+        program = cupy().asarray(moves.reshape(-1))
+        _launch("repack", len(words), (words, program, len(moves), len(words), out), words.shape[1], n_words)
+        return out
+
+    def packed(self, cells: Any, digits: Sequence[tuple[int, int, int, int, int]]) -> Any:
+        """Return the keys of cells of a dense table."""
+        out = cupy().zeros((len(cells), 1 + max([word for word, *_ in digits], default=0)), np.uint64)
+        for word, shift, _, stride, dim in digits:
+            out[:, word] |= (cells // stride % dim).astype(np.uint64) << np.uint64(shift)
+        return out
+
+    def offsets(self, words: Any, parts: Words) -> Any:
+        """Return where keys stand in a dense table."""
+        found = cupy().zeros(len(words), np.uint64)
+        for word, shift, mask, stride in parts:
+            found += (words[:, int(word)] >> shift & mask) * stride
+        return found.view(np.int64)
+
+    def matching(self, words: Any, mask: Words, wanted: Words) -> Any:
+        """Return the numbers of keys that are `wanted` in the bits of `mask`."""
+        cp = cupy()
+        return cp.flatnonzero(((words & cp.asarray(mask)) == cp.asarray(wanted)).all(axis=1))
+
+    def order(self, words: Any) -> Any:
+        """Return the numbers of rows in stable ascending order of their keys; None where they stand in order."""
+        return None if _ascending(words) else _order(words, np.full(words.shape[1], ~np.uint64(0)))
+
+    def starts(self, words: Any, mask: Words | None = None) -> Any:
+        """Return where runs begin of keys that are equal in the bits of `mask`."""
+        cp, width = cupy(), words.shape[1]
+        heads = cp.empty(len(words), bool)
+        bits = cp.asarray(np.full(width, ~np.uint64(0)) if mask is None else mask)
+        _launch("heads", len(words), (words, bits, len(words), heads), width)
+        return cp.flatnonzero(heads)
+
+    def index(self, words: Any, keys: Keys, ascending: bool) -> Index:
+        """Return where rows are that are looked for by their keys."""
+        if keys.n_words == 1:
+            cells = 1 << max([shift + bits for _, shift, bits in keys.fields.values()], default=0)
+            if cells <= max(_SMALL_TABLE, _TABLE_CELLS_A_ROW * len(words)):
+                return Index(words, cells)
+        return Index(words, 0)
+
+    def expanded(
+        self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
+        semiring: Semiring,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """Return outputs of a join without those that are zero."""
+        cp, rows, width = cupy(), span[1] - span[0], words[0].shape[1]
+        out, products, zeros = (
+            cp.empty((rows, width), np.uint64),
+            cp.empty(rows, semiring.dtype),
+            cp.zeros(1, np.uint64),
+        )
+        arguments = (*matches, len(matches[1]), *span, *words, *values, _bound(semiring), out, products, zeros)
+        _launch("expand", -(-rows // _EXPANDED) * _THREADS, arguments, width, semiring=semiring)
+        return _without_zeros(out, products, semiring) if rows and int(zeros[0]) else (out, products)
+
+    def product(self, left: Any, right: Any, semiring: Semiring) -> Any:
+        """Multiply values."""
+        if semiring.name == "mod_sum_product":
+            return left * right % semiring.modulus
+        if semiring.name == "sum_product":
+            return left * right
+        total = left + right
+        return cupy().minimum(total, total.dtype.type(semiring.zero)) if semiring.saturates else total
+
+    def gathered(
+        self, words: Any, values: Any, semiring: Semiring | None, group: Words, mask: Words
+    ) -> tuple[Any, Any]:
+        """Return rows in ascending order of their keys, equal ones summed in the order they had, without zeros."""
+        if len(words) > 1 and mask.any() and not _ascending(words):
+            words, values = _sorted(words, values, group | mask)
+        if semiring is None or not len(words):
+            return words, values
+        starts = self.starts(words)
+        if len(starts) < len(words):
+            words, values = words[starts], _sums(values, starts, semiring)
+        zeros = bool((values == semiring.zero).any())
+        return _without_zeros(words, values, semiring) if zeros else (words, values)
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """Rows in ascending order of their keys, and how many keys there may be, if they are few; else 0."""
+
+    words: Any
+    cells: int
+
+    def find(self, words: Any) -> tuple[Any, Any]:
+        """Return the first row of each key and how many there are."""
+        cp, rows = cupy(), len(words)
+        found = cp.empty(rows, np.int64), cp.empty(rows, np.int64)
+        if self.cells:
+            _launch("look_up", rows, (words, rows, self._ends, *found), words.shape[1])
+        else:
+            _launch("find", rows, (words, rows, self.words, len(self.words), *found), words.shape[1])
+        return found
+
+    @cached_property
+    def _ends(self) -> Any:
+        cp = cupy()
+        ends = cp.zeros(self.cells + 1, np.int64)
+        counts = cp.bincount(self.words[:, 0].view(np.int64), minlength=self.cells) if len(self.words) else 0
+        ends[1:] = cp.cumsum(counts) if len(self.words) else 0
+        return ends
+
+
+def _launch(
+    entry: str, threads: int, arguments: tuple[Any, ...], words: int = 1, new_words: int = 1,
+    semiring: Semiring | None = None,
+) -> None:  # fmt: skip
+    """Run a kernel of ``cuda/relations.cu`` with a thread for each row."""
+    if threads <= 0:
+        return
+    law, dtype = (semiring.name, semiring.dtype) if semiring else ("min_plus", "float64")
+    clamp = {"CLAMP": 1} if semiring and semiring.saturates else {}
+    found = kernel("relations", law, dtype, entry=entry, WORDS=words, NEW_WORDS=new_words, **clamp)
+    found((-(-threads // _THREADS),), (_THREADS,), _numbers(arguments))
+
+
+def _numbers(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments of a kernel, whose integers have 64 bits."""
+    return tuple([np.int64(a) if isinstance(a, int) else a for a in arguments])
+
+
+def _bound(semiring: Semiring) -> int:
+    """Return what products or sums are clamped to, or the modulus."""
+    return int(semiring.zero) if semiring.saturates else semiring.modulus
+
+
+def _without_zeros(words: Any, values: Any, semiring: Semiring) -> tuple[Any, Any]:
+    kept = cupy().flatnonzero(values != semiring.zero)
+    return words[kept], values[kept]
+
+
+def _ascending(words: Any) -> bool:
+    """Whether keys stand in ascending order; equal ones may follow each other."""
+    count = cupy().zeros(1, np.uint64)
+    _launch("descents", len(words) - 1, (words, len(words), count), words.shape[1])
+    return not int(count[0])
+
+
+def _sums(values: Any, starts: Any, semiring: Semiring) -> Any:
+    """Sum runs of values, TILE neighbours at a time and in order."""
+    cp, runs = cupy(), len(starts)
+    while len(values) > runs:
+        lengths = cp.diff(starts, append=cp.asarray([len(values)]))
+        tiles, count = None, runs
+        if int(lengths.max()) > TILE:
+            ends = cp.cumsum(-(-lengths // TILE))
+            count = int(ends[-1])
+            tiles = cp.concatenate([cp.zeros(1, np.int64), ends[:-1]])
+        out = cp.empty(count, semiring.dtype)
+        where = np.uint64(0) if tiles is None else tiles
+        _launch("fold", count, (values, len(values), starts, runs, where, count, _bound(semiring), out), 1, 1, semiring)
+        values, starts = out, tiles
+    return values
+
+
+def _sorted(words: Any, values: Any, mask: Words) -> tuple[Any, Any]:
+    """Return rows in stable order of the bits of `mask`, which are the most significant."""
+    if words.shape[1] > 1:
+        order = _order(words, mask)
+        return words[order], values[order]
+    keys, moved = _by_digits(words[:, 0], values, int(mask[0]))
+    return keys.reshape(-1, 1), moved
+
+
+def _order(words: Any, mask: Words) -> Any:
+    """Return the numbers of rows in stable order of the bits of `mask`."""
+    order = cupy().arange(len(words), dtype=np.int32 if len(words) < 1 << 31 else np.int64)
+    for word in reversed(range(words.shape[1])):
+        if mask[word]:
+            order = _by_digits(words[:, word][order], order, int(mask[word]))[1]
+    return order
+
+
+def _by_digits(keys: Any, payload: Any, mask: int) -> tuple[Any, Any]:
+    """Sort keys, with what belongs to them, by all bits from the lowest of a mask on in which keys differ."""
+    cp, rows = cupy(), len(keys)
+    carried = payload.view(f"int{8 * payload.itemsize}")
+    tiles = -(-rows // _SORTED)
+    few = (min(tiles, _COUNTING_BLOCKS * processors()),), (_THREADS,)
+    differing = cp.zeros(1, np.uint64)
+    _radix("differing", carried)(*few, (keys, np.int64(rows), differing))
+    spread = int(differing[0]) & mask
+    if not spread:
+        return keys, payload
+    low = (spread & -spread).bit_length() - 1
+    bits = spread.bit_length() - low
+    passes = -(-bits // _DIGIT_BITS)
+    masks = [_DIGITS - 1] * (passes - 1) + [(1 << bits - _DIGIT_BITS * (passes - 1)) - 1]
+    counts = cp.zeros((passes, _DIGITS), np.uint64)
+    sizes = np.int64(rows), np.int64(low), np.int64(passes), np.uint64(masks[-1])
+    _radix("digits", carried)(*few, (keys, *sizes, counts))
+    states = cp.empty(tiles * _DIGITS + 1, np.uint64)
+    source, target, spare = (keys, carried), (cp.empty_like(keys), cp.empty_like(carried)), None
+    for number, found in enumerate(counts.get()):
+        if int(found.max()) == rows:
+            continue
+        states[:] = 0
+        digit = np.int64(rows), np.int64(low + _DIGIT_BITS * number), np.uint64(masks[number])
+        firsts = cp.asarray(np.cumsum(found) - found)
+        _radix("scatter", carried)((tiles,), (_THREADS,), (*source, *digit, firsts, states, states[-1:], *target))
+        # what was given is not written to
+        spare = spare or (cp.empty_like(keys), cp.empty_like(carried))
+        source, target, spare = target, spare, target
+    return source[0], source[1].view(payload.dtype)
+
+
+def _radix(entry: str, carried: Any) -> Any:
+    return kernel("radix", "min_plus", carried.dtype.name, entry=entry)
+
+
+DEVICE: Final = Device()
