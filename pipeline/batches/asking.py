@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ...cluster.budget import default_memory_bytes
 from ..api.bounding.optimum import solved
 from ..api.bounding.sweeping import is_swept
 from ..api.prepared import Prepared, prepare
@@ -32,6 +34,7 @@ Kind = Literal["small", "large", "alone", "wrong"]
 LARGE_SECONDS = 2.0
 # Reading and planning a small question, and putting its answer together.
 OVERHEAD_SECONDS = 0.01
+_COMPILED = ("marginals", "partition")
 # A model is compiled for so many questions at least.
 _COMPILED_ROWS = 4
 # Models that a process keeps between packs.
@@ -166,7 +169,7 @@ def _compiled_model(path: str, options: Options) -> Compiled:
     def size(found: Compiled) -> int:
         return int(found.model.nbytes) + (found.plan.peak_bytes if found.plan else 0)
 
-    return _compiled.get((path, hash_of(path), options.memory), compiled, size)
+    return _compiled.get((path, hash_of(path)), compiled, size)
 
 
 def _question(model: Model, row: Row) -> Question:
@@ -190,18 +193,19 @@ def _effort(row: Row) -> Effort:
 
 def answered(pack: Sequence[Asked], options: Options) -> list[dict[str, Any]]:
     """Task: answer rows about one model, one record a row; what goes wrong with a row stays in its record."""
+    if options.memory is None and pack[0].price.kind == "small":
+        options = replace(options, memory=default_memory_bytes())  # looking takes as long as a small question
     compiled = _compiled_for(pack, options)
     return [record for asked in pack for record in _answered_one(asked, options, compiled)]
 
 
 def _compiled_for(pack: Sequence[Asked], options: Options) -> Compiled | None:
-    """Compile the model where most of a pack asks for its marginals."""
-    wanted = [asked for asked in pack if asked.row.query == "marginals" and asked.price.kind == "small"]
-    if len(wanted) < _COMPILED_ROWS:
-        return None
-    row = wanted[0].row
+    """Compile the model of a pack that asks for its marginals or its partition function several times."""
+    wanted = [asked.row for asked in pack if asked.row.query in _COMPILED and asked.price.kind == "small"]
     try:
-        return _compiled_model(row.model, options)
+        if len(wanted) < _COMPILED_ROWS or _model(wanted[0].model, options).kind == "cost":
+            return None
+        return _compiled_model(wanted[0].model, options)
     except BucketflowError:  # all messages together do not fit
         return None
 
@@ -240,10 +244,8 @@ def _found(asked: Asked, options: Options, compiled: Compiled | None) -> Result 
     row, price = asked.row, asked.price
     model = _model(row.model, options)
     evidence = _evidence(model, row)
-    if compiled is not None and row.query == "marginals" and price.kind == "small":
-        given = {model.names[v]: state for v, state in model.evidence.items()} if evidence is None else evidence
-        compiled.set_evidence(given)
-        return compiled.marginals()
+    if compiled is not None and row.query in _COMPILED and price.kind == "small":
+        return _asked_again(compiled, row.query, evidence)
     chosen = _options(row, options, workdir=asked.folder and Path(asked.folder))
     if price.order and asked.folder is None:
         chosen = replace(chosen, order=price.order, order_time=None)
@@ -251,3 +253,18 @@ def _found(asked: Asked, options: Options, compiled: Compiled | None) -> Result 
     if question.asked is not None:
         return answer(question, chosen, None)
     return solved(question, chosen, _effort(row), None)
+
+
+def _asked_again(compiled: Compiled, query: str, evidence: Mapping[str, Any] | None) -> Result | Marginals:
+    """Ask a compiled model, under other evidence than before."""
+    model, start = compiled.model, time.perf_counter()
+    if evidence is None:
+        evidence = {model.names[v]: state for v, state in model.evidence.items()}
+    compiled.set_evidence(evidence)
+    if query == "marginals":
+        return compiled.marginals()
+    log10 = compiled.partition()
+    seconds = {"run": time.perf_counter() - start}
+    if log10 == -math.inf:
+        return Result("partition", "infeasible", seconds=seconds)
+    return Result("partition", "ok", log10=log10, plan=compiled.plan, seconds=seconds)
