@@ -15,6 +15,9 @@ from .orders import HOPELESS_SECONDS, MOST_SAVED, OrderName, search_tree
 
 # Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
 _TINY_CELLS = 1 << 23
+# A small step both ways is one call of einsum, or a record of one compiled loop; large ones need more, where it is
+# little beside their loops. Priced by more, merged steps would sweep several times the cells to save steps.
+_STEP_SECONDS = 10e-6
 # Propagations whose loops are predicted to take less are planned without the compiled search.
 _SMALL_SECONDS = 0.2
 
@@ -48,6 +51,7 @@ def tree_for_both_ways(
     split = split_stars(best)
     if seconds is None and _multiplied_cells(split) < _TINY_CELLS:
         return split
+    rates = replace(rates, step_seconds=min(rates.step_seconds, _STEP_SECONDS))
     # what each step costs besides its loops is about the same for all trees
     loops = replace(rates, step_seconds=0.0)
     sizer, units = Sizer(dims), group_units(len(dims), scopes)
