@@ -55,6 +55,7 @@ def parts(quick: bool) -> dict[str, tuple[list[str], int]]:
         "far ladder": (bench("ladder", "--gpus", "1", "--jobs", "4", "--from", "24.01", "--up-to", "50"), 900),
         "kernels": (bench("gpu", *(["--quick"] if quick else [])), 300),
         "rows": (bench("rows", "--gpu"), 120),
+        "relations": (bench("relations", "--gpu", "--quick"), 120),
         "spill": (bench("gpu_spill"), 300),
         "propagations": (bench("gpu_marginals"), 300),
         "scaling": (bench("gpu_scaling"), 300),

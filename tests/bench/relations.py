@@ -1,0 +1,270 @@
+"""Operations on tables of rows beside sorting as many keys, memcpy, two databases and CUBE's index tables.
+
+``python tests/bench/relations.py [--quick] [--gpu]`` prints one table. Rates are of rows (those of the join, where
+there is one; else those that go in) per CPU-second, or per second of a GPU; bytes are those of rows that go in, are
+joined, and come out, each counted once. "/ sort" is the time beside that of np.sort or cupy.sort of as many keys as
+come out, "/ copy" beside that of reading and writing as many bytes. Peers are shown by their rates. DuckDB and Polars
+(``pip install bucketflow[bench]``) run in one thread, with a column for each variable. CUBE's published method
+(Bistaffa, Bombieri & Farinelli 2016, section IV) is in NumPy or CuPy: columns are reordered and sorted by the shared
+variables, an index table of their states counts the rows of each, an output row finds its group in it, and the result
+is sorted again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+os.environ["POLARS_MAX_THREADS"] = "1"
+
+import numpy as np
+from kernels import cpu_seconds
+from rich.console import Console
+from rich.table import Table
+from rows import device_seconds
+
+from bucketflow.tasks.relations import host
+from bucketflow.tasks.relations.joins import join, join_size, joined, joined_reduced, reduced, semijoin, shared
+from bucketflow.tasks.relations.ordering import gathered, layout, merged, moved, reordered, runs, sorted_rows
+from bucketflow.tasks.relations.relation import Relation, from_dense, restricted, to_dense
+from bucketflow.tasks.relations.sides import side_of
+from bucketflow.tasks.rows.keys import Keys
+from bucketflow.tasks.steps.semiring import min_plus
+
+COSTS = min_plus("int32")
+BITS = 5
+STATES = 1 << BITS
+PEERS = ("DuckDB", "Polars", "CUBE")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operation: rows that count, bytes that it must touch, keys to sort instead, and what others take."""
+
+    name: str
+    rows: int
+    nbytes: int
+    keys: int
+    run: Callable[[], Any]
+    peers: dict[str, Callable[[], Any]] = field(default_factory=dict)
+
+
+def random_relation(xp: Any, variables: Sequence[int], rows: int, seed: int) -> Relation:
+    """Draw distinct rows of variables of 32 states."""
+    keys = Keys(tuple(variables), (STATES,) * len(variables))
+    first = xp.random.default_rng(seed)
+    words = xp.unique(first.integers(0, 1 << BITS * len(variables), rows, dtype=xp.int64)).view(np.uint64)
+    return Relation(keys, words.reshape(-1, 1), first.integers(1, 100, len(words), dtype=xp.int64).astype(np.int32))
+
+
+def by_index_tables(a: Relation, b: Relation, scope: Sequence[int]) -> Any:
+    """Join and minimise as CUBE does."""
+    xp = side_of(a.words).arrays
+    common = shared(a.keys, b.keys)
+    tables = []
+    for table in (a, b):
+        states = moved(table.words, table.keys, layout(table.keys, common))[:, 0]
+        order = xp.argsort(states)
+        found, counts = xp.unique(states[order], return_counts=True)
+        out = layout(joined(a.keys, b.keys), scope)
+        tables.append((moved(table.words, table.keys, out)[order, 0], table.values[order], found, counts))
+    (left, left_values, ours, our_counts), (right, right_values, theirs, their_counts) = tables
+    found = xp.intersect1d(ours, theirs)
+    i, j = xp.searchsorted(ours, found), xp.searchsorted(theirs, found)
+    sizes, ends = their_counts[j], xp.cumsum(our_counts[i] * their_counts[j])
+    outputs = xp.arange(int(ends[-1]))
+    group = xp.searchsorted(ends, outputs, side="right")
+    local = outputs - (ends - our_counts[i] * their_counts[j])[group]
+    row = (xp.cumsum(our_counts) - our_counts)[i][group] + local // sizes[group]
+    other = (xp.cumsum(their_counts) - their_counts)[j][group] + local % sizes[group]
+    keys, values = left[row] | right[other], left_values[row] + right_values[other]
+    return minimised(xp, keys, values)
+
+
+def minimised(xp: Any, keys: Any, values: Any) -> Any:
+    """Sort rows by their keys and keep the least value of each."""
+    order = xp.argsort(keys)
+    keys, values = keys[order], values[order]
+    starts = xp.flatnonzero(xp.concatenate([xp.ones(1, bool), keys[1:] != keys[:-1]]))
+    if xp is np:
+        return keys[starts], np.minimum.reduceat(values, starts)
+    least = xp.full(len(starts), np.iinfo(np.int32).max, np.int32)
+    heads = xp.zeros(len(keys), np.int32)
+    heads[starts] = 1
+    xp.minimum.at(least, xp.cumsum(heads) - 1, values)
+    return keys[starts], least
+
+
+def columns_of(table: Relation) -> dict[str, Any]:
+    """Return a column of states for each variable, and one of costs."""
+    states = table.keys.unpack(table.words).astype(np.int16)
+    return {f"v{v}": row for v, row in zip(table.keys.variables, states, strict=True)} | {"cost": table.values}
+
+
+class Databases:
+    """DuckDB and Polars over some relations, each named by a letter."""
+
+    def __init__(self, **tables: Relation) -> None:
+        self.columns = {
+            name: {
+                f"v{v}": row.astype(np.int16) for v, row in zip(t.keys.variables, t.keys.unpack(t.words), strict=True)
+            }
+            | {"cost": t.values}
+            for name, t in tables.items()
+        }
+        self.frames: dict[str, Any] = {}
+        if find_spec("duckdb"):
+            import duckdb
+
+            self.duck = duckdb.connect(config={"threads": 1})
+            for name, columns in self.columns.items():
+                self.duck.register("given", columns)
+                self.duck.execute(f"create table {name} as select * from given")
+        if find_spec("polars"):
+            import polars
+
+            self.frames = {name: polars.DataFrame(columns) for name, columns in self.columns.items()}
+
+    def sql(self, query: str) -> dict[str, Callable[[], Any]]:
+        """Return the run of a query whose result becomes a table."""
+        if not find_spec("duckdb"):
+            return {}
+        return {"DuckDB": lambda: self.duck.execute(f"create or replace temp table made as {query}")}
+
+    def join(self, common: Sequence[int], scope: Sequence[int], how: str = "inner") -> dict[str, Callable[[], Any]]:
+        """Return runs of the join of a and b, then the least cost of each state of `scope` where it is not empty."""
+        on = [f"v{v}" for v in common]
+        names = ", ".join([f"{'a' if f'v{v}' in self.columns['a'] else 'b'}.v{v}" for v in scope])
+        what, last = "a.* exclude (cost), b.* exclude (cost), a.cost + b.cost as cost", ""
+        if how == "semi":
+            what = "*"
+        elif scope:
+            what, last = f"{names}, min(a.cost + b.cost)", f" group by {names}"
+        query = self.sql(f"select {what} from a {how} join b using ({', '.join(on)}){last}")
+        return query | self._frames(on, [f"v{v}" for v in scope], how)
+
+    def _frames(self, on: list[str], scope: list[str], how: str) -> dict[str, Callable[[], Any]]:
+        if not self.frames:
+            return {}
+        import polars
+
+        def run() -> Any:
+            found = self.frames["a"].lazy().join(self.frames["b"].lazy(), on=on, how=how)
+            if how != "semi":
+                found = found.with_columns(cost=polars.col("cost") + polars.col("cost_right"))
+            return (found.group_by(scope).agg(polars.col("cost").min()) if scope else found).collect()
+
+        return {"Polars": run}
+
+
+def single_cases(xp: Any, n: int) -> list[Case]:
+    """Operations on one relation."""
+    a = random_relation(xp, range(8), n, 0)
+    rows, nbytes = len(a), a.nbytes
+    mixed = xp.random.permutation(len(a))
+    words, values = a.words[mixed], a.values[mixed]
+    turned = (0, 1, 2, 5, 3, 4, 6, 7)
+    dense = to_dense(random_relation(xp, range(4), STATES**4 // 10, 5), COSTS)
+    parts = [Relation(a.keys, a.words[i::8].copy(), a.values[i::8].copy()) for i in range(8)]
+    many = xp.random.default_rng(1).integers(0, rows, rows)
+    copies, costs = a.words[many], a.values[many]
+    peers = {}
+    if xp is np:
+        peers = Databases(a=Relation(a.keys, words, values)).sql("select * from a order by all")
+    return [
+        Case(
+            "keys to another layout", rows, 2 * 8 * rows, rows, lambda: moved(a.words, a.keys, layout(a.keys, turned))
+        ),
+        Case("sort", rows, 2 * nbytes, rows, lambda: gathered(a.keys, words, values, COSTS), peers),
+        Case("order of rows", rows, 2 * nbytes, rows, lambda: sorted_rows(a.keys, words, values)),
+        Case("one variable moved", rows, 2 * nbytes, rows, lambda: reordered(a, turned)),
+        Case("groups", rows, 8 * rows, rows, lambda: runs(a.words)),
+        Case("last summed out", rows, 2 * nbytes, rows, lambda: reduced(a, range(7), COSTS)),
+        Case("inner summed out", rows, 2 * nbytes, rows, lambda: reduced(a, [v for v in range(8) if v != 4], COSTS)),
+        Case("8 runs merged", rows, 2 * nbytes, rows, lambda: merged(parts, COSTS)),
+        Case("duplicates", rows, 2 * nbytes, rows, lambda: gathered(a.keys, copies, costs, COSTS)),
+        Case("one variable fixed", rows, nbytes, rows, lambda: restricted(a, {3: 1})),
+        Case("dense to rows", len(dense), 4 * len(dense), len(dense) // 10, lambda: from_dense(dense, COSTS)),
+    ]
+
+
+def join_cases(xp: Any, n: int) -> list[Case]:
+    """Operations on two relations."""
+    shapes = {
+        "sorted": ((range(8), n // 16), ((6, 7, 8), STATES**3 // 2), range(7)),
+        "subset": ((range(8), n), ((3, 6, 7), STATES**3 // 2), range(7)),
+        "bucket": (((0, 1, 2, 4, 5, 9), n // 8), ((1, 3, 9), STATES**3 // 4), range(6)),
+        "first from the smaller": (((1, 2, 3, 4, 9), n // 8), ((0, 9), STATES**2 // 4), range(5)),
+        "sparse": (((0, 1, 2, 3, 4, 5), n), ((3, 4, 5, 6, 7), n), (0, 1, 2, 3, 6, 7)),
+    }
+    cases = []
+    for name, ((left, rows), (right, others), scope) in shapes.items():
+        a, b = random_relation(xp, left, rows, 1), random_relation(xp, right, others, 2)
+        size, common, run = join_size(a, b), shared(a.keys, b.keys), partial(joined_reduced, [a, b], scope, COSTS)
+        bases = Databases(a=a, b=b) if xp is np else None
+        nbytes = a.nbytes + b.nbytes + 12 * size
+        if name == "sorted":
+            cases += [
+                Case("semijoin", len(a), a.nbytes + b.nbytes, len(a), partial(semijoin, a, b),
+                     bases.join(common, (), "semi") if bases else {}),
+                Case("size of a join", len(a), a.nbytes, len(a), partial(join_size, a, b)),
+                Case("join", size, nbytes, size, partial(join, a, b, COSTS), bases.join(common, ()) if bases else {}),
+            ]  # fmt: skip
+        peers = bases.join(common, scope) if bases else {}
+        peers["CUBE"] = partial(by_index_tables, a, b, scope)
+        out = len(run())
+        cases.append(Case(f"join + reduce, {name}", size, nbytes + 12 * out, out, run, peers))
+    return cases
+
+
+def line(case: Case, xp: Any, seconds: Callable[[Any], float], per_key: float, per_byte: float) -> list[str]:
+    """Return the figures of a case."""
+    case.run()
+    took = seconds(case.run)
+    scale, unit = (1e9, 2) if xp is not np else (1e6, 1)
+    found = [f"{case.rows / took / scale:.{unit}f}", f"{case.nbytes / took / 1e9:.1f}"]
+    found += [f"{took / (case.keys * per_key):.2f}", f"{took / (case.nbytes * per_byte):.1f}"]
+    for peer in PEERS:
+        run = case.peers.get(peer)
+        found.append(f"{case.rows / seconds(run) / scale:.{unit}f}" if run else "")
+    return found
+
+
+def measure(xp: Any, n: int) -> Table:
+    """Return all figures of one side."""
+    on_host = xp is np
+    seconds = partial(cpu_seconds, repeats=3) if on_host else device_seconds
+    mixed = random_relation(xp, range(8), n, 3).words[:, 0]
+    mixed = mixed[xp.random.permutation(len(mixed))]
+    per_key, per_byte = seconds(lambda: xp.sort(mixed)) / len(mixed), seconds(mixed.copy) / (2 * mixed.nbytes)
+    rate = "M rows/s" if on_host else "G rows/s"
+    title = (
+        f"{n:,} rows; {'np' if on_host else 'cupy'}.sort {1e-6 / per_key:.1f} M keys/s, copy {1e-9 / per_byte:.1f} GB/s"
+    )
+    table = Table(
+        "", rate, "GB/s", "/ sort", "/ copy", *(f"{peer} {rate}" for peer in ("DuckDB", "Polars", "CUBE")), title=title
+    )
+    for case in single_cases(xp, n) + join_cases(xp, n):
+        table.add_row(case.name, *line(case, xp, seconds, per_key, per_byte))
+    return table
+
+
+def main() -> None:
+    """Measure the host, or with ``--gpu`` the device too."""
+    console = Console(width=150)
+    host.HOST.compiles(1 << 30)  # as if many rows were seen before
+    console.print(measure(np, 100_000 if "--quick" in sys.argv else 1_000_000))
+    if "--gpu" in sys.argv:
+        import cupy
+
+        for n in (1_000_000, 50_000_000):
+            console.print(measure(cupy, n))
+
+
+if __name__ == "__main__":
+    main()
