@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
+import ssl
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -98,7 +100,8 @@ def connection(address: str, patience_seconds: float = 0.0) -> Iterator[Any]:
     from distributed import Client
 
     verify_listening(address, patience_seconds)
-    _verify_certificates(address)
+    if address.startswith("tls://"):
+        verify_certificates(address)
     try:
         client = Client(address, timeout=max(patience_seconds, _ANSWER_SECONDS), set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
@@ -107,17 +110,41 @@ def connection(address: str, patience_seconds: float = 0.0) -> Iterator[Any]:
         yield client
 
 
-def _verify_certificates(address: str) -> None:
+def verify_certificates(address: str) -> None:
+    """Make sure that we and a scheduler accept each other's certificates, those of Dask's configuration.
+
+    Raises
+    ------
+    ClusterError
+        If there are none, or one side refuses.
+    """
     from distributed.security import Security
 
-    if address.startswith("tls://") and Security().get_connection_args("client")["ssl_context"] is None:
+    try:
+        context = Security().get_connection_args("client")["ssl_context"]
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"the certificates for {address} cannot be used: {error}") from None
+    if context is None:
         raise ClusterError(
             f"{address} needs certificates: name them in Dask's configuration, distributed.comm.tls.ca-file and "
             "distributed.comm.tls.client.cert and .key"
         )
+    try:
+        place = addresses.host_and_port(address)
+        with (
+            socket.create_connection(place, timeout=_ANSWER_SECONDS) as plain,
+            context.wrap_socket(plain) as secured,
+        ):
+            accepted = secured.recv(1)  # a certificate of ours that is refused is refused only now
+    except ssl.SSLError as error:
+        raise ClusterError(f"{address} and we refuse each other's certificates ({error.reason or error})") from None
+    except OSError as error:
+        raise ClusterError(f"no Dask scheduler answers at {address} ({error.strerror or error})") from None
+    if not accepted:
+        raise ClusterError(f"{address} refuses our certificate")
 
 
-def verify_workers(client: Any) -> None:
+def verify_workers(client: Any, patience_seconds: float | None = None) -> None:
     """Make sure that there are workers, and that they have this version of the package.
 
     Raises
@@ -126,7 +153,7 @@ def verify_workers(client: Any) -> None:
         Naming a worker that does not.
     """
     try:
-        client.wait_for_workers(1, timeout=addresses.PATIENCE_SECONDS)
+        client.wait_for_workers(1, timeout=addresses.PATIENCE_SECONDS if patience_seconds is None else patience_seconds)
     except TimeoutError:
         raise ClusterError(f"the scheduler at {client.scheduler.address} has no workers") from None
     from .. import __version__

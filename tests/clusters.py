@@ -54,10 +54,10 @@ def until(condition: Callable[[], Any]) -> Any:
 class Cluster:
     """A scheduler and workers, each a process."""
 
-    def __init__(self, folder: Path, *options: str):
+    def __init__(self, folder: Path, *options: str, scheme: str = "tcp"):
         self.folder, self._options = folder, options
         self.port = free_port()
-        self.address = f"tcp://127.0.0.1:{self.port}"
+        self.address = f"{scheme}://127.0.0.1:{self.port}"
         self.scheduler: subprocess.Popen[bytes] | None = None
         self.workers: list[subprocess.Popen[bytes]] = []
         self._gate = folder / "gate.py"
@@ -72,7 +72,7 @@ class Cluster:
 
     def start_scheduler(self) -> None:
         """Start the scheduler, or another one at the same address."""
-        self.scheduler = self._started("scheduler", "--host", "127.0.0.1", "--port", str(self.port))
+        self.scheduler = self._started("scheduler", "--host", self.address)
 
     def start_worker(self) -> None:
         """Start a worker of one thread."""
@@ -104,9 +104,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, workers: int = 2, *options: str) -> Iterator[Cluster]:
+def cluster(folder: Path, workers: int = 2, *options: str, scheme: str = "tcp") -> Iterator[Cluster]:
     """Start a cluster, and kill it at the end."""
-    made = Cluster(folder, *options)
+    made = Cluster(folder, *options, scheme=scheme)
     try:
         made.start_scheduler()
         for _ in range(workers):

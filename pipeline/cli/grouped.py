@@ -9,7 +9,7 @@ _GROUPS = {
     "Optima that are not quick, and bounds": ("method", "upper_bound", "time", "gap", "no_prune", "z"),
     "Plan": ("order", "order_time", "tree", "seed", "fit", "representation"),
     "Budgets": ("memory", "disk", "gpu_memory"),
-    "Where it runs": ("workers", "scheduler", "gpus", "most_workers", "priority", "workdir"),
+    "Where it runs": ("workers", "scheduler", "cluster", "gpus", "most_workers", "priority", "workdir"),
 }
 
 

@@ -14,6 +14,7 @@ import click
 
 from ... import __version__
 from ..errors import BucketflowError
+from .clusters import on_cluster
 from .grouped import Grouped
 from .marginals import marginal_targets, marginals_command, names
 from .signals import terminable
@@ -198,6 +199,7 @@ def _prune(command: Callable[..., None]) -> Callable[..., None]:
 @_proving
 @_prune
 @_guarded
+@on_cluster
 def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Answer a query on the model in FILE."""
     from ..api.bounding.optimum import solved
@@ -276,13 +278,15 @@ def info(file: str, as_json: bool) -> None:
 @_gpus
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_guarded
+@on_cluster
 def resume_command(directory: str, as_json: bool, **options: Any) -> None:
     """Continue the run in DIRECTORY; a job goes to its cluster again, unless --workers or --gpus are given."""
     from ..api.resume import resume
     from .progress import progress_bar
     from .unattended.jobs import resumed_job
 
-    if not options["workers"] and not options["gpus"] and resumed_job(directory, options["scheduler"]):
+    here = options["workers"] or options["gpus"] or options.get("client")
+    if not here and resumed_job(directory, options["scheduler"]):
         return
     with progress_bar(hidden=as_json) as progress:
         result = resume(directory, progress=progress, **options)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .clusters import on_cluster
 from .grouped import Grouped
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def marginals_command(
     @click.option("--gpu-memory", metavar="SIZE", help="Budget for a GPU's memory.  [default: most of what is free]")
     @click.option("--out", metavar="FILE", help="Where the posteriors of the cases go: .csv, .jsonl or .parquet.")
     @guarded
+    @on_cluster
     def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **options: Any) -> None:
         """Compute the posterior of every variable of the model in FILE."""
         if (cases is None) != (out is None):

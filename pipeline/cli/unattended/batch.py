@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..clusters import on_cluster
 from ..grouped import Grouped
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def batch_command(guarded: Callable[[Command], Command]) -> click.Command:
     @click.option("--log", "log", type=click.Choice(["json"]), help="Tell what happens on standard error.")
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     @guarded
+    @on_cluster
     def batch(manifest: str, out: str, as_json: bool, log: str | None, **options: Any) -> None:
         """Answer the questions in MANIFEST: .csv, .jsonl or .yaml with a column `model`, or a folder of models.
 

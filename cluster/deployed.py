@@ -1,0 +1,127 @@
+"""Clusters that one of Dask's deployers starts for a run, as a file or a section of Dask's configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .address import ClusterError
+from .connect import children_ignore_interrupts, verify_workers
+
+_KEYS = ("class", "arguments", "adapt", "scale", "wait")
+_WAIT_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """How a cluster is started.
+
+    Parameters
+    ----------
+    made_by : str
+        Dotted name of the class, such as ``dask_jobqueue.SLURMCluster``.
+    arguments : mapping
+        Of the class.
+    adapt : mapping
+        ``minimum`` and ``maximum`` workers, for the deployer's own ``adapt``.
+    scale : int or None
+        So many workers.
+    wait_seconds : float
+        For the first worker.
+    """
+
+    made_by: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    adapt: Mapping[str, Any] = field(default_factory=dict)
+    scale: int | None = None
+    wait_seconds: float = _WAIT_SECONDS
+
+
+def read_deployment(name: str) -> Deployment:
+    """Read a YAML file, or the section ``bucketflow.clusters.NAME`` of Dask's configuration.
+
+    Raises
+    ------
+    ClusterError
+        If it is neither, or says something else.
+    """
+    found = _file(Path(name)) if Path(name).is_file() else _section(name)
+    if not isinstance(found, Mapping) or not isinstance(found.get("class"), str):
+        raise ClusterError(f"the cluster {name} does not say which 'class' starts it, such as distributed.LocalCluster")
+    unknown = [key for key in found if key not in _KEYS]
+    if unknown:
+        raise ClusterError(f"the cluster {name} says {unknown[0]!r}; expected {', '.join(_KEYS)}")
+    for key in ("arguments", "adapt"):
+        if not isinstance(found.get(key) or {}, Mapping):
+            raise ClusterError(f"the cluster {name} has {found[key]!r} for {key!r}; expected names with values")
+    try:
+        scale = None if found.get("scale") is None else int(found["scale"])
+        wait = float(found.get("wait") or _WAIT_SECONDS)
+    except (TypeError, ValueError):
+        raise ClusterError(f"the cluster {name} needs numbers for 'scale' and 'wait'") from None
+    return Deployment(found["class"], found.get("arguments") or {}, found.get("adapt") or {}, scale, wait)
+
+
+def _file(path: Path) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ClusterError(f"{path} is no YAML file: {' '.join(str(error).split())}") from None
+
+
+def _section(name: str) -> Any:
+    from dask import config
+
+    known = config.get("bucketflow.clusters", {}) or {}
+    if name not in known:
+        there = f"has {', '.join(known)}" if known else "has none"
+        raise ClusterError(
+            f"no cluster {name!r}: there is no such file, and bucketflow.clusters in Dask's configuration {there}"
+        )
+    return known[name]
+
+
+@contextmanager
+def deployed_client(name: str) -> Iterator[Any]:
+    """Start a cluster, yield its client once there is a worker, and stop it at the end.
+
+    Raises
+    ------
+    ClusterError
+        If it cannot be started, or no worker comes.
+    """
+    from distributed import Client
+
+    how = read_deployment(name)
+    with children_ignore_interrupts():
+        cluster = _started(how)
+    try:
+        if how.adapt:
+            # a command waits for the first worker before it gives anybody work
+            first = {} if "minimum_jobs" in how.adapt else {"minimum": max(1, int(how.adapt.get("minimum") or 1))}
+            cluster.adapt(**{**how.adapt, **first})
+        elif how.scale is not None:
+            cluster.scale(how.scale)
+        with Client(cluster, set_as_default=False) as client:
+            verify_workers(client, how.wait_seconds)
+            yield client
+    finally:
+        cluster.close()
+
+
+def _started(how: Deployment) -> Any:
+    module, _, name = how.made_by.rpartition(".")
+    try:
+        made_by = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ClusterError(f"no {how.made_by} is installed here ({error})") from None
+    try:
+        return made_by(**how.arguments)
+    except Exception as error:  # every deployer has its own
+        raise ClusterError(f"{how.made_by} did not start a cluster: {' '.join(str(error).split())}") from None
