@@ -16,6 +16,7 @@ import numpy as np
 COMPILE_OPTIONS: Final = ("-std=c++17",)
 _LAWS: Final = {"min_plus": 0, "sum_product": 1, "log_sum": 2, "mod_sum_product": 3}
 _C_TYPES: Final = {"int16": "short", "int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
+_HEADERS: Final = {"layer": ("compact.cuh",), "relations": ("compact.cuh",)}
 _ADDRESS: Final = ctypes.c_void_p * 1
 _WAITING: Final[set[Kernel]] = set()
 
@@ -98,7 +99,7 @@ def kernel_source(name: str, law: str, dtype: str, **constants: int) -> str:
     """Return the CUDA C++ of one kernel with its constants fixed."""
     define = {"LAW": _LAWS[law], "T": _C_TYPES[dtype], **constants}
     source = [f"#define {key} {value}" for key, value in define.items()]
-    return "\n".join(source + [_text(file) for file in ("laws.cuh", f"{name}.cu")])
+    return "\n".join(source + [_text(file) for file in ("laws.cuh", *_HEADERS.get(name, ()), f"{name}.cu")])
 
 
 @cache

@@ -15,11 +15,12 @@ from ..steps.semiring import Semiring
 from .plain import TILE
 
 _THREADS: Final = 256
-_EXPANDED: Final = 2048
+_TILE: Final = 2048
 _SORTED: Final = 4096
 _DIGITS: Final = 256
 _DIGIT_BITS: Final = 8
 _COUNTING_BLOCKS: Final = 8
+_COUNT: Final = (1 << 62) - 1
 #: A table of all keys is as large as this, or as so many times the rows in it.
 _SMALL_TABLE, _TABLE_CELLS_A_ROW = 1 << 16, 4
 
@@ -94,7 +95,7 @@ class Device:
             cp.zeros(1, np.uint64),
         )
         arguments = (*matches, len(matches[1]), *span, *words, *values, _bound(semiring), out, products, zeros)
-        _launch("expand", -(-rows // _EXPANDED) * _THREADS, arguments, width, semiring=semiring)
+        _launch("expand", -(-rows // _TILE) * _THREADS, arguments, width, semiring=semiring)
         return _without_zeros(out, products, semiring) if rows and int(zeros[0]) else (out, products)
 
     def product(self, left: Any, right: Any, semiring: Semiring) -> Any:
@@ -114,11 +115,11 @@ class Device:
             words, values = _sorted(words, values, group | mask)
         if semiring is None or not len(words):
             return words, values
+        found = _reduced(words, values, semiring)
+        if found is not None:
+            return found
         starts = self.starts(words)
-        if len(starts) < len(words):
-            words, values = words[starts], _sums(values, starts, semiring)
-        zeros = bool((values == semiring.zero).any())
-        return _without_zeros(words, values, semiring) if zeros else (words, values)
+        return _without_zeros(words[starts], _sums(values, starts, semiring), semiring)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +181,23 @@ def _ascending(words: Any) -> bool:
     count = cupy().zeros(1, np.uint64)
     _launch("descents", len(words) - 1, (words, len(words), count), words.shape[1])
     return not int(count[0])
+
+
+def _reduced(words: Any, values: Any, semiring: Semiring) -> tuple[Any, Any] | None:
+    """Sum runs of equal keys, and leave zeros out; None where a run is too long for one thread."""
+    cp, rows = cupy(), len(words)
+    out, sums = cp.empty_like(words), cp.empty_like(values)
+    blocks = -(-rows // _TILE)
+    progress = cp.zeros(blocks + 2, np.uint64)
+    arguments = words, values, rows, _bound(semiring), progress, out, sums
+    _launch("reduce", blocks * _THREADS, arguments, words.shape[1], semiring=semiring)
+    written, long = progress[-2:].get().tolist()
+    if long:
+        return None
+    count = written & _COUNT
+    found = out[:count], sums[:count]
+    # no memory is held for rows that are not there
+    return found if 2 * count > rows else (found[0].copy(), found[1].copy())
 
 
 def _sums(values: Any, starts: Any, semiring: Semiring) -> Any:

@@ -14,7 +14,7 @@ from bucketflow.tasks.relations.joins import join, join_size, joined_reduced, re
 from bucketflow.tasks.relations.ordering import distinct, gathered, merged, reordered, runs
 from bucketflow.tasks.relations.relation import Dense, Relation, Table, from_dense, on_host, restricted, to_dense
 from bucketflow.tasks.rows.keys import Keys
-from bucketflow.tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
+from bucketflow.tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 from tests.tasks.test_relations import SEMIRINGS, random_relation, random_values
 
 pytestmark = pytest.mark.gpu
@@ -133,3 +133,14 @@ def test_many_rows(cupy: ModuleType, semiring: Semiring, scope: list[int]) -> No
     for budget in (100_000, 1 << 24):
         found = joined_reduced([there(table) for table in inputs], scope, semiring, budget)
         same(found, joined_reduced(inputs, scope, semiring, budget), semiring)
+
+
+@pytest.mark.parametrize("lengths", [[1] * 5000, [1024], [1025, 3, 1], [33] * 100, [64] * 50, [70_000, 2]])
+@pytest.mark.parametrize("semiring", [min_plus("int16"), SUM_PRODUCT, mod_sum_product(2**31 - 1)], ids=lambda s: s.name)
+def test_runs_of_all_lengths(cupy: ModuleType, semiring: Semiring, lengths: list[int]) -> None:
+    rng = np.random.default_rng(len(lengths))
+    words = np.repeat(np.arange(len(lengths), dtype=np.uint64), lengths)[:, None]
+    values = rng.random(len(words)) if semiring == SUM_PRODUCT else rng.integers(0, 4000, len(words))
+    rows = words, values.astype(semiring.dtype)
+    keys = Keys((0,), (5000,))
+    same(gathered(keys, *map(there, rows), semiring), gathered(keys, *rows, semiring), semiring)

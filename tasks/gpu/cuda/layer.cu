@@ -1,13 +1,8 @@
 // One layer of a bounded search: rows, in the order of what stays of their keys, get every state of a variable, costs
 // are added, of equal new keys the cheapest is kept, and what is below the cut-off is written densely and in order.
 //
-// A block takes the next TILE cells (position in the order, state) that no other took. How many rows the blocks before
-// it write it learns from their counts, while they still work (Merrill & Garland, Single-pass parallel prefix scan
-// with decoupled look-back, 2016). WORDS and NEW_WORDS are the 64-bit words of a key before and after.
-
-constexpr int THREADS = 256, WARPS = THREADS / 32, ITEMS = 8, TILE = THREADS * ITEMS;
-constexpr unsigned ALL = 0xffffffffu;
-constexpr u64 COUNTED = 1ull << 62, SUMMED = 1ull << 63, VALUE = COUNTED - 1;
+// A block takes the next TILE cells (position in the order, state) that no other took. WORDS and NEW_WORDS are the
+// 64-bit words of a key before and after.
 
 // `program` holds the bits that stay (WORDS), then records of moves (word, mask, right, word of the new key, left),
 // parts (word, shift, mask, stride) and tables (address, first part, last part, whether subtracted).
@@ -85,25 +80,6 @@ __device__ __forceinline__ void write_key(const Layer& s, unsigned origin, u64 a
     for (int w = 0; w < NEW_WORDS; w++) s.out_keys[at * NEW_WORDS + w] = key[w];
 }
 
-// How many rows the blocks before write; published with the block's own number.
-__device__ u64 written_before(u64* counts, i64 block, u64 own, int lane) {
-    volatile u64* shown = counts;
-    if (lane == 0) shown[block] = own | (block ? COUNTED : SUMMED);
-    u64 before = 0;
-    for (i64 last = block - 1; last >= 0; last -= 32) {
-        u64 state = SUMMED;
-        if (last >= lane) do state = shown[last - lane]; while (!(state >> 62));
-        const unsigned summed = __ballot_sync(ALL, (state & SUMMED) != 0);
-        const int end = summed ? __ffs(summed) - 1 : 31;
-        u64 part = lane <= end ? state & VALUE : 0;
-        for (int far = 16; far; far /= 2) part += __shfl_xor_sync(ALL, part, far);
-        before += part;
-        if (summed) break;
-    }
-    if (lane == 0 && block) shown[block] = (before + own) | SUMMED;
-    return before;
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS) advance(const __grid_constant__ Layer s) {
     __shared__ i64 taken;
     __shared__ double best[TILE];
@@ -152,15 +128,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) advance(const __grid_const
     }
     __syncthreads();
     if (warp == 0) {
-        const unsigned a = counts[2 * lane], b = counts[2 * lane + 1];
-        unsigned sum = a + b;
-        for (int far = 1; far < 32; far *= 2) {
-            const unsigned other = __shfl_up_sync(ALL, sum, far);
-            if (lane >= far) sum += other;
-        }
-        counts[2 * lane] = sum - a - b;
-        counts[2 * lane + 1] = sum - b;
-        const u64 before = written_before(s.progress + 1, taken, __shfl_sync(ALL, sum, 31), lane);
+        const u64 before = places_of(counts, s.progress + 1, taken, lane);
         if (lane == 0) begin = before;
     }
     __syncthreads();

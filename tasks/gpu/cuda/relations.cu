@@ -1,6 +1,6 @@
 // Tables of rows: keys of WORDS 64-bit words in ascending order, and a value of type T for each.
 
-constexpr int THREADS = 256, TILE = 2048, SUMMED = 32;
+constexpr int NEIGHBOURS = 32;
 
 __device__ __forceinline__ i64 thread_number() { return blockIdx.x * (i64)blockDim.x + threadIdx.x; }
 
@@ -128,9 +128,70 @@ extern "C" __global__ void fold(const T* values, i64 rows, const i64* starts, i6
     const i64 tile = thread_number();
     if (tile >= n_tiles) return;
     const i64 run = tiles ? above(tiles, 0, runs, tile) - 1 : tile;
-    const i64 begin = starts[run] + (tiles ? SUMMED * (tile - tiles[run]) : 0);
-    const i64 end = min(begin + SUMMED, run + 1 < runs ? starts[run + 1] : rows);
+    const i64 begin = starts[run] + (tiles ? NEIGHBOURS * (tile - tiles[run]) : 0);
+    const i64 end = min(begin + NEIGHBOURS, run + 1 < runs ? starts[run + 1] : rows);
     Acc total = start(bound);
     for (i64 i = begin; i < end; i++) total = plus(total, (Product)values[i]);
     out[tile] = finish(total, bound);
+}
+
+// Sum runs of equal keys, NEIGHBOURS at a time, and write those sums that are not zero with their keys, densely and in
+// order. Runs of more than NEIGHBOURS * NEIGHBOURS rows are only counted. `progress` holds the number of blocks that
+// began, what each counted, and how many runs were too long: zeros before.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    reduce(const u64* words, const T* values, i64 rows, i64 bound, u64* progress, u64* out, T* sums) {
+    __shared__ i64 taken;
+    __shared__ T found[TILE];
+    __shared__ unsigned kept[ITEMS * WARPS], counts[ITEMS * WARPS];
+    __shared__ u64 begin;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (threadIdx.x == 0) taken = (i64)atomicAdd(progress, 1ull);
+    __syncthreads();
+#pragma unroll 1
+    for (int i = 0; i < ITEMS; i++) {
+        const int cell = i * THREADS + threadIdx.x;
+        const i64 row = taken * TILE + cell;
+        bool written = row < rows && (row == 0 || compared(words + row * WORDS, words + (row - 1) * WORDS) != 0);
+        if (written) {
+            u64 key[WORDS];
+#pragma unroll
+            for (int w = 0; w < WORDS; w++) key[w] = words[row * WORDS + w];
+            Acc tiles = start(bound), total = start(bound);
+            i64 at = row;
+            const i64 end = min(row + NEIGHBOURS * NEIGHBOURS, rows);
+            do {
+                if (at > row && (at - row) % NEIGHBOURS == 0) {
+                    tiles = plus(tiles, (Product)finish(total, bound));
+                    total = start(bound);
+                }
+                total = plus(total, (Product)values[at]);
+                at++;
+            } while (at < end && compared(words + at * WORDS, key) == 0);
+            if (at == end && end < rows && compared(words + at * WORDS, key) == 0) atomicAdd(progress + gridDim.x + 1, 1ull);
+            if (at - row > NEIGHBOURS) total = plus(tiles, (Product)finish(total, bound));
+            found[cell] = finish(total, bound);
+            written = found[cell] != zero(bound);
+        }
+        const unsigned which = __ballot_sync(ALL, written);
+        if (lane == 0) {
+            kept[i * WARPS + warp] = which;
+            counts[i * WARPS + warp] = __popc(which);
+        }
+    }
+    __syncthreads();
+    if (warp == 0) {
+        const u64 before = places_of(counts, progress + 1, taken, lane);
+        if (lane == 0) begin = before;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int i = 0; i < ITEMS; i++) {
+        const unsigned which = kept[i * WARPS + warp];
+        if (!(which >> lane & 1)) continue;
+        const int cell = i * THREADS + threadIdx.x;
+        const u64 at = begin + counts[i * WARPS + warp] + __popc(which & ((1u << lane) - 1));
+#pragma unroll
+        for (int w = 0; w < WORDS; w++) out[at * WORDS + w] = words[(taken * TILE + cell) * WORDS + w];
+        sums[at] = found[cell];
+    }
 }
