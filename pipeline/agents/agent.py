@@ -7,7 +7,7 @@ nothing else: whatever runs them, in this process or on a worker, an agent sees 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -166,8 +166,3 @@ def cost_at(message: Message, states: States, semiring: Semiring) -> int | None:
             return None
         total += cost
     return total
-
-
-def on_devices(knowledge: Knowledge, algebra: Any) -> Knowledge:
-    """Return the same agent with an algebra whose large steps run on a GPU."""
-    return replace(knowledge, program=replace(knowledge.program, algebra=algebra))

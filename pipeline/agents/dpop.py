@@ -88,7 +88,7 @@ def dpop(
     )
     if not dcop.model.dims:
         raise ModelError("the problem has no variables for agents to own")
-    planned = plan_dcop(dcop, asked, resources.host_bytes)
+    planned = plan_dcop(dcop, asked, resources.memory_bytes)
     if planned.bounded and resources.distributed:
         raise ModelError("messages within a budget are sent in one process; leave out workers, or memory")
     begun = perf_counter()

@@ -126,12 +126,12 @@ def plan_dcop(dcop: Dcop, asked: Asked, available_bytes: int) -> Planned:
     return planned
 
 
-def run_dcop(planned: Planned, pool: Pool) -> Ran:
-    """Let agents work, and simulate their network."""
+def run_dcop(planned: Planned, pool: Pool, algebra: Plain | None = None) -> Ran:
+    """Let agents work, and simulate their network; ``algebra`` runs their steps, by default the dense engine."""
     traffic = Traffic()
     network = planned.asked.network
     built = building(planned.tree, network, traffic)
-    known = knowledge(planned)
+    known = knowledge(planned, algebra)
     _warm(planned, known)
     if planned.bounded:
         found = BoundedRun(planned.tree, known, planned.dcop.model.dims, network, traffic).run()
@@ -140,15 +140,12 @@ def run_dcop(planned: Planned, pool: Pool) -> Ran:
     return Ran(found, built, traffic)
 
 
-def knowledge(planned: Planned) -> dict[int, Knowledge]:
+def knowledge(planned: Planned, algebra: Plain | None = None) -> dict[int, Knowledge]:
     """Return what each agent knows."""
-    semiring, threads = planned.semiring, planned.asked.threads
-    algebra = Plain(semiring)
-    if planned.asked.device:
-        algebra = DevicePlain(semiring, places=Places(LEAST_CELLS))
-    return {
-        agent: knowledge_of(planned.dcop, plan, semiring, algebra, threads) for agent, plan in planned.plans.items()
-    }
+    dcop, semiring, threads = planned.dcop, planned.semiring, planned.asked.threads
+    if algebra is None:
+        algebra = DevicePlain(semiring, places=Places(LEAST_CELLS)) if planned.asked.device else Plain(semiring)
+    return {agent: knowledge_of(dcop, plan, semiring, algebra, threads) for agent, plan in planned.plans.items()}
 
 
 def _warm(planned: Planned, known: Mapping[int, Knowledge]) -> None:
