@@ -93,10 +93,8 @@ def dpop(
         raise ModelError("messages within a budget are sent in one process; leave out workers, or memory")
     begun = perf_counter()
     with _pool(resources) as pool:
-        ready = perf_counter()
         ran = run_dcop(planned, pool)
-    seconds = {"plan": begun - start, "run": perf_counter() - ready}
-    return _result(planned, ran, seconds)
+    return _result(planned, ran, {"plan": begun - start, "run": ran.seconds})
 
 
 def _device(resources: Resources) -> bool:
@@ -127,6 +125,8 @@ def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult
         cost = model.cost(states)
         if (planned.exact and cost != total) or (cost is not None and cost < total):
             raise InternalError(f"the agents found {total}, but their assignment costs {cost}")
+        if cost is None:
+            named = None
     status: DpopStatus = "infeasible" if total is None else "optimal" if cost == total else "bounded"
     owned = [(dcop.agents[agent].name, dcop.owned[agent]) for agent in planned.tree.walk]
     return DpopResult(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from time import perf_counter, thread_time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.semiring import Semiring, min_plus
+from ...tasks.sweeps.device_sweep import DevicePlain
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import Plain
 from ..errors import ModelError
@@ -51,7 +53,9 @@ def knowledge_of(dcop: Dcop, plan: AgentPlan, semiring: Semiring, algebra: Plain
         leaves[number] = states
     axes: Mapping[int, tuple[int, ...]] = {number: plan.axes[number] for number in leaves}
     program = Program(plan.steps, leaves, axes, plan.outgoing, plan.dims, algebra)
-    return Knowledge(plan, program, semiring, sum(dcop.model.lowest[f] for f in plan.functions), threads)
+    offset = sum(dcop.model.lowest[f] for f in plan.functions)
+    clock = perf_counter if threads > 1 or isinstance(algebra, DevicePlain) else thread_time
+    return Knowledge(plan, program, semiring, offset, threads, clock)
 
 
 def own_table(model: Model, f: int, plan: AgentPlan, semiring: Semiring) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 
 import numpy as np
 
@@ -88,11 +89,12 @@ class Planned:
 
 @dataclass(frozen=True)
 class Ran:
-    """What agents found, and what they sent."""
+    """What agents found, what they sent, and the wall seconds that it took here."""
 
     found: Found
     building: Clock
     traffic: Traffic
+    seconds: float
 
 
 def plan_dcop(dcop: Dcop, asked: Asked, available_bytes: int) -> Planned:
@@ -133,11 +135,12 @@ def run_dcop(planned: Planned, pool: Pool, algebra: Plain | None = None) -> Ran:
     built = building(planned.tree, network, traffic)
     known = knowledge(planned, algebra)
     _warm(planned, known)
+    start = perf_counter()
     if planned.bounded:
         found = BoundedRun(planned.tree, known, planned.dcop.model.dims, network, traffic).run()
     else:
         found = run_agents(planned.tree, known, pool, network, traffic)
-    return Ran(found, built, traffic)
+    return Ran(found, built, traffic, perf_counter() - start)
 
 
 def knowledge(planned: Planned, algebra: Plain | None = None) -> dict[int, Knowledge]:

@@ -90,6 +90,16 @@ _EXAMPLES = (
         "Which crop should every field get?",
         ("plan fields", "solve fields"),
     ),
+    Example(
+        "meetings",
+        "meetings.yaml",
+        "eight meetings of seven people",
+        "Everyone has a variable for each meeting to attend, the hour at which it begins, and knows its own costs of "
+        "hours only. The hours of a meeting must be the same, those of a person's meetings must differ. The seven are "
+        "agents, who find the best hours by messages, or anybody's solver does.",
+        "When should the meetings be, and how much is sent until all agree?",
+        ("dpop meetings", "dpop meetings --order planned", "solve meetings"),
+    ),
 )
 
 

@@ -112,7 +112,7 @@ class DpopResult:
     bound : int, Decimal or None
         No assignment is better; None where everything is forbidden.
     assignment : mapping of str to str or int, or None
-        By variable.
+        By variable; None if it is forbidden.
     by_agent : mapping of str to mapping
         The same, of each agent its own.
     parents : mapping of str to str or None
