@@ -218,6 +218,14 @@ def test_help_imports_nothing_heavy() -> None:
     assert run_python(code).strip().endswith("[]")
 
 
+def test_reading_a_model_imports_nothing_of_networks() -> None:
+    code = (
+        "import sys, bucketflow; bucketflow.load('satellite')\n"
+        "print([m for m in ('urllib.request', 'http.client', 'email', 'ssl', 'asyncio') if m in sys.modules])"
+    )
+    assert run_python(code).strip() == "[]"
+
+
 def test_planning_and_small_solves_need_no_compiler_disk_or_cluster() -> None:
     code = (
         "import sys\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from xml.sax.saxutils import quoteattr
+from html import escape
 
 from ...models.dcop import Dcop
 from ...models.model import Model
@@ -28,14 +28,19 @@ def _is_plain(word: str) -> bool:
     return word.isprintable() and _WORD.fullmatch(word) is not None
 
 
+def _quoted(text: str) -> str:
+    """Return text without line breaks as the value of an attribute; xml.sax has it too, but imports urllib.request."""
+    return f'"{escape(text)}"'
+
+
 def _lines(dcop: Dcop, words: Words) -> Iterator[str]:
     model = dcop.model
     yield '<?xml version="1.0" encoding="UTF-8"?>'
     yield "<instance>"
     maximize = "true" if model.maximize else "false"
-    yield f'  <presentation name={quoteattr(printable(model.name))} maximize="{maximize}" format="XCSP 2.1_FRODO" />'
+    yield f'  <presentation name={_quoted(printable(model.name))} maximize="{maximize}" format="XCSP 2.1_FRODO" />'
     yield f'  <agents nbAgents="{len(dcop.agents)}">'
-    yield from (f"    <agent name={quoteattr(agent)} />" for agent in words.agents)
+    yield from (f"    <agent name={_quoted(agent)} />" for agent in words.agents)
     yield "  </agents>"
     yield from _variables(dcop, words)
     functions = list(_functions(model))
@@ -46,8 +51,8 @@ def _lines(dcop: Dcop, words: Words) -> Iterator[str]:
     top = "infinity" if model.top is None or model.maximize else cost_text(model, model.top, "infinity")
     yield f'  <constraints nbConstraints="{len(functions)}" maximalCost="{top}">'
     for k, (scope, _) in enumerate(functions):
-        names = quoteattr(" ".join(words.names[v] for v in scope))
-        name = quoteattr(words.functions[k])
+        names = _quoted(" ".join(words.names[v] for v in scope))
+        name = _quoted(words.functions[k])
         yield f'    <constraint name={name} arity="{len(scope)}" scope={names} reference="R{k}" />'
     yield "  </constraints>"
     yield "</instance>"
@@ -61,8 +66,8 @@ def _variables(dcop: Dcop, words: Words) -> Iterator[str]:
     yield "  </domains>"
     yield f'  <variables nbVariables="{len(words.names)}">'
     for name, labels, owner in zip(words.names, words.labels, dcop.owners, strict=True):
-        agent = quoteattr(words.agents[owner])
-        yield f'    <variable name={quoteattr(name)} domain="{domains[labels]}" agent={agent} />'
+        agent = _quoted(words.agents[owner])
+        yield f'    <variable name={_quoted(name)} domain="{domains[labels]}" agent={agent} />'
     yield "  </variables>"
 
 
