@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-import ssl
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -118,6 +117,8 @@ def verify_certificates(address: str) -> None:
     ClusterError
         If there are none, or one side refuses.
     """
+    from ssl import SSLError
+
     from distributed.security import Security
 
     try:
@@ -136,7 +137,7 @@ def verify_certificates(address: str) -> None:
             context.wrap_socket(plain) as secured,
         ):
             accepted = secured.recv(1)  # a certificate of ours that is refused is refused only now
-    except ssl.SSLError as error:
+    except SSLError as error:
         raise ClusterError(f"{address} and we refuse each other's certificates ({error.reason or error})") from None
     except OSError as error:
         raise ClusterError(f"no Dask scheduler answers at {address} ({error.strerror or error})") from None
