@@ -85,14 +85,23 @@ def load(run_folder: Path) -> dict[tuple[str, tuple[int, ...]], Receipt]:
     StorageError
         If a ledger cannot be read.
     """
-    found: dict[tuple[str, tuple[int, ...]], Receipt] = {}
+    return {receipt.key: receipt for _, receipt in history(run_folder)}
+
+
+def history(run_folder: Path) -> list[tuple[str, Receipt]]:
+    """Return every receipt with the name of the process that wrote it; damaged lines are ignored.
+
+    Raises
+    ------
+    StorageError
+        If a ledger cannot be read.
+    """
+    found = []
     paths = sorted((run_folder / FOLDER).glob("*.jsonl"), key=lambda p: (p.lstat().st_mtime_ns, p.name))
     for path in paths:
         try:
             lines = read_lines(path)
         except OSError as error:
             raise StorageError(f"{path} cannot be read: {error.strerror}") from None
-        for receipt in map(_receipt, lines):
-            if receipt is not None:
-                found[receipt.key] = receipt
+        found += [(path.stem, receipt) for receipt in map(_receipt, lines) if receipt is not None]
     return found

@@ -84,6 +84,8 @@ class Receipt:
         Largest resident size of the process that wrote it.
     value : dict
         Scale and bounds of a chunk of probabilities; the value of a result.
+    ended : float
+        Seconds since 1970; 0 where that was not written down.
     """
 
     table: str
@@ -93,6 +95,7 @@ class Receipt:
     seconds: float
     peak_bytes: int
     value: dict[str, Any]
+    ended: float = 0.0
 
     @property
     def key(self) -> tuple[str, tuple[int, ...]]:

@@ -46,6 +46,7 @@ FLOORS = {
         *(
             "text.py",
             "errors.py",
+            "figures",
             "examples",
             "models",
             "generators",
@@ -70,6 +71,7 @@ FLOORS = {
             "compiled",
             "jobs",
             "batches",
+            "report",
             "cli",
         ),
     ],

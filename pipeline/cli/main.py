@@ -376,9 +376,11 @@ def _register() -> None:
     from .distributed.generate import generate_command
     from .unattended.batch import batch_command
     from .unattended.jobs import job_commands, submit_command
+    from .unattended.report import report_command
     from .warm import warm_command
 
     main.add_command(batch_command(_guarded))
+    main.add_command(report_command(_guarded))
     main.add_command(bound_command(_asking, _guarded, _load, _settings))
     main.add_command(calibrate_command(_guarded))
     main.add_command(submit_command(lambda c: _planning_all(_proving(_prune(c))), _guarded, _load, _settings))

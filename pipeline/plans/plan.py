@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import log2, prod
-from typing import Literal
+from typing import Any, Literal
 
 from ...tasks.incremental.nests import scratch_cells
 from ...tasks.steps.semiring import Semiring
@@ -368,6 +368,28 @@ class Plan:
         if self.parts:
             rows.append(("on workers", f"{self.part_count} parts, {self.parts.seconds:.3g} s one after the other"))
         return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{most}{self.seconds:.3g} s on one core")]
+
+    def plot(self, names: Sequence[str] | None = None) -> Any:
+        """Draw the tree, coloured by cells; in a notebook it is shown.
+
+        Parameters
+        ----------
+        names : sequence of str, optional
+            Of the variables that are eliminated; by default their numbers.
+        """
+        from ..figures.charts import tree
+        from ..figures.pages import shown
+
+        first, steps = self.tree.n_leaves, {step.node: step for step in self.up}
+        inner = range(first, first + len(self.tree.children))
+        children = {node: [kid for kid in self.tree.children[node - first] if kid >= first] for node in inner}
+        cells = {node: steps[node].lowered.cells for node in inner if node in steps}
+
+        def label(node: int) -> str:
+            gone = sorted(self.tree.eliminated[node - first])
+            return "eliminates " + (", ".join(names[v] if names else str(v) for v in gone[:6]) or "nothing")
+
+        return shown(tree(children, cells, {node: label(node) for node in inner}))
 
     def __repr__(self) -> str:
         return "\n".join(f"{label:<14}  {text}" for label, text in self.rows())

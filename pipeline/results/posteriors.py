@@ -119,6 +119,20 @@ class Marginals(Mapping[str, Array]):
         """Return :meth:`to_dict` as one line of JSON."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
+    def plot(self) -> Any:
+        """Draw the distributions of the first variables as bars; in a notebook they are shown."""
+        from ..figures.charts import bars
+        from ..figures.pages import shown
+
+        rows = [
+            (f"{name} = {label}", float(p))
+            for name in list(self.tables)[:_SHOWN]
+            for label, p in zip(self.labels(name), self.tables[name], strict=True)
+        ]
+        unit = "best that is possible" if self.maximum else "probability"
+        names, values = [name for name, _ in rows], [value for _, value in rows]
+        return shown(bars(f"{len(self)} variables", names, {unit: values}, unit))
+
     def to_frame(self) -> Any:
         """Return a pandas data frame with one row for each state of each variable.
 

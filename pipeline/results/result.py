@@ -175,6 +175,15 @@ class Result:
         """Return :meth:`to_dict` as one line of JSON."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
+    def plot(self) -> Any:
+        """Draw what it took: seconds by phase, and by way where bounds proved it; in a notebook it is shown."""
+        from ..figures.charts import bars
+        from ..figures.pages import shown
+
+        tried = dict(self.proof.tried) if self.proof else {}
+        spent = {**self.seconds, **{f"by {way}": seconds for way, seconds in tried.items() if seconds}}
+        return shown(bars(f"{self.query}: {self.status}", list(spent), {"seconds": list(spent.values())}, "seconds"))
+
     def rows(self) -> list[tuple[str, str]]:
         """Return the answer as labelled lines for a person."""
         rows: list[tuple[str, str]] = [("query", self.query), ("status", self.status)]

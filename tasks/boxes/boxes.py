@@ -339,4 +339,4 @@ def new_receipt(
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Receipt(table, chunk, nbytes, checksum, time.perf_counter() - start, peak, value)
+    return Receipt(table, chunk, nbytes, checksum, time.perf_counter() - start, peak, value, time.time())

@@ -1,0 +1,1 @@
+"""Figures from plain numbers, for pages and notebooks; they need bokeh."""

@@ -1,0 +1,57 @@
+"""What an answer shows, as ``--json`` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import format_bytes
+from ..figures import charts
+from ..results.result import shown_assignment
+from ..text import shown_number
+
+Sections = list[tuple[str, Any]]
+
+# Variables whose bars are shown.
+_SHOWN = 60
+
+
+def answer_sections(found: Mapping[str, Any], query: str) -> Sections:
+    """Return the sections about an answer."""
+    sections: Sections = [("Answer", _rows(found))]
+    if found.get("marginals"):
+        sections.append(("Marginals", marginal_bars(found, query)))
+    proof = found.get("proof")
+    if proof and proof.get("tried"):
+        tried = {name: seconds for name, seconds in proof["tried"].items() if seconds}
+        if tried:
+            chart = charts.bars("CPU seconds by way", list(tried), {"seconds": list(tried.values())}, "seconds")
+            sections.append(("Ways that were tried", chart))
+    return sections
+
+
+def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows = [("status", str(found["status"]))]
+    for name in ("value", "log10", "log10_evidence"):
+        if found.get(name) is not None:
+            rows.append((name, shown_number(found[name])))
+    proof = found.get("proof")
+    if proof:
+        rows.append(("proved by", str(proof["method"])))
+        rows.append(("bounds", f"{shown_number(proof['lower'])} … {shown_number(proof['upper'])}"))
+    if found.get("assignment"):
+        rows.append(("assignment", shown_assignment(found["assignment"])))
+    rows.append(("seconds", ", ".join(f"{name} {seconds:.3f}" for name, seconds in found["seconds"].items())))
+    rows.append(("peak memory", format_bytes(found["peak_rss_bytes"])))
+    return rows + [("note", text) for text in found.get("notes", ())]
+
+
+def marginal_bars(found: Mapping[str, Any], query: str) -> Any:
+    """Bars of the distributions of the first variables."""
+    names, values = [], []
+    for name, table in list(found["marginals"].items())[:_SHOWN]:
+        for label, value in zip(found["states"][name], table, strict=True):
+            names.append(f"{name} = {label}")
+            values.append(float("nan") if value is None else float(value))
+    unit = "best that is possible" if query == "max-marginals" else "probability"
+    return charts.bars(f"The first {min(_SHOWN, len(found['marginals']))} variables", names, {unit: values}, unit)

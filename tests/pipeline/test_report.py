@@ -1,0 +1,116 @@
+"""Pages about runs, batches and answers: they hold what they show, and need no network."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bucketflow
+from bucketflow.pipeline.figures import charts
+from bucketflow.pipeline.report.report import report
+from tests.pipeline.test_budget import grid
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("bokeh") is None, reason="bokeh is not installed"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+@pytest.fixture(scope="module")
+def spilled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run that had its tables on disk."""
+    folder = tmp_path_factory.mktemp("runs")
+    bucketflow.save(grid(9, 9, 4), folder / "grid.wcsp")
+    model = bucketflow.load(folder / "grid.wcsp")
+    plan = bucketflow.plan(model, tree="bucket")
+    assert plan is not None
+    options: dict[str, Any] = {"tree": "bucket", "fit": "spill", "memory": plan.peak_bytes // 4, "method": "dense"}
+    bucketflow.solve(model, workdir=folder / "run", **options)
+    return folder / "run"
+
+
+def headings(page: Path) -> list[str]:
+    return re.findall(r"<h2>(.*?)</h2>", page.read_text())
+
+
+def test_a_run(spilled: Path, tmp_path: Path) -> None:
+    report(spilled, tmp_path / "page.html")
+    page = tmp_path / "page.html"
+    assert headings(page) == ["Question", "Answer", "Plan", "Tree", "Predicted and measured", "Work", "Timeline"]
+    text = page.read_text()
+    assert not re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=['\"]?http", text)
+    assert "eliminates x" in text
+
+
+def test_a_run_whose_model_is_gone(spilled: Path, tmp_path: Path) -> None:
+    shutil.copytree(spilled, tmp_path / "run")
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert plan["source"]
+    hidden = Path(plan["source"])
+    hidden.rename(hidden.with_suffix(".hidden"))
+    try:
+        report(tmp_path / "run", tmp_path / "page.html")
+    finally:
+        hidden.with_suffix(".hidden").rename(hidden)
+    assert "not shown" in (tmp_path / "page.html").read_text()
+
+
+def test_answers_and_batches(tmp_path: Path) -> None:
+    found = bucketflow.marginals(bucketflow.load("diagnosis"))
+    (tmp_path / "answer.json").write_text(found.to_json())
+    report(tmp_path / "answer.json", tmp_path / "answer.html")
+    assert headings(tmp_path / "answer.html") == ["Answer", "Marginals"]
+    (tmp_path / "list.csv").write_text("model,query\nsatellite,\nnowhere.uai,\n")
+    bucketflow.batch(tmp_path / "list.csv", tmp_path / "out")
+    report(tmp_path / "out", tmp_path / "batch.html")
+    assert headings(tmp_path / "batch.html") == ["Summary", "Models", "Rows"]
+
+
+@pytest.mark.parametrize(("text", "found"), [("{", "something else"), ("{}", "another one"), ("[]", "another one")])
+def test_what_is_no_answer_is_refused(tmp_path: Path, text: str, found: str) -> None:
+    (tmp_path / "answer.json").write_text(text)
+    with pytest.raises(bucketflow.FormatError, match=found):
+        report(tmp_path / "answer.json", tmp_path / "page.html")
+    with pytest.raises(bucketflow.BucketflowError, match="not a run directory"):
+        report(tmp_path, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_figures_of_answers_and_plans() -> None:
+    result = bucketflow.solve(bucketflow.load("grid"))
+    assert result.plan is not None
+    for figure in (result.plot(), result.plan.plot(), bucketflow.marginals(bucketflow.load("diagnosis")).plot()):
+        assert figure.renderers
+    assert doctest.testmod(charts).failed == 0
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
+def test_a_browser_draws_it(spilled: Path, tmp_path: Path) -> None:
+    """Scripts run without the network, and what they draw is in the page."""
+    report(spilled, tmp_path / "page.html")
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000", "--dump-dom"]
+    offline = "--host-resolver-rules=MAP * ~NOTFOUND"
+    command = [
+        "chromium",
+        *options,
+        offline,
+        f"--user-data-dir={tmp_path / 'profile'}",
+        (tmp_path / "page.html").as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert len(re.findall(r"class=\"bk-Figure\"", done.stdout)) == 3
+
+
+def test_the_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bucketflow", "report", str(tmp_path), "-o", str(tmp_path / "page.html")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
