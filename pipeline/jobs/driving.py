@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import traceback
+import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...cluster import coordination
 from ...cluster.address import ClusterError
 from ...cluster.connect import verify_workers
 from ...cluster.coordination import Driver, worker_address
+from ...storage import ledger
 from ...storage.errors import StorageError
 from ...storage.folders.jobdir import JobDir
 from ..api.bounding.optimum import solved
 from ..api.resume import stored_question
 from ..api.running import Answer, answer
 from ..errors import BucketflowError, StoppedError
+from .listing import PREFIX
 from .pulse import Pulse
 from .record import DONE, Record, read_record, write_record
 
@@ -31,11 +36,27 @@ def drive(folder: str, key: str) -> str:
         record = read_record(job)
         if record.key != key or record.state in DONE:
             return record.state  # a task that Dask repeats, or that was replaced
-        record = record.begun(worker_address())
+        finished = len(ledger.load(job.run / "tables"))
+        if record.state == "running" and finished > record.receipts:
+            return _handed_on(job, replace(record, receipts=finished))
+        record = replace(record.begun(worker_address()), receipts=finished)
         write_record(job, record)
         ended = _Run(job, record).ended()
         write_record(job, ended)
         return ended.state
+
+
+def _handed_on(job: JobDir, record: Record) -> str:
+    """Start another task in place of this one, whose worker died after it got somewhere.
+
+    Dask gives up a task whose workers died several times, as it may have killed them. Then nothing more was done.
+    """
+    from distributed import get_client
+
+    again = record.again(record.scheduler, new_key(record.id))
+    _start(get_client(), job, again)  # it waits for our lock
+    write_record(job, again)
+    return again.state
 
 
 class _Run:
@@ -96,3 +117,20 @@ class _Run:
         if question.asked is not None:
             return answer(question, options, pulse.progress)
         return solved(question, options, record.to_effort(), pulse.progress, pulse.bounds)
+
+
+def new_key(name: str) -> str:
+    """Return a key for the task of a job: Dask takes equal keys for the same work."""
+    return f"{PREFIX}{name}-{uuid.uuid4().hex[:8]}"
+
+
+def hand_over(client: Any, job: JobDir) -> None:
+    """Start the task of a job, and let everybody who asks the scheduler know where it is."""
+    record = read_record(job)
+    coordination.announce(client, PREFIX + record.id, {"folder": str(job.run.absolute()), "model": record.model})
+    _start(client, job, record)
+
+
+def _start(client: Any, job: JobDir, record: Record) -> None:
+    folder, priority = str(job.run.absolute()), int(record.options["priority"])
+    coordination.start(client, record.key, drive, folder, record.key, priority=priority)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -22,8 +21,8 @@ from ..errors import BucketflowError, StoppedError
 from ..models.model import Model
 from ..results.posteriors import Marginals, marginals_before
 from ..results.result import Result, answered_before
-from .driving import drive
-from .listing import PREFIX, JobFacts, facts_of
+from .driving import hand_over, new_key
+from .listing import JobFacts, facts_of
 from .pulse import Progress
 from .record import DONE, ENDED, Record, State, read_record, write_record
 
@@ -193,15 +192,21 @@ class Job:
         BucketflowError
             If its cluster cannot be asked.
         """
-        record = self.standing()
-        if record.state in ENDED:
-            return record.state
+        asked = ""
+        while (record := self.standing()).state not in ENDED:
+            if record.key != asked:  # another task drives it where a worker died just now
+                asked = self._asked_to_stop(record)
+            with suppress(TimeoutError):
+                return self.wait(_LONGEST_PAUSE).state
+        return record.state
+
+    def _asked_to_stop(self, record: Record) -> str:
         with self._connected(record) as client:
             if client is None:
                 raise BucketflowError(f"no Dask scheduler answers at {record.scheduler} to cancel job {record.id}")
             coordination.ask_to_stop(client, record.key)
-            self._dir.note("cancelling", key=record.key)
-        return self.wait().state
+        self._dir.note("cancelling", key=record.key)
+        return record.key
 
     def resume(self, *, scheduler: str | None = None, client: Any = None) -> Job:
         """Hand it to its cluster, or to another one, again.
@@ -246,16 +251,3 @@ def _closing(opened: AbstractContextManager[Any]) -> Iterator[None]:
         yield
     finally:
         opened.__exit__(None, None, None)
-
-
-def new_key(name: str) -> str:
-    """Return a key for the task of a job: Dask takes equal keys for the same work."""
-    return f"{PREFIX}{name}-{uuid.uuid4().hex[:8]}"
-
-
-def hand_over(client: Any, job: JobDir) -> None:
-    """Start the task of a job, and let everybody who asks the scheduler know where it is."""
-    record = read_record(job)
-    coordination.announce(client, PREFIX + record.id, {"folder": str(job.run.absolute()), "model": record.model})
-    folder = str(job.run.absolute())
-    coordination.start(client, record.key, drive, folder, record.key, priority=int(record.options["priority"]))

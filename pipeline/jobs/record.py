@@ -51,6 +51,8 @@ class Record:
         Seconds since 1970; 0 for not yet.
     worker : str
         Address of the worker that drives the run.
+    receipts : int
+        Of finished chunks, when it was last started.
     """
 
     id: str
@@ -69,6 +71,7 @@ class Record:
     started: float = 0.0
     ended: float = 0.0
     worker: str = ""
+    receipts: int = 0
 
     def begun(self, worker: str) -> Record:
         """The job as it is driven by a worker."""

@@ -26,7 +26,8 @@ from ..errors import BucketflowError, ModelError
 from ..keywords import Keywords
 from ..models.model import Model
 from ..options import Effort, Method, Options
-from .job import Job, hand_over, new_key
+from .driving import hand_over, new_key
+from .job import Job
 from .record import Record, kept_effort, kept_options, write_record
 
 

@@ -95,7 +95,7 @@ def test_the_whole_life_of_a_job(
     assert len(receipt_lines(run)) == receipts(run)
     assert command("result", run, "--json").returncode == 0
     assert [line["event"] for line in job.log() if line["event"] != "progress"] == [
-        *("waiting", "running", "running", "cancelling", "cancelled", "waiting", "running", "finished")
+        *("waiting", "running", "waiting", "running", "cancelling", "cancelled", "waiting", "running", "finished")
     ]
 
 
