@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
@@ -16,7 +17,9 @@ from .outcome import Outcome
 Pairs = dict[tuple[int, int], NDArray[np.float64]]
 
 #: Nodes that are explored depth first below each open node, the one of the least bound first.
-_NODES = 128
+_NODES = 1024
+#: Nodes between two looks at the clock are as many as take about so long.
+_SECONDS = 0.03
 #: Moves of so small a share of what is still open are not worth propagating, where costs are finer than this.
 _TINY, _COARSE = 1e-7, 1e7
 #: Bytes of an open node beside its values.
@@ -64,7 +67,7 @@ class Search:
         self.lower = int(self._state.memory[CONSTANT])
         self._root: Any = None
         self._nodes: list[tuple[int, int, bytes]] = []
-        self._made = 0
+        self._made = self._pace = self._left = 0
         self._finished = False
 
     @property
@@ -105,13 +108,11 @@ class Search:
         on_states : callable
             Called with each better assignment.
         """
-        from ...tasks.search.branching import FINISHED, FOUND, FULL, explore
-        from ...tasks.search.state import bests, root_of
+        from ...tasks.search.branching import FINISHED, FOUND, FULL
+        from ...tasks.search.state import bests
 
         while not (self._finished or stop()):
-            code = explore(self._state.memory, self._state.entries, self._upper, 0 if self._root is None else _NODES)
-            if self._root is None:
-                self._root = root_of(self._state)
+            code = self._explore()
             if code == FULL:
                 if not self._grow():
                     break
@@ -119,12 +120,28 @@ class Search:
                 self.best = tuple(int(a) for a in bests(self._state))
                 self._upper = int(self.network.total(self.best))
                 on_states(self.best)
-            else:
+            elif code == FINISHED or self._left <= 0:
                 if code != FINISHED:
                     self._open()
                 if not self._begin_next(on_bounds):
                     break
         return self._outcome()
+
+    def _explore(self) -> int:
+        """Explore some nodes of those that are left below the open node; the first call only makes it consistent."""
+        from ...tasks.search.branching import PAUSED, explore
+        from ...tasks.search.state import root_of
+
+        start, nodes = time.process_time(), min(self._pace, self._left)
+        code = explore(self._state.memory, self._state.entries, self._upper, nodes)
+        self._left -= nodes
+        if self._root is None:
+            self._root, self._pace = root_of(self._state), 1
+        elif time.process_time() - start > _SECONDS:
+            self._pace = max(1, self._pace // 2)
+        elif code == PAUSED:
+            self._pace = min(2 * self._pace, _NODES)
+        return code
 
     def _outcome(self) -> Outcome:
         total = None if self.best is None else int(self.network.total(self.best))
@@ -165,6 +182,7 @@ class Search:
         on_bounds(self.lower, None if self.best is None else int(self.network.total(self.best)))
         values = np.unpackbits(np.frombuffer(mask, np.uint8), count=sum(self.network.dims))
         begin_at(self._state.memory, self._root, values)
+        self._left = _NODES
         return True
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from ..machine_code import njit
 from .consistency import propagate
 from .costs import count_left, forget_flags, remove, undo
+from .rest import BEST_OF_REST, BETTER, NOTHING, solve_rest
 from .state import (
     BACKTRACKS,
     BEFORE,
@@ -59,7 +60,9 @@ from .state import (
 #: More values than these are halved.
 MANY = 8
 
-FINISHED, FOUND, PAUSED, FULL = 0, 1, 2, 3
+FINISHED, FOUND, PAUSED, FULL = range(4)
+#: What begins a call: propagation, nothing, or going back from an assignment that was returned.
+NEW, GOING_ON, SOLVED = range(3)
 
 
 @njit(nogil=True, cache=True)
@@ -194,26 +197,31 @@ def explore(s: Array, entries: Array, upper: int, nodes: int) -> int:
     Returns
     -------
     int
-        FINISHED: nothing below ``upper`` is left. FOUND: the variables' BEST is an assignment below it, whose total
-        is the constant; call again with a smaller ``upper``. PAUSED: the nodes are spent. FULL: the trails or the
+        FINISHED: nothing below ``upper`` is left. FOUND: the variables' BEST is an assignment below it; call again with
+        its total as ``upper``. PAUSED: the nodes are spent. FULL: the trails or the
         decisions need more room before going on.
     """
-    if s[STARTED] == 0:
-        s[STARTED] = 1
-        if not propagate(s, entries, upper):
-            return FINISHED
-    elif s[STARTED] == 2:  # an assignment was returned
-        s[STARTED] = 1
-        if not backtrack(s, entries, upper):
-            return FINISHED
+    if s[STARTED] == NEW and not propagate(s, entries, upper):
+        return FINISHED
+    if s[STARTED] == SOLVED and not backtrack(s, entries, upper):
+        return FINISHED
+    s[STARTED] = GOING_ON
     for _ in range(nodes):
         if not has_room(s):
             return FULL
+        known = solve_rest(s, entries, upper)
+        if known in (BEST_OF_REST, BETTER):
+            s[STARTED] = SOLVED if known == BEST_OF_REST else GOING_ON
+            return FOUND
+        if known == NOTHING:
+            if not backtrack(s, entries, upper):
+                return FINISHED
+            continue
         x = choose(s)
         if x < 0:
             for y in range(s[VARIABLES], s[PAIRS], VARIABLE):
                 s[y + BEST] = cheapest(s, y)
-            s[STARTED] = 2
+            s[STARTED] = SOLVED
             return FOUND
         decide(s, x)
         if not propagate(s, entries, upper):

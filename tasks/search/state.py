@@ -23,14 +23,14 @@ Array = NDArray[Any]
 INF, ENDLESS = 1 << 60, 1 << 58
 
 #: The cost of everything, and what the search counts and remembers.
-CONSTANT, STAMP, TRAIL, SAVED, DEPTH, NODES, BACKTRACKS, LAST_CONFLICT, STARTED, CAUSE, TINY = range(11)
+CONSTANT, STAMP, TRAIL, SAVED, DEPTH, NODES, BACKTRACKS, LAST_CONFLICT, STARTED, CAUSE, TINY, REST_CELLS = range(12)
 #: Where regions begin, each ends where the next begins.
-VARIABLES, PAIRS, WIDE, AXES, USES, COSTS, HINTS, WORK, DECISIONS, CHOSEN, TRAILS, SAVES, END = range(11, 24)
+VARIABLES, PAIRS, WIDE, AXES, USES, COSTS, HINTS, WORK, REST, DECISIONS, CHOSEN, TRAILS, SAVES, END = range(12, 26)
 
 #: Its values are at START, its pairs FIRST to LAST, its tables of three or more variables FIRST_WIDE to LAST_WIDE of
 #: the uses. Costs are moved to the smaller RANK; the records' BY_RANK list variables in that order. SUPPORT is a value
 #: that costs nothing with some values of the neighbours, LEFT the number of values, BEST the value in the best
-#: assignment, AT a value in a loop over combinations; three flags say what it has to be made consistent by.
+#: assignment, AT a place in a loop over combinations; three flags say what it has to be made consistent by.
 START, DIM, FIRST, LAST, FIRST_WIDE, LAST_WIDE, RANK, BY_RANK = range(8)
 SUPPORT, LEFT, BEST, CHANGED, ARC, DIRECTED, EXISTENTIAL, AT = range(8, 16)
 VARIABLE = 16
@@ -48,6 +48,10 @@ OF, STRIDE, AXIS = 0, 1, 8
 PLACE, KEPT, LENGTH, WHOSE, SAVE = range(5)
 #: The variable was left the values from HEAD of the chosen on; the length of the trail and the constant before.
 DECIDED, HEAD, BEFORE, BOUND, DECISION = range(5)
+
+
+#: At most so many open variables, and values of them, are enumerated.
+REST_VARIABLES, REST_VALUES = 24, 128
 
 
 class State(NamedTuple):
@@ -157,11 +161,19 @@ def new_state(
     n_values, blocks = sum(len(costs) for costs in unary), n + len(pair_records) + len(axes)
     widest = max((len(costs) for costs in unary), default=1)
     sizes = [END + 1, variables.size, pair_records.size, functions.size, axes.size, sum(n_uses), layout.n_costs]
-    sizes += [layout.n_costs, 3 * widest, 64 * DECISION, 64 * widest, 4 * SAVE * blocks, 4 * layout.n_costs]
+    sizes += [
+        layout.n_costs,
+        3 * widest,
+        _rest_size(),
+        64 * DECISION,
+        64 * widest,
+        4 * SAVE * blocks,
+        4 * layout.n_costs,
+    ]
     places = np.cumsum(sizes)
     memory = np.zeros(places[-1], dtype=np.int64)
     memory[VARIABLES : END + 1] = places
-    memory[[CONSTANT, LAST_CONFLICT, CAUSE, TINY]] = constant, -1, -1, tiny
+    memory[[CONSTANT, LAST_CONFLICT, CAUSE, TINY, REST_CELLS]] = constant, -1, -1, tiny, 1 << 14
     at = dict(zip(range(VARIABLES, END + 1), places.tolist(), strict=True))
     variables[:, START] += at[COSTS]
     variables[:, FIRST : LAST + 1] = at[PAIRS] + PAIR * _ranges(n_pairs)
@@ -180,6 +192,11 @@ def new_state(
     memory[at[COSTS] : at[COSTS] + n_values] = integers(np.concatenate(unary)) if unary else []
     entries = np.concatenate(layout.entries) if layout.entries else np.zeros(1, dtype=np.int64)
     return State(memory, entries)
+
+
+def _rest_size() -> int:
+    """Numbers that the enumeration of a few open variables needs: see :mod:`.rest`."""
+    return REST_VALUES * (REST_VALUES + REST_VARIABLES + 1) + 5 * REST_VARIABLES + 1
 
 
 def _ranges(counts: list[int]) -> Array:

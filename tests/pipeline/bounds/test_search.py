@@ -16,15 +16,23 @@ from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, cost_netw
 from bucketflow.pipeline.bounds.search import Search
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.models.preprocess import reduce_model
+from bucketflow.tasks.search.state import REST_CELLS
 from tests.pipeline.bounds.networks import brute_least, cost_networks
 
 
+def most_cells(begun: Search, cells: int) -> None:
+    """Let so many combinations of values be enumerated at first, none of 0."""
+    begun._state.memory[REST_CELLS] = cells
+
+
 @settings(deadline=None)
-@given(cost_networks(), st.integers(-2, 2), st.booleans())
-def test_optima(network: CostNetwork, beside: int, bounded: bool) -> None:
+@given(cost_networks(), st.integers(-2, 2), st.booleans(), st.booleans())
+def test_optima(network: CostNetwork, beside: int, bounded: bool, enumerated: bool) -> None:
     least = brute_least(network)
     upper = int(least if least < math.inf else 7) + beside if bounded else None
-    outcome = Search(network, range(len(network.dims)), upper, memory_bytes=1 << 30).run()
+    begun = Search(network, range(len(network.dims)), upper, memory_bytes=1 << 30)
+    most_cells(begun, 1 << 20 if enumerated else 0)
+    outcome = begun.run()
     assert outcome.proved
     if least < (math.inf if upper is None else upper):
         assert outcome.total == least == outcome.lower
@@ -36,10 +44,12 @@ def test_optima(network: CostNetwork, beside: int, bounded: bool) -> None:
 
 
 @settings(deadline=None, max_examples=50)
-@given(cost_networks(largest=1 << 49))
-def test_optima_of_huge_costs(network: CostNetwork) -> None:
+@given(cost_networks(largest=1 << 49), st.booleans())
+def test_optima_of_huge_costs(network: CostNetwork, enumerated: bool) -> None:
     least = brute_least(network)
-    outcome = Search(network, range(len(network.dims)), None).run()
+    begun = Search(network, range(len(network.dims)), None)
+    most_cells(begun, 1 << 20 if enumerated else 0)
+    outcome = begun.run()
     assert outcome.proved
     assert (math.inf if outcome.total is None else outcome.total) == least
 
@@ -69,6 +79,29 @@ def test_open_nodes_keep_the_bound(clique: CostNetwork, monkeypatch: pytest.Monk
     assert not beginning.proved
     assert beginning.lower <= whole.total <= (beginning.total or math.inf)
     assert not Search(clique, range(7), whole.total, memory_bytes=1 << 30).run().feasible
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_enumerations_that_are_given_up(seed: int) -> None:
+    """Pairs with a third of forbidden entries, too many combinations for one enumeration."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for pair in [(x, y) for x in range(11) for y in range(x)]:
+        costs = rng.integers(0, 12, (9, 9)).astype(float)
+        costs[rng.random((9, 9)) < 0.3] = np.inf
+        tables.append(CostTable(pair, costs))
+    network = CostNetwork((9,) * 11, tuple(tables))
+    whole = Search(network, range(11), None)
+    most_cells(whole, 0)
+    expected = whole.run()
+    assert expected.proved
+    for cells in (1 << 10, 1 << 60):
+        begun = Search(network, range(11), None)
+        most_cells(begun, cells)
+        outcome = begun.run()
+        assert outcome.proved
+        assert (outcome.total, outcome.lower) == (expected.total, expected.lower)
+        assert begun._state.memory[REST_CELLS] != cells
 
 
 def test_memory_ends_a_search_with_what_it_proved(clique: CostNetwork) -> None:
