@@ -111,7 +111,7 @@ class Device:
         self, words: Any, values: Any, semiring: Semiring | None, group: Words, mask: Words
     ) -> tuple[Any, Any]:
         """Return rows in ascending order of their keys, equal ones summed in the order they had, without zeros."""
-        if len(words) > 1 and mask.any() and not _ascending(words):
+        if len(words) > 1 and mask.any():
             words, values = _sorted(words, values, group | mask)
         if semiring is None or not len(words):
             return words, values
@@ -220,6 +220,8 @@ def _sums(values: Any, starts: Any, semiring: Semiring) -> Any:
 def _sorted(words: Any, values: Any, mask: Words) -> tuple[Any, Any]:
     """Return rows in stable order of the bits of `mask`, which are the most significant."""
     if words.shape[1] > 1:
+        if _ascending(words):
+            return words, values
         order = _order(words, mask)
         return words[order], values[order]
     keys, moved = _by_digits(words[:, 0], values, int(mask[0]))
@@ -236,15 +238,16 @@ def _order(words: Any, mask: Words) -> Any:
 
 
 def _by_digits(keys: Any, payload: Any, mask: int) -> tuple[Any, Any]:
-    """Sort keys, with what belongs to them, by all bits from the lowest of a mask on in which keys differ."""
+    """Sort keys, with what belongs to them, by all bits from the lowest of a mask on; these are what differs first."""
     cp, rows = cupy(), len(keys)
     carried = payload.view(f"int{8 * payload.itemsize}")
     tiles = -(-rows // _SORTED)
     few = (min(tiles, _COUNTING_BLOCKS * processors()),), (_THREADS,)
-    differing = cp.zeros(1, np.uint64)
+    differing = cp.zeros(2, np.uint64)
     _radix("differing", carried)(*few, (keys, np.int64(rows), differing))
-    spread = int(differing[0]) & mask
-    if not spread:
+    spread, descents = differing.get().tolist()
+    spread &= mask
+    if not spread or not descents:
         return keys, payload
     low = (spread & -spread).bit_length() - 1
     bits = spread.bit_length() - low

@@ -7,13 +7,22 @@ constexpr u64 COUNTED = 1ull << 62, ADDED = 1ull << 63, COUNT = COUNTED - 1;
 
 __device__ __forceinline__ unsigned digit_of(u64 key, i64 shift, u64 ones) { return (unsigned)(key >> shift & ones); }
 
-// Collect the bits in which keys differ from the first.
+// Collect the bits in which keys differ from the first, out[0], and count warps that found a key below that before.
 extern "C" __global__ void __launch_bounds__(THREADS) differing(const u64* keys, i64 rows, u64* out) {
+    const u64 origin = keys[0];
     u64 found = 0;
-    for (i64 i = blockIdx.x * (i64)THREADS + threadIdx.x; i < rows; i += gridDim.x * (i64)THREADS)
-        found |= keys[i] ^ keys[0];
+    bool down = false;
+    for (i64 i = blockIdx.x * (i64)THREADS + threadIdx.x; i < rows; i += gridDim.x * (i64)THREADS) {
+        const u64 key = keys[i];
+        found |= key ^ origin;
+        down |= i && key < keys[i - 1];
+    }
     for (int step = 16; step; step /= 2) found |= __shfl_down_sync(ALL, found, step);
-    if (threadIdx.x % 32 == 0 && found) atomicOr(out, found);
+    const unsigned falls = __ballot_sync(ALL, down);
+    if (threadIdx.x % 32 == 0) {
+        if (found) atomicOr(out, found);
+        if (falls) atomicAdd(out + 1, 1ull);
+    }
 }
 
 // Count the digits of all passes: counts[pass][digit].
@@ -61,6 +70,18 @@ __device__ __forceinline__ u64 before_block(volatile u64* states, i64 block, int
     return sum;
 }
 
+// The lanes that have the same digit.
+__device__ __forceinline__ unsigned lanes_of(unsigned digit) {
+    unsigned peers = ALL;
+#pragma unroll
+    for (int bit = 0; bit < 8; bit++) {
+        const bool set = digit >> bit & 1;
+        const unsigned lanes = __ballot_sync(ALL, set);
+        peers &= set ? lanes : ~lanes;
+    }
+    return peers;
+}
+
 // Move rows to the places of one digit, equal ones in their order. Rows of digit d begin at firsts[d]; `states` holds
 // what blocks have counted and `ticket` how many began: zeros before.
 extern "C" __global__ void __launch_bounds__(THREADS, 3)
@@ -83,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
         const int at = warp * 32 * ITEMS + j * 32 + lane;
         key[j] = at < size ? keys[first + at] : ~0ull;
         const unsigned digit = digit_of(key[j], shift, ones);
-        const unsigned peers = __match_any_sync(ALL, digit);
+        const unsigned peers = lanes_of(digit);
         const unsigned before = counts[warp][digit];
         __syncwarp();
         if (lane == __ffs(peers) - 1) counts[warp][digit] = before + __popc(peers);

@@ -135,53 +135,106 @@ extern "C" __global__ void fold(const T* values, i64 rows, const i64* starts, i6
     out[tile] = finish(total, bound);
 }
 
-// Sum runs of equal keys, NEIGHBOURS at a time, and write those sums that are not zero with their keys, densely and in
-// order. Runs of more than NEIGHBOURS * NEIGHBOURS rows are only counted. `progress` holds the number of blocks that
-// began, what each counted, and how many runs were too long: zeros before.
+__device__ __forceinline__ bool begins(const u64* words, i64 row) {
+    return row == 0 || compared(words + row * WORDS, words + (row - 1) * WORDS) != 0;
+}
+
+// What `reduce` found in a tile: of each cell the sum from there to the end of its run or of its 32 cells, of each 32
+// cells which begin runs, and whether the sum of their first run is part of one before.
+struct Tile {
+    T found[TILE];
+    unsigned heads[ITEMS * WARPS];
+};
+
+// The sum of the run that begins at a row, rows one after the other, NEIGHBOURS at a time; `to` becomes its end.
+__device__ __forceinline__ Acc in_turn(const u64* words, const T* values, i64 row, i64 rows, i64 bound, i64& to) {
+    Acc tiles = start(bound), total = start(bound);
+    const i64 end = min(row + NEIGHBOURS * NEIGHBOURS, rows);
+    for (to = row; to < end && (to == row || !begins(words, to)); to++) {
+        if (to > row && (to - row) % NEIGHBOURS == 0) {
+            tiles = plus(tiles, (Product)finish(total, bound));
+            total = start(bound);
+        }
+        total = plus(total, (Product)values[to]);
+    }
+    return to - row > NEIGHBOURS ? plus(tiles, (Product)finish(total, bound)) : total;
+}
+
+// Where the order of sums does not matter, lanes add up what they have of one run.
+__device__ __forceinline__ T among_lanes(T mine, unsigned heads, int lane, i64 bound) {
+    const unsigned after = lane < 31 ? heads >> (lane + 1) : 0;
+    const int left = after ? __ffs(after) : 32 - lane;
+    for (int far = 1; far < 32; far *= 2) {
+        const T other = (T)__shfl_down_sync(ALL, mine, far);
+        if (far < left) mine = finish(plus(plus(start(bound), (Product)mine), (Product)other), bound);
+    }
+    return mine;
+}
+
+// The sum of the run that begins in a cell, from the sums of lanes; `to` becomes its end, if it is behind the tile.
+__device__ __forceinline__ T joined(const Tile& tile, int cell, const u64* words, const T* values, i64 first, i64 rows,
+                                    i64 bound, i64& to) {
+    Acc total = plus(start(bound), (Product)tile.found[cell]);
+    int chunk = cell / 32;
+    if (cell % 32 < 31 && tile.heads[chunk] >> (cell % 32 + 1)) return tile.found[cell];
+    for (chunk++; chunk < ITEMS * WARPS; chunk++) {
+        if (!(tile.heads[chunk] & 1)) total = plus(total, (Product)tile.found[chunk * 32]);
+        if (tile.heads[chunk]) return finish(total, bound);
+    }
+    const i64 end = min(first + TILE + NEIGHBOURS * NEIGHBOURS, rows);
+    for (to = first + TILE; to < end && !begins(words, to); to++) total = plus(total, (Product)values[to]);
+    return finish(total, bound);
+}
+
+// Sum runs of equal keys, and write those sums that are not zero with their keys, densely and in order. Runs of more
+// than NEIGHBOURS * NEIGHBOURS rows, or as many behind a tile, are only counted. `progress` holds the number of blocks
+// that began, what each counted, and how many runs were too long: zeros before.
 extern "C" __global__ void __launch_bounds__(THREADS)
     reduce(const u64* words, const T* values, i64 rows, i64 bound, u64* progress, u64* out, T* sums) {
+    constexpr bool in_order = is_float && LAW != MIN_PLUS;
     __shared__ i64 taken;
-    __shared__ T found[TILE];
+    __shared__ Tile tile;
     __shared__ unsigned kept[ITEMS * WARPS], counts[ITEMS * WARPS];
-    __shared__ u64 begin;
+    __shared__ u64 before;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (threadIdx.x == 0) taken = (i64)atomicAdd(progress, 1ull);
+    __syncthreads();
+    const i64 first = taken * TILE;
+#pragma unroll 1
+    for (int i = 0; i < ITEMS; i++) {
+        const int cell = i * THREADS + threadIdx.x;
+        const i64 row = first + cell;
+        // rows that are not there begin runs of zero
+        const unsigned heads = __ballot_sync(ALL, row >= rows || begins(words, row));
+        if (lane == 0) tile.heads[i * WARPS + warp] = heads;
+        if (!in_order) tile.found[cell] = among_lanes(row < rows ? values[row] : zero(bound), heads, lane, bound);
+    }
     __syncthreads();
 #pragma unroll 1
     for (int i = 0; i < ITEMS; i++) {
         const int cell = i * THREADS + threadIdx.x;
-        const i64 row = taken * TILE + cell;
-        bool written = row < rows && (row == 0 || compared(words + row * WORDS, words + (row - 1) * WORDS) != 0);
-        if (written) {
-            u64 key[WORDS];
-#pragma unroll
-            for (int w = 0; w < WORDS; w++) key[w] = words[row * WORDS + w];
-            Acc tiles = start(bound), total = start(bound);
-            i64 at = row;
-            const i64 end = min(row + NEIGHBOURS * NEIGHBOURS, rows);
-            do {
-                if (at > row && (at - row) % NEIGHBOURS == 0) {
-                    tiles = plus(tiles, (Product)finish(total, bound));
-                    total = start(bound);
-                }
-                total = plus(total, (Product)values[at]);
-                at++;
-            } while (at < end && compared(words + at * WORDS, key) == 0);
-            if (at == end && end < rows && compared(words + at * WORDS, key) == 0) atomicAdd(progress + gridDim.x + 1, 1ull);
-            if (at - row > NEIGHBOURS) total = plus(tiles, (Product)finish(total, bound));
-            found[cell] = finish(total, bound);
-            written = found[cell] != zero(bound);
+        const i64 row = first + cell;
+        const bool head = row < rows && (tile.heads[i * WARPS + warp] >> lane & 1);
+        T total = zero(bound);
+        if (head) {
+            i64 to = row;
+            total = in_order ? finish(in_turn(words, values, row, rows, bound, to), bound)
+                             : joined(tile, cell, words, values, first, rows, bound, to);
+            const i64 most = in_order ? row + NEIGHBOURS * NEIGHBOURS : first + TILE + NEIGHBOURS * NEIGHBOURS;
+            if (to == most && to < rows && !begins(words, to)) atomicAdd(progress + gridDim.x + 1, 1ull);
         }
-        const unsigned which = __ballot_sync(ALL, written);
+        const unsigned which = __ballot_sync(ALL, head && total != zero(bound));
         if (lane == 0) {
             kept[i * WARPS + warp] = which;
             counts[i * WARPS + warp] = __popc(which);
         }
+        // only this thread's cell, which no other run reads: it is the beginning of one
+        if (head) tile.found[cell] = total;
     }
     __syncthreads();
     if (warp == 0) {
-        const u64 before = places_of(counts, progress + 1, taken, lane);
-        if (lane == 0) begin = before;
+        const u64 found = places_of(counts, progress + 1, taken, lane);
+        if (lane == 0) before = found;
     }
     __syncthreads();
 #pragma unroll 1
@@ -189,9 +242,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const unsigned which = kept[i * WARPS + warp];
         if (!(which >> lane & 1)) continue;
         const int cell = i * THREADS + threadIdx.x;
-        const u64 at = begin + counts[i * WARPS + warp] + __popc(which & ((1u << lane) - 1));
+        const u64 at = before + counts[i * WARPS + warp] + __popc(which & ((1u << lane) - 1));
 #pragma unroll
-        for (int w = 0; w < WORDS; w++) out[at * WORDS + w] = words[(taken * TILE + cell) * WORDS + w];
-        sums[at] = found[cell];
+        for (int w = 0; w < WORDS; w++) out[at * WORDS + w] = words[(first + cell) * WORDS + w];
+        sums[at] = tile.found[cell];
     }
 }
