@@ -105,10 +105,8 @@ class Effort:
         ModelError
             If a bound or a method for optima is asked.
         """
-        if self.limited or self.method not in ("auto", "dense", "diagram"):
-            raise ModelError(
-                f"upper_bound, time, gap and the methods rows and search are for the optimum, not for the {query}"
-            )
+        if self.limited or self.method not in ("auto", "dense", "diagram", "search"):
+            raise ModelError(f"upper_bound, time, gap and the method rows are for the optimum, not for the {query}")
 
 
 def parse_size(size: int | str) -> int:

@@ -29,6 +29,7 @@ FLOORS = {
         "bounds",
         "local",
         "search",
+        "counting",
         "diagrams",
         "steps",
         "cpu",

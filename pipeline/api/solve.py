@@ -141,7 +141,8 @@ def solve(
         How an optimum is proved where sweeping every cell would take long: "dense" sweeps all the same, "rows" keeps
         partial assignments that mini-buckets do not exclude, "diagram" eliminates on decision diagrams below a bound,
         "search" is depth-first branch and bound; "auto" tries them in turn, each for a while. A partition function or
-        a count is summed on decision diagrams by "diagram", and by "auto" where they prove small.
+        a count is summed on decision diagrams by "diagram", by "search" with components that are counted once where
+        the model is clauses or mostly zero, and by "auto" in either way where that proves little work.
     upper_bound : number, optional
         Only an assignment that is at least as good interests: of so much cost, or of this log10 of its probability.
     time : float, optional

@@ -108,6 +108,35 @@ class DiagramWork:
         return {"method": "diagram", **vars(self)}
 
 
+@dataclass(frozen=True)
+class SearchWork:
+    """How models of clauses were counted, or what they weigh was summed.
+
+    Parameters
+    ----------
+    clauses : int
+        That the model was turned into.
+    nodes : int
+        Decisions of the search that was through first.
+    known : int
+        Components that it had counted before.
+    forgotten : int
+        Components that had to make room for others.
+    error : float
+        The sum is off by at most this part of it, apart from the rounding of the logarithm; 0 for a count.
+    """
+
+    clauses: int
+    nodes: int
+    known: int
+    forgotten: int
+    error: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types only."""
+        return {"method": "search", **vars(self)}
+
+
 @dataclass(frozen=True, repr=False)
 class Result:
     """The answer to one query.
@@ -137,6 +166,8 @@ class Result:
         How it was proved, or between what it lies; None where every cell was swept.
     diagram : DiagramWork or None
         What a sum on decision diagrams took; None where every cell was swept.
+    search : SearchWork or None
+        What a count by search took; None where there was none.
     rows_work : RowsWork or None
         What a sweep by rows took; None where all tables were dense, or rows were joined by workers.
     """
@@ -152,6 +183,7 @@ class Result:
     notes: tuple[str, ...] = ()
     proof: Proof | None = None
     diagram: DiagramWork | None = None
+    search: SearchWork | None = None
     rows_work: RowsWork | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,6 +200,7 @@ class Result:
             **({"notes": list(self.notes)} if self.notes else {}),
             **({"proof": self.proof.to_dict()} if self.proof else {}),
             **({"diagram": self.diagram.to_dict()} if self.diagram else {}),
+            **({"search": self.search.to_dict()} if self.search else {}),
             **({"rows": self.rows_work.to_dict()} if self.rows_work else {}),
         }
 
@@ -196,6 +229,9 @@ class Result:
         if self.diagram is not None:
             done = self.diagram
             rows.append(("method", f"diagram ({done.edges:,} edges, largest {done.nodes:,} nodes, sums {done.sums})"))
+        if self.search is not None:
+            work = self.search
+            rows.append(("method", f"search ({work.nodes:,} decisions, {work.known:,} components were known)"))
         if self.rows_work is not None:
             rows.append(("by rows", self.rows_work.text))
         if self.assignment is not None:

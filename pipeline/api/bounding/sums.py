@@ -1,4 +1,4 @@
-"""Sums and counts of models that are too much to sweep, on decision diagrams."""
+"""Sums and counts of models that are too much to sweep, by search or on decision diagrams."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from ..counts import spectrum_of
 from ..questions import Question
 from ..running import Progress, answer
 from .directory import kept
+from .searched_sums import SearchedSum
 from .sweeping import stored_plan, tables_fit
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 _QUICK_CELLS = 1 << 28
 # Diagrams are tried for so many edges (0.2 s), or so small a part of the cells: an edge takes as long as 50 to 100.
 _TRIAL_EDGES, _TRIAL_PART = 1 << 21, 1 / 512
+# A search is tried for so much work (some 0.3 s), or so small a part of the cells.
+_TRIAL_WORK = 1 << 23
 # They are hopeless where a large join has more than this part of its dense cells.
 _JOIN_PART = 1 / 16
 # Where no sweep fits memory, they are given so many CPU seconds.
@@ -54,7 +57,7 @@ _AGREES = 1e-6
 
 
 def summed(question: Question, options: Options, effort: Effort, progress: Progress | None) -> Result:
-    """Answer a question about a sum or a count: by sweeping every cell, or on diagrams where they are small.
+    """Answer a question about a sum or a count: by sweeping every cell, by search or on diagrams where small.
 
     Raises
     ------
@@ -68,14 +71,15 @@ def summed(question: Question, options: Options, effort: Effort, progress: Progr
     task = _Task(question, options, network, time.perf_counter())
     if effort.method == "diagram":
         return kept(question, options.folder, lambda _: task.forced())
-    fits = tables_fit(question, options)
-    found = task.tried() if fits and _is_plain(options) else None
+    if effort.method == "search":
+        return kept(question, options.folder, lambda _: task.searched())
+    found = task.tried() if _is_plain(options) else None
     if found is not None:
         return found
     try:
         return _swept(question, options, progress)
     except BudgetError as error:
-        if not fits or stored_plan(options):
+        if stored_plan(options):
             raise
         refused = error
     return kept(question, options.folder, lambda _: task.instead(refused))
@@ -109,14 +113,29 @@ class _Task:
         cells = bucket_cells(network.dims, network.scopes, order)
         if cells <= _QUICK_CELLS or not self._sums_all:
             return None
-        found = self._result(order, {"edges": _TRIAL_EDGES, "part": _JOIN_PART})
-        if found is not None or cells * _TRIAL_PART <= _TRIAL_EDGES:
+        found = self._search.run(_TRIAL_WORK)
+        if found is None and self._fits:
+            found = self._result(order, {"edges": _TRIAL_EDGES, "part": _JOIN_PART})
+        if found is not None or not self._fits or cells * _TRIAL_PART <= _TRIAL_EDGES:
             return found
         order = self._order
         edges = bucket_cells(network.dims, network.scopes, order) * _TRIAL_PART
         if edges <= _TRIAL_EDGES:
             return None
-        return self._result(order, {"edges": edges, "part": _JOIN_PART, "stop": _patience()})
+        found = self._search.run(_TRIAL_WORK + edges, _patience())
+        return found or self._result(order, {"edges": edges, "part": _JOIN_PART, "stop": _patience()})
+
+    def searched(self) -> Result:
+        """Answer by search, whatever it takes but memory.
+
+        Raises
+        ------
+        BudgetError
+            If that is impossible.
+        """
+        if not self._sums_all:
+            raise BudgetError(f"the {self.question.query} is no search: finite costs may add up to the top")
+        return self._search.forced()
 
     def forced(self) -> Result:
         """Answer, whatever it takes but memory."""
@@ -127,10 +146,21 @@ class _Task:
 
     def instead(self, refused: BudgetError) -> Result:
         """Answer in place of a sweep that was refused."""
-        found = self._result(self._order, {"stop": _patience()}) if self._sums_all else None
+        found = self._search.run(math.inf, _patience()) if self._sums_all else None
+        if found is None and self._sums_all and self._fits:
+            found = self._result(self._order, {"stop": _patience()})
         if found is None:
             raise refused
         return found
+
+    @cached_property
+    def _search(self) -> SearchedSum:
+        return SearchedSum(self.question, self.options, self.network, self.started)
+
+    @cached_property
+    def _fits(self) -> bool:
+        """Whether there is memory for tables of the model."""
+        return tables_fit(self.question, self.options)
 
     @cached_property
     def _order(self) -> tuple[int, ...]:

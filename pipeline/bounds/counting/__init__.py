@@ -1,0 +1,1 @@
+"""Models as clauses, whose models are counted or weighed."""

@@ -1,0 +1,1 @@
+"""Counting models of clauses: depth-first, components apart and cached, compiled."""

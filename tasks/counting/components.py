@@ -1,0 +1,184 @@
+"""Components of what is open, and those that were counted before."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..machine_code import njit
+from .state import (
+    ENTRIES,
+    FORGOTTEN,
+    HITS,
+    KEY,
+    KEYS,
+    LIMB,
+    LIMBS,
+    N_CLAUSES,
+    N_LIMBS,
+    N_VARIABLES,
+    NODES,
+    PARTS,
+    STAMP,
+    USED,
+    WORK,
+    Clauses,
+    Known,
+    State,
+)
+
+_FACTOR = 0x5851F42D4C957F2D
+
+
+@njit(nogil=True, cache=True)
+def component(clauses: Clauses, state: State, variable: int) -> int:
+    """Write the component of an open variable behind the last part; return how many clauses it has, counted or not.
+
+    Its variables are ascending, as are its clauses that lost literals. Others follow from the variables: they are the
+    clauses all of whose variables are there.
+    """
+    counters, value, store, members = state.counters, state.value, state.store, state.members
+    p, stamp, n_clauses = counters[PARTS], counters[STAMP], 0
+    first = state.part_first[p]
+    state.seen[variable] = stamp
+    members[0] = variable
+    at, end, short = 0, 1, 0
+    while at < end:
+        u = members[at]
+        at += 1
+        counters[WORK] += clauses.uses_first[2 * u + 2] - clauses.uses_first[2 * u]
+        for k in range(clauses.uses_first[2 * u], clauses.uses_first[2 * u + 2]):
+            c = clauses.uses[k]
+            if state.n_true[c] or state.seen_clause[c] == stamp:
+                continue
+            state.seen_clause[c] = stamp
+            n_clauses += 1
+            if state.n_false[c]:
+                # behind all variables that there can be
+                store[first + len(value) + short] = c
+                short += 1
+            for j in range(clauses.first[c], clauses.first[c + 1]):
+                w = clauses.literals[j] >> 1
+                if value[w] == -1 and state.seen[w] != stamp:
+                    state.seen[w] = stamp
+                    members[end] = w
+                    end += 1
+    middle = first + end
+    store[first:middle] = np.sort(members[:end])
+    if short:
+        store[middle : middle + short] = np.sort(store[first + len(value) : first + len(value) + short])
+    state.part_middle[p] = middle
+    state.part_first[p + 1] = middle + short
+    return n_clauses
+
+
+@njit(nogil=True, cache=True)
+def hash_of(state: State, p: int) -> int:
+    """Return the hash of a part, int64."""
+    found = state.part_middle[p] - state.part_first[p]
+    for k in range(state.part_first[p], state.part_first[p + 1]):
+        found = (found ^ state.store[k]) * _FACTOR
+        found ^= (found >> 32) & 0xFFFFFFFF
+    return int(found)
+
+
+@njit(nogil=True, cache=True)
+def find(state: State, known: Known, p: int, hashed: int) -> int:
+    """Return the entry of a part that was counted before, or -1."""
+    mask = len(known.slots) - 1
+    n_variables = state.part_middle[p] - state.part_first[p]
+    n_clauses = state.part_first[p + 1] - state.part_middle[p]
+    slot = hashed & mask
+    while known.slots[slot]:
+        e = known.slots[slot] - 1
+        slot = (slot + 1) & mask
+        entry = known.entries[e]
+        if known.hashes[e] != hashed or entry[N_VARIABLES] != n_variables or entry[N_CLAUSES] != n_clauses:
+            continue
+        same = True
+        for k in range(n_variables + n_clauses):
+            if known.keys[entry[KEY] + k] != state.store[state.part_first[p] + k]:
+                same = False
+                break
+        if same:
+            entry[USED] = state.counters[NODES]
+            state.counters[HITS] += 1
+            return int(e)
+    return -1
+
+
+@njit(nogil=True, cache=True)
+def is_crowded(state: State, known: Known) -> bool:
+    """Whether one more component may not find room."""
+    counters = state.counters
+    longest = len(state.value) + len(state.n_true)
+    return bool(
+        counters[ENTRIES] == len(known.entries)
+        or counters[KEYS] + longest > len(known.keys)
+        or counters[LIMBS] + state.sums.shape[1] > len(known.limbs)
+    )
+
+
+@njit(nogil=True, cache=True)
+def remember(state: State, known: Known, p: int, f: int) -> None:
+    """Keep what was counted of a part, the sum of a frame; there is room."""
+    counters = state.counters
+    length = state.part_first[p + 1] - state.part_first[p]
+    n_limbs = state.lengths[f, 0]
+    e = counters[ENTRIES]
+    entry = known.entries[e]
+    entry[KEY], entry[LIMB], entry[N_LIMBS], entry[USED] = counters[KEYS], counters[LIMBS], n_limbs, counters[NODES]
+    entry[N_VARIABLES] = state.part_middle[p] - state.part_first[p]
+    entry[N_CLAUSES] = state.part_first[p + 1] - state.part_middle[p]
+    for k in range(length):
+        known.keys[counters[KEYS] + k] = state.store[state.part_first[p] + k]
+    for k in range(n_limbs):
+        known.limbs[counters[LIMBS] + k] = state.sums[f, k]
+    known.floats[e] = state.float_sums[f]
+    known.hashes[e] = hash_of(state, p)
+    counters[ENTRIES] += 1
+    counters[KEYS] += length
+    counters[LIMBS] += n_limbs
+    _enter(known, e)
+
+
+@njit(nogil=True, cache=True)
+def _enter(known: Known, e: int) -> None:
+    mask = len(known.slots) - 1
+    slot = known.hashes[e] & mask
+    while known.slots[slot]:
+        slot = (slot + 1) & mask
+    known.slots[slot] = e + 1
+
+
+@njit(nogil=True, cache=True)
+def forget(state: State, known: Known) -> None:
+    """Forget the half of the entries that were of no use for longest."""
+    counters, entries = state.counters, known.entries
+    count = counters[ENTRIES]
+    limit = np.median(entries[:count, USED])
+    kept = keys = limbs = 0
+    for e in range(count):
+        entry = entries[e]
+        if entry[USED] <= limit:
+            continue
+        length = entry[N_VARIABLES] + entry[N_CLAUSES]
+        for k in range(length):
+            known.keys[keys + k] = known.keys[entry[KEY] + k]
+        for k in range(entry[N_LIMBS]):
+            known.limbs[limbs + k] = known.limbs[entry[LIMB] + k]
+        entries[kept] = entry
+        entries[kept, KEY], entries[kept, LIMB] = keys, limbs
+        known.floats[kept] = known.floats[e]
+        known.hashes[kept] = known.hashes[e]
+        kept, keys, limbs = kept + 1, keys + length, limbs + entries[kept, N_LIMBS]
+    counters[ENTRIES], counters[KEYS], counters[LIMBS] = kept, keys, limbs
+    counters[FORGOTTEN] += count - kept
+    enter_all(state, known)
+
+
+@njit(nogil=True, cache=True)
+def enter_all(state: State, known: Known) -> None:
+    """Fill the slots anew."""
+    known.slots[:] = 0
+    for e in range(state.counters[ENTRIES]):
+        _enter(known, e)

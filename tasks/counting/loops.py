@@ -1,0 +1,172 @@
+"""The nodes of a count: a variable is decided both ways, what is left of its component falls apart, counts multiply.
+
+Depth-first search with components and a cache (Sang et al., Combining component caching and clause learning for
+effective model counting, SAT 2004; Thurley, sharpSAT, SAT 2006), without learning. The variable that is decided is the
+one of the highest rank and most clauses that do not hold yet: ranks from an elimination order make components fall
+apart as its tree does (Korhonen & Järvisalo, Integrating tree decompositions into decision heuristics, CP 2021).
+"""
+
+from __future__ import annotations
+
+from ..machine_code import njit
+from .components import component, find, hash_of, is_crowded, remember
+from .numbers import accumulate, add, double, multiply, scale
+from .propagation import decide, undo
+from .state import (
+    BRANCH,
+    DEPTH,
+    FIRST,
+    LAST,
+    LIMB,
+    MARK,
+    N_LIMBS,
+    NEXT,
+    NODES,
+    PART,
+    PARTS,
+    STAMP,
+    TRAIL,
+    VARIABLE,
+    Array,
+    Clauses,
+    Known,
+    State,
+)
+
+FINISHED, PAUSED, SHALLOW, FULL, CROWDED = range(5)
+
+
+@njit(nogil=True, cache=True)
+def count(clauses: Clauses, state: State, known: Known, most_nodes: int) -> int:
+    """Count until all is done, or so many nodes were made, or room is wanted; then it goes on when called again."""
+    counters, frames = state.counters, state.frames
+    room = len(state.store) - 2 * len(state.value) - len(state.n_true)
+    while True:
+        if counters[NODES] >= most_nodes:
+            return PAUSED
+        if counters[DEPTH] == len(frames):
+            return SHALLOW
+        if state.part_first[counters[PARTS]] > room:
+            return FULL
+        if is_crowded(state, known):
+            return CROWDED
+        f = counters[DEPTH] - 1
+        if frames[f, NEXT] < frames[f, LAST] and not _is_zero(clauses, state, f):
+            frames[f, NEXT] += 1
+            f = _down(clauses, state, frames[f, NEXT] - 1)
+        else:
+            _end_branch(clauses, state, f)
+            if f == 0:
+                return FINISHED
+        frames[f, BRANCH] += 1
+        if frames[f, BRANCH] == 2:
+            remember(state, known, frames[f, PART], f)
+            counters[DEPTH] = f
+            _times_sum(clauses, state, f - 1, f)
+            continue
+        counters[NODES] += 1
+        if decide(clauses, state, 2 * frames[f, VARIABLE] + frames[f, BRANCH]):
+            begin_branch(clauses, state, known, f)
+        else:
+            _set_zero(state, f)
+
+
+@njit(nogil=True, cache=True)
+def _down(clauses: Clauses, state: State, p: int) -> int:
+    """Begin to count a component; return its frame."""
+    counters = state.counters
+    best, best_score = -1, -1.0
+    for k in range(state.part_first[p], state.part_middle[p]):
+        v = state.store[k]
+        score = clauses.rank[v]
+        for j in range(clauses.uses_first[2 * v], clauses.uses_first[2 * v + 2]):
+            if not state.n_true[clauses.uses[j]]:
+                score += 1.0
+        if score > best_score:
+            best, best_score = v, score
+    f = counters[DEPTH]
+    counters[DEPTH] = f + 1
+    frame = state.frames[f]
+    frame[PART], frame[VARIABLE], frame[BRANCH], frame[MARK] = p, best, -1, counters[TRAIL]
+    frame[NEXT] = frame[FIRST] = frame[LAST] = counters[PARTS]
+    state.lengths[f, 0] = 0
+    state.float_sums[f] = 0.0
+    return int(f)
+
+
+@njit(nogil=True, cache=True)
+def begin_branch(clauses: Clauses, state: State, known: Known, f: int) -> None:
+    """Multiply what was decided, what is free, and the components that are known; the others are parts to come."""
+    counters, frame = state.counters, state.frames[f]
+    weighted = len(clauses.weights) > 0
+    state.products[f, 0] = state.lengths[f, 1] = 1
+    state.float_products[f, 0], state.float_products[f, 1] = 0.5, 1.0
+    if weighted:
+        for k in range(frame[MARK], counters[TRAIL]):
+            scale(state.float_products[f], clauses.weights[state.trail[k]], 0)
+    counters[STAMP] += 1
+    free = 0
+    for k in range(state.part_first[frame[PART]], state.part_middle[frame[PART]]):
+        u = state.store[k]
+        if state.value[u] != -1 or state.seen[u] == counters[STAMP]:
+            continue
+        if not component(clauses, state, u):
+            free += 1
+            if weighted:
+                scale(state.float_products[f], clauses.weights[2 * u] + clauses.weights[2 * u + 1], 0)
+            continue
+        p = counters[PARTS]
+        e = find(state, known, p, hash_of(state, p))
+        if e < 0:
+            counters[PARTS] = p + 1
+        elif weighted:
+            scale(state.float_products[f], known.floats[e, 0], int(known.floats[e, 1]))
+        else:
+            entry = known.entries[e]
+            limbs = known.limbs[entry[LIMB] : entry[LIMB] + entry[N_LIMBS]]
+            _times(state, f, limbs, entry[N_LIMBS])
+        if _is_zero(clauses, state, f):
+            break
+    frame[LAST] = counters[PARTS]
+    if not weighted:
+        state.lengths[f, 1] = double(state.products[f], state.lengths[f, 1], free)
+
+
+@njit(nogil=True, cache=True)
+def _end_branch(clauses: Clauses, state: State, f: int) -> None:
+    """Add what was counted of a branch, and take its decisions back."""
+    frame = state.frames[f]
+    if frame[BRANCH] >= 0:
+        if len(clauses.weights):
+            accumulate(state.float_sums[f], state.float_products[f])
+        else:
+            state.lengths[f, 0] = add(state.sums[f], state.lengths[f, 0], state.products[f], state.lengths[f, 1])
+    undo(clauses, state, frame[MARK])
+    state.counters[PARTS] = frame[FIRST]
+    frame[NEXT] = frame[LAST] = frame[FIRST]
+
+
+@njit(nogil=True, cache=True)
+def _times(state: State, f: int, limbs: Array, length: int) -> None:
+    state.lengths[f, 1] = multiply(state.products[f], state.lengths[f, 1], limbs, length, state.scratch)
+
+
+@njit(nogil=True, cache=True)
+def _times_sum(clauses: Clauses, state: State, f: int, g: int) -> None:
+    """Multiply the branch of a frame by the sum of another."""
+    if len(clauses.weights):
+        scale(state.float_products[f], state.float_sums[g, 0], int(state.float_sums[g, 1]))
+    else:
+        _times(state, f, state.sums[g], state.lengths[g, 0])
+
+
+@njit(nogil=True, cache=True)
+def _is_zero(clauses: Clauses, state: State, f: int) -> bool:
+    return bool(state.float_products[f, 0] == 0.0 if len(clauses.weights) else state.lengths[f, 1] == 0)
+
+
+@njit(nogil=True, cache=True)
+def _set_zero(state: State, f: int) -> None:
+    state.lengths[f, 1] = 0
+    state.float_products[f] = 0.0
+    state.frames[f, NEXT] = state.frames[f, LAST] = state.frames[f, FIRST]
