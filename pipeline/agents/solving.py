@@ -12,7 +12,7 @@ from ...cluster.pool import Pool
 from ...tasks.dense import run
 from ...tasks.steps.lowering import Lowered
 from ...tasks.steps.semiring import Semiring
-from ...tasks.sweeps.device_sweep import LEAST_CELLS, DevicePlain, Places
+from ...tasks.sweeps.device_sweep import DevicePlain, Places
 from ...tasks.sweeps.sweep import Plain
 from ..errors import BudgetError, ModelError, format_bytes
 from ..models.dcop import Dcop
@@ -147,7 +147,7 @@ def knowledge(planned: Planned, algebra: Plain | None = None) -> dict[int, Knowl
     """Return what each agent knows."""
     dcop, semiring, threads = planned.dcop, planned.semiring, planned.asked.threads
     if algebra is None:
-        algebra = DevicePlain(semiring, places=Places(LEAST_CELLS)) if planned.asked.device else Plain(semiring)
+        algebra = DevicePlain(semiring, places=Places()) if planned.asked.device else Plain(semiring)
     return {agent: knowledge_of(dcop, plan, semiring, algebra, threads) for agent, plan in planned.plans.items()}
 
 

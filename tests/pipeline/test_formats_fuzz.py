@@ -25,6 +25,15 @@ SAMPLES = {
     "probability ( B | A ) { (x) 0.1, 0.9; default 0.3, 0.7; }\n",
     "a.net": 'net { s = "x"; }\nnode A { states = ("x" "y"); }\nnode B { states = ("u" "v"); }\n'
     "potential (A) { data = (.5 .5); }\npotential (B | A) { data = ((.1 .9) (1 0)); } % end\n",
+    "a.xml": '<instance><agents><agent name="A"/></agents><domains><domain name="D">1..3 5</domain></domains>'
+    '<variables><variable name="x" domain="D" agent="A"/><variable name="y" domain="D" agent="A"/></variables>'
+    '<relations><relation name="R" arity="1"'
+    ' semantics="soft" defaultCost="infinity">1:1|2|0.5:3</relation></relations>'
+    '<constraints><constraint name="c" arity="1" scope="x" reference="R"/></constraints></instance>',
+    "a.yaml": "objective: max\ndomains: {d: {values: [1 .. 3]}, e: {values: [R, G]}}\n"
+    "variables: {a: {domain: d, cost_function: 0.5 * a ** 2}, b: {domain: e}}\nconstraints:\n"
+    "  c:\n    type: intention\n    function: 10 if a == 2 else (1, -2)[b == 'G']\n"
+    "  t: {type: extensional, variables: [a, b], default: 1, values: {2: 1 R | 2 G, -.inf: 3 G}}\nagents: [one, two]\n",
 }
 ABSURD = (
     "-1",

@@ -270,7 +270,7 @@ def _call(function: Callable[..., Value], terms: Sequence[_Term]) -> _Term:
 def _item(items: _Term, key: _Term) -> _Term:
     def read(values: Environment) -> Value:
         found, place = items(values), key(values)
-        if type(place) is not int or not -len(found) <= place < len(found):
+        if not isinstance(place, int) or not -len(found) <= place < len(found):
             raise ExpressionError(f"item {shorten(repr(place))} of {len(found)}")
         return found[place]
 

@@ -27,6 +27,7 @@ from bucketflow.pipeline.agents.pseudo_tree import HEURISTICS, agent_scopes, nei
 from bucketflow.pipeline.agents.run import run_agents
 from bucketflow.pipeline.agents.solving import Asked, knowledge, plan_dcop
 from bucketflow.pipeline.cli.main import main
+from tests.device_stand_in import device
 from tests.models import brute_optimum
 from tests.pipeline.dcop.problems import random_dcop
 
@@ -129,6 +130,17 @@ def test_orders_of_the_walk() -> None:
 def test_large_joins_run_on_compiled_kernels_as_well() -> None:
     dcop = grid(4, dim=8)
     assert dpop(dcop, order="planned").value == bucketflow.solve(dcop.model).value
+
+
+def test_large_joins_run_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages travel through the host's memory, whatever ran where."""
+    here = dpop(grid(4, dim=4), order="planned")
+    with device(monkeypatch, least_cells=30):
+        there = dpop(grid(4, dim=4), order="planned", gpus=1)
+        bounded = dpop(grid(4, dim=4), order="planned", gpus=1, memory=60)
+    assert (there.value, there.assignment) == (here.value, here.assignment)
+    assert there.metrics.message_bytes == here.metrics.message_bytes
+    assert bounded.value == here.value
 
 
 def test_a_hub_of_many_neighbours() -> None:

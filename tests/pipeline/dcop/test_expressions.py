@@ -19,7 +19,7 @@ from bucketflow.pipeline.formats.dcop.expressions import parse
         ("10 * (abs(m - 3) + abs(l - 3))", {"m": 1, "l": 4}, 30),
         ("0 if m == round(0.7 * a + 0.5 * b) else 1000", {"m": 2, "a": 1, "b": 2}, 0),
         ("{'R': 1, 'G': 2}[v]", {"v": "G"}, 2),
-        ("(5, 6, 7)[v - 1]", {"v": 3}, 7),
+        ("(5, 6, 7)[v - 1] + (1, 4)[v == 3]", {"v": 3}, 11),
         ("a < b <= 3 and not c", {"a": 1, "b": 3, "c": False}, 1),
         ("a in ('x', 'y') or a not in [1]", {"a": "z"}, 1),
         ("sum([a, 2]) + min(a, 1) + max((a, 9)) + len((a, a)) + pow(a, 2) + a ** 2", {"a": 2}, 24),
