@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
 import numpy as np
@@ -22,22 +22,36 @@ _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _INFINITE = {"infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}
 _MAX_DOMAIN = 2**31 - 1
 _MAX_ARITY = 10_000
+# A tuple while it is read.
+_TUPLE_BYTES = 96
 _SEMANTICS = ("soft", "supports", "conflicts")
+
+
+Labels = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Tuples:
+    """Tuples as state indices, and their costs."""
+
+    rows: NDArray[np.int32]
+    costs: list[Number]
 
 
 @dataclass(frozen=True, eq=False)
 class _Relation:
-    """A relation as it is written: tuples of values, and their costs."""
+    """A relation, whose text is read for the domains of the constraints that refer to it."""
 
-    line: int
+    element: Element
     arity: int
-    tuples: list[list[str]]
-    costs: list[Number]
+    semantics: str
     default: Number
+    read: dict[Labels, _Tuples] = field(default_factory=dict)
 
 
 def read_xcsp(source: Source) -> Dcop:
-    """Read an XCSP 2.1 problem with agents (.xml); without a section of agents every variable has its own.
+    """Read an XCSP 2.1 problem with agents (.xml); without a section of agents they are those that variables
+    name, or every variable has its own.
 
     ``initialCost`` is passed over, being the same for every assignment; totals of ``maximalCost`` are forbidden.
 
@@ -103,9 +117,8 @@ def _read_variable(element: Element, domains: Mapping[str, tuple[str, ...]], dra
         raise draft.fail(element.line, f"a domain of variable {shorten(name)!r}", repr(shorten(domain)))
     v = draft.variable(element.line, name, domains[domain])
     agent = element.attributes.get("agent")
-    if alone and agent is None:
-        agent = name
-        draft.agent(element.line, Agent(name))
+    if alone and (agent := agent or name) not in draft.agents:
+        draft.agent(element.line, Agent(agent))
     if agent is None:
         raise draft.fail(element.line, f"the agent of variable {shorten(name)!r}", "no owner")
     if agent not in draft.agents:
@@ -138,40 +151,13 @@ def _relation(element: Element, draft: Draft) -> _Relation:
     semantics = attributes.get("semantics", "soft" if ":" in text else "supports")
     if semantics not in _SEMANTICS:
         raise draft.fail(element.line, f"semantics {', '.join(_SEMANTICS)}", repr(shorten(semantics)))
-    draft.source.allowance.take(0, "the tuples of a relation", for_now=10 * len(text))
     arity = attributes.get("arity", str(len(text.partition("|")[0].rpartition(":")[2].split())))
     if not arity.isdecimal() or not 0 < int(arity[:9]) <= _MAX_ARITY:
         raise draft.fail(element.line, f"an arity of 1 to {_MAX_ARITY}", repr(shorten(arity)))
-    tuples, costs = _tuples(element, text, semantics, int(arity), draft)
     default = _number(attributes.get("defaultCost", "0"), element, draft)
     if semantics != "soft":
-        allowed, forbidden = 0, draft.forbidden
-        costs = [allowed if semantics == "supports" else forbidden] * len(tuples)
-        default = forbidden if semantics == "supports" else allowed
-    return _Relation(element.line, int(arity), tuples, costs, default)
-
-
-def _tuples(
-    element: Element, text: str, semantics: str, arity: int, draft: Draft
-) -> tuple[list[list[str]], list[Number]]:
-    """Split ``cost:tuple|tuple|cost:tuple``; a tuple without a cost has that of the one before it."""
-    tuples, costs = [], []
-    cost: Number | None = None
-    known: dict[str, Number] = {}
-    for part in text.split("|") if text else []:
-        written, colon, values = part.rpartition(":")
-        if colon:
-            if written not in known:
-                known[written] = _number(written, element, draft)
-            cost = known[written]
-        words = values.split()
-        if len(words) != arity:
-            raise draft.fail(element.line, f"tuples of {arity} values", f"{shorten(part.strip())!r}")
-        if cost is None and semantics == "soft":
-            raise draft.fail(element.line, "a cost before the first tuple", f"{shorten(part.strip())!r}")
-        tuples.append(words)
-        costs.append(0 if cost is None else cost)
-    return tuples, costs
+        default = draft.forbidden if semantics == "supports" else 0
+    return _Relation(element, int(arity), semantics, default)
 
 
 def _constraint(element: Element, relations: Mapping[str, _Relation], draft: Draft) -> Given:
@@ -184,20 +170,38 @@ def _constraint(element: Element, relations: Mapping[str, _Relation], draft: Dra
     scope = draft.scope(element.line, attributes.get("scope", "").split())
     if len(scope) != relation.arity:
         raise draft.fail(element.line, f"a scope of {relation.arity} variables", f"{len(scope)} variables")
-    draft.take_costs(element.line, len(relation.tuples), scope, dense=False)
-    rows = _states(relation, scope, draft)
-    return Given(attributes.get("name", reference), element.line, scope, relation.costs, rows, relation.default)
+    labels = tuple(draft.labels[v] for v in scope)
+    if labels not in relation.read:
+        relation.read[labels] = _tuples(relation, labels, scope, draft)
+    tuples = relation.read[labels]
+    draft.take_costs(element.line, len(tuples.costs), scope, dense=False)
+    name = attributes.get("name", reference)
+    return Given(name, element.line, scope, tuples.costs, tuples.rows, relation.default)
 
 
-def _states(relation: _Relation, scope: Sequence[int], draft: Draft) -> NDArray[np.int32]:
-    """Turn values into state indices."""
-    rows = np.empty((len(relation.tuples), len(scope)), dtype=np.int32)
-    for column, v in enumerate(scope):
-        places = {label: k for k, label in enumerate(draft.labels[v])}
-        try:
-            rows[:, column] = [places[words[column]] for words in relation.tuples]
-        except KeyError as error:
-            variable = list(draft.names)[v]
-            found = f"the value {shorten(str(error.args[0]))!r}"
-            raise draft.fail(relation.line, f"values of variable {variable!r}", found) from None
-    return rows
+def _tuples(relation: _Relation, labels: Labels, scope: Sequence[int], draft: Draft) -> _Tuples:
+    """Read ``cost:tuple|tuple|cost:tuple``; a tuple without a cost has that of the one before it."""
+    element, text = relation.element, relation.element.text
+    count = text.count("|") + 1 if text else 0
+    kept = (4 * relation.arity + 8) * count
+    draft.source.allowance.take(kept, "the tuples of a relation", for_now=_TUPLE_BYTES * count + len(text))
+    places = [{label: k for k, label in enumerate(values)} for values in labels]
+    states: list[int] = []
+    costs: list[Number] = []
+    cost: Number | None = {"soft": None, "supports": 0}.get(relation.semantics, draft.forbidden)
+    for part in text.split("|") if text else []:
+        written, colon, values = part.rpartition(":")
+        if colon and relation.semantics == "soft":
+            cost = _number(written, element, draft)
+        words = values.split()
+        if len(words) != relation.arity:
+            raise draft.fail(element.line, f"tuples of {relation.arity} values", f"{shorten(part.strip())!r}")
+        if cost is None:
+            raise draft.fail(element.line, "a cost before the first tuple", f"{shorten(part.strip())!r}")
+        states += [place.get(word, -1) for place, word in zip(places, words, strict=True)]
+        if -1 in states[-relation.arity :]:
+            k = states[-relation.arity :].index(-1)
+            variable = list(draft.names)[scope[k]]
+            raise draft.fail(element.line, f"values of variable {variable!r}", f"the value {shorten(words[k])!r}")
+        costs.append(cost)
+    return _Tuples(np.array(states, dtype=np.int32).reshape(len(costs), relation.arity), costs)

@@ -116,6 +116,13 @@ def test_xml_as_it_is_meant(tmp_path: Path) -> None:
     assert bucketflow.solve(read(xml("true", default="7"), tmp_path / "r.xml").model).value == 7
 
 
+@pytest.mark.parametrize(("agent", "names"), [(' agent="B"', ["A", "B"]), ("", ["A", "Y"])])
+def test_xml_without_a_section_of_agents(agent: str, names: list[str], tmp_path: Path) -> None:
+    text = xml().replace('<agents nbAgents="2"><agent name="A"/><agent name="B"/></agents>', "")
+    dcop = read(text.replace(' agent="B"', agent), tmp_path / "p.xml")
+    assert [each.name for each in dcop.agents] == names
+
+
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("suffix", [".xml", ".yaml", ".xml.gz"])
 def test_what_is_written_reads_back(seed: int, suffix: str, tmp_path: Path) -> None:
