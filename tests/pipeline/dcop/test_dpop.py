@@ -28,7 +28,7 @@ from bucketflow.pipeline.agents.run import run_agents
 from bucketflow.pipeline.agents.solving import Asked, knowledge, plan_dcop
 from bucketflow.pipeline.cli.main import main
 from tests.device_stand_in import device
-from tests.models import brute_optimum
+from tests.models import brute_optimum, cost_models
 from tests.pipeline.dcop.problems import random_dcop
 
 PROBLEMS = st.builds(
@@ -66,6 +66,13 @@ def check(found: DpopResult, dcop: Dcop) -> None:
 @settings(max_examples=120)
 def test_dpop_is_exact(dcop: Dcop, order: str) -> None:
     check(dpop(dcop, order=order), dcop)
+
+
+@given(cost_models(), ORDERS, st.sampled_from([None, 1, 20]))
+@settings(max_examples=80)
+def test_any_cost_network_has_an_agent_a_variable(model: Model, order: str, memory: int | None) -> None:
+    """Tops that totals reach, listed assignments with defaults, constants, variables in no function."""
+    assert dpop(model, order=order, memory=memory).value == brute_optimum(model, {})
 
 
 @given(PROBLEMS, ORDERS, st.integers(1, 5))
