@@ -117,8 +117,10 @@ def _read_variable(element: Element, domains: Mapping[str, tuple[str, ...]], dra
         raise draft.fail(element.line, f"a domain of variable {shorten(name)!r}", repr(shorten(domain)))
     v = draft.variable(element.line, name, domains[domain])
     agent = element.attributes.get("agent")
-    if alone and (agent := agent or name) not in draft.agents:
-        draft.agent(element.line, Agent(agent))
+    if alone:
+        agent = agent or name
+        if agent not in draft.agents:
+            draft.agent(element.line, Agent(agent))
     if agent is None:
         raise draft.fail(element.line, f"the agent of variable {shorten(name)!r}", "no owner")
     if agent not in draft.agents:
