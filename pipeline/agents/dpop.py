@@ -18,6 +18,7 @@ from ..results.dpop import DpopMetrics, DpopResult, DpopStatus
 from ..runs.pools import DaskPools, serial_pool
 from .knowledge import constant_of
 from .network import Network
+from .pseudo_tree import pseudo_parents
 from .solving import Asked, Planned, Ran, plan_dcop, run_dcop
 
 
@@ -135,7 +136,7 @@ def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult
         None if total is None else model.objective(total),
         named,
         {} if named is None else {name: {model.names[v]: named[model.names[v]] for v in own} for name, own in owned},
-        _parents(planned),
+        *_tree(planned),
         planned.asked.order if isinstance(planned.asked.order, str) else "named",
         _metrics(planned, ran),
         seconds,
@@ -143,10 +144,15 @@ def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult
     )
 
 
-def _parents(planned: Planned) -> dict[str, str | None]:
+def _tree(planned: Planned) -> tuple[dict[str, str | None], dict[str, tuple[str, ...]]]:
+    """Parents and pseudo-parents, by name."""
     names = [agent.name for agent in planned.dcop.agents]
     above = {agent: planned.tree.parents[agent] for agent in planned.tree.walk}
-    return {names[agent]: None if parent < 0 else names[parent] for agent, parent in above.items()}
+    further = pseudo_parents(planned.dcop, planned.tree)
+    return (
+        {names[agent]: None if parent < 0 else names[parent] for agent, parent in above.items()},
+        {names[agent]: tuple(names[other] for other in others) for agent, others in further.items()},
+    )
 
 
 def _metrics(planned: Planned, ran: Ran) -> DpopMetrics:

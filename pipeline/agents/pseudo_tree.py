@@ -89,6 +89,16 @@ class PseudoTree:
         return found
 
 
+def pseudo_parents(dcop: Dcop, tree: PseudoTree) -> dict[int, tuple[int, ...]]:
+    """Return for each agent the ancestors beside its parent that it shares a function with, the nearest first."""
+    depths = tree.depths
+    found = {}
+    for agent, around in enumerate(neighbours(dcop)):
+        above = [other for other in around if depths[other] < depths[agent] and other != tree.parents[agent]]
+        found[agent] = tuple(sorted(above, key=lambda other: -depths[other]))
+    return {agent: found[agent] for agent in tree.walk}
+
+
 def agent_scopes(dcop: Dcop) -> list[tuple[int, ...]]:
     """Return for each function the agents that own its variables."""
     return [tuple(dict.fromkeys(dcop.owners[v] for v in function.scope)) for function in dcop.model.functions]

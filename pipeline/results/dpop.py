@@ -117,6 +117,8 @@ class DpopResult:
         The same, of each agent its own.
     parents : mapping of str to str or None
         The pseudo-tree: for each agent the one above.
+    pseudo_parents : mapping of str to tuple of str
+        Further ancestors that an agent shares a function with.
     order : str
         What the tree was built by.
     metrics : DpopMetrics
@@ -132,6 +134,7 @@ class DpopResult:
     assignment: Mapping[str, str | int] | None
     by_agent: Mapping[str, Mapping[str, str | int]]
     parents: Mapping[str, str | None]
+    pseudo_parents: Mapping[str, tuple[str, ...]]
     order: str
     metrics: DpopMetrics
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -146,6 +149,7 @@ class DpopResult:
             "assignment": self.assignment,
             "agents": self.by_agent,
             "parents": self.parents,
+            "pseudo_parents": {name: list(above) for name, above in self.pseudo_parents.items()},
             "order": self.order,
             "metrics": self.metrics.to_dict(),
             "seconds": {k: round(v, 6) for k, v in self.seconds.items()},

@@ -127,6 +127,9 @@ def test_orders_of_the_walk() -> None:
     assert pseudo_tree(dcop, "max-degree").roots == (4,)  # the middle
     assert pseudo_tree(dcop, "given").walk[:3] == (0, 1, 2)
     assert pseudo_tree(dcop, list(dcop.model.names[::-1])).roots == (8,)
+    found = dpop(grid(2), order="given")
+    assert found.parents == {"v0_0": None, "v0_1": "v0_0", "v1_1": "v0_1", "v1_0": "v1_1"}
+    assert found.pseudo_parents == {"v0_0": (), "v0_1": (), "v1_1": (), "v1_0": ("v0_0",)}
     assert next_hop([3, 1, 2], {3}) == 1
     assert next_hop([3], {3}) is None
     planned, walked = dpop(grid(4), order="planned"), dpop(grid(4), order="given")
