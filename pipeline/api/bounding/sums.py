@@ -47,7 +47,7 @@ _QUICK_CELLS = 1 << 28
 # Diagrams are tried for so many edges (0.2 s), or so small a part of the cells: an edge takes as long as 50 to 100.
 _TRIAL_EDGES, _TRIAL_PART = 1 << 21, 1 / 512
 # A search is tried for so much work (some 0.3 s), or so small a part of the cells.
-_TRIAL_WORK = 1 << 23
+_TRIAL_WORK, _MOST_TRIAL_WORK = 1 << 23, 1 << 27
 # They are hopeless where a large join has more than this part of its dense cells.
 _JOIN_PART = 1 / 16
 # Where no sweep fits memory, they are given so many CPU seconds.
@@ -113,7 +113,9 @@ class _Task:
         cells = bucket_cells(network.dims, network.scopes, order)
         if cells <= _QUICK_CELLS or not self._sums_all:
             return None
-        found = self._search.run(_TRIAL_WORK)
+        # a count on diagrams takes a sum for every prime, a search only one
+        most = min(cells * _TRIAL_PART, _MOST_TRIAL_WORK) if network.query == "count" else 0.0
+        found = self._search.run(max(most, _TRIAL_WORK))
         if found is None and self._fits:
             found = self._result(order, {"edges": _TRIAL_EDGES, "part": _JOIN_PART})
         if found is not None or not self._fits or cells * _TRIAL_PART <= _TRIAL_EDGES:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.api.bounding import sums
+from bucketflow.pipeline.api.bounding.searched_sums import SearchedSum
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Function
 from tests.models import bayes_models, brute_count, brute_log10_sum, cost_models, markov_models, named_model
@@ -107,8 +108,9 @@ def network() -> Model:
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No sweep is so quick that diagrams are not tried."""
+    """No sweep is so quick that diagrams are not tried, and no search is tried before."""
     monkeypatch.setattr(sums, "_QUICK_CELLS", 0)
+    monkeypatch.setattr(SearchedSum, "run", lambda *_: None)
 
 
 @pytest.mark.parametrize("query", ["partition", "count"])
@@ -152,7 +154,8 @@ def exclusive(n: int) -> Model:
     return named_model("markov", [2] * n, [Function(pair, np.array([[1.0, 1.0], [1.0, 0.0]])) for pair in pairs])
 
 
-def test_what_no_sweep_fits_is_tried_on_diagrams(tmp_path: Path) -> None:
+def test_what_no_sweep_fits_is_tried_on_diagrams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SearchedSum, "run", lambda *_: None)
     model = exclusive(64)
     with pytest.raises(BudgetError):
         bucketflow.solve(model, "count", method="dense")
@@ -173,7 +176,12 @@ def test_run_directories_keep_sums(network: Model, tmp_path: Path) -> None:
 
 
 def test_other_methods_are_for_optima(network: Model) -> None:
-    for asked in ({"method": "rows"}, {"method": "search"}, {"time": 1.0}, {"gap": 0.1, "method": "diagram"}):
+    for asked in (
+        {"method": "rows"},
+        {"method": "search", "time": 1.0},
+        {"time": 1.0},
+        {"gap": 0.1, "method": "diagram"},
+    ):
         with pytest.raises(ModelError, match="for the optimum"):
             bucketflow.solve(network, "count", **asked)  # type: ignore[arg-type]
 
