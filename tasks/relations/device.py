@@ -16,7 +16,7 @@ from .plain import TILE
 
 _THREADS: Final = 256
 _TILE: Final = 2048
-_SORTED: Final = 4096
+_SORTED: Final = 3072
 _DIGITS: Final = 256
 _DIGIT_BITS: Final = 8
 _COUNTING_BLOCKS: Final = 8
@@ -141,11 +141,7 @@ class Index:
 
     @cached_property
     def _ends(self) -> Any:
-        cp = cupy()
-        ends = cp.zeros(self.cells + 1, np.int64)
-        counts = cp.bincount(self.words[:, 0].view(np.int64), minlength=self.cells) if len(self.words) else 0
-        ends[1:] = cp.cumsum(counts) if len(self.words) else 0
-        return ends
+        return cupy().searchsorted(self.words[:, 0], cupy().arange(self.cells + 1, dtype=np.uint64))
 
 
 def _launch(
@@ -258,13 +254,14 @@ def _by_digits(keys: Any, payload: Any, mask: int) -> tuple[Any, Any]:
     _radix("digits", carried)(*few, (keys, *sizes, counts))
     states = cp.empty(tiles * _DIGITS + 1, np.uint64)
     source, target, spare = (keys, carried), (cp.empty_like(keys), cp.empty_like(carried)), None
-    for number, found in enumerate(counts.get()):
-        if int(found.max()) == rows:
-            continue
+    found = counts.get()
+    firsts = cp.asarray(np.cumsum(found, axis=1) - found)
+    for number in np.flatnonzero(found.max(axis=1) < rows).tolist():
         states[:] = 0
         digit = np.int64(rows), np.int64(low + _DIGIT_BITS * number), np.uint64(masks[number])
-        firsts = cp.asarray(np.cumsum(found) - found)
-        _radix("scatter", carried)((tiles,), (_THREADS,), (*source, *digit, firsts, states, states[-1:], *target))
+        _radix("scatter", carried)(
+            (tiles,), (_THREADS,), (*source, *digit, firsts[number], states, states[-1:], *target)
+        )
         # what was given is not written to
         spare = spare or (cp.empty_like(keys), cp.empty_like(carried))
         source, target, spare = target, spare, target

@@ -1,7 +1,7 @@
 // Sorting of keys with a payload by 8 bits at a time, the lowest first; each row is read and written once for these
 // (Adinets & Merrill, Onesweep: a faster least significant digit radix sort for GPUs, 2022).
 
-constexpr int THREADS = 256, DIGITS = 256, WARPS = THREADS / 32, ITEMS = 16, SORTED = THREADS * ITEMS;
+constexpr int THREADS = 256, DIGITS = 256, WARPS = THREADS / 32, ITEMS = 12, SORTED = THREADS * ITEMS;
 constexpr unsigned ALL = 0xffffffffu;
 constexpr u64 COUNTED = 1ull << 62, ADDED = 1ull << 63, COUNT = COUNTED - 1;
 
@@ -84,7 +84,7 @@ __device__ __forceinline__ unsigned lanes_of(unsigned digit) {
 
 // Move rows to the places of one digit, equal ones in their order. Rows of digit d begin at firsts[d]; `states` holds
 // what blocks have counted and `ticket` how many began: zeros before.
-extern "C" __global__ void __launch_bounds__(THREADS, 3)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
     scatter(const u64* keys, const T* payload, i64 rows, i64 shift, u64 ones, const u64* firsts, u64* states,
             unsigned* ticket, u64* out_keys, T* out_payload) {
     __shared__ u64 moved[SORTED];
