@@ -4,7 +4,7 @@ The nest is ``outer { depth blocks { inner { depth { row }}}}``. The outer axes 
 input, which is therefore read once; inner axes are the output's others; depth axes are eliminated. A *row* is
 a run of cells that is contiguous in the output: each input either lacks it (and contributes one number), or
 has it contiguously, or is gathered into a contiguous buffer before it is used. Small inputs are merged, and
-spread over the row, before the loops start.
+spread over the row, before the loops start; so is a large one that would be gathered many times.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ MERGED_CELLS: Final = 4096
 
 SPREAD_CELLS: Final = 65536
 """Inputs with a part of the row are spread over all of it up to so many cells."""
+
+COPIED_CELLS: Final = 1 << 22
+"""A larger input that loops would gather again and again is copied in the order of the row up to so many cells, and
+no more than the largest input has."""
+
+_GATHER_NS, _COPY_NS = 1.2, 5.0
+"""Nanoseconds of a cell: gathered by the loops, or copied before them."""
 
 _MERGE_CELLS: Final = 1 << 16
 """NumPy starts a merge in the time that it takes for so many cells of one input."""
@@ -138,7 +145,7 @@ def as_loops(axes: Axes, semiring: Semiring) -> Loops | None:
     row = _choose_row(axes, largest)
     if row is None:
         return None
-    merges, operands = _operands(axes, row)
+    merges, operands = _operands(axes, row, largest)
     kept = range(axes.eliminated, len(axes.sizes))
     mine = axes.strides[largest]
     outer = sorted([a for a in kept if a not in row and mine[a]], key=lambda a: -mine[a])
@@ -224,7 +231,6 @@ def _choose_row(axes: Axes, largest: int) -> Group | None:
 def _cost(axes: Axes, row: Group, cells: int, largest: int) -> float:
     """Predict the nanoseconds of a cell: overhead shared by the row, loads, and gathers where not reused."""
     overhead, per_cell = 8.0, 0.1
-    inner = [axis for axis in range(axes.eliminated, row[0]) if not axes.strides[largest][axis]]
     for i, strides in enumerate(axes.strides):
         role = _role(axes, strides, row)
         if role == "number":
@@ -232,9 +238,21 @@ def _cost(axes: Axes, row: Group, cells: int, largest: int) -> float:
         elif role == "row" or axes.cells_of(i) * cells <= min(SPREAD_CELLS, axes.cells // 16):
             per_cell += 0.06
         else:
-            reused = 1 if any(strides[axis] for axis in inner) else _size(axes, inner)
-            per_cell += 1.2 / reused + 0.06
+            per_cell += 0.06 + min(_gathering(axes, i, row, largest), _copying(axes, i, row, largest))
     return per_cell + overhead / cells
+
+
+def _gathering(axes: Axes, i: int, row: Group, largest: int) -> float:
+    """Nanoseconds for each cell of the step where the loops gather an input."""
+    inner = [axis for axis in range(axes.eliminated, row[0]) if not axes.strides[largest][axis]]
+    reused = 1 if any(axes.strides[i][axis] for axis in inner) else _size(axes, inner)
+    return _GATHER_NS / reused
+
+
+def _copying(axes: Axes, i: int, row: Group, largest: int) -> float:
+    """Nanoseconds for each cell of the step where an input is copied in the order of the row before the loops."""
+    cells = _size(axes, {*row, *(axis for axis, stride in enumerate(axes.strides[i]) if stride)})
+    return _COPY_NS * cells / axes.cells if cells <= min(COPIED_CELLS, axes.cells_of(largest)) else math.inf
 
 
 def _role(axes: Axes, strides: Sequence[int], row: Group) -> str:
@@ -243,11 +261,12 @@ def _role(axes: Axes, strides: Sequence[int], row: Group) -> str:
     return "row" if all(strides[axis] == axes.out[axis] for axis in row) else "gather"
 
 
-def _operands(axes: Axes, row: Group) -> tuple[tuple[Merge, ...], tuple[Operand, ...]]:
-    """Merge small inputs of one kind, spread those with a part of the row, and leave the others."""
+def _operands(axes: Axes, row: Group, largest: int) -> tuple[tuple[Merge, ...], tuple[Operand, ...]]:
+    """Merge small inputs of one kind, spread those with a part of the row, copy or leave the others."""
     row_cells = math.prod([axes.sizes[axis] for axis in row])
     groups: list[tuple[list[int], set[int]]] = []
     single: list[int] = []
+    copied: list[tuple[list[int], set[int]]] = []
     limits: list[bool] = []
     for i in sorted(range(len(axes.strides)), key=axes.cells_of):
         role = _role(axes, axes.strides[i], row)
@@ -255,7 +274,10 @@ def _operands(axes: Axes, row: Group) -> tuple[tuple[Merge, ...], tuple[Operand,
         limit = min(MERGED_CELLS if role == "number" else SPREAD_CELLS, axes.cells // 16)
         scope = has if role == "number" else has.union(row)
         if _size(axes, scope) > limit or (role == "row" and row_cells == axes.cells_of(i) > MERGED_CELLS):
-            single.append(i)
+            if role == "gather" and _copying(axes, i, row, largest) < _gathering(axes, i, row, largest):
+                copied.append(([i], scope))
+            else:
+                single.append(i)
             continue
         for g, (members, union) in enumerate(groups):
             if limits[g] == (role == "number") and _size(axes, union | scope) <= limit:
@@ -265,7 +287,7 @@ def _operands(axes: Axes, row: Group) -> tuple[tuple[Merge, ...], tuple[Operand,
         else:
             groups.append(([i], set(scope)))
             limits.append(role == "number")
-    return _finish(axes, row, groups, single)
+    return _finish(axes, row, groups + copied, single)
 
 
 def _size(axes: Axes, group: Iterable[int]) -> int:

@@ -294,7 +294,7 @@ class SumProduct:
         self, step: Step, logs: Sequence[Array], sizes: Mapping[int, int]
     ) -> tuple[list[tuple[int, ...]], list[Array]]:
         """Join the small inputs that compiled loops would join too: without loops each is read for every cell."""
-        merges = step.lowered.loops.merges if step.lowered.loops else ()
+        merges = [merge for merge in step.lowered.loops.merges if len(merge.inputs) > 1] if step.lowered.loops else []
         joined = {i for merge in merges for i in merge.inputs}
         axes = [step.input_axes[i] for i in range(len(logs)) if i not in joined]
         tables = [table for i, table in enumerate(logs) if i not in joined]

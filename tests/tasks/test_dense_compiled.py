@@ -85,6 +85,22 @@ def test_long_eliminations_are_summed_block_by_block() -> None:
     check(step)
 
 
+def test_large_inputs_are_not_gathered_for_every_cell() -> None:
+    """Two tables of 64^3 cells that share 64^2, small ones between: gathering took ten times as long."""
+    left = (1, 3, 0, 2, 11, 9, 7, 5, 14, 12, 15, 13)
+    right = (14, 12, 15, 13, 7, 5, 4, 6, 8, 10, 11, 9)
+    sizes = dict(enumerate((2, 2, 4, 4) * 4))
+    above, below, first, second = (1, 3, 0, 2, 8, 10), (1, 3, 0, 2, 4, 6), (9, 8), (5, 4)
+    steps = ([first, second, above], below), ([first, second, below], above), ([first, above, below], second)
+    for functions, output in steps:
+        step = lower([left, *functions, right], output, sizes, "float64", SUM_PRODUCT)
+        assert step.loops is not None
+        assert all(operand.role != "gather" for operand in step.loops.operands)
+        copies = sum(merge.axes.cells for merge in step.loops.merges if len(merge.inputs) == 1)
+        assert copies <= 3 * 64**3
+        check(lower([left, *functions, right], output, {**sizes, 3: 1, 7: 2, 11: 2, 15: 1}, "float64", SUM_PRODUCT))
+
+
 def test_everything_infinite_stays_infinite() -> None:
     step = lower([(0, 1, 2)] * 4, (0, 2), {0: 50, 1: 8, 2: 64}, "int32", INT32)
     got = run(step, [np.full(50 * 8 * 64, INT32.zero, np.int32)] * 4)
