@@ -19,6 +19,7 @@ from pathlib import Path
 from ..storage.cache import cache_folder
 
 _PACKAGE = Path(__file__).parents[1]
+_COMPILER = "machine_code"
 _IMPORT = re.compile(r"^from (\.+)([\w.]*) import \(?([\w, ]*)", re.MULTILINE)
 
 
@@ -38,10 +39,10 @@ def is_compiled(module: str, function: str) -> bool:
 
 @cache
 def sources_digest(source: Path) -> str:
-    """Return a digest of a module and of all modules of the package that it imports."""
+    """Return a digest of a module and of all modules of the package that it imports, but for the compiler's own."""
     found, waiting = {source}, [source]
     while waiting:
-        fresh = set(_imported(waiting.pop())) - found
+        fresh = {path for path in _imported(waiting.pop()) if path.stem != _COMPILER} - found
         found |= fresh
         waiting += fresh
     digest = sha256()
@@ -94,12 +95,15 @@ class Patience:
         self._module, self._function, self._loading, self._compiling = module, function, loading, compiling
         self._spent = 0.0
 
-    def ends(self, seconds: float) -> bool:
-        """Return whether loops should do what takes NumPy so many seconds; these are spent if not."""
+    def ends(self, seconds: float, ahead: float = 0.0) -> bool:
+        """Return whether loops should do what takes NumPy so many seconds, and likely more ``ahead``.
+
+        If not, these seconds are spent. Compiling takes too long to be begun for what is only likely.
+        """
         if _impatient[0] or f"{_PACKAGE.name}.{self._module}" in sys.modules:
             return True
         self._spent += seconds
-        return self._spent > self._loading and (self._spent > self._compiling or self.compiled)
+        return self._spent > self._compiling or (self._spent + ahead > self._loading and self.compiled)
 
     @cached_property
     def compiled(self) -> bool:

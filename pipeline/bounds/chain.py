@@ -22,7 +22,7 @@ from .network import CostNetwork, States
 from .order import bucket_cells, depth_first_order
 from .outcome import Method, Outcome
 from .prepare import WORK, Prepared, Report, prepare
-from .rows import DEVICE_ROUNDS, ROUNDS, prove_by_rows
+from .rows import DEVICE_ROUNDS, ROUNDS, RowSearch
 from .search import Search
 
 Way = Literal["dense", "rows", "local", "diagram", "search"]
@@ -99,9 +99,10 @@ class Chain:
     diagrams: Deepening | None = None
     local: LocalSearch | None = None
     search: Search | None = None
+    rows: RowSearch | None = None
     nearby: States | None = None
     reports: list[Report] = field(default_factory=list)
-    round_of_rows: int = 0
+    rounds_left: int = 0
     hopeless: set[Way] = field(default_factory=set)
     again_from: float = 0.0
     order_from: float = 0.0
@@ -132,7 +133,7 @@ class Chain:
             if self._over() or len(self.hopeless) == len(self._candidates()):
                 break
             self._reorder()
-            seconds = math.inf if len(self._candidates()) == 1 else 2 * seconds
+            seconds = math.inf if self._alone else 2 * seconds
 
     @contextmanager
     def _timed(self, way: str) -> Iterator[None]:
@@ -176,7 +177,7 @@ class Chain:
             return
         self.small = found.network
         self.order = ()
-        self.dense = self.diagrams = self.search = self.nearby = None
+        self.dense = self.diagrams = self.search = self.rows = self.nearby = None
         self.hopeless.clear()
         if self.small.dims and not self.limits.stop():
             self.order = self._searched_order()
@@ -200,7 +201,7 @@ class Chain:
         with self._timed("preparation"):
             order = self._searched_order()
             if 2 * self._cells(order) <= self._cells(self.order):
-                self.order, self.diagrams = order, None
+                self.order, self.diagrams, self.rows = order, None, None
                 self.hopeless.clear()
 
     def _simpler(self, network: CostNetwork) -> bool:
@@ -234,6 +235,11 @@ class Chain:
     def _candidates(self) -> tuple[Way, ...]:
         """The ways that may be tried."""
         return ("rows", "local", "diagram", "search", "dense") if self.method == "auto" else (self.method,)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether one way has all the time and memory."""
+        return len(self._candidates()) == 1
 
     def _turns(self) -> Iterator[tuple[Way, float]]:
         """The ways that are left, with how many turns they get: what closed most of the gap is first, and has two."""
@@ -305,32 +311,24 @@ class Chain:
     @property
     def _memory_bytes(self) -> int:
         """For a way while the others wait for their next turn."""
-        waiting = (way.nbytes for way in (self.diagrams, self.local, self.search) if way is not None)
+        waiting = (way.nbytes for way in (self.diagrams, self.local, self.search, self.rows) if way is not None)
         return self.limits.memory_bytes - sum(waiting)
 
     def _rows(self, seconds: float, late: Callable[[], bool]) -> Outcome:
-        done = 0
-        rounds = ROUNDS if self.limits.device_bytes is None else DEVICE_ROUNDS
-
-        def told(lower: int, total: int | None) -> None:
-            nonlocal done
-            done += 1
-            self._hear(lower)
-
-        outcome = prove_by_rows(
-            self.small,
-            self.order,
-            self.upper,
-            memory_bytes=self._memory_bytes,
-            device_bytes=self.limits.device_bytes,
-            rounds=rounds[self.round_of_rows :],
-            stop=late,
-            on_bounds=told,
-            on_states=self._see,
-        )
-        self.round_of_rows += done
-        if self.round_of_rows >= len(rounds) or (not late() and not outcome.proved):
+        """Go on with the round of the last turn."""
+        if self.rows is None:
+            rounds = ROUNDS if self.limits.device_bytes is None else DEVICE_ROUNDS
+            left = rounds[len(rounds) - self.rounds_left :] if self.rounds_left else rounds
+            device_bytes = self.limits.device_bytes
+            self.rows = RowSearch(self.small, self.order, self.upper, device_bytes=device_bytes, rounds=left)
+        self.rows.memory_bytes = self._memory_bytes + self.rows.nbytes
+        self.rows.learn(self.upper)
+        outcome = self.rows.run(late, lambda lower, total: self._hear(lower), self._see)
+        self.rounds_left = self.rows.rounds_left
+        if self.rows.hopeless:
             self.hopeless.add("rows")
+        if self.rows.hopeless or (_HELD_PART * self.rows.nbytes > self.limits.memory_bytes and not self._alone):
+            self.rows.rest()
         return outcome
 
     def _local(self, seconds: float, late: Callable[[], bool]) -> Outcome | None:
@@ -359,7 +357,7 @@ class Chain:
             )
         self.diagrams.learn(self.upper, self.lower)
         outcome = self.diagrams.run(late, self._hear, self._see)
-        if _HELD_PART * self.diagrams.nbytes > self.limits.memory_bytes and len(self._candidates()) > 1:
+        if _HELD_PART * self.diagrams.nbytes > self.limits.memory_bytes and not self._alone:
             self.diagrams = None
         return outcome
 
@@ -370,7 +368,7 @@ class Chain:
         self.search.memory_bytes = self._memory_bytes + self.search.nbytes
         self.search.learn(self.upper, self.nearby)
         outcome = self.search.run(late, self._hear, self._see)
-        if _HELD_PART * self.search.nbytes > self.limits.memory_bytes and len(self._candidates()) > 1:
+        if _HELD_PART * self.search.nbytes > self.limits.memory_bytes and not self._alone:
             self.search = None
         return outcome
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from ...tasks.rows.keys import Keys
 from ...tasks.rows.layer import Layer, Rows, first_rows
@@ -61,14 +60,8 @@ def solve_rows(
     Outcome
         Proved if no layer was cut, or nothing that was cut could be better.
     """
-    if not found.feasible:
-        return Outcome(found.lower, feasible=False)
-    search = _Search(found, math.inf if upper is None else float(upper), memory_bytes, width, side)
-    for layer in layers(network, found, side):
-        if (stop is not None and stop()) or not len(search.rows):
-            return search.unfinished()
-        search.step(layer)
-    return search.unfinished() if not len(search.rows) else search.finished(network)
+    search = LayeredSearch(network, found, upper, memory_bytes=memory_bytes, width=width, side=side)
+    return search.run(stop or bool)
 
 
 def layers(network: CostNetwork, found: MiniBuckets, side: Operations = HOST) -> Iterator[Layer]:
@@ -92,22 +85,53 @@ def layers(network: CostNetwork, found: MiniBuckets, side: Operations = HOST) ->
         keys = after
 
 
-@dataclass
-class _Search:
-    """The layers so far."""
+class LayeredSearch:
+    """A search layer by layer that goes on where it was stopped; see :func:`solve_rows`.
 
-    found: MiniBuckets
-    upper: float
-    memory_bytes: int
-    width: int | None
-    side: Operations
+    Attributes
+    ----------
+    upper : float
+        Only totals below it interest; it may fall.
+    stopped : bool
+        Whether it was told to stop, and may be run again.
+    """
 
-    def __post_init__(self) -> None:
-        first = first_rows(self.found.lower)
-        self.rows = Rows(self.side.here(first.keys), self.side.here(first.costs))
-        self.cut = math.inf
-        self._trail = Trail()
-        self._space = self.side.space()
+    def __init__(
+        self,
+        network: CostNetwork,
+        found: MiniBuckets,
+        upper: int | None,
+        *,
+        memory_bytes: int,
+        width: int | None,
+        side: Operations,
+    ) -> None:
+        self.network, self.found, self.side = network, found, side
+        self.upper = math.inf if upper is None else float(upper)
+        self.memory_bytes, self.width = memory_bytes, width
+        first = first_rows(found.lower)
+        self.rows = Rows(side.here(first.keys), side.here(first.costs))
+        self.cut, self.stopped = math.inf, False
+        self._trail, self._space, self._layers = Trail(), side.space(), layers(network, found, side)
+
+    @property
+    def nbytes(self) -> int:
+        """Of rows and of what leads back from them."""
+        return int(self._space.nbytes) + self._trail.n_bytes
+
+    def run(self, stop: Stop) -> Outcome:
+        """Go on to the last layer, or until it is told to stop."""
+        if not self.found.feasible:
+            return Outcome(self.found.lower, feasible=False)
+        self.stopped = False
+        while len(self.rows) and not self.stopped:
+            if stop():
+                self.stopped = True
+            elif (layer := next(self._layers, None)) is None:
+                return self.finished(self.network)
+            else:
+                self.step(layer)
+        return self.unfinished()
 
     def step(self, layer: Layer) -> None:
         """Go on to the next layer."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...tasks.code_files import Patience
@@ -13,7 +12,7 @@ from ...tasks.rows.device import DEVICE
 from ...tasks.rows.rows import HOST
 from .buckets.mini_buckets import MiniBuckets, eliminate
 from .buckets.partition import Partition, Size, partition
-from .layers import Stop, solve_rows
+from .layers import LayeredSearch, Stop
 from .network import CostNetwork, States
 from .order import depth_first_order
 from .outcome import Outcome
@@ -99,59 +98,114 @@ def prove_by_rows(
     on_states : callable, optional
         Told each better assignment.
     """
-    lower, given = network.least, len(network.made)
-    proof = _Proof(network, tuple(order), memory_bytes, device_bytes, stop, upper, lower, given, on_states)
-    for sizes in rounds:
-        if not proof.round(sizes):
-            break
-        if on_bounds is not None:
-            on_bounds(proof.lower, proof.total)
-        if proof.done:
-            break
-    return Outcome(proof.lower, proof.total, proof.states, proof.total is not None or not proof.done)
+    search = RowSearch(network, order, upper, device_bytes=device_bytes, rounds=rounds)
+    search.memory_bytes = memory_bytes
+    return search.run(stop or bool, on_bounds or (lambda lower, total: None), on_states)
 
 
-@dataclass
-class _Proof:
-    """Both bounds so far, what is left of the network, and the mini-buckets of the last round.
+class RowSearch:
+    """A search by rows that goes on where it was stopped; see :func:`prove_by_rows`.
 
-    ``given`` is how often the network had been made smaller when it was given.
+    Attributes
+    ----------
+    memory_bytes : int
+        Mini-buckets and rows take no more.
+    lower : int
+        No total is below it, or below the cut-off.
+    total, states : optional
+        The best assignment that the search itself found.
+    done, hopeless : bool
+        Whether the proof is complete; whether no round is left, or no memory for the next.
     """
 
-    network: CostNetwork
-    order: tuple[int, ...]
-    memory_bytes: int
-    device_bytes: int | None
-    stop: Stop | None
-    upper: int | None
-    lower: int
-    given: int
-    on_states: Callable[[States], None]
-    total: int | None = None
-    states: States | None = None
-    done: bool = False
-    _split: Partition | None = None
-    _found: MiniBuckets | None = None
+    def __init__(
+        self,
+        network: CostNetwork,
+        order: Sequence[int],
+        upper: int | None,
+        *,
+        device_bytes: int | None = None,
+        rounds: Sequence[Round] | None = None,
+    ) -> None:
+        self.network, self.order, self.upper = network, tuple(order), upper
+        self.memory_bytes, self.lower = 0, network.least
+        self.total: int | None = None
+        self.states: States | None = None
+        self.done = self.hopeless = False
+        self._device_bytes = device_bytes
+        self._rounds = [*(rounds or (ROUNDS if device_bytes is None else DEVICE_ROUNDS))]
+        # how often the network had been made smaller when it was given
+        self._given = len(network.made)
+        self._split: Partition | None = None
+        self._found: MiniBuckets | None = None
+        self._layers: LayeredSearch | None = None
+        self._stop: Stop = bool
+        self._on_states: Callable[[States], None] = lambda states: None
 
-    def round(self, sizes: Round) -> bool:
-        """Try one round; False if it was stopped, or if there is no memory for it."""
+    @property
+    def rounds_left(self) -> int:
+        """How many rounds are not done."""
+        return len(self._rounds)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of host memory that are held between two runs."""
+        if self._device_bytes is not None or self._split is None or self._found is None:
+            return 0
+        return self._split.kept_bytes + (0 if self._layers is None else self._layers.nbytes)
+
+    def rest(self) -> None:
+        """Give up what the next run can make again."""
+        self._split, self._found, self._layers = None, None, None
+
+    def learn(self, upper: int | None) -> None:
+        """Search only below ``upper`` from now on."""
+        if upper is not None and (self.upper is None or upper < self.upper):
+            self.upper = upper
+        if self._layers is not None and self.upper is not None:
+            self._layers.upper = min(self._layers.upper, self.upper)
+
+    def run(self, stop: Stop, on_bounds: OnBounds, on_states: Callable[[States], None]) -> Outcome:
+        """Go on until the proof is complete, no round is left, or it is told to stop."""
+        self._stop, self._on_states = stop, on_states
+        while not (self.done or self.hopeless) and self._round(self._rounds[0]):
+            del self._rounds[0]
+            on_bounds(self.lower, self.total)
+            self.hopeless = not self._rounds
+        if self.done and (self.total is None or (self.upper is not None and self.upper < self.total)):
+            return Outcome(self.lower, feasible=False)
+        return Outcome(self.lower, self.total, self.states)
+
+    def _round(self, sizes: Round) -> bool:
+        """Go on with a round; False if it was stopped, or if there is no memory for it."""
         try:
             outcome = self._outcome(sizes)
         except MemoryError as error:
             if not out_of_memory(error):
                 raise
-            outcome = self._found = None
+            self.rest()
             free_pools()
+            self.hopeless = True
+            return False
         if outcome is None:
             return False
         self._take(outcome)
+        if self._layers is not None and self._layers.stopped:
+            return False
+        self._layers = None
         if outcome.total is not None and not self.done:
             self._fix()
-        return self.stop is None or not self.stop()
+        return True
 
     def _outcome(self, sizes: Round) -> Outcome | None:
-        """Make mini-buckets, where they are not those of the round before, and search the layers."""
-        device_bytes = self.device_bytes if sizes.width >= _DEVICE_WIDTH else None
+        """Search the layers of a round, or go on with them; None if it was stopped before."""
+        if self._layers is None:
+            self._layers = self._layered(sizes)
+        return None if self._layers is None else self._layers.run(self._stop)
+
+    def _layered(self, sizes: Round) -> LayeredSearch | None:
+        """Make mini-buckets, where they are not those of the round before, for a search of the layers."""
+        device_bytes = self._device_bytes if sizes.width >= _DEVICE_WIDTH else None
         memory_bytes = self.memory_bytes if device_bytes is None else device_bytes
         split = partition(self.network.dims, self.network.scopes, self.order, Size(cells=sizes.cells))
         if split.kept_bytes > memory_bytes // 2 and self._split is not None:
@@ -162,17 +216,16 @@ class _Proof:
             cells = None if device_bytes is None else _DEVICE_CELLS
             compiled = _PATIENCE.ends(split.cells * _CELL_SECONDS)
             self._found = eliminate(
-                self.network, split, upper=self.upper, device_cells=cells, stop=self.stop, compiled=compiled
+                self.network, split, upper=self.upper, device_cells=cells, stop=self._stop, compiled=compiled
             )
             self._split = split
         if self._found is None:
             return None
-        return solve_rows(
+        return LayeredSearch(
             *(self.network, self._found, self.upper),
             memory_bytes=memory_bytes - split.kept_bytes,
             width=sizes.width,
             side=HOST if device_bytes is None else DEVICE,
-            stop=self.stop,
         )
 
     def _take(self, outcome: Outcome) -> None:
@@ -188,18 +241,19 @@ class _Proof:
     def _found_better(self, total: int | None, states: States | None) -> None:
         """Keep an assignment below the cut-off, which it lowers."""
         if total is not None and states is not None and (self.upper is None or total < self.upper):
-            for restore in reversed(self.network.made[self.given :]):
+            for restore in reversed(self.network.made[self._given :]):
                 states = restore(states)
             self.total, self.states, self.upper = total, states, total
-            self.on_states(states)
+            self._on_states(states)
 
     def _fix(self) -> None:
         """Remove what cannot be in a better assignment."""
-        prepared = prepare(self.network, self.upper, work=_FIXING_WORK, stop=self.stop or (lambda: False))
+        prepared = prepare(self.network, self.upper, work=_FIXING_WORK, stop=self._stop)
         self._found_better(prepared.total, prepared.states)
         assert self.upper is not None
         self.lower = max(self.lower, min(self.upper, prepared.lower if prepared.feasible else self.upper))
         self.done = self.lower == self.upper
         if not self.done and sum(prepared.network.dims) < sum(self.network.dims):
-            self.network, self._split, self._found = prepared.network, None, None
+            self.network = prepared.network
+            self.rest()
             self.order = depth_first_order(self.network.dims, self.network.scopes, seconds=_ORDER_SECONDS)

@@ -12,11 +12,13 @@ from .levels import Level, decode, forbid_tuples, level_numbers, levels_of, shif
 from .tables import Costs, Flags, Flat, Integers
 
 #: NumPy takes about so long for a level of a sweep and for a cell, for a variable, for a value of a table.
-_LEVEL_SECONDS, _CELL_SECONDS, _VARIABLE_SECONDS, _EDGE_SECONDS = 8e-5, 2e-8, 2e-5, 3e-5
+_LEVEL_SECONDS, _CELL_SECONDS, _VARIABLE_SECONDS, _EDGE_SECONDS = 8e-5, 1e-8, 2e-5, 3e-5
 #: Tables with more cells, counted once an axis, are not taken apart.
 _LARGEST = 1 << 21
 
-_PATIENCE = Patience("tasks.bounds.shifting", "sweep")
+#: Sweeps until the bound stalls: seldom fewer.
+_SWEEPS = 300
+_PATIENCE = Patience("tasks.bounds.shifting", "sweep", compiling=6.0)
 
 
 def remove_dominated(flat: Flat, pending: Flags, most_work: int) -> tuple[int, int, int, int]:
@@ -52,12 +54,12 @@ class Loops:
     def _levels(self) -> tuple[Level, ...]:
         return levels_of(self._flat, self._numbers, self._ends, self._shift)
 
-    def _compiled(self, rounds: int, seconds: float = 0.0) -> bool:
-        """Whether rounds over all levels, and so many seconds besides, had better be compiled."""
+    def _compiled(self, rounds: int) -> bool:
+        """Whether rounds over all levels had better be compiled."""
         if self._cells > _LARGEST:
             return _PATIENCE.ends(np.inf)
         of_round = _LEVEL_SECONDS * int(self._numbers.max(initial=0)) + _CELL_SECONDS * self._cells
-        return _PATIENCE.ends(rounds * of_round + seconds)
+        return _PATIENCE.ends(rounds * of_round, _SWEEPS * of_round)
 
     def sweep(
         self, flat: Flat, shifts: Costs, grain: float, constant: float, limit: float, count: int

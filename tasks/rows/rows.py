@@ -39,6 +39,11 @@ class Space:
     def __post_init__(self) -> None:
         self._arrays = [self.take(0, 1), self.take(0, 1)]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(int(array.nbytes) for arrays in self._arrays for array in arrays)
+
     def turn(self, rows: int, words: int) -> tuple[Words, Costs, Origin]:
         """Return keys, costs and origins for so many rows; those of the turn before the last are overwritten."""
         keys, costs, origin = self._arrays.pop(0)

@@ -113,13 +113,15 @@ def test_compiling_is_no_work(kept: Path) -> None:
 
 
 def test_numpy_goes_on_for_as_long_as_compiling_would_take(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ends(seconds: float) -> list[bool]:
+    def ends(seconds: float, ahead: float = 0.0) -> list[bool]:
         patience = code_files.Patience("loops", "advance", loading=0.5, compiling=2.0)
-        return [patience.ends(seconds) for _ in range(3)]
+        return [patience.ends(seconds, ahead) for _ in range(3)]
 
     (kept.parent / "loops.py").write_text("")
     assert ends(0.75) == [False, False, True]
+    assert ends(0.75, ahead=10.0) == [False, False, True]
     write_whole(code_files.code_folders(kept.parent / "loops.py")[0] / "advance-0.nbc", b"")
     assert ends(0.3) == [False, True, True]
+    assert ends(0.3, ahead=0.3) == [True, True, True]
     monkeypatch.setitem(sys.modules, f"{kept.parent.name}.loops", sys)
     assert ends(0.0) == [True, True, True]

@@ -16,7 +16,7 @@ from bucketflow.pipeline.bounds.buckets.partition import Size, partition
 from bucketflow.pipeline.bounds.layers import layers, solve_rows
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.order import depth_first_order
-from bucketflow.pipeline.bounds.rows import Round, prove_by_rows
+from bucketflow.pipeline.bounds.rows import Round, RowSearch, prove_by_rows
 from bucketflow.pipeline.bounds.trail import Trail
 from bucketflow.tasks.rows.layer import first_rows
 from bucketflow.tasks.rows.rows import Space, next_rows
@@ -170,3 +170,36 @@ def test_rounds_on_a_device_find_what_those_of_the_host_find(monkeypatch: pytest
     found = prove_by_rows(network, order, memory_bytes=MEMORY, device_bytes=1 << 30, rounds=rounds)
     assert expected.proved
     assert found == expected
+
+
+@pytest.mark.parametrize("rounds", [[Round(16, 10**6)], [Round(4, 20), Round(64, 200), Round(256, 10**6)]])
+def test_rows_go_on_where_they_were_stopped(rounds: list[Round]) -> None:
+    network = grid(5, 1)
+    order = tuple(range(len(network.dims)))
+    expected = prove_by_rows(network, order, memory_bytes=MEMORY, rounds=rounds)
+    search = RowSearch(network, order, None, rounds=rounds)
+    search.memory_bytes, lowers = MEMORY, [network.least]
+    for _ in range(200):
+        # enough for all mini-buckets, but not for all layers after them
+        asked = iter(range(len(order) + 3))
+        outcome = search.run(lambda asked=asked: next(asked, None) is None, lambda *bounds: None, lambda states: None)  # type: ignore[misc]
+        lowers.append(outcome.lower)
+        if outcome.proved:
+            break
+    assert outcome == expected
+    assert lowers == sorted(lowers)
+    assert lowers[-1] == expected.total
+    assert len(lowers) >= 3
+
+
+def test_rows_hear_of_better_totals_between_two_turns() -> None:
+    network = grid(4, 2)
+    least = int(brute_least(network))
+    search = RowSearch(network, tuple(range(16)), None, rounds=[Round(4, 10**6)])
+    search.memory_bytes = MEMORY
+    asked = iter(range(20))
+    assert not search.run(lambda: next(asked, None) is None, lambda *bounds: None, lambda states: None).proved
+    assert search.nbytes > 0
+    search.learn(least)
+    ended = search.run(bool, lambda *bounds: None, lambda states: None)
+    assert (ended.feasible, ended.lower, ended.proved) == (False, least, True)
