@@ -111,8 +111,8 @@ def _take(costs: Costs, begins: Integers) -> float:
     if not len(costs):
         return 0.0
     least = np.minimum.reduceat(costs, begins[:-1])
-    changed = np.flatnonzero((least != 0) & (least < np.inf))
-    costs[parts(begins, changed)] -= np.repeat(least[changed], np.diff(begins)[changed])
+    for i in np.flatnonzero((least != 0) & (least < np.inf)).tolist():
+        costs[begins[i] : begins[i + 1]] -= least[i]
     return float(least.sum())
 
 
@@ -163,10 +163,10 @@ def restrict(flat: Flat, kept: Integers, kept_first: Integers) -> tuple[Costs, I
     changed = np.bincount(flat.function[smaller], minlength=flat.n_functions) > 0
     _, sizes = _strides(counts, flat.edges, flat.scope)
     begins, costs = offsets(sizes), np.empty(int(sizes.sum()))
-    same = np.flatnonzero(~changed)
-    costs[parts(begins, same)] = flat.costs[parts(flat.cells, same)]
-    for f in np.flatnonzero(changed).tolist():
-        scope = flat.scope[flat.edges[f] : flat.edges[f + 1]]
-        table = flat.costs[flat.cells[f] : flat.cells[f + 1]].reshape(dims[scope])
-        costs[begins[f] : begins[f + 1]] = table[np.ix_(*(values[x] for x in scope))].reshape(-1)
+    for f, smaller_table in enumerate(changed.tolist()):
+        table = flat.costs[flat.cells[f] : flat.cells[f + 1]]
+        if smaller_table:
+            scope = flat.scope[flat.edges[f] : flat.edges[f + 1]]
+            table = table.reshape(dims[scope])[np.ix_(*(values[x] for x in scope))].reshape(-1)
+        costs[begins[f] : begins[f + 1]] = table
     return costs, sizes

@@ -20,6 +20,9 @@ NOTHING = 1 << 62
 #: Edges between two looks at the clock.
 QUOTA = 1 << 20
 
+#: A state that becomes a node: its number and weight, those of the level below, and a table of nodes that grows.
+_MERGED_BYTES = 72
+
 
 class NoRoomError(Exception):
     """A diagram would not fit into the memory, or the work, that it may take."""
@@ -144,7 +147,12 @@ def _merged(
     pairing: Pairing, states: States, counts: Integers, low: Integers, limits: Limits
 ) -> tuple[Diagram | None, int]:
     """Merge all states into nodes; return the diagram and the least entry, or None if there is none."""
-    nodes = np.ones(counts[loops.LEVEL] + 1, np.int64)
+    levels = int(counts[loops.LEVEL])
+    widest = int(np.diff(pairing.states[: levels + 1]).max(initial=len(low)))
+    held = 12 * len(states.child) + 8 * len(states.reach)
+    if held + _MERGED_BYTES * widest > limits.memory_bytes:
+        raise NoRoomError
+    nodes = np.ones(levels + 1, np.int64)
     ids = np.zeros(len(low), np.int32)
     while counts[loops.LEVEL] and len(low):
         ids, low = loops.merge(pairing, states, nodes, ids, low, counts, limits.budget, QUOTA, loops.SCATTER)
@@ -152,7 +160,7 @@ def _merged(
             raise StoppedError
     if not len(low) or low[0] >= FORBIDDEN:
         return None, 0
-    if 12 * len(states.child) + 12 * int((nodes[:-1] * pairing.sizes[: len(nodes) - 1]).sum()) > limits.memory_bytes:
+    if held + 12 * int((nodes[:-1] * pairing.sizes[: len(nodes) - 1]).sum()) > limits.memory_bytes:
         raise NoRoomError
     return loops.packed(pairing, states, nodes), int(low[0])
 

@@ -133,17 +133,19 @@ def _expand_level(
     room = a.nodes[pairing.passed_a[i + 1]] * below_b
     direct = room <= 4 * n * d + 1024
     child, weight, reach = states.child, states.weight, states.reach
-    held = 12 * len(child) + 8 * (len(reach) + n)
-    if at + n * d > len(child):
-        length = max(at + n * d, 2 * len(child))
-        if held + 12 * length + (4 * room if direct else 0) > most_bytes:
-            counts[EXHAUSTED] = 1
-            return states
-        child, weight = longer(child, length), longer(weight, length)
     # room for the next level's states grows with them
-    pairs = np.empty(min(n * d, 1024), np.int64)
-    if seen + n + len(pairs) > len(reach):
-        reach = longer(reach, 2 * (seen + n + len(pairs)))
+    first = min(n * d, 1024)
+    length = max(at + n * d, 2 * len(child)) if at + n * d > len(child) else 0
+    longest = 2 * (seen + n + first) if seen + n + first > len(reach) else 0
+    held = 12 * len(child) + 8 * (len(reach) + n + first) + (4 * room if direct else 0)
+    if held + 12 * length + 8 * longest > most_bytes:
+        counts[EXHAUSTED] = 1
+        return states
+    if length:
+        child, weight = longer(child, length), longer(weight, length)
+    pairs = np.empty(first, np.int64)
+    if longest:
+        reach = longer(reach, longest)
     table = filled(room if direct else 4096)
     count = 0
     edge = at
@@ -181,7 +183,8 @@ def _expand_level(
             else:
                 if count == len(pairs):
                     length = min(2 * count, n * d)
-                    if 12 * len(child) + 8 * len(reach) + 8 * n + 64 * length > most_bytes:
+                    # a longer copy of all that grows is made
+                    if 12 * len(child) + 20 * len(reach) + 8 * n + 64 * length > most_bytes:
                         counts[EXHAUSTED] = 1
                         return states
                     pairs = longer(pairs, length)

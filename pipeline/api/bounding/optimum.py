@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ....cluster.budget import peak_rss_bytes
+from ....tasks.allocator import return_large_blocks
 from ...bounds.network import CostNetwork, States, Units, cost_network, model_of
 from ...bounds.outcome import Outcome
 from ...bounds.prepare import removed_by
@@ -71,6 +72,10 @@ def solved(
     return within(found, question.model, effort)
 
 
+#: With less memory than this freed blocks are worth returning, which takes time.
+_SCARCE_BYTES = 1 << 30
+
+
 @dataclass
 class Task:
     """A question with its network of integer costs."""
@@ -100,6 +105,8 @@ class Task:
         assert fixed is not None
         costs, units = cost_network(network)
         memory_bytes = max(resources.host_bytes - question.model.nbytes - COPIES * 8 * costs.cells, 0)
+        if memory_bytes < _SCARCE_BYTES:
+            return_large_blocks()
         device_bytes = resources.memory_bytes if resources.gpu_count and not options.remote else None
         limits = Limits(memory_bytes, seed=options.seed, prune=effort.prune, device_bytes=device_bytes)
         chain = Chain(costs, cut_off(question.model, effort, units, fixed), effort.method, limits)

@@ -70,7 +70,7 @@ def test_messages_that_do_not_fit_are_dropped_and_made_again(monkeypatch: pytest
     run = diagram_buckets.Elimination.run
 
     def noted(self: diagram_buckets.Elimination, stop: Callable[[], bool]) -> diagram_buckets.Round:
-        self._buckets.memory_bytes = GB if rounds else 75_000
+        self._buckets.memory_bytes = GB if rounds else 115_000
         rounds.append(run(self, stop))
         return rounds[-1]
 
@@ -80,7 +80,9 @@ def test_messages_that_do_not_fit_are_dropped_and_made_again(monkeypatch: pytest
     assert [(r.total, r.states is None) for r in rounds] == [(want.total, True), (want.total, False)]
     rounds.clear()
     monkeypatch.setattr(diagram_buckets.Elimination, "run", run)
-    assert solve_diagrams(network, range(24), upper, memory_bytes=75_000) == Outcome(want.lower)
+    assert solve_diagrams(network, range(24), upper, memory_bytes=115_000) == Outcome(want.lower)
+    # tables of states, and the copies of arrays that grow, count too
+    assert solve_diagrams(network, range(24), upper, memory_bytes=75_000).lower < want.lower
 
 
 def test_stopping_keeps_what_was_proved() -> None:
