@@ -161,7 +161,7 @@ def add_assigned(s: Array, entries: Array, k: int, y: int, begin: int, end: int)
     for u in range(begin, end):
         a = s[values + u]
         cost = entries[s[k + TABLE] + a * s[y + DIM] + b] - s[s[k + MOVED] + a] - s[s[k + BACK] + b]
-        s[sums + u] += min(cost, FAR)
+        s[sums + u] = min(s[sums + u] + min(cost, FAR), FAR)
 
 
 @njit(nogil=True, cache=True)
