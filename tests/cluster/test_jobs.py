@@ -6,15 +6,20 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Event
 
 import bucketflow
 from bucketflow.cluster.connect import local_client
+from bucketflow.cluster.dask_pool import DaskPool
+from bucketflow.cluster.pool import Node
 from bucketflow.pipeline.results.posteriors import marginals_before
 from tests.clusters import Cluster, cluster, receipt_lines, receipts, until
 from tests.pipeline.test_budget import grid
@@ -186,3 +191,30 @@ def test_marginals_come_back_as_they_were(tmp_path: Path, query: str, kind: str)
         assert np.array_equal(again[name], table)
     assert np.array_equal(again.joint["x0", "x4"], found.joint["x0", "x4"])
     assert (again.value, again.log10_evidence) == (found.value, found.log10_evidence)
+
+
+def test_higher_priorities_go_first() -> None:
+    with local_client(1) as client:
+        gate = Event("gate", client=client)
+        held = client.submit(lambda: Event("gate").wait(), pure=False)
+        low, high = DaskPool(client, "low"), DaskPool(client, "high", priority=1)
+        (worker,) = low.slots()
+        later = [low.submit(time.monotonic, worker=worker) for _ in range(3)]
+        sooner = [high.submit(time.monotonic, worker=worker) for _ in range(3)]
+        until(lambda: len(client.processing()[worker]) == 7)
+        gate.set()
+        assert held.result()
+        assert max(map(high.get, sooner)) < min(map(low.get, later))
+
+
+def test_a_limited_run_keeps_one_worker_busy() -> None:
+    def spent(key: int) -> tuple[float, float]:
+        begin = time.monotonic()
+        return begin, max(time.monotonic(), begin)
+
+    with local_client(2) as client:
+        pool = DaskPool(client, "limited", most_workers=1)
+        assert pool.width == 1
+        assert list(pool.slots()) == list(pool.slots())
+        spans = sorted(span for _, span in pool.run_graph({k: Node(set(), lambda k: (spent, k)) for k in range(8)}))
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))

@@ -149,7 +149,8 @@ def _print_table(facts: list[Any]) -> None:
     from ...text import printable
     from ..report import show, table
 
-    made = table("", "job", "model", "query", "state", "done", "running for")
+    made = table("jobs", "job", "model", "query", "state", "done", "for")
+    made.columns[0].no_wrap = True  # to be copied
     for column in ("workers", "peak"):
         made.add_column(column, justify="right", no_wrap=True)
     for fact in facts:
@@ -173,7 +174,8 @@ def _watch(job: Job) -> None:
             click.echo(f"\r\033[K{line}" if terminal else line, nl=not terminal)
 
     record = job.wait(seen=look)
-    click.echo(f"\n{record.message}" if terminal else record.message)
+    if terminal or record.message:
+        click.echo(f"\n{record.message}" if terminal and record.message else record.message)
     sys.exit(0 if record.state == "finished" else record.exit_code)
 
 
