@@ -166,12 +166,13 @@ class _Chain:
 
     def _from(self, at: int, block: tuple[Any, Any, bool], making: _Making) -> Iterator[tuple[Any, Any, bool]]:
         words, values, follows = block
-        if at == len(self.stages):
-            yield block
-            return
-        stage = self.stages[at]
-        if isinstance(stage, _Factor):
-            yield from self._from(at + 1, (*stage.product(words, values, making.semiring), follows), making)
+        # not one inside the other: there may be thousands
+        stage: _Meeting | _Factor | None = None
+        while at < len(self.stages) and isinstance(stage := self.stages[at], _Factor):
+            words, values = stage.product(words, values, making.semiring)
+            at += 1
+        if not isinstance(stage, _Meeting):
+            yield words, values, follows
             return
         matches = stage.find(words)
         making.on_join(int(matches[1][-1]) if len(words) else 0)

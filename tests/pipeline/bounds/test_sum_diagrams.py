@@ -158,14 +158,19 @@ def test_what_no_sweep_fits_is_tried_on_diagrams(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(SearchedSum, "run", lambda *_: None)
     model = exclusive(64)
     with pytest.raises(BudgetError):
-        bucketflow.solve(model, "count", method="dense")
-    found = bucketflow.solve(model, "count", workdir=tmp_path / "run")
+        bucketflow.solve(model, "count", method="dense", representation="dense")
+    found = bucketflow.solve(model, "count", workdir=tmp_path / "run", representation="dense")
     assert found.value == 65
     assert found.diagram is not None
     with pytest.raises(BudgetError, match="do not fit memory; give more --memory"):
         bucketflow.solve(random_grid(7), "partition", method="diagram", memory="200KB")
     with pytest.raises(BudgetError, match="--fit slice"):
         bucketflow.solve(random_grid(9), "partition", memory="200KB", fit="refuse")
+
+
+def test_a_step_by_rows_multiplies_a_thousand_functions() -> None:
+    found = bucketflow.solve(exclusive(48), "partition", method="dense", representation="rows")
+    assert found.log10 == pytest.approx(np.log10(49))
 
 
 def test_run_directories_keep_sums(network: Model, tmp_path: Path) -> None:
