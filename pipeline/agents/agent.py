@@ -104,17 +104,18 @@ def util(knowledge: Knowledge, context: States, *messages: Message) -> Sent:
     for (_, numbers), message in zip(plan.incoming, messages, strict=True):
         for number, table in zip(numbers, message.tables, strict=True):
             given[number] = _restricted(table, context)
-    made = program.run(given, keep=range(len(plan.axes)), threads=knowledge.threads)
+    made = program.run(given, keep=plan.kept, threads=knowledge.threads)
     offset = knowledge.offset + sum(message.offset for message in messages)
     possible = all(message.possible for message in messages)
     tables = []
     for number in plan.outgoing:
         cells, least = _lowered(on_host(made[number]).reshape(-1), knowledge.semiring)
-        offset, possible = offset + least, possible and bool((cells < knowledge.semiring.zero).any())
+        offset, possible = offset + (least or 0), possible and least is not None
         if axes := plan.axes[number]:
             scope = tuple(plan.variables[v] for v in axes)
             tables.append(Table(scope, tuple(plan.sizes[v] for v in axes), cells))
-    return Sent(Message(offset, tuple(tables), possible), made, knowledge.clock() - start)
+    kept = {number: made[number] for number in plan.kept}
+    return Sent(Message(offset, tuple(tables), possible), kept, knowledge.clock() - start)
 
 
 def _restricted(table: Table, context: States) -> Array:
@@ -124,12 +125,14 @@ def _restricted(table: Table, context: States) -> Array:
     return restrict(table.cells, places, table.sizes, states)
 
 
-def _lowered(cells: Array, semiring: Semiring) -> tuple[Array, int]:
-    """Return a table with 0 as its least entry, and what that was; nothing is taken where all is forbidden."""
+def _lowered(cells: Array, semiring: Semiring) -> tuple[Array, int | None]:
+    """Return a table with 0 as its least entry, and what that was; None where all is forbidden."""
     least = int(cells.min())
     if least == 0 or least >= semiring.zero:
-        return cells, 0
-    return np.where(cells < semiring.zero, cells - least, semiring.zero).astype(cells.dtype), least
+        return cells, None if least else 0
+    lowered = np.subtract(cells, least)
+    np.copyto(lowered, semiring.zero, where=cells >= semiring.zero)
+    return lowered, least
 
 
 def assign(knowledge: Knowledge, kept: Mapping[int, Any], above: States) -> Decided:

@@ -88,9 +88,14 @@ class AgentPlan:
         return sum(math.prod(self.sizes[v] for v in self.axes[table]) for table in self.outgoing)
 
     @cached_property
-    def table_cells(self) -> int:
-        """Cells of all tables that it keeps between sending and deciding."""
-        return sum(math.prod(self.sizes[v] for v in axes) for axes in self.axes)
+    def made_cells(self) -> int:
+        """Cells of all tables that its steps make."""
+        return sum(step.lowered.out_cells for step in self.steps)
+
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """Numbers of the tables that it decides by."""
+        return tuple(table for bucket in self.buckets for mini in bucket for table in mini.tables)
 
     @cached_property
     def checks(self) -> int:

@@ -82,9 +82,12 @@ class Planned:
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of all tables that agents keep, in one process."""
-        cells = sum(plan.table_cells + own_cells(self.dcop, plan) for plan in self.plans.values())
-        return cells * self.semiring.itemsize
+        """Bytes of all tables in one process: functions, what steps make, and the largest of that once more, with a
+        mask of what is forbidden.
+        """
+        made = [plan.made_cells for plan in self.plans.values()]
+        own = sum(own_cells(self.dcop, plan) for plan in self.plans.values())
+        return (own + sum(made) + max(made)) * self.semiring.itemsize + max(made)
 
 
 @dataclass(frozen=True)

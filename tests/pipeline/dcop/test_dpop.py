@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import pickle
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -25,7 +26,7 @@ from bucketflow.pipeline.agents.dpop import dpop
 from bucketflow.pipeline.agents.network import Network, Traffic
 from bucketflow.pipeline.agents.pseudo_tree import HEURISTICS, agent_scopes, neighbours, next_hop, pseudo_tree
 from bucketflow.pipeline.agents.run import run_agents
-from bucketflow.pipeline.agents.solving import Asked, knowledge, plan_dcop
+from bucketflow.pipeline.agents.solving import Asked, knowledge, plan_dcop, run_dcop
 from bucketflow.pipeline.cli.main import main
 from tests.device_stand_in import device
 from tests.models import brute_optimum, cost_models
@@ -302,6 +303,19 @@ def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
         dpop(model, memory="1kB")
     with pytest.raises(BucketflowError, match=r"more than 2\*\*61"):
         dpop(Model.build("cost", {"a": 2}, [("a", [0, 1 << 61])]))
+
+
+def test_tables_take_what_was_planned() -> None:
+    planned = plan_dcop(grid(4, dim=8), Asked(), 1 << 40)
+    run_dcop(planned, SerialPool())
+    tracemalloc.start()
+    try:
+        run_dcop(planned, SerialPool())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert planned.table_bytes > 1 << 20
+    assert 0.5 < peak / planned.table_bytes < 1.2
 
 
 def test_the_command(tmp_path: Path) -> None:
