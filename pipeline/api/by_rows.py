@@ -5,36 +5,71 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from math import log2, prod
 from typing import Final, TypeVar
 
 from ...tasks.sweeps.rows.room import NoRoomError, Room, TooMuchWorkError
 from ..budget.fit import Prices
-from ..budget.rows_fit import is_sparse, with_more_slices
+from ..budget.rows_fit import is_sparse, rows_plan, with_more_slices
 from ..errors import BudgetError
 from ..models.leaf_rows import possible
+from ..resources import Resources
 from ..results.rows_work import RowsWork
-from .prepared import Prepared, by_rows, known_rates, plan_options, planned
+from ..trees.costs import Rates
+from .prepared import Prepared, by_rows, known_rates, plan_options, planned, unplanned
+from .questions import Question
 
 A = TypeVar("A")
 
 # A shorter sweep of all cells is over before rows pay.
-_LEAST_SECONDS: Final = 0.5
+_LEAST_SECONDS: Final = 2.0
 # Rows are tried for this part of what all cells are predicted to take; so many are joined in a second.
 _TRIAL_PART: Final = 0.05
-_ROWS_PER_SECOND: Final = 5e6
+_ROWS_PER_SECOND: Final = 1e7
+# Dense ways read the tables of all functions several times; a row takes as long as so many of their cells.
+_LARGE_CELLS: Final = 1 << 22
+_CELLS_OF_A_ROW: Final = 20
 
 _LOG = logging.getLogger(__name__)
 
 
-def tried_first(prepared: Prepared, run: Callable[[Prepared], A]) -> A | None:
-    """Answer by rows where that takes a small part of the work of all cells; None where it does not."""
+def tried_first(prepared: Prepared, run: Callable[[Prepared], A], note: Callable[[str], None]) -> A | None:
+    """Answer by rows where that takes a small part of the work of all cells; None, with a note, where it does not."""
     trial = _trial(prepared)
-    if trial is None:
-        return None
+    return None if trial is None else tried(trial, run, note)
+
+
+def tried(trial: Prepared, run: Callable[[Prepared], A], note: Callable[[str], None]) -> A | None:
+    """Answer by rows within what the trial may take; None, with a note, if that does not suffice."""
     try:
         return run(trial)
     except (NoRoomError, TooMuchWorkError, BudgetError) as error:
-        _LOG.info("all cells are swept: rows were tried, %s", type(error).__name__)
+        ended = "took too long" if isinstance(error, TooMuchWorkError) else "did not fit memory"
+        note(f"by rows it was tried first, {trial.why_rows}, and {ended}")
+        _LOG.info("by rows it %s", ended)
+        return None
+
+
+def before_all_cells(question: Question, resources: Resources) -> Prepared | None:
+    """Return a question by rows, for less work than making its functions dense is; None where these are small."""
+    asked = resources.asked
+    if asked.representation != "auto" or asked.fit != "auto" or asked.folder or asked.gpus is not None:
+        return None
+    if resources.distributed or not question.reduced[0].feasible:
+        return None
+    dims, scopes = question.reduced[0].dims, question.reduced[0].scopes
+    cells = sum(prod([dims[v] for v in scope]) for scope in scopes)
+    if cells < _LARGE_CELLS:
+        return None
+    found = unplanned(question, resources)
+    why = f"as functions have 2^{log2(cells):.0f} cells, and {possible(found.network)}"
+    found = by_rows(found, why, max(cells / _CELLS_OF_A_ROW, _LARGE_CELLS))
+    assert found.problem.rows is not None
+    if sum(found.problem.rows) * _CELLS_OF_A_ROW > cells:
+        return None
+    try:
+        return planned(found, known_rates)
+    except BudgetError:
         return None
 
 
@@ -46,10 +81,15 @@ def _trial(prepared: Prepared) -> Prepared | None:
         return None
     why = f"as {possible(prepared.network)}, and all cells would take {plan.seconds:.2g} s"
     trial = by_rows(prepared, why, _TRIAL_PART * plan.seconds * _ROWS_PER_SECOND)
-    try:
-        return planned(trial, known_rates) if is_sparse(trial.problem) else None
+    if not is_sparse(trial.problem):
+        return None
+    options = plan_options(trial.arithmetic, trial.resources, trial.memory_bytes)
+    try:  # over the same tree: a search would take longer than the trial
+        rows = rows_plan(trial.problem, replace(options, children=plan.tree.children), Rates())
     except BudgetError:
         return None
+    later = plan.evaluations and replace(plan.evaluations, together=1, steps=())
+    return replace(trial, prices=Prices(replace(rows, evaluations=later)))
 
 
 def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callable[[Prepared], None] | None = None) -> A:
@@ -78,7 +118,7 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callabl
                 on_plan(prepared)
         except TooMuchWorkError:
             raise BudgetError(
-                f"joins by rows have more than {prepared.most_joined:.3g} rows ({prepared.why_rows}); "
+                f"by rows it takes more than joins of {prepared.most_work:.3g} rows ({prepared.why_rows}); "
                 "--representation rows goes on however long it takes"
             ) from None
 
@@ -88,7 +128,7 @@ def room_for(prepared: Prepared) -> Room | None:
     plan = prepared.plan
     if plan is None or plan.row_bounds is None:
         return None
-    return Room(prepared.memory_bytes - plan.model_bytes - plan.leaf_bytes, prepared.most_joined)
+    return Room(prepared.memory_bytes - plan.model_bytes - plan.leaf_bytes, prepared.most_work)
 
 
 def work_of(prepared: Prepared, room: Room | None) -> RowsWork | None:

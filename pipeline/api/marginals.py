@@ -11,7 +11,7 @@ from ..models.model import Model
 from ..options import Options
 from ..results.posteriors import Marginals
 from .questions import Findings, Names, question_of
-from .running import answer
+from .running import answer, answered_by_rows
 
 
 def marginals(
@@ -64,7 +64,10 @@ def marginals(
     """
     chosen = Options(**options)
     query = "max-marginals" if maximum else "marginals"
-    found = answer(question_of(model, query, evidence, query_vars, joint, families), chosen, progress)
+    question = question_of(model, query, evidence, query_vars, joint, families)
+    found = answered_by_rows(question, chosen)
+    if found is None:
+        found = answer(question, chosen, progress)
     assert isinstance(found, Marginals)
     return found
 

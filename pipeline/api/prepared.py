@@ -58,7 +58,7 @@ class Prepared:
         What a run directory holds of the plan.
     why_rows : str
         Why tables are rows, if they are.
-    most_joined : float
+    most_work : float
         Rows that joins may have.
     """
 
@@ -71,7 +71,7 @@ class Prepared:
     seconds: float = 0.0
     stored: Mapping[str, Any] | None = None
     why_rows: str = ""
-    most_joined: float = inf
+    most_work: float = inf
 
     @property
     def plan(self) -> Plan | None:
@@ -110,15 +110,19 @@ def prepare(
         If no acceptable plan fits the budgets.
     """
     start = time.perf_counter()
+    found = replace(unplanned(question, resources), stored=stored)
+    if found.network.leaves:
+        found = _with_plan(found, rates)
+    return replace(found, seconds=time.perf_counter() - start)
+
+
+def unplanned(question: Question, resources: Resources) -> Prepared:
+    """Preprocess a question, and choose its numbers."""
     network, targets = question.reduced
     arithmetic = arithmetic_for(network)
     if targets is not None and not arithmetic.fits_doubles:
         resources = resources.without_devices()
-    problem = problem_of(network, arithmetic, targets)
-    found = Prepared(question, resources, network, arithmetic, problem, stored=stored)
-    if network.leaves:
-        found = _with_plan(found, rates)
-    return replace(found, seconds=time.perf_counter() - start)
+    return Prepared(question, resources, network, arithmetic, problem_of(network, arithmetic, targets))
 
 
 def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepared:
@@ -137,11 +141,11 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepar
         return planned(rows, rates)
 
 
-def by_rows(prepared: Prepared, why: str, most_joined: float = inf) -> Prepared:
+def by_rows(prepared: Prepared, why: str, most_work: float = inf) -> Prepared:
     """Return a question whose tables are rows, not planned."""
     resources, problem = prepared.resources.without_devices(), prepared.problem
     problem = replace(problem, rows=leaf_rows(prepared.network))
-    return replace(prepared, resources=resources, problem=problem, why_rows=why, most_joined=most_joined, prices=None)
+    return replace(prepared, resources=resources, problem=problem, why_rows=why, most_work=most_work, prices=None)
 
 
 def planned(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepared:

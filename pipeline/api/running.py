@@ -21,7 +21,7 @@ from ..results.posteriors import Marginals
 from ..results.result import Result, answered_before, is_confirmed
 from ..runs.run import Run
 from .answers import optimum, partition
-from .by_rows import in_slices, room_for, tried_first, work_of
+from .by_rows import before_all_cells, in_slices, room_for, tried, tried_first, work_of
 from .counts import count
 from .placement import pool_for, temporary_folder, with_less_device_memory
 from .prepared import Prepared, prepare
@@ -56,7 +56,7 @@ def answer(question: Question, options: Options, progress: Progress | None) -> A
     resources = Resources(options)
     while True:
         prepared = prepare(question, resources)
-        found = tried_first(prepared, lambda trial: answered(trial, None, None, notes))
+        found = tried_first(prepared, lambda once: answered(once, None, None, notes), notes.append)
         if found is not None:
             return found
         try:
@@ -66,6 +66,12 @@ def answer(question: Question, options: Options, progress: Progress | None) -> A
             resources = with_less_device_memory(prepared.plan, prepared.resources, error)
             within = resources.asked.gpu_memory
             notes.append(f"the device ran out of memory ({error}); planned again within {within}")
+
+
+def answered_by_rows(question: Question, options: Options) -> Answer | None:
+    """Answer by rows, if that takes less than making all functions dense; None if they are small, or it takes more."""
+    trial = before_all_cells(question, Resources(options))
+    return trial and tried(trial, lambda once: answered(once, None, None, []), lambda _: None)
 
 
 def _in_directory(question: Question, options: Options, progress: Progress | None, folder: Path) -> Answer:

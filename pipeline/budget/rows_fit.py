@@ -13,10 +13,9 @@ from ..plans.planner import plan_tree
 from ..plans.row_bounds import LEAF_ROW_BYTES
 from ..plans.slices import MAX_SLICES
 from ..search.both_ways import tree_for_both_ways
-from ..search.min_fill import min_fill_order
 from ..search.orders import search_tree
-from ..trees.costs import Rates, tree_cost
-from ..trees.tree import Tree, bucket_tree
+from ..trees.costs import Rates
+from ..trees.tree import Tree
 
 #: Nominal seconds of the search for a tree, unless told: cells say little about rows.
 _SEARCH_SECONDS: Final = 0.25
@@ -83,18 +82,14 @@ def _tree(problem: Problem, options: PlanOptions, rates: Rates) -> Tree:
     if options.children is not None:
         return Tree(problem.dims, problem.scopes, options.children)
     find = search_tree if problem.targets is None else tree_for_both_ways
-    seconds = options.order_seconds
-    if seconds is None and isinstance(options.order, str):
-        first = bucket_tree(problem.dims, problem.scopes, min_fill_order(problem.dims, problem.scopes, options.seed))
-        enough = min(_SEARCH_SECONDS, _FUNCTION_SECONDS * len(problem.scopes))
-        seconds = None if tree_cost(first, rates).seconds <= enough else enough
     return find(
         problem.dims,
         problem.scopes,
         tree=options.tree,
         order=options.order,
-        seconds=seconds,
+        seconds=options.order_seconds,
         seed=options.seed,
         rates=rates,
         itemsize=problem.itemsize,
+        longest=min(_SEARCH_SECONDS, _FUNCTION_SECONDS * len(problem.scopes)),
     )

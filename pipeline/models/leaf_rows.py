@@ -109,11 +109,10 @@ def leaf_rows(network: Network) -> tuple[int, ...]:
 
 
 def possible(network: Network) -> str:
-    """Say how much of the leaf tables is possible."""
+    """Say how much leaf tables exclude."""
     cells = [math.prod(network.dims[v] for v in leaf.scope) for leaf in network.leaves]
-    shares = [rows / count for rows, count in zip(leaf_rows(network), cells, strict=True)]
-    few = sum(2 * share <= 1 for share in shares)
-    return f"{few:,} of {len(shares):,} functions allow half of their assignments or less"
+    bits = sum(math.log2(count / max(rows, 1)) for rows, count in zip(leaf_rows(network), cells, strict=True))
+    return f"functions would leave 1 of 2^{bits:,.0f} assignments if they were independent"
 
 
 def _most_rows(network: Network, leaf: Leaf) -> int:

@@ -11,7 +11,7 @@ from ..trees.stars import split_stars
 from ..trees.tree import Tree, bucket_tree, junction_tree
 from .forests import forest_tree, group_units, merge_steps, pairwise_forest, split_steps
 from .min_fill import min_fill_order
-from .orders import HOPELESS_SECONDS, MOST_SAVED, OrderName, search_tree
+from .orders import HOPELESS_SECONDS, LONGEST_PLANNING, MOST_SAVED, OrderName, search_tree
 
 # Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
 _TINY_CELLS = 1 << 23
@@ -33,6 +33,7 @@ def tree_for_both_ways(
     rates: Rates,
     itemsize: int,
     check: Callable[[Tree], None] | None = None,
+    longest: float = LONGEST_PLANNING,
 ) -> Tree:
     """Choose the tree that is cheapest in both directions.
 
@@ -71,6 +72,7 @@ def tree_for_both_ways(
         rates=rates,
         itemsize=itemsize,
         check=check,
+        longest=longest,
     )
     if tree_cost(searched, rates, itemsize).seconds > HOPELESS_SECONDS:
         return searched

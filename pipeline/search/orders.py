@@ -43,7 +43,7 @@ OrderName = Literal["auto", "min-fill", "weighted-min-fill", "min-degree", "min-
 
 #: Automatic planning spends this share of the predicted run time, up to a number of seconds, and the larger share of
 #: shorter runs up to another.
-_PLANNING_SHARE, _LONGEST_PLANNING = 0.08, 8.0
+_PLANNING_SHARE, LONGEST_PLANNING = 0.08, 8.0
 _SHORT_SHARE, _SHORT_PLANNING = 0.25, 0.2
 #: Plans cheaper than this are made without compiled code, whose loading alone takes as long.
 SMALL_SECONDS = 0.1
@@ -84,6 +84,7 @@ def search_trees(
     itemsize: int = 8,
     effort: Effort | None = None,
     check: Callable[[Tree], None] | None = None,
+    longest: float = LONGEST_PLANNING,
 ) -> list[Tree]:
     """Find a few cheap contraction trees, the cheapest first.
 
@@ -105,6 +106,8 @@ def search_trees(
         Account that the work is entered in.
     check : callable, optional
         Asked about the best tree once, before an automatic search goes on for long; what it raises ends the search.
+    longest : float, optional
+        Planning time of an automatic search at most.
 
     Raises
     ------
@@ -115,12 +118,12 @@ def search_trees(
     search.check = check if seconds is None else None
     if not isinstance(order, str):
         search.consider(_checked(order, len(dims)))
-        budget = _LONGEST_PLANNING if seconds is None else seconds
+        budget = longest if seconds is None else seconds
     elif order not in get_args(OrderName):
         raise ModelError(f"unknown order {order!r}; known are {', '.join(get_args(OrderName))}")
     else:
         search.consider(min_fill_order(dims, scopes, seed))
-        budget = _LONGEST_PLANNING if seconds is None else seconds
+        budget = longest if seconds is None else seconds
     plain = not isinstance(order, str) or order in ("auto", "min-fill")
     small = not search.best.children or (search.best_seconds <= SMALL_SECONDS and seconds is None and plain)
     if not small and isinstance(order, str):

@@ -4,8 +4,8 @@ Every instance whose largest min-fill clique has at most 2^up-to cells is solved
 is compared with the published one, and the value of the returned assignment is computed again. The exit code
 is 1 if anything is wrong, crashed, unreadable or above the memory limit.
 
-The last column of numbers is what the child's resident size has grown by, in percent of ``--memory``: its peak
-without that of a process that asked the same of a tiny model. Rows above 100 are counted as over budget. With
+The column of rows is what the largest table of rows has of its dense cells. The last column of numbers is what the
+child's resident size has grown by, in percent of ``--memory``: its peak without that of a process that asked the same of a tiny model. Rows above 100 are counted as over budget. With
 ``--workers`` the same goes for each Dask worker, and the larger share counts.
 
 With ``--gpus`` the budget is the device's, or each child's share of it with ``--jobs``, and the last columns are what
@@ -40,6 +40,7 @@ from rich.table import Table
 import bucketflow
 from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.options import Method
+from bucketflow.pipeline.plans.plan import Representation
 
 #: What bucketflow declines to read on purpose, by the words of its messages.
 BY_DESIGN = ("which is not read", "a compact one")
@@ -48,7 +49,7 @@ FAILURES = ("wrong", "crashed", "unreadable", "over memory")
 TOLERATED_BYTES = 200_000_000
 #: What a child with a GPU may have besides tables: libraries, context, kernels, what is compiled.
 HOST_BYTES = 4_000_000_000
-PASSED = ("memory", "tree", "fit", "workers", "order", "gpus", "gpu_memory", "method")
+PASSED = ("memory", "tree", "fit", "representation", "workers", "order", "gpus", "gpu_memory", "method")
 _REASONS = {"out of time": "out of time", "out of memory": "over memory"}
 _ERRORS = {"BudgetError": "refused", "FormatError": "unreadable"}
 
@@ -128,7 +129,7 @@ def table_of(rows: Sequence[Row]) -> Table:
     table = Table(title="Known answers (log2 cells: largest clique of min-fill; our plan in all; its largest table)")
     table.add_column("instance", overflow="fold")
     table.add_column("query")
-    for heading in ("clique", "cells", "table", "slices", "ours", "known"):
+    for heading in ("clique", "cells", "table", "rows", "slices", "ours", "known"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict")
     for heading in ("s", "CPU-s", "MB", "budget", "on GPU"):
@@ -150,6 +151,7 @@ def cells_of(row: Row) -> list[str]:
         f"{question.log2_clique:.1f}",
         _log(solved and solved.log2_cells),
         _log(solved and solved.log2_largest),
+        "–" if solved is None or solved.rows is None else f"{solved.rows:.2g}",
         solved.cut if solved else "–",
         _answer(solved),
         str(question.references[0]),
@@ -182,6 +184,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default=[""], nargs="+", metavar="SUBSTR", help="part of the path, any of several")
     parser.add_argument("--query", choices=["all", "optimum", "partition"], default="all")
     parser.add_argument("--tree", choices=["refined", "bucket", "junction"], default="refined")
+    parser.add_argument("--representation", choices=get_args(Representation), default="auto", help="of tables")
     parser.add_argument("--fit", choices=["auto", "slice", "spill", "refuse"], default="auto")
     parser.add_argument("--method", choices=get_args(Method), default="auto", help="dense sweeps every optimum")
     parser.add_argument("--workers", type=int, metavar="N", help="Dask workers for each answer")

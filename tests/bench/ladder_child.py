@@ -31,6 +31,8 @@ class Solved:
     cut: str
     """The number of slices, or of boxes of tables on disk."""
     seconds: float
+    rows: float | None
+    """Rows of the largest table of rows against its dense cells; None where all tables are dense."""
 
 
 def solve(question: Question, options: dict[str, Any], least_cells: int | None) -> Solved:
@@ -43,7 +45,7 @@ def solve(question: Question, options: dict[str, Any], least_cells: int | None) 
     seconds, wall = process_time() - start, perf_counter() - since
     found = result.value if model.kind == "cost" else result.log10
     value = None if found is None else Decimal(found)
-    plan, gpus = result.plan, options["gpus"]
+    plan, gpus, work = result.plan, options["gpus"], result.rows_work
     return Solved(
         value,
         log2(plan.cells) if plan else None,
@@ -54,6 +56,7 @@ def solve(question: Question, options: dict[str, Any], least_cells: int | None) 
         used() if gpus == 1 else None,
         f"{plan.tasks} boxes" if plan and plan.spill else str(plan.slices) if plan else "–",
         wall,
+        work.largest_rows / work.largest_cells if work and work.largest_rows else None,
     )
 
 

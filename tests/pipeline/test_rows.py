@@ -16,15 +16,18 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.pool import SerialPool
+from bucketflow.pipeline.api import by_rows
+from bucketflow.pipeline.api import prepared as prepared_module
 from bucketflow.pipeline.api.by_rows import in_slices
 from bucketflow.pipeline.api.prepared import Prepared, prepare
 from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.api.running import _run, answered
 from bucketflow.pipeline.budget import rows_fit
-from bucketflow.pipeline.errors import BudgetError
+from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.results.result import plan_figures
 from bucketflow.pipeline.runs.slices import run_group, slices_of
 from bucketflow.tasks.relations.host import Host
 from bucketflow.tasks.sweeps.rows import algebra, room
@@ -177,6 +180,77 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Results are said to take more memory than they do."""
     monkeypatch.setattr(Host, "compiles", lambda *_: False)
     monkeypatch.setattr(room, "_MERGING", 20)
+
+
+def dense_ring(kind: Any = "cost") -> Model:
+    """A ring of small groups, which fits memory dense."""
+    model = ring(6, kind, groups=4)
+    few = {name: 10 for k in range(4) for name in (f"x{k}_0", f"x{k}_1", f"x{k}_2")}
+    functions: list[Any] = []
+    for function in model.functions:
+        names = [model.names[v] for v in function.scope if model.names[v] in few]
+        assert function.rows is not None
+        columns = [c for c, v in enumerate(function.scope) if model.names[v] in few]
+        functions.append((names, function.rows[:, columns], function.values, function.default))
+    return Model.build(kind, few, functions, top=model.top)
+
+
+@pytest.mark.parametrize("query", ["optimum", "partition", "count"])
+def test_rows_are_tried_before_long_sweeps(query: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = dense_ring("markov" if query == "partition" else "cost")
+    monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
+    monkeypatch.setattr(by_rows, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(by_rows, "_TRIAL_PART", 1.0)
+    options: Any = {"tree": "bucket"}  # neither bounds nor diagrams
+    tried = bucketflow.solve(model, query, **options)
+    dense = bucketflow.solve(model, query, representation="dense", **options)
+    assert tried.rows_work is not None
+    assert dense.rows_work is None
+    assert "would take" in tried.rows_work.why
+    assert tried.to_dict()["rows"]["largest_rows"] == tried.rows_work.largest_rows < tried.rows_work.largest_cells
+    assert tried.value == dense.value
+    assert tried.log10 is dense.log10 is None or tried.log10 == pytest.approx(dense.log10, rel=1e-12)
+    monkeypatch.setattr(by_rows, "_TRIAL_PART", 1e-9)
+    ended = bucketflow.solve(model, query, **options)
+    assert ended.rows_work is None
+    assert (ended.value, ended.log10) == (dense.value, dense.log10)
+    assert "by rows it was tried first" in ended.notes[0]
+
+
+def test_what_is_refused_dense_is_answered_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise BudgetError("the plan needs too much")
+
+    monkeypatch.setattr(prepared_module, "fitted", refuse)
+    model, options = dense_ring(), dict[str, Any](method="dense")
+    found = bucketflow.solve(model, **options)
+    assert found.rows_work is not None
+    assert "all cells are refused" in found.rows_work.why
+    assert found.value == bucketflow.solve(model, representation="rows").value
+    shown = bucketflow.plan(model)
+    assert shown is not None
+    assert "rows            <= " in repr(shown)
+    assert plan_figures(shown)["most_rows"] == shown.most_rows  # type: ignore[index]
+    with pytest.raises(BudgetError, match="the plan needs"):
+        bucketflow.solve(model, representation="dense", **options)
+    monkeypatch.setattr(prepared_module, "PATIENCE", 1.0)
+    with pytest.raises(BudgetError, match="--representation rows goes on however long it takes"):
+        bucketflow.solve(model, **options)
+
+
+@pytest.mark.parametrize("query", ["optimum", "partition", "count"])
+def test_rows_are_tried_before_functions_are_made_dense(query: Any) -> None:
+    model = ring(20, "markov" if query == "partition" else "cost", groups=4)
+    found = bucketflow.solve(model, query)
+    assert found.rows_work is not None
+    assert "functions have 2^" in found.rows_work.why
+    rows = bucketflow.solve(model, query, representation="rows")
+    assert (found.value, found.log10) == (rows.value, rows.log10)
+
+
+def test_compiled_models_are_dense() -> None:
+    with pytest.raises(ModelError, match="tables of compiled models are dense"):
+        bucketflow.compile(dense_ring("markov"), representation="rows")
 
 
 def test_what_fits_in_no_slices_is_refused_with_both_numbers(tight: None, monkeypatch: pytest.MonkeyPatch) -> None:

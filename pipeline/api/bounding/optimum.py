@@ -25,7 +25,7 @@ from ..answers import fixed_value
 from ..placement import temporary_folder
 from ..prepared import Prepared, prepare
 from ..questions import Question, question_of
-from ..running import Progress, answer, answered
+from ..running import Progress, answer, answered, answered_by_rows
 from ..workdir import opened, resumable
 from .given import cut_off, within
 from .interval import optimum_bounds
@@ -55,6 +55,11 @@ def solved(
     """
     if question.query != "optimum":
         effort.refuse_for(question.query)
+    by_rows = None if effort.limited or effort.method != "auto" else answered_by_rows(question, options)
+    if by_rows is not None:
+        assert isinstance(by_rows, Result)
+        return by_rows
+    if question.query != "optimum":
         return summed(question, options, effort, progress)
     started = time.perf_counter()
     if is_swept(question, options, effort):

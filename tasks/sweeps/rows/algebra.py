@@ -71,7 +71,7 @@ class Choice:
         if values.size <= SMALL_CELLS:
             return values
         table = Dense(self.keys(axes), values)
-        rows = int(np.count_nonzero(values != self.semiring.zero))
+        rows = self._possible(values)
         if takes_less(values.nbytes, rows * (8 * table.keys.n_words + values.itemsize)):
             return values
         return from_dense(table, self.semiring)
@@ -103,10 +103,25 @@ class Choice:
             share *= self._rows(table) / count
         return share * CELLS_OF_A_ROW >= 1.0
 
+    def sweep(self, step: Step) -> None:
+        """Enter the work of a loop over all cells.
+
+        Raises
+        ------
+        TooMuchWorkError
+            If that is more than was allowed.
+        """
+        self.room.work(step.lowered.cells // max(CELLS_OF_A_ROW, 1))
+
     def _rows(self, table: Table) -> int:
         if isinstance(table, Relation):
             return len(table)
-        return int(np.count_nonzero(table.values != self.semiring.zero))
+        return self._possible(table.values)
+
+    def _possible(self, values: Array) -> int:
+        """Return how many entries of an array rows would have."""
+        zero = self.semiring.zero
+        return int(np.count_nonzero(values) if zero == 0 else values.size - np.count_nonzero(values == zero))
 
     def array(self, table: Table) -> Array:
         """Return all cells of a table."""
@@ -142,6 +157,7 @@ class PlainRows:
         choice = self.choice
         inputs = choice.tables(step, tables)
         if choice.is_swept(step, inputs):
+            choice.sweep(step)
             arrays = [choice.array(table) for table in inputs]
             return choice.made(step, Plain(choice.semiring, self.compiled).step(step, arrays, threads))
         return choice.made(step, choice.joined(step, inputs))

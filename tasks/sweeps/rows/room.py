@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Any, Final, TypeVar
 from weakref import ref
@@ -35,7 +36,7 @@ class NoRoomError(Exception):
 
 
 class TooMuchWorkError(Exception):
-    """Joins have more rows than were allowed."""
+    """Steps take more than was allowed."""
 
 
 @dataclass(eq=False)
@@ -46,13 +47,13 @@ class Room:
     ----------
     nbytes : int
         What tables besides the leaves may take together, with the step that makes one.
-    most_joined : float
-        Rows that all joins may have together.
+    most_work : float
+        Rows that all joins may have together; loops over cells count as the rows that take as long.
 
     Attributes
     ----------
     joined : int
-        Rows that they had.
+        Rows that joins had.
     largest : (int, int)
         Rows and cells of the table with the most rows that was kept as such.
     tables, dense : int
@@ -60,7 +61,8 @@ class Room:
     """
 
     nbytes: int
-    most_joined: float = inf
+    most_work: float = inf
+    done: float = field(default=0, init=False)
     joined: int = field(default=0, init=False)
     largest: tuple[int, int] = field(default=(0, 1), init=False)
     tables: int = field(default=0, init=False)
@@ -69,7 +71,7 @@ class Room:
     _held: int = field(default=0, init=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.nbytes, self.most_joined)
+        return type(self), (self.nbytes, self.most_work)
 
     @property
     def free(self) -> int:
@@ -95,8 +97,8 @@ class Room:
             self.largest = len(table), table.cells
         return self.keep(table)
 
-    def join(self, rows: int) -> None:
-        """Enter rows that a join is about to have.
+    def join(self, inputs: float, rows: int) -> None:
+        """Enter rows that a join is about to have, each the product of so many entries.
 
         Raises
         ------
@@ -104,7 +106,18 @@ class Room:
             If that is more than was allowed.
         """
         self.joined += rows
-        if self.joined > self.most_joined:
+        self.work(inputs * rows)
+
+    def work(self, rows: float) -> None:
+        """Enter what takes as long as a join of so many rows.
+
+        Raises
+        ------
+        TooMuchWorkError
+            If that is more than was allowed.
+        """
+        self.done += rows
+        if self.done > self.most_work:
             raise TooMuchWorkError
 
     def joined_reduced(self, inputs: Sequence[Table], axes: Sequence[int], semiring: Semiring) -> Relation:
@@ -124,7 +137,8 @@ class Room:
         if block < _LEAST_BLOCK:
             needed = 2 * _LEAST_BLOCK * block_row
             raise NoRoomError(scope if needed <= self.nbytes else (), self.nbytes - free + needed, self.nbytes)
+        each = len(inputs) / max(sum(isinstance(table, Relation) for table in inputs), 1)
         try:
-            return joined_reduced(inputs, axes, semiring, block, most, self.join)
+            return joined_reduced(inputs, axes, semiring, block, most, partial(self.join, each))
         except TooManyRowsError as error:
             raise NoRoomError(scope, self.nbytes - free + error.rows * out, self.nbytes) from None

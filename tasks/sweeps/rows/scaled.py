@@ -65,6 +65,7 @@ class SumProductRows:
         choice = self.choice if natural else replace(self.choice, semiring=LOG_SUM)
         inputs = choice.tables(step, [values_of(t, logs=not natural) for t in tables])
         if choice.is_swept(step, inputs):
+            choice.sweep(step)
             return self._kept(step, self.base.step(step, [_array(t) for t in tables], threads))
         rows = choice.joined(step, inputs)
         if any(np.may_share_memory(rows.values, one.values) for one in inputs):
