@@ -5,8 +5,9 @@ is compared with the published one, and the value of the returned assignment is 
 is 1 if anything is wrong, crashed, unreadable or above the memory limit.
 
 The column of rows is what the largest table of rows has of its dense cells. The last column of numbers is what the
-child's resident size has grown by, in percent of ``--memory``: its peak without that of a process that asked the same of a tiny model. Rows above 100 are counted as over budget. With
-``--workers`` the same goes for each Dask worker, and the larger share counts.
+child's resident size has grown by, in percent of ``--memory``: its peak without that of a process that asked the same
+of a tiny model. Rows above 100 are counted as over budget. With ``--workers`` the same goes for each Dask worker, and
+the larger share counts.
 
 With ``--gpus`` the budget is the device's, or each child's share of it with ``--jobs``, and the last columns are what
 the memory pools took there at most and how many steps ran there. Answers of short runs are compared with the CPU's:
