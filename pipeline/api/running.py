@@ -71,7 +71,7 @@ def answer(question: Question, options: Options, progress: Progress | None) -> A
 def answered_by_rows(question: Question, options: Options) -> Answer | None:
     """Answer by rows, if that takes less than making all functions dense; None if they are small, or it takes more."""
     trial = before_all_cells(question, Resources(options))
-    return trial and tried(trial, lambda once: answered(once, None, None, []), lambda _: None)
+    return None if trial is None else tried(trial, lambda once: answered(once, None, None, []), lambda _: None)
 
 
 def _in_directory(question: Question, options: Options, progress: Progress | None, folder: Path) -> Answer:
