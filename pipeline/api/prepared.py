@@ -19,7 +19,7 @@ from ..errors import BudgetError, ModelError
 from ..models.leaf_rows import leaf_rows, possible
 from ..models.preprocess import Network
 from ..plans.plan import Plan, PlanOptions, Problem
-from ..plans.planner import whole_plan, with_rates
+from ..plans.planner import remembered_with_rates, whole_plan
 from ..queries.arithmetic import Arithmetic, arithmetic_for
 from ..rates.cpu import cached_rates
 from ..rates.disk import measured_disk_rate
@@ -164,7 +164,7 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepared:
     else:
         known = Rates() if both_ways else resources.device_rates(problem.semiring).rates
     if known != Rates() and (stored or not plan.device):
-        plan = with_rates(plan, known)
+        plan = remembered_with_rates(plan, known)
     if not stored or plan.slices == 1:  # slices stay in the groups that have receipts
         plan = divided(plan, resources, known, lambda: prepared.memory_bytes)
     if prepared.network.query == "count":

@@ -110,7 +110,8 @@ class Run(Generic[T]):
         else:
             algebra = rows_algebra(self.arithmetic, self.plan.tree.dims, self.compiled, self.room, self.plan.outputs)
             leaves = leaf_tables(self.arithmetic, algebra, axes, self.room.nbytes)
-        leaves = {node: algebra.restrict(t, axes[node], self.plan.dims, self.states) for node, t in leaves.items()}
+        if self.states:
+            leaves = {node: algebra.restrict(t, axes[node], self.plan.dims, self.states) for node, t in leaves.items()}
         program = Program(tuple(steps), leaves, axes, tuple(outputs), self.plan.dims, algebra, variant_from)
         if not self.device:
             return program

@@ -64,6 +64,8 @@ class Program(Generic[T]):
 
     def leaves_at(self, states: Mapping[int, int], nodes: Iterable[int]) -> dict[int, T]:
         """Return some of the leaf tables with the given variables fixed."""
+        if not states:
+            return {node: self.leaves[node] for node in nodes}
         restrict = self.algebra.restrict
         return {node: restrict(self.leaves[node], self.leaf_axes[node], self.dims, states) for node in nodes}
 

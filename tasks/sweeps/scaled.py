@@ -278,7 +278,8 @@ class SumProduct:
 
     def restrict(self, table: Scaled, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Scaled:
         """Return the table with some variables fixed; its bounds still hold."""
-        return replace(table, values=restrict(table.values, axes, sizes, states))
+        values = restrict(table.values, axes, sizes, states)
+        return table if values is table.values else replace(table, values=values)
 
     def resized(self, sizes: tuple[int, ...]) -> Self:
         """Return the algebra with bounds of other sums."""
