@@ -186,12 +186,19 @@ def _tail(axes: Axes, group: Sequence[int], limit: int) -> Group:
 
 
 def _keep_last(axes: Axes, largest: int) -> tuple[Axes, int]:
-    """Where the largest input ends in eliminated axes and the output is small, sum the last of them later."""
+    """Where the largest input ends in eliminated axes and the output is small, sum the last of them later.
+
+    If all inputs are tiny, it is not enough of them for a row, which others then complete.
+    """
     mine = axes.strides[largest]
     out_cells = math.prod(axes.sizes[axes.eliminated :])
     kept: list[int] = []
     size = 1
-    for axis in sorted((a for a, stride in enumerate(mine) if stride), key=lambda a: mine[a]):
+    own = sorted([a for a, stride in enumerate(mine) if stride], key=lambda a: mine[a])
+    others = [a for a in reversed(range(axes.eliminated)) if not mine[a]] if out_cells < _SHORTEST_ROW else []
+    for k, axis in enumerate((*own, *others)):
+        if k >= len(own) and size >= _SHORTEST_ROW:
+            break
         if axes.out[axis] and out_cells < _SHORTEST_ROW:
             continue
         wider = size * axes.sizes[axis]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -99,6 +100,17 @@ def test_large_inputs_are_not_gathered_for_every_cell() -> None:
         copies = sum(merge.axes.cells for merge in step.loops.merges if len(merge.inputs) == 1)
         assert copies <= 3 * 64**3
         check(lower([left, *functions, right], output, {**sizes, 3: 1, 7: 2, 11: 2, 15: 1}, "float64", SUM_PRODUCT))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_steps_of_tiny_inputs_have_loops(kept: int) -> None:
+    """All pairs of 16 binary variables, next to none of which is left: NumPy read every input for every cell."""
+    pairs = list(combinations(range(16), 2))
+    step = lower(pairs, tuple(range(kept)), dict.fromkeys(range(16), 2), "float64", SUM_PRODUCT)
+    assert step.loops is not None
+    assert len(step.loops.operands) < 16
+    assert step.merged is not None
+    check(step)
 
 
 def test_everything_infinite_stays_infinite() -> None:
