@@ -32,7 +32,7 @@ _FIRST_SECONDS = 0.25
 _COMPILED: dict[Way, tuple[str, str, float]] = {
     "local": ("tasks.local.annealing", "anneal", 1.0),
     "diagram": ("tasks.diagrams.loops", "merge", 0.5),
-    "search": ("tasks.search.branching", "explore", 2.0),
+    "search": ("tasks.search.branching", "explore", 1.0),
 }
 #: Turns are not shorter, for what they closed in a second.
 _LEAST_SECONDS = 0.01
