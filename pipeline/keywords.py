@@ -35,6 +35,13 @@ class Keywords(Where, total=False):
     workdir: str | PathLike[str] | None
 
 
+class Sharing(Keywords, total=False):
+    """How a job shares its cluster with others, too."""
+
+    priority: int
+    most_workers: int | None
+
+
 class Bounding(TypedDict, total=False):
     """How to bound an answer, and within what memory: on this machine, in one process."""
 

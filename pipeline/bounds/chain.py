@@ -78,6 +78,8 @@ class Chain:
         Preparing again, and another order, are not tried before so many seconds were spent.
     tried : dict
         CPU seconds by way.
+    owing : dict
+        By way, the CPU seconds that its last turn took too long, as it could not be stopped; later ones make up for it.
     small : CostNetwork
         What preparation made of the network.
     nearby : tuple of int or None
@@ -108,6 +110,7 @@ class Chain:
     order_from: float = 0.0
     closed: dict[Way, float] = field(default_factory=dict)
     tried: dict[str, float] = field(default_factory=dict)
+    owing: dict[Way, float] = field(default_factory=dict)
     started: float = field(default_factory=working_seconds)
 
     def __post_init__(self) -> None:
@@ -255,6 +258,10 @@ class Chain:
             module, function, least = _COMPILED[way]
             if seconds < least and not is_compiled(module, function):
                 return
+        seconds -= self.owing.get(way, 0.0)
+        self.owing[way] = max(0.0, -seconds)
+        if seconds <= 0.0:
+            return
         start, lower, upper = working_seconds(), self.lower, self.upper
         until = start + seconds
         stop = self.limits.stop
@@ -264,6 +271,7 @@ class Chain:
 
         with self._timed(way):
             outcome = getattr(self, f"_{way}")(seconds, late)
+        self.owing[way] = max(0.0, working_seconds() - until)
         if outcome is not None:
             self._learn(outcome, way)
             self.closed[way] = self._closed(lower, upper) / max(working_seconds() - start, _LEAST_SECONDS)

@@ -23,7 +23,7 @@ from ..api.running import planned_in
 from ..api.solve import load
 from ..api.workdir import check_identity, check_space, opened, used_bytes
 from ..errors import BucketflowError, ModelError
-from ..keywords import Keywords
+from ..keywords import Sharing
 from ..models.model import Model
 from ..options import Effort, Method, Options
 from .driving import hand_over, new_key
@@ -39,14 +39,12 @@ def submit(
     query_vars: Names = "all",
     joint: Iterable[Names] = (),
     families: bool = False,
-    priority: int = 0,
-    most_workers: int | None = None,
     method: Method = "auto",
     upper_bound: float | int | str | None = None,
     time: float | None = None,
     gap: float | None = None,
     prune: bool = True,
-    **options: Unpack[Keywords],
+    **options: Unpack[Sharing],
 ) -> Job:
     """Plan a query here and hand it to a Dask cluster, which drives it without this process.
 
@@ -60,7 +58,7 @@ def submit(
         The cluster.
     workdir : path
         The run directory, on a file system that this process and all workers share.
-    priority : int
+    priority : int, optional
         Of two jobs on one cluster the tasks of that with the higher priority go first; equal ones take turns.
     most_workers : int, optional
         At most so many workers are kept busy.
@@ -75,7 +73,7 @@ def submit(
     effort = Effort(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
     model = model if isinstance(model, Model) else load(model, memory=options.get("memory"))
     question = question_of(model, query, evidence, query_vars, joint, families)
-    return submitted(question, Options(**options, priority=priority, most_workers=most_workers), effort)
+    return submitted(question, Options(**options), effort)
 
 
 def submitted(question: Question, options: Options, effort: Effort) -> Job:

@@ -8,12 +8,13 @@ from typing import Any, Unpack, get_type_hints
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.keywords import Bounding, Keywords, Where
+from bucketflow.pipeline.keywords import Bounding, Keywords, Sharing, Where
 from bucketflow.pipeline.options import Options
 
 
 def test_keywords_are_the_options() -> None:
-    assert get_type_hints(Keywords) == {name: get_type_hints(Options)[name] for name in Options.__dataclass_fields__}
+    assert get_type_hints(Sharing) == {name: get_type_hints(Options)[name] for name in Options.__dataclass_fields__}
+    assert get_type_hints(Sharing).keys() - get_type_hints(Keywords).keys() == {"priority", "most_workers"}
 
 
 def test_bounds_take_some_of_them() -> None:
@@ -26,6 +27,7 @@ def test_bounds_take_some_of_them() -> None:
     [
         *((function, Keywords) for function in (bucketflow.solve, bucketflow.plan, bucketflow.marginals)),
         (bucketflow.compile, Keywords),
+        (bucketflow.submit, Sharing),
         (bucketflow.bound, Bounding),
         *((function, Where) for function in (bucketflow.resume, bucketflow.Compiled.marginals_batch)),
         (bucketflow.Compiled.batches, Where),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,21 @@ def test_what_closes_most_of_the_gap_goes_first_and_longest() -> None:
     tried.hopeless = {"rows", "local", "dense"}
     tried.closed = {"diagram": 0.0, "search": 0.0}
     assert list(tried._turns()) == [("diagram", 1.0), ("search", 1.0)]
+
+
+def test_turns_that_took_too_long_are_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, turns = [0.0], []
+    monkeypatch.setattr(chain, "working_seconds", lambda: now[0])
+    tried = chain.Chain(CostNetwork((2,), ()), None, "auto", Limits(1 << 20))
+
+    def overlong(seconds: float, late: Callable[[], bool]) -> None:
+        turns.append(seconds)
+        now[0] += 3.0
+
+    monkeypatch.setattr(tried, "_rows", overlong)
+    for seconds in (1.0, 1.0, 0.5, 4.0, 4.0):
+        tried._try("rows", seconds)
+    assert turns == [1.0, 3.5, 4.0]
 
 
 def test_a_gap_ends_the_search(model: Model, best: Any) -> None:
