@@ -366,7 +366,9 @@ class Chain:
         self.diagrams.learn(self.upper, self.lower)
         outcome = self.diagrams.run(late, self._hear, self._see)
         if _HELD_PART * self.diagrams.nbytes > self.limits.memory_bytes and not self._alone:
-            self.diagrams = None
+            self.diagrams.rest()
+            if _HELD_PART * self.diagrams.nbytes > self.limits.memory_bytes:
+                self.diagrams = None
         return outcome
 
     def _search(self, seconds: float, late: Callable[[], bool]) -> Outcome:

@@ -13,13 +13,13 @@ import numpy as np
 from ...tasks.diagrams.joins import (
     NOTHING,
     Integers,
+    Join,
     Limits,
     NoRoomError,
     StoppedError,
     Summed,
     add_last_weights,
     from_dense,
-    join,
     n_nodes,
 )
 from ...tasks.diagrams.loops import FORBIDDEN
@@ -166,6 +166,16 @@ def _take(buckets: Buckets, table: CostTable) -> bool:
     return True
 
 
+@dataclass(eq=False)
+class _Begun:
+    """A bucket whose functions are being added up: ``base`` is that before it, ``between`` the bytes of sums."""
+
+    base: int
+    entries: list[Entry]
+    between: int = 0
+    join: Join | None = None
+
+
 class Elimination:
     """Eliminates all variables of buckets once, without changing anything but the messages that are kept.
 
@@ -191,26 +201,32 @@ class Elimination:
         self._left_out, self._edges = NOTHING, 0
         # messages of this elimination only, and buckets whose functions are there just for decoding
         self._own: set[Entry] = set()
+        self._begun: _Begun | None = None
         self._done: list[int] | None = []
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all diagrams, those of the buckets too."""
-        return self._held
+        """Bytes of all diagrams, those of the buckets too, and of the sum that was stopped."""
+        begun = None if self._begun is None else self._begun.join
+        return self._held + (0 if begun is None else begun.nbytes)
+
+    def rest(self) -> None:
+        """Let go of the sum that was stopped; the next run begins it anew."""
+        if self._begun is not None:
+            self._begun.join = None
 
     def run(self, stop: Callable[[], bool]) -> Round:
         """Eliminate all variables that are left."""
-        self._stop, self.stopped, base = stop, False, self._base
+        self._stop, self.stopped = stop, False
         try:
             while self._next < len(self._buckets.sequence):
-                base = self._base
                 if not self._eliminate(self._buckets.sequence[self._next]):
                     return Round(None, None, self._left_out, self._edges)
                 self._next += 1
         except (NoRoomError, StoppedError) as error:
             # what is left has no total below the base
             least = min(self._base, self._left_out)
-            self._base, self.stopped = base, isinstance(error, StoppedError)
+            self.stopped = isinstance(error, StoppedError)
             return Round(None, None, least, self._edges, complete=False)
         states = None if self._done is None else self._decoded()
         return Round(self._base, states, self._left_out, self._edges)
@@ -223,14 +239,16 @@ class Elimination:
             return True
         if self._stop():
             raise StoppedError
-        base = self._base
-        message = self._message(x, sorted(self._entries[x], key=_nodes))
+        begun = self._begun = self._begun or _Begun(self._base, sorted(self._entries[x], key=_nodes))
+        message = self._message(x, begun)
+        self._begun = None
+        self._held -= begun.between
         if message is None:
             return False
         self._pure[x] &= self._buckets.held + message.nbytes <= self._buckets.memory_bytes // _KEPT_PART
         if self._pure[x]:
             self._buckets.kept[x] = message
-            self._buckets.base += self._base - base
+            self._buckets.base += self._base - begun.base
             self._buckets.held += message.nbytes
         else:
             self._own.add(message)
@@ -251,31 +269,28 @@ class Elimination:
         self._own -= dropped
         self._entries[x] = []
 
-    def _message(self, x: int, entries: list[Entry]) -> Entry | None:
+    def _message(self, x: int, begun: _Begun) -> Entry | None:
         """Add all functions up, pair by pair, and take the least over the variable; None if nothing is left."""
-        between = 0
-        try:
-            while len(entries) > 2:
-                a, b = self._buckets.spaces.closest([entry.scope for entry in entries])
-                joined = self._joined(x, [entries[a], entries[b]])
-                if joined is None:
-                    return None
-                between += joined.nbytes
-                entries = sorted([*(e for i, e in enumerate(entries) if i not in (a, b)), joined], key=_nodes)
-            return self._joined(x, entries, minimise=True)
-        finally:
-            self._held -= between
+        while len(begun.entries) > 2:
+            a, b = self._buckets.spaces.closest([entry.scope for entry in begun.entries])
+            joined = self._joined(x, begun, [begun.entries[a], begun.entries[b]])
+            if joined is None:
+                return None
+            begun.between += joined.nbytes
+            begun.entries = sorted([*(e for i, e in enumerate(begun.entries) if i not in (a, b)), joined], key=_nodes)
+        return self._joined(x, begun, begun.entries, minimise=True)
 
-    def _joined(self, x: int, entries: list[Entry], minimise: bool = False) -> Entry | None:
+    def _joined(self, x: int, begun: _Begun, entries: list[Entry], minimise: bool = False) -> Entry | None:
         try:
-            result = self._join(entries, minimise)
+            result = self._join(begun, entries, minimise)
         except NoRoomError:
             if not self._done:
                 raise
             for y in self._done:
                 self._drop(y)
-            self._done = None
-            result = self._join(entries, minimise)
+            self._done, begun.join = None, None
+            result = self._join(begun, entries, minimise)
+        begun.join = None
         self._edges += result.edges
         if result.left_out < NOTHING:
             self._pure[x] = False
@@ -286,10 +301,12 @@ class Elimination:
         self._held += result.nbytes
         return Entry.of(result)
 
-    def _join(self, entries: list[Entry], minimise: bool) -> Summed:
+    def _join(self, begun: _Begun, entries: list[Entry], minimise: bool) -> Summed:
+        if begun.join is None:
+            functions = [entry.function for entry in entries]
+            begun.join = Join(*functions, sizes=self._buckets.sizes, minimise=minimise)
         limits = Limits(self.upper - 1 - self._base, self._buckets.memory_bytes - self._held, self._stop)
-        functions = [entry.function for entry in entries]
-        return join(*functions, sizes=self._buckets.sizes, minimise=minimise, limits=limits)
+        return begun.join.run(limits)
 
     def _send(self, message: Entry, pure: bool) -> None:
         if message.scope:

@@ -50,7 +50,7 @@ def solve_diagrams(
     memory_bytes : int
         What diagrams, and the work on them, may take.
     stop : callable
-        Whether to stop, asked after every million of edges.
+        Whether to stop, asked after some hundred thousand edges each.
     on_bounds : callable
         Told the lower bound and the best total whenever they improve.
     on_states : callable
@@ -89,6 +89,11 @@ class Deepening:
         """What is held between two runs."""
         held = 0 if self._buckets is None else self._buckets.held
         return held if self._running is None else self._running.nbytes
+
+    def rest(self) -> None:
+        """Let go of what only spares time in the next run."""
+        if self._running is not None:
+            self._running.rest()
 
     def learn(self, upper: int | None, lower: int) -> None:
         """Take over what was proved and found elsewhere."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import loops
-from .loops import FORBIDDEN, Diagram, Pairing, States
+from .loops import FORBIDDEN, Diagram, Merging, Pairing, States
 
 Integers = NDArray[np.int64]
 
@@ -18,7 +18,7 @@ UNLIMITED = FORBIDDEN - 1
 #: Least value of what was left out, if nothing was.
 NOTHING = 1 << 62
 #: Edges between two looks at the clock.
-QUOTA = 1 << 20
+QUOTA = 1 << 18
 
 #: A state that becomes a node: its number and weight, those of the level below, and a table of nodes that grows.
 _MERGED_BYTES = 72
@@ -106,63 +106,131 @@ def join(
     StoppedError
         If it was told to stop.
     """
-    limits = limits or Limits()
-    constant = a.constant + (0 if b is None else b.constant)
-    limits = Limits(min(limits.budget - constant, UNLIMITED), limits.memory_bytes, limits.stop)
-    first, second = a.diagram, one_node() if b is None else b.diagram
-    assert first is not None
-    assert second is not None
-    pairing = loops.align(first.scope, second.scope, sizes)
-    states, counts, low = _expanded(first, second, pairing, minimise, limits)
-    edges = int(counts[loops.EDGES])
-    diagram, least = _merged(pairing, states, counts, low, limits)
-    left_out = int(counts[loops.LEFT_OUT])
-    return Summed(diagram, constant + least, left_out + constant if left_out < NOTHING else NOTHING, edges)
+    return Join(a, b, sizes=sizes, minimise=minimise).run(limits or Limits())
 
 
-def _expanded(
-    a: Diagram, b: Diagram, pairing: Pairing, minimise: bool, limits: Limits
-) -> tuple[States, Integers, Integers]:
-    """Reach all states; return them, the counts, and the least sums from the states of the lowest level on."""
-    last = len(pairing.scope) - minimise
-    room = 64 * len(pairing.scope)
-    states = States(np.empty(room, np.int32), np.empty(room, np.int64), np.zeros(room, np.int64), np.zeros(1, np.int64))
-    counts = np.array([0, 1, 0, 0, NOTHING, 0])
-    while True:
-        states = loops.expand(
-            a, b, pairing, states, counts, last, limits.budget, limits.memory_bytes, QUOTA, loops.SCATTER
-        )
-        if counts[loops.EXHAUSTED]:
+class Join:
+    """A sum in the making; what was stopped goes on in the next run.
+
+    Parameters
+    ----------
+    a, b, sizes, minimise
+        Of :func:`join`.
+    """
+
+    def __init__(self, a: Summed, b: Summed | None = None, *, sizes: Integers, minimise: bool = False) -> None:
+        self._constant = a.constant + (0 if b is None else b.constant)
+        first, second = a.diagram, one_node() if b is None else b.diagram
+        assert first is not None
+        assert second is not None
+        self._a, self._b, self._minimise = first, second, minimise
+        self._pairing = loops.align(first.scope, second.scope, sizes)
+        self._counts = _counts(0, 1)
+        self._merge: _Merge | None = None
+        room = 64 * len(self._pairing.scope)
+        child, weight, reach = np.empty(room, np.int32), np.empty(room, np.int64), np.zeros(room, np.int64)
+        self._states = _states(child, weight, reach, np.zeros(1, np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """What is held between two runs."""
+        return _bytes(self._states) if self._merge is None else self._merge.nbytes
+
+    def run(self, limits: Limits) -> Summed:
+        """Go on; the budget may be less than that of the last run.
+
+        Raises
+        ------
+        NoRoomError, StoppedError
+            As :func:`join` does.
+        """
+        limits = Limits(min(limits.budget - self._constant, UNLIMITED), limits.memory_bytes, limits.stop)
+        if self._merge is None:
+            low = self._expanded(limits)
+            self._merge = _Merge(self._pairing, self._states, self._counts, low, limits)
+        diagram, least = self._merge.run(limits)
+        left_out, edges = int(self._counts[loops.LEFT_OUT]), int(self._counts[loops.EDGES])
+        constant = self._constant
+        return Summed(diagram, constant + least, left_out + constant if left_out < NOTHING else NOTHING, edges)
+
+    def _expanded(self, limits: Limits) -> Integers:
+        """Reach all states; return the least sums from those of the lowest level on."""
+        a, b, pairing, counts = self._a, self._b, self._pairing, self._counts
+        last = len(pairing.scope) - self._minimise
+        room = limits.memory_bytes
+        while True:
+            self._states = loops.expand(
+                a, b, pairing, self._states, counts, last, limits.budget, room, QUOTA, loops.SCATTER
+            )
+            if counts[loops.EXHAUSTED]:
+                raise NoRoomError
+            if counts[loops.LEVEL] == last:
+                break
+            if limits.stop():
+                raise StoppedError
+        if self._minimise:
+            least: Integers = loops.minimise_last(a, b, pairing, self._states, counts, limits.budget)
+            return least
+        return np.zeros(counts[loops.FRONT], np.int64)
+
+
+class _Merge:
+    """States on their way to nodes; what was stopped goes on in the next run.
+
+    Parameters
+    ----------
+    low : array
+        Least sums from the states of the lowest level on.
+    """
+
+    def __init__(self, pairing: Pairing, states: States, counts: Integers, low: Integers, limits: Limits) -> None:
+        self._pairing, self._states, self._counts = pairing, states, counts
+        levels = int(counts[loops.LEVEL])
+        widest = int(np.diff(pairing.states[: levels + 1]).max(initial=len(low)))
+        self._held = 12 * len(states.child) + 8 * len(states.reach)
+        if self._held + _MERGED_BYTES * widest > limits.memory_bytes:
             raise NoRoomError
-        if counts[loops.LEVEL] == last:
-            break
-        if limits.stop():
-            raise StoppedError
-    if minimise:
-        return states, counts, loops.minimise_last(a, b, pairing, states, counts, limits.budget)
-    return states, counts, np.zeros(counts[loops.FRONT], np.int64)
+        self._nodes = np.ones(levels + 1, np.int64)
+        ids = np.zeros(len(low), np.int32)
+        self._merging = Merging(ids, low, ids, low, np.zeros(0, np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """What is held between two runs."""
+        return _bytes(self._states) + _bytes(self._merging)
+
+    def run(self, limits: Limits) -> tuple[Diagram | None, int]:
+        """Merge all states into nodes; return the diagram and the least entry, or None if there is none."""
+        pairing, states, nodes, counts = self._pairing, self._states, self._nodes, self._counts
+        while counts[loops.LEVEL] and len(self._merging.low):
+            self._merging = loops.merge(
+                pairing, states, nodes, self._merging, counts, limits.budget, QUOTA, loops.SCATTER
+            )
+            if counts[loops.LEVEL] and limits.stop():
+                raise StoppedError
+        low = self._merging.low
+        if not len(low) or low[0] >= FORBIDDEN:
+            return None, 0
+        if self._held + 12 * int((nodes[:-1] * pairing.sizes[: len(nodes) - 1]).sum()) > limits.memory_bytes:
+            raise NoRoomError
+        return loops.packed(pairing, states, nodes), int(low[0])
 
 
-def _merged(
-    pairing: Pairing, states: States, counts: Integers, low: Integers, limits: Limits
-) -> tuple[Diagram | None, int]:
-    """Merge all states into nodes; return the diagram and the least entry, or None if there is none."""
-    levels = int(counts[loops.LEVEL])
-    widest = int(np.diff(pairing.states[: levels + 1]).max(initial=len(low)))
-    held = 12 * len(states.child) + 8 * len(states.reach)
-    if held + _MERGED_BYTES * widest > limits.memory_bytes:
-        raise NoRoomError
-    nodes = np.ones(levels + 1, np.int64)
-    ids = np.zeros(len(low), np.int32)
-    while counts[loops.LEVEL] and len(low):
-        ids, low = loops.merge(pairing, states, nodes, ids, low, counts, limits.budget, QUOTA, loops.SCATTER)
-        if counts[loops.LEVEL] and limits.stop():
-            raise StoppedError
-    if not len(low) or low[0] >= FORBIDDEN:
-        return None, 0
-    if held + 12 * int((nodes[:-1] * pairing.sizes[: len(nodes) - 1]).sum()) > limits.memory_bytes:
-        raise NoRoomError
-    return loops.packed(pairing, states, nodes), int(low[0])
+def _counts(level: int, front: int) -> Integers:
+    """Return the counts of loops that go on with a level of so many states."""
+    counts = np.zeros(8, np.int64)
+    counts[loops.LEVEL], counts[loops.FRONT], counts[loops.LEFT_OUT] = level, front, NOTHING
+    return counts
+
+
+def _states(child: NDArray[np.int32], weight: Integers, reach: Integers, pairs: Integers) -> States:
+    """Return states of which none of the next level is known."""
+    return States(child, weight, reach, pairs, pairs, np.zeros(0, np.int32))
+
+
+def _bytes(arrays: States | Merging) -> int:
+    """Bytes of arrays, some of which may be the same."""
+    return sum(int(array.nbytes) for array in {id(array): array for array in arrays}.values())
 
 
 def levels_of(scope: Integers, shape: Sequence[int]) -> tuple[Pairing, NDArray[np.int32]]:
@@ -194,11 +262,11 @@ def from_dense(scope: Integers, values: Integers, sizes: Integers, *, limits: Li
         raise NoRoomError
     pairing, child = levels_of(scope, values.shape)
     weight, reach = np.zeros(len(child), np.int64), np.zeros(pairing.edges[-1] + 1, np.int64)
-    states = States(child, weight, reach, scope)
-    counts = np.array([len(scope), values.size, 0, 0, NOTHING, 0])
+    states = _states(child, weight, reach, scope)
     lowest = min(0, int(values.min()))
     low = np.where(values < FORBIDDEN, values - lowest, FORBIDDEN).reshape(-1)
-    diagram, least = _merged(pairing, states, counts, low, Limits())
+    everything = Limits()
+    diagram, least = _Merge(pairing, states, _counts(len(scope), values.size), low, everything).run(everything)
     return Summed(diagram, least + lowest)
 
 

@@ -52,18 +52,34 @@ class States(NamedTuple):
     """Pairs of nodes that are reached, level after level; the arrays have room to grow.
 
     ``child`` (int32, -1 for edges left out) and ``weight`` (int64) by edge; ``reach`` (int64), the least sum on a way
-    there, by state; ``pairs`` (int64) of the level that is expanded next.
+    there, by state; ``pairs`` (int64) of the level that is expanded; of the next one ``following`` and ``table``
+    (int32), which finds a pair's place in it.
     """
 
     child: Any
     weight: Any
     reach: Any
     pairs: Any
+    following: Any
+    table: Any
 
 
-# Entries of the counts that the loops keep: level to go on with, states on it, edges and states before it,
-# least bound that was left out, whether the memory was exhausted.
-LEVEL, FRONT, EDGES, SEEN, LEFT_OUT, EXHAUSTED = 0, 1, 2, 3, 4, 5
+class Merging(NamedTuple):
+    """The node (int32) and the least sum from there on (int64) of each state: of the level below, and of the one that
+    is merged; ``table`` (int64) finds a node of it.
+    """
+
+    ids: Any
+    low: Any
+    own_ids: Any
+    own_low: Any
+    table: Any
+
+
+# Entries of the counts that the loops keep: level to go on with, states on it, edges so far, states before it,
+# least bound that was left out, whether the memory was exhausted, states of the level that are done, and what these
+# led to: states of the next level, or nodes of this one.
+LEVEL, FRONT, EDGES, SEEN, LEFT_OUT, EXHAUSTED, DONE, FOUND = 0, 1, 2, 3, 4, 5, 6, 7
 
 
 @njit(cache=True, nogil=True)
@@ -122,10 +138,18 @@ def rehashed(pairs: Any, count: int, scatter: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _expand_level(
-    a: Diagram, b: Diagram, pairing: Pairing, states: States, counts: Any, budget: int, most_bytes: int, scatter: Any
+    a: Diagram,
+    b: Diagram,
+    pairing: Pairing,
+    states: States,
+    counts: Any,
+    budget: int,
+    most_bytes: int,
+    quota: int,
+    scatter: Any,
 ) -> States:
-    """Expand all states of one level; ``counts`` says which, and is moved on."""
-    i, n, at, seen = counts[LEVEL], counts[FRONT], counts[EDGES], counts[SEEN]
+    """Expand states of one level until about ``quota`` edges were made; ``counts`` says which, and is moved on."""
+    i, n, edge, seen = counts[LEVEL], counts[FRONT], counts[EDGES], counts[SEEN]
     d = pairing.sizes[i]
     la, lb = pairing.passed_a[i], pairing.passed_b[i]
     in_a, in_b = pairing.passed_a[i + 1] > la, pairing.passed_b[i + 1] > lb
@@ -133,25 +157,27 @@ def _expand_level(
     room = a.nodes[pairing.passed_a[i + 1]] * below_b
     direct = room <= 4 * n * d + 1024
     child, weight, reach = states.child, states.weight, states.reach
-    # room for the next level's states grows with them
-    first = min(n * d, 1024)
-    length = max(at + n * d, 2 * len(child)) if at + n * d > len(child) else 0
-    longest = 2 * (seen + n + first) if seen + n + first > len(reach) else 0
-    held = 12 * len(child) + 8 * (len(reach) + n + first) + (4 * room if direct else 0)
-    if held + 12 * length + 8 * longest > most_bytes:
-        counts[EXHAUSTED] = 1
-        return states
-    if length:
-        child, weight = longer(child, length), longer(weight, length)
-    pairs = np.empty(first, np.int64)
-    if longest:
-        reach = longer(reach, longest)
-    table = filled(room if direct else 4096)
-    count = 0
-    edge = at
+    pairs, table = states.following, states.table
+    done, count = counts[DONE], counts[FOUND]
+    if done == 0:
+        # room for the next level's states grows with them
+        first = min(n * d, 1024)
+        length = max(edge + n * d, 2 * len(child)) if edge + n * d > len(child) else 0
+        longest = 2 * (seen + n + first) if seen + n + first > len(reach) else 0
+        held = 12 * len(child) + 8 * (len(reach) + n + first) + (4 * room if direct else 0)
+        if held + 12 * length + 8 * longest > most_bytes:
+            counts[EXHAUSTED] = 1
+            return states
+        if length:
+            child, weight = longer(child, length), longer(weight, length)
+        pairs = np.empty(first, np.int64)
+        if longest:
+            reach = longer(reach, longest)
+        table = filled(room if direct else 4096)
+    until = min(n, done + 1 + quota // d)
     base_a = a.start[la] if in_a else 0
     base_b = b.start[lb] if in_b else 0
-    for s in range(n):
+    for s in range(done, until):
         pair = states.pairs[s]
         node_a, node_b = pair >> 32, pair & 0xFFFFFFFF
         so_far = reach[seen + s]
@@ -200,13 +226,19 @@ def _expand_level(
                 count += 1
             child[edge] = t
             edge += 1
+    counts[EDGES] = edge
+    if until < n:
+        counts[DONE] = until
+        counts[FOUND] = count
+        return States(child, weight, reach, states.pairs, pairs, table)
     counts[LEVEL] = i + 1
     counts[FRONT] = count
-    counts[EDGES] = edge
     counts[SEEN] = seen + n
+    counts[DONE] = 0
+    counts[FOUND] = 0
     pairing.edges[i + 1] = edge
     pairing.states[i + 1] = seen + n
-    return States(child, weight, reach, pairs)
+    return States(child, weight, reach, pairs, pairs, np.empty(0, np.int32))
 
 
 @njit(cache=True, nogil=True)
@@ -224,11 +256,12 @@ def expand(
 ) -> States:
     """Expand level after level up to ``last``, until about ``quota`` edges were made or memory is exhausted.
 
-    Call again with what is returned until ``counts[LEVEL]`` is ``last``.
+    Call again with what is returned until ``counts[LEVEL]`` is ``last``; the budget may have become less.
     """
-    begun = counts[EDGES]
-    while counts[LEVEL] < last and counts[EDGES] - begun <= quota and not counts[EXHAUSTED]:
-        states = _expand_level(a, b, pairing, states, counts, budget, most_bytes, scatter)
+    end = counts[EDGES] + quota
+    while counts[LEVEL] < last and counts[EDGES] <= end and not counts[EXHAUSTED]:
+        left = end - counts[EDGES]
+        states = _expand_level(a, b, pairing, states, counts, budget, most_bytes, left, scatter)
     return states
 
 
@@ -292,18 +325,30 @@ def wider(table: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _merge_level(
-    child: Any, weight: Any, reach: Any, d: int, ids: Any, low: Any, counts: Any, budget: int, scatter: Any
-) -> Any:
-    """Turn the states of one level into nodes, in place.
+    child: Any,
+    weight: Any,
+    reach: Any,
+    d: int,
+    merging: Merging,
+    nodes: Any,
+    counts: Any,
+    budget: int,
+    quota: int,
+    scatter: Any,
+) -> Merging:
+    """Turn states of one level into nodes, in place, until about ``quota`` edges were seen; ``counts`` is moved on.
 
-    ``ids`` and ``low`` are the node and the least sum from there on of each state of the level below; returned are
-    the same of this level and how many nodes it has. States without any way down get node -1.
+    States without any way down get node -1.
     """
     n = len(reach)
-    my_ids, my_low = np.empty(n, np.int32), np.empty(n, np.int64)
-    table = np.full(64, -1, np.int64)
-    count = 0
-    for s in range(n):
+    ids, low = merging.ids, merging.low
+    my_ids, my_low, table = merging.own_ids, merging.own_low, merging.table
+    done, count = counts[DONE], counts[FOUND]
+    if done == 0:
+        my_ids, my_low = np.empty(n, np.int32), np.empty(n, np.int64)
+        table = np.full(64, -1, np.int64)
+    until = min(n, done + 1 + quota // d)
+    for s in range(done, until):
         edge, row = s * d, count * d
         least = np.int64(FORBIDDEN)
         for v in range(d):
@@ -337,7 +382,16 @@ def _merge_level(
             p = (p + 1) & (len(table) - 1)
         if 2 * count >= len(table):
             table = wider(table)
-    return my_ids, my_low, count
+    if until < n:
+        counts[DONE] = until
+        counts[FOUND] = count
+        return Merging(ids, low, my_ids, my_low, table)
+    i = counts[LEVEL] - 1
+    nodes[i] = count
+    counts[LEVEL] = i
+    counts[DONE] = 0
+    counts[FOUND] = 0
+    return Merging(my_ids, my_low, my_ids, my_low, np.empty(0, np.int64))
 
 
 @njit(cache=True, nogil=True)
@@ -345,37 +399,35 @@ def merge(
     pairing: Pairing,
     states: States,
     nodes: Any,
-    ids: Any,
-    low: Any,
+    merging: Merging,
     counts: Any,
     budget: int,
     quota: int,
     scatter: Any,
-) -> Any:
+) -> Merging:
     """Merge level after level from the bottom, in place, until about ``quota`` edges were seen.
 
-    ``counts[LEVEL]`` levels are left to do; ``nodes`` takes their numbers of nodes. Call again with the ``ids`` and
-    ``low`` that are returned until there are none; what is left in ``low`` is then the least sum of all.
+    ``counts[LEVEL]`` levels are left to do; ``nodes`` takes their numbers of nodes. Call again with what is returned
+    until there are none; ``low`` is then the least sum of all. The budget may have become less.
     """
-    done = 0
-    while counts[LEVEL] > 0 and done <= quota:
-        i = counts[LEVEL] - 1
+    left = quota
+    while counts[LEVEL] > 0 and left >= 0:
+        i, done = counts[LEVEL] - 1, counts[DONE]
         first, last = pairing.edges[i], pairing.edges[i + 1]
-        reach = states.reach[pairing.states[i] : pairing.states[i + 1]]
-        ids, low, nodes[i] = _merge_level(
+        merging = _merge_level(
             states.child[first:last],
             states.weight[first:last],
-            reach,
+            states.reach[pairing.states[i] : pairing.states[i + 1]],
             pairing.sizes[i],
-            ids,
-            low,
+            merging,
+            nodes,
             counts,
             budget,
+            left,
             scatter,
         )
-        done += last - first
-        counts[LEVEL] = i
-    return ids, low
+        left -= (last - first) - done * pairing.sizes[i]
+    return merging
 
 
 @njit(cache=True, nogil=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from bucketflow.tasks.diagrams import joins, loops
 from bucketflow.tasks.diagrams.joins import (
     NOTHING,
     Integers,
+    Join,
     Limits,
     NoRoomError,
     StoppedError,
@@ -154,6 +157,54 @@ def test_too_little_memory_is_said_and_stops_are_heard(monkeypatch: pytest.Monke
     monkeypatch.setattr(joins, "QUOTA", 100)
     with pytest.raises(StoppedError):
         join(a, b, sizes=np.full(10, 4), limits=Limits(stop=lambda: True))
+
+
+@pytest.mark.parametrize("scatter", [loops.SCATTER], indirect=True)
+@pytest.mark.parametrize("minimise", [False, True])
+def test_a_join_stops_within_a_level_and_goes_on_there(monkeypatch: pytest.MonkeyPatch, minimise: bool) -> None:
+    a, b = random_functions(3, 4)
+    sizes, limits = np.full(6, 4), Limits(1 << 40)
+    want = join(a, b, sizes=sizes, minimise=minimise, limits=limits)
+    monkeypatch.setattr(joins, "QUOTA", 50)
+    going, runs, held = Join(a, b, sizes=sizes, minimise=minimise), 0, []
+    while True:
+        runs += 1
+        try:
+            found = going.run(replace(limits, stop=lambda: True))
+            break
+        except StoppedError:
+            held.append(going.nbytes)
+    assert runs > want.edges // 50
+    assert max(held) > 12 * want.edges
+    assert (found.constant, found.left_out, found.edges) == (want.constant, want.left_out, want.edges)
+    assert want.diagram is not None
+    assert found.diagram is not None
+    for one, other in zip(found.diagram, want.diagram, strict=True):
+        assert np.array_equal(one, other)
+
+
+@quick
+@given(tables(), tables(), st.integers(-4, 8), st.integers(0, 6))
+def test_a_budget_that_falls_meanwhile(
+    a: tuple[Integers, Integers], b: tuple[Integers, Integers], budget: int, fallen: int
+) -> None:
+    """Each entry that is there is right, and each within the least budget is there."""
+    want = added(spread(*a), spread(*b))
+    going = Join(from_dense(*a, SIZES), from_dense(*b, SIZES), sizes=SIZES)
+    found = None
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(joins, "QUOTA", 3)
+        for runs in count():
+            try:
+                found = going.run(Limits(budget if runs < 3 else budget - fallen, stop=lambda: True))
+                break
+            except StoppedError:
+                pass
+    assert found is not None
+    got = np.full(SIZES, FORBIDDEN) if found.diagram is None else entries(found)
+    assert (got >= want).all()
+    assert (want[got != want] > budget - fallen).all()
+    assert (want[got != want] >= found.left_out).all()
 
 
 def test_the_pair_with_the_smallest_union_comes_first() -> None:

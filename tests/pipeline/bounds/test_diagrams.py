@@ -15,7 +15,7 @@ from bucketflow.pipeline.bounds import diagram_buckets
 from bucketflow.pipeline.bounds.diagrams import Deepening, solve_diagrams
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.outcome import Outcome
-from bucketflow.tasks.diagrams import loops
+from bucketflow.tasks.diagrams import joins, loops
 
 from .networks import brute_least, cost_networks
 
@@ -123,6 +123,29 @@ def test_what_was_stopped_goes_on(better: int) -> None:
     assert 5 < runs < 999
     assert lower == sorted(lower)
     assert found == (want if better else Outcome(want.lower, feasible=False))
+
+
+def test_the_shortest_runs_get_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stopped goes on within a join; letting go of what that needs costs time only."""
+    network = band(12)
+    want = solve_diagrams(network, range(12), memory_bytes=GB)
+    monkeypatch.setattr(joins, "QUOTA", 200)
+    deepening = Deepening(network, range(12), None, None, memory_bytes=GB)
+    spared, runs = False, 0
+    while True:
+        runs += 1
+        assert runs < 2000
+        asked = count()
+        found = deepening.run(lambda asked=asked: next(asked) > 0)  # type: ignore[misc]
+        if found.proved:
+            break
+        held = deepening.nbytes
+        if not spared:
+            deepening.rest()
+            spared = deepening.nbytes < held
+    assert runs > 20
+    assert spared
+    assert found == want
 
 
 def test_equal_hashes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
