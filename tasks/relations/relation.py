@@ -111,10 +111,20 @@ def offsets_of(relation: Relation, table: Dense) -> Any:
 
 
 def _digits(table: Dense) -> list[tuple[int, int, int, int, int]]:
-    """Return (word, shift, bits of the key, stride, domain size) of each variable of a dense table."""
-    fields = table.keys.fields.values()
-    strides = zip(fields, table.strides, table.keys.dims, strict=True)
-    return [(*field, stride, dim) for field, stride, dim in strides]
+    """Return (word, shift, bits of the key, stride, domain size) of each variable of a dense table.
+
+    Neighbours whose fields have no gap between them are one: of binary variables all within a word.
+    """
+    found: list[tuple[int, int, int, int, int]] = []
+    for (word, shift, bits), stride, dim in zip(
+        table.keys.fields.values(), table.strides, table.keys.dims, strict=True
+    ):
+        if found and found[-1][0] == word and dim == 1 << bits:
+            _, _, before, _, outer = found.pop()
+            found.append((word, shift, before + bits, stride, outer * dim))
+        else:
+            found.append((word, shift, bits, stride, dim))
+    return found
 
 
 def restricted(relation: Relation, states: Mapping[int, int]) -> Relation:

@@ -15,7 +15,7 @@ from bucketflow.tasks.relations import host
 from bucketflow.tasks.relations.blocks import TooManyRowsError
 from bucketflow.tasks.relations.joins import join, join_size, joined_reduced, reduced, semijoin
 from bucketflow.tasks.relations.ordering import distinct, gathered, merged, order_holds, reordered, runs
-from bucketflow.tasks.relations.relation import Dense, Relation, from_dense, restricted, to_dense
+from bucketflow.tasks.relations.relation import Dense, Relation, _digits, from_dense, restricted, to_dense
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 
@@ -290,3 +290,13 @@ def left_to_right(values: np.ndarray) -> float:
     for value in values.tolist():
         total += value
     return total
+
+
+@pytest.mark.parametrize(("dims", "passes"), [((2,) * 9, 1), ((3, 2, 4), 1), ((2, 3, 2, 3), 3), ((1, 5, 1), 2)])
+def test_keys_of_dense_tables_take_neighbours_without_gaps_together(dims: tuple[int, ...], passes: int) -> None:
+    keys = Keys(tuple(range(len(dims))), dims)
+    cells = np.arange(math.prod(dims))
+    table = Dense(keys, np.ones(len(cells)))
+    digits = _digits(table)
+    assert len(digits) == passes
+    assert (from_dense(table, SUM_PRODUCT).words == keys.pack(np.array(np.unravel_index(cells, dims)))).all()
