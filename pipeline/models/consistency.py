@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .model import Function, Model
+from .model import Model
 from .semijoins import Possible, Semijoins, rows_within
 
 Domains = list[NDArray[np.intp]]
@@ -44,10 +44,10 @@ def allowed(model: Model, function: int, values: NDArray[Any]) -> NDArray[np.boo
     return np.asarray(values < model.limits[function] if model.kind == "cost" else values != 0)
 
 
-def fixpoint(model: Model, functions: Sequence[int], domains: Domains) -> tuple[bool, dict[int, Function], Fallen]:
+def fixpoint(model: Model, functions: Sequence[int], domains: Domains) -> tuple[bool, dict[int, Possible], Fallen]:
     """Remove states, in place, and entries until nothing falls, or entries cost more than reading all functions does.
 
-    Returns whether every variable has a state left, the functions that lost entries, and how much fell.
+    Returns whether every variable has a state left, what is left of functions that lost entries, and how much fell.
     """
     whole = sum(map(len, domains))
     supports = _Supports(model, functions, domains)
@@ -55,7 +55,7 @@ def fixpoint(model: Model, functions: Sequence[int], domains: Domains) -> tuple[
     semijoins = Semijoins(supports.possible, model.dims, domains)
     while feasible and (losers := semijoins.passed()):
         feasible = supports.prune(losers)
-    smaller = {f: supports.possible[f].made(model.kind) for f in sorted(semijoins.changed)} if feasible else {}
+    smaller = {f: supports.possible[f] for f in sorted(semijoins.changed)} if feasible else {}
     return feasible, smaller, Fallen(whole - sum(map(len, domains)), semijoins.fallen)
 
 

@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Literal
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from ...tasks.rows.keys import Keys
 from .consistency import NOTHING, Fallen, fixpoint
 from .model import Function, Model
+from .semijoins import Possible
 
 Query = Literal["optimum", "partition", "count"]
 QUERIES: tuple[Query, ...] = ("optimum", "partition", "count")
@@ -135,20 +137,61 @@ def reduce_model(
     The variables in ``asked`` are never barren: their marginals are wanted.
     """
     functions, barren = _relevant(model, query, {*evidence, *asked})
+    left = _left(model, tuple(functions), evidence)
+    domains, fallen = left.domains, left.fallen
+    if not left.feasible:
+        return Network(model, query, domains, (), (), (), False, fallen=fallen)
+    smaller = {f: possible.made(model.kind) for f, possible in left.smaller.items()}
+    model = model.with_functions(smaller) if smaller else model
+    return Network(model, query, domains, left.variables, left.leaves, left.constants, True, barren, fallen)
+
+
+@dataclass(frozen=True, eq=False)
+class _Left:
+    """What some functions leave under evidence, by where they are 0 alone: see :class:`Network`."""
+
+    feasible: bool
+    domains: tuple[NDArray[np.intp], ...]
+    smaller: Mapping[int, Possible]
+    fallen: Fallen
+    variables: tuple[int, ...] = ()
+    leaves: tuple[Leaf, ...] = ()
+    constants: tuple[int, ...] = ()
+
+
+# What was left of small models of probabilities: finding it takes as long as propagating.
+_REMEMBERED, _SMALL_BYTES = 4, 1 << 20
+_remembered: WeakKeyDictionary[Model, dict[Any, _Left]] = WeakKeyDictionary()
+
+
+def _left(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int]) -> _Left:
+    """Return what is left; of a small model with dense probabilities the last few findings are remembered."""
+    key = functions, frozenset(evidence.items())
+    if (found := _remembered.get(model, {}).get(key)) is not None:
+        return found
+    found = _reduced(model, functions, evidence)
+    if model.kind != "cost" and model.nbytes <= _SMALL_BYTES and all(f.rows is None for f in model.functions):
+        before = _remembered.setdefault(model, {})
+        before[key] = found
+        for oldest in [*before][:-_REMEMBERED]:
+            before.pop(oldest, None)
+    return found
+
+
+def _reduced(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int]) -> _Left:
     domains = [
         np.array([evidence[v]], dtype=np.intp) if v in evidence else np.arange(d, dtype=np.intp)
         for v, d in enumerate(model.dims)
     ]
     feasible, smaller, fallen = fixpoint(model, functions, domains)
     if not feasible:
-        return Network(model, query, tuple(domains), (), (), (), False, fallen=fallen)
-    model = model.with_functions(smaller) if smaller else model
+        return _Left(False, tuple(domains), {}, fallen)
     scopes = {f: tuple(v for v in model.functions[f].scope if len(domains[v]) > 1) for f in functions}
     constants = tuple(f for f in functions if not scopes[f])
     variables = tuple(sorted({v for s in scopes.values() for v in s}))
     local = {v: i for i, v in enumerate(variables)}
     groups = absorb({f: tuple(sorted(local[v] for v in s)) for f, s in scopes.items() if s})
-    return Network(model, query, tuple(domains), variables, groups, constants, True, barren, fallen)
+    return _Left(True, tuple(domains), smaller, fallen, variables, groups, constants)
 
 
 def _relevant(model: Model, query: Query, needed: Collection[int]) -> tuple[list[int], frozenset[int]]:

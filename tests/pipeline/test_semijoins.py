@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.models import semijoins
+from bucketflow.pipeline.models import consistency, preprocess, semijoins
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.models.preprocess import reduce_model
 from tests.models import assignments, brute_count, brute_log10_sum, brute_optimum, cost_models, markov_models
@@ -176,3 +179,44 @@ def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert network.feasible
     assert network.fallen.entries == 0
     assert bucketflow.solve(disagreeing(), "count").value == 0
+
+
+def test_what_falls_is_found_once_for_the_same_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(preprocess, "fixpoint", lambda *given: calls.append(given) or consistency.fixpoint(*given))
+    dense = random_relations(np.random.default_rng(5), CYCLE, [3] * 5, rows=False)
+    first, again = (reduce_model(dense, "partition", {}) for _ in range(2))
+    assert len(calls) == 1
+    assert first.fallen.entries
+    assert (again.fallen, again.leaves, again.variables) == (first.fallen, first.leaves, first.variables)
+    state = int(first.domains[0][0])
+    other = bucketflow.marginals(dense, evidence={"x0": state})["x0"]
+    assert len(calls) == 2
+    assert other.tolist() == [s == state for s in range(3)]
+    assert reduce_model(dense, "count", {}).fallen == first.fallen
+    assert len(calls) == 2
+    for states in product(range(3), repeat=2):
+        reduce_model(dense, "partition", dict(enumerate(states)))
+    assert len(preprocess._remembered[dense]) == preprocess._REMEMBERED
+
+
+def test_values_are_read_again_where_it_is_known_what_falls() -> None:
+    model = random_relations(np.random.default_rng(5), CYCLE, [3] * 5, rows=False)
+    for network in (reduce_model(model, "partition", {}) for _ in range(2)):
+        assert network.fallen.entries
+        kept = [f for f in model.functions if f not in network.model.functions]
+        assert kept
+        assert {f.values.max() for f in network.model.functions} == {model.functions[0].values.max()}
+        for function in model.functions:
+            function.values[function.values > 0] = 0.5
+
+
+@pytest.mark.parametrize("model", [disagreeing(), bucketflow.Model.build("cost", {"a": 2}, [("a", [0, 1])])])
+def test_what_is_remembered_goes_with_its_model(model: Model) -> None:
+    copy = replace(model)
+    for _ in range(2):
+        reduce_model(copy, "optimum", {})
+    assert (copy in preprocess._remembered) is (model.kind != "cost")
+    gone, copy = ref(copy), model
+    gc.collect()
+    assert gone() is None
