@@ -258,13 +258,14 @@ def plan(file: str, as_json: bool, query_vars: str, joint: tuple[str, ...], no_p
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_guarded
 def info(file: str, as_json: bool) -> None:
-    """Describe the model in FILE."""
+    """Describe the model in FILE, and its agents where it has some."""
     import json
 
-    from .report import model_facts, print_facts
+    from ..examples import file_or_example
+    from ..formats import load_any
+    from .report import facts_of, print_facts
 
-    model, _ = _load(file)
-    facts = model_facts(model)
+    facts = facts_of(load_any(file_or_example(file)))
     if as_json:
         click.echo(json.dumps(facts))
     else:

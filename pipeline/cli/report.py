@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..examples import examples
+from ..models.dcop import Dcop
 from ..models.model import Model
 from ..models.preprocess import absorb, components
 from ..plans.plan import format_bytes
@@ -25,6 +26,21 @@ if TYPE_CHECKING:
 _LARGEST_STEPS = 6
 # Characters of a labelled line.
 _LINE = 400
+
+
+def facts_of(problem: Model | Dcop) -> dict[str, Any]:
+    """Describe a model, and of a distributed problem its agents and who owns most."""
+    if isinstance(problem, Model):
+        return model_facts(problem)
+    owned = list(map(len, problem.owned))
+    most = max(owned, default=0)
+    largest = problem.agents[owned.index(most)].name if owned else None
+    return {
+        **model_facts(problem.model),
+        "agents": len(owned),
+        "largest_agent": largest,
+        "largest_agent_variables": most,
+    }
 
 
 def model_facts(model: Model) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from .wcsp import read_wcsp
 from .writers import save
 from .xml_networks import read_xdsl, read_xmlbif
 
-__all__ = ["load", "load_dcop", "load_evidence", "save"]
+__all__ = ["load", "load_any", "load_dcop", "load_evidence", "save"]
 
 # Every state has a place in a few arrays of integers, whatever is asked.
 _STATE_BYTES = 32
@@ -63,7 +63,7 @@ def load(
     BudgetError
         If reading takes more than ``memory``, by default most of what is free.
     """
-    found = _read(path, memory)
+    found = load_any(path, memory)
     model = found.model if isinstance(found, Dcop) else found
     return model if evidence_path is None else replace(model, evidence=load_evidence(evidence_path, model))
 
@@ -84,13 +84,14 @@ def load_dcop(
     BudgetError
         If reading takes more than ``memory``, by default most of what is free.
     """
-    found = _read(path, memory)
+    found = load_any(path, memory)
     if agents_path is not None:
         return read_owners(read_source(agents_path, default_memory_bytes() if memory is None else memory), found)
     return found if isinstance(found, Dcop) else one_agent_each(found)
 
 
-def _read(path: str | os.PathLike[str], memory: int | None) -> Model | Dcop:
+def load_any(path: str | os.PathLike[str], memory: int | None = None) -> Model | Dcop:
+    """Read a model as :func:`load` does, with its agents where the format has some."""
     source = read_source(path, default_memory_bytes() if memory is None else memory)
     try:
         found = _READERS[detect_format(source)](source)

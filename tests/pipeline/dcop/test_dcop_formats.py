@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -286,6 +288,15 @@ def test_every_command_reads_them_and_convert_writes_them(tmp_path: Path) -> Non
     assert bucketflow.load_dcop(tmp_path / "p.xml").agents[0].name == "lamp"
     result = CliRunner().invoke(main, ["convert", "satellite", str(tmp_path / "p.xml"), "--agents", "missing"])
     assert result.exit_code == 2
+
+
+def test_info_names_who_owns_most(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(YAML)
+    told = CliRunner().invoke(main, ["info", str(tmp_path / "p.yaml"), "--json"])
+    facts = json.loads(told.output)
+    assert (facts["agents"], facts["largest_agent"], facts["largest_agent_variables"]) == (2, "blind", 2)
+    assert re.search(r"largest agent +blind", CliRunner().invoke(main, ["info", str(tmp_path / "p.yaml")]).output)
+    assert "agents" not in json.loads(CliRunner().invoke(main, ["info", "satellite", "--json"]).output)
 
 
 def published(data: Path) -> list[dict[str, str]]:
