@@ -35,9 +35,10 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model
     Parameters
     ----------
     path : str or path
-        A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif``, ``.bifxml``, ``.xdsl`` or Hugin ``.net`` file, or a
-        distributed problem (XCSP 2.1 ``.xml``, pyDCOP ``.yaml``), whose agents do not matter here; plain, ``.gz`` or
-        ``.xz``; where there is no such file, the name of an example such as ``"satellite"``.
+        A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif``, ``.bifxml``, ``.xdsl``, Hugin ``.net`` or DIMACS
+        ``.cnf`` or ``.wcnf`` file, or a distributed problem (XCSP 2.1 ``.xml``, pyDCOP ``.yaml``), whose agents do
+        not matter here; plain, ``.gz`` or ``.xz``; where there is no such file, the name of an example such as
+        ``"satellite"``.
     memory : int or str, optional
         What reading may take, in bytes or as ``"4GB"``; most of the free memory by default.
 

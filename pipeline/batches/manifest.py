@@ -15,7 +15,7 @@ from ..examples import file_or_example
 from .row import QUERIES, Row
 
 _KNOWN = ("model", "query", "evidence", "memory", "order-time", "time", "name", "priority")
-_MODELS = (".wcsp", ".cfn", ".uai", ".erg", ".bif", ".bifxml", ".xmlbif", ".xdsl", ".net")
+_MODELS = (".wcsp", ".cfn", ".uai", ".erg", ".bif", ".bifxml", ".xmlbif", ".xdsl", ".net", ".cnf", ".wcnf")
 _PACKED = (".gz", ".xz")
 
 

@@ -16,6 +16,7 @@ from .cfn.reader import read_cfn
 from .dcop.owners import read_owners
 from .dcop.pydcop import read_pydcop
 from .dcop.xcsp import read_xcsp
+from .dimacs import read_dimacs
 from .erg import read_erg
 from .evidence import read_evidence
 from .hugin import read_hugin
@@ -40,6 +41,7 @@ _READERS: dict[str, Callable[[Source], Model | Dcop]] = {
     "xmlbif": read_xmlbif,
     "xdsl": read_xdsl,
     "net": read_hugin,
+    "dimacs": read_dimacs,
     "xcsp": read_xcsp,
     "pydcop": read_pydcop,
 }
@@ -52,9 +54,9 @@ def load(
 ) -> Model:
     """Read a model, and evidence on it if a second file is given, within ``memory`` bytes.
 
-    The format follows from the name (``.wcsp .cfn .uai .erg .bif .bifxml .xdsl .net .yaml``, also with ``.gz`` or
-    ``.xz``), or else from the content. Of a distributed problem it is the model without its agents. Evidence files
-    beside the model are never read on their own.
+    The format follows from the name (``.wcsp .cfn .uai .erg .bif .bifxml .xdsl .net .cnf .wcnf .yaml``, also with
+    ``.gz`` or ``.xz``), or else from the content. Of a distributed problem it is the model without its agents.
+    Evidence files beside the model are never read on their own.
 
     Raises
     ------

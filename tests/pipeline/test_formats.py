@@ -141,8 +141,10 @@ def test_shared_functions_share_memory(read: Read, reuse: str, name: str) -> Non
     assert {id(f.values) for f in model.functions} == {id(model.functions[0].values)}
 
 
+KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
+
 BAD_WCSP = [
-    ("", None, "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .xml or .yaml model", "an empty file"),
+    ("", None, KNOWN, "an empty file"),
     ("p 1", 1, "the largest domain size of at least 0", "the end of the file"),
     ("p 999999999999 2 1 9\n2\n", 1, "the number of variables from 0 to 6", "'999999999999'"),
     ("p 1 2 0 9\n0\n", 2, "a domain size from 1 to 2147483647", "'0'"),
@@ -581,9 +583,8 @@ def test_unreadable_files(tmp_path: Path) -> None:
 
 
 def test_unknown_content(read: Read) -> None:
-    known = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .xml or .yaml model"
-    check_error(read, "hello world\n", "notes", None, known, "a file that begins 'hello world\\n'")
-    check_error(read, "1 0 1\n", "a.evid", None, known, "an evidence file, which goes with a model")
+    check_error(read, "hello world\n", "notes", None, KNOWN, "a file that begins 'hello world\\n'")
+    check_error(read, "1 0 1\n", "a.evid", None, KNOWN, "an evidence file, which goes with a model")
     check_error(read, "MARKOV\n1\x00\n", "a.uai", 2, "text", "a NUL byte")
 
 

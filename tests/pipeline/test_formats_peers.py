@@ -13,7 +13,7 @@ from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.models.model import Model
 
 Read = Callable[[str, str], Model]
-KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .xml or .yaml model"
+KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
 
 # pyAgrum 3 writes (and reads) these with the first of several parents fastest.
 REVERSED = ("uai", "xdsl")
@@ -145,7 +145,7 @@ def test_xdsl_errors(read: Read) -> None:
     ("text", "name", "what"),
     [
         ("net a { };", "a.dsl", "a GeNIe .dsl file"),
-        ("c a\np cnf 2 1\n1 2 0\n", "formula", "a formula in DIMACS format"),
+        ("* #variable= 1 #constraint= 1\n", "a.opb", "a pseudo-Boolean problem"),
         ('<?xml version="1.0"?>\n<instance format="XCSP3">', "a.xml", "a constraint problem of XCSP3"),
     ],
 )

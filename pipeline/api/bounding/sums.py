@@ -15,6 +15,7 @@ from ....cluster.budget import peak_rss_bytes
 from ....tasks.steps.semiring import mod_sum_product
 from ...bounds.order import bucket_cells, depth_first_order, rearranged
 from ...errors import BudgetError, InternalError
+from ...models.leaf_rows import is_listed
 from ...models.preprocess import Network
 from ...options import Effort, Options
 from ...queries.arithmetic import Arithmetic, arithmetic_for
@@ -48,6 +49,8 @@ _QUICK_CELLS = 1 << 28
 _TRIAL_EDGES, _TRIAL_PART = 1 << 21, 1 / 512
 # A search is tried for so much work (some 0.3 s), or so small a part of the cells.
 _TRIAL_WORK, _MOST_TRIAL_WORK = 1 << 23, 1 << 27
+# Rows are tried as clauses before they become a table of more cells.
+_MOST_TABLE = 1 << 20
 # They are hopeless where a large join has more than this part of its dense cells.
 _JOIN_PART = 1 / 16
 # Where no sweep fits memory, they are given so many CPU seconds.
@@ -111,11 +114,13 @@ class _Task:
         network, seed = self.network, self.options.seed
         order = rearranged(network.dims, network.scopes, min_fill_order(network.dims, network.scopes, seed))
         cells = bucket_cells(network.dims, network.scopes, order)
-        if cells <= _QUICK_CELLS or not self._sums_all:
+        quick = cells <= _QUICK_CELLS
+        if (quick and not self._has_wide_rows) or not self._sums_all:
             return None
-        # a count on diagrams takes a sum for every prime, a search only one
-        most = min(cells * _TRIAL_PART, _MOST_TRIAL_WORK) if network.query == "count" else 0.0
+        most = min(cells * _TRIAL_PART, _MOST_TRIAL_WORK)
         found = self._search.run(max(most, _TRIAL_WORK))
+        if quick:
+            return found
         if found is None and self._fits:
             found = self._result(order, {"edges": _TRIAL_EDGES, "part": _JOIN_PART})
         if found is not None or not self._fits or cells * _TRIAL_PART <= _TRIAL_EDGES:
@@ -158,6 +163,14 @@ class _Task:
     @cached_property
     def _search(self) -> SearchedSum:
         return SearchedSum(self.question, self.options, self.network, self.started)
+
+    @property
+    def _has_wide_rows(self) -> bool:
+        """Whether a sweep makes large tables of all cells from rows, such as long clauses."""
+        network = self.network
+        wide = [t for t in network.leaves if math.prod([network.dims[v] for v in t.scope]) > _MOST_TABLE]
+        functions = network.model.functions
+        return any(functions[f].rows is not None and not is_listed(network, f) for t in wide for f in t.functions)
 
     @cached_property
     def _fits(self) -> bool:

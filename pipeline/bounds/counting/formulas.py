@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from ....tasks.counting.state import Clauses, clauses_of
 from ...models.consistency import allowed
-from ...models.leaf_rows import is_listed, rows_left
+from ...models.leaf_rows import Listed, is_listed, rows_left
 from ...models.leaf_tables import restricted
 from ...models.model import Model
 from ...models.preprocess import Network
 
 Mask = NDArray[np.bool_]
-Cube = tuple[int, ...]
+Cube = Sequence[int]
 """A state for each variable of a function, or -1 for all of them."""
 
 # Larger formulas are not made; nor are tables looked at for their zeros that have more cells.
@@ -162,12 +162,16 @@ def formula_of(network: Network, model: Model) -> Formula:
     made = Formula(network.dims)
     covers: dict[tuple[Any, ...], _Cover] = {}
     entries = zeros = cubes = 0
+    mixed = False
     for f in [f for leaf in network.leaves for f in leaf.functions]:
-        if model.functions[f].rows is not None and not is_listed(network, f) and network.query == "count":
+        if model.functions[f].rows is not None and not is_listed(network, f):
             listed = rows_left(given, f)
             excluded = ~allowed(network.model, f, listed.values)
-            for states in np.stack(listed.states, axis=1)[excluded].tolist():
-                made.exclude(listed.axes, tuple(states))
+            states = np.stack(listed.states, axis=1).tolist()
+            for k in np.flatnonzero(excluded).tolist():
+                made.exclude(listed.axes, states[k])
+            if network.query == "partition":
+                mixed = _weigh_rows(made, listed, states, float(model.functions[f].default)) or mixed
             continue
         scope, values = _values(given, f)
         if network.query == "count":
@@ -179,8 +183,17 @@ def formula_of(network: Network, model: Model) -> Formula:
         if covers[key].mixed:
             entries, zeros = entries + values.size, zeros + int(np.count_nonzero(values == 0))
         _add(made, scope, covers[key])
-    made.suits = 2 * zeros >= entries
+    made.suits = not mixed and 2 * zeros >= entries
     return made
+
+
+def _weigh_rows(made: Formula, listed: Listed, states: list[list[int]], default: float) -> bool:
+    """Let rows weigh what they are worth, all others the default; whether any but those of 0 differ from it."""
+    made.log_scale += math.log(default)
+    others = np.flatnonzero((listed.values != 0) & (listed.values != default)).tolist()
+    for k in others:
+        made.weigh(listed.axes, states[k], float(listed.values[k]) / default, owner=listed.axes[0])
+    return bool(others)
 
 
 def _add(made: Formula, scope: Sequence[int], cover: _Cover) -> None:

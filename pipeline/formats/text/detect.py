@@ -17,15 +17,15 @@ _BY_SUFFIX = {
     ".bifxml": "xmlbif",
     ".xdsl": "xdsl",
     ".net": "net",
+    ".cnf": "dimacs",
+    ".wcnf": "dimacs",
     ".yaml": "pydcop",
     ".yml": "pydcop",
 }
-_KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .xml or .yaml model"
+_KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
 # Kinds of files that are not read, by name.
 _UNREAD = {
     ".dsl": "a GeNIe .dsl file (GeNIe saves .xdsl as well)",
-    ".cnf": "a formula in DIMACS format",
-    ".wcnf": "a formula in DIMACS format",
     ".opb": "a pseudo-Boolean problem",
     ".lp": "a linear program",
     ".mps": "a linear program",
@@ -37,6 +37,7 @@ _BY_CONTENT = (
     (re.compile(r"\s*<(?s:.*<)?BIF[\s>]"), "xmlbif"),
     (re.compile(r"\s*<(?s:.*<)?smile[\s>]"), "xdsl"),
     (re.compile(r"\s*<(?s:.*<)?instance[\s>]"), "xcsp"),
+    (re.compile(r"(?:\s|c[^\n]*\n)*+p[ \t]+w?cnf\s"), "dimacs"),
     (re.compile(r"\s*\{"), "cfn"),
     (re.compile(r"\s*(?:MARKOV|BAYES)\b", re.IGNORECASE), "uai"),
     (re.compile(r"(?:\s|//[^\n]*\n)*+(?:network|variable|probability)\b"), "bif"),
@@ -46,10 +47,7 @@ _BY_CONTENT = (
     (re.compile(r"\s*\d+[ \t]*\r?\n\s*\d"), "erg"),
     (re.compile(r"\s*\S+(?:\s+\d+){4}"), "wcsp"),
 )
-_UNREAD_BY_CONTENT = (
-    (re.compile(r"\s*<(?s:.*<)?instance\s[^>]*XCSP3"), "a constraint problem of XCSP3"),
-    (re.compile(r"(?:c[^\n]*\n)*p\s+w?cnf\s"), "a formula in DIMACS format"),
-)
+_UNREAD_BY_CONTENT = ((re.compile(r"\s*<(?s:.*<)?instance\s[^>]*XCSP3"), "a constraint problem of XCSP3"),)
 _HEAD_BYTES = 1 << 16
 
 

@@ -120,3 +120,10 @@ def test_searches_are_tried_before_anything_is_swept(monkeypatch: pytest.MonkeyP
     found = bucketflow.solve(model, "partition")
     assert found.search is not None
     assert found.log10 == pytest.approx(expected, abs=1e-11)
+
+
+@pytest.mark.parametrize("query", ["count", "partition"])
+def test_sums_are_searched_for_as_long_as_counts(monkeypatch: pytest.MonkeyPatch, query: str) -> None:
+    for name, value in (("_QUICK_CELLS", 0), ("_TRIAL_WORK", 0), ("_TRIAL_PART", 64.0)):
+        monkeypatch.setattr(sums, name, value)
+    assert bucketflow.solve(deterministic(3), query).search is not None
