@@ -141,6 +141,7 @@ def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult
         _metrics(planned, ran),
         seconds,
         peak_rss_bytes(),
+        dcop.notes,
     )
 
 

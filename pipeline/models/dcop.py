@@ -35,6 +35,23 @@ class Agent:
     routes: Mapping[str, Decimal] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class External:
+    """A variable that nobody owns: a sensor's, say; functions are meant at its initial value.
+
+    Parameters
+    ----------
+    name : str
+    states : tuple of str
+    initial : int
+        The state that it is in, by index.
+    """
+
+    name: str
+    states: tuple[str, ...]
+    initial: int
+
+
 @dataclass(frozen=True, eq=False)
 class Dcop:
     """A model of costs whose variables are owned by agents.
@@ -51,6 +68,10 @@ class Dcop:
         Names of the model's functions.
     default_route : Decimal
         What a message costs between agents whose route says nothing else.
+    noise : mapping of str to Decimal
+        Names of variables whose states cost a random number from 0 to this besides; it is in no function.
+    externals : tuple of External
+        What functions depended on before they were read at its initial value.
 
     Raises
     ------
@@ -63,6 +84,8 @@ class Dcop:
     owners: tuple[int, ...]
     functions: tuple[str, ...] = ()
     default_route: Decimal = Decimal(1)
+    noise: Mapping[str, Decimal] = field(default_factory=dict)
+    externals: tuple[External, ...] = ()
 
     def __post_init__(self) -> None:
         model, names = self.model, [agent.name for agent in self.agents]
@@ -83,6 +106,14 @@ class Dcop:
 
     def __repr__(self) -> str:
         return f"<{len(self.agents)} agents of {self.model!r}>"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What answers leave out, in sentences."""
+        count = sum(level > 0 for level in self.noise.values())
+        return (
+            (f"answers are for costs without the random noise of {count} variable{'s' * (count > 1)}",) if count else ()
+        )
 
     @cached_property
     def owned(self) -> tuple[tuple[int, ...], ...]:

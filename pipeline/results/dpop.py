@@ -126,6 +126,8 @@ class DpopResult:
         Wall seconds of ``read``, ``plan`` and ``run`` here.
     peak_rss_bytes : int
         Largest resident size of this process.
+    notes : tuple of str
+        What else should be known, in sentences.
     """
 
     status: DpopStatus
@@ -139,6 +141,7 @@ class DpopResult:
     metrics: DpopMetrics
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only."""
@@ -154,6 +157,7 @@ class DpopResult:
             "metrics": self.metrics.to_dict(),
             "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
             "peak_rss_bytes": self.peak_rss_bytes,
+            "notes": list(self.notes),
         }
 
     def to_json(self) -> str:
@@ -167,7 +171,7 @@ class DpopResult:
             rows += [("value", shown_number(self.value)), ("bound", shown_number(self.bound))]
         if self.assignment is not None:
             rows.append(("assignment", shown_assignment(self.assignment)))
-        return rows
+        return rows + [("note", text) for text in self.notes]
 
     def metric_rows(self) -> list[tuple[str, str]]:
         """Return the metrics as labelled texts."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError, ModelError, shorten
-from ...models.dcop import Agent, Dcop
+from ...models.dcop import Agent, Dcop, External
 from ...models.model import FORBIDDEN, Function, Model, dense_function
 from ..cfn.costs import MAX_DECIMALS, Number, decimal_places, scaled
 from ..text.source import Source
@@ -62,6 +62,8 @@ class Draft:
     agents: dict[str, Agent] = field(default_factory=dict)
     owners: dict[int, str] = field(default_factory=dict)
     default_route: Decimal = Decimal(1)
+    noise: dict[str, Decimal] = field(default_factory=dict)
+    externals: list[External] = field(default_factory=list)
 
     @property
     def forbidden(self) -> Decimal:
@@ -140,7 +142,8 @@ class Draft:
         )
         owners = tuple(index[self.owners[v]] for v in range(len(self.names)))
         try:
-            return Dcop(model, agents, owners, tuple(given.name for given in self.given), self.default_route)
+            named = tuple(given.name for given in self.given)
+            return Dcop(model, agents, owners, named, self.default_route, self.noise, tuple(self.externals))
         except ModelError as error:
             raise self.fail(None, "a problem whose variables have agents", str(error)) from None
 

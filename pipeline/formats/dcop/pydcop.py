@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from ...errors import FormatError, shorten
-from ...models.dcop import Dcop
+from ...models.dcop import Dcop, External
 from ..cfn.costs import Number
 from ..text.source import Source
 from ..text.tables import cell_count
 from .arithmetic import ExpressionError, Value
 from .draft import Draft, Given
 from .expressions import Expression, parse
-from .pydcop_agents import read_agents, read_owners
+from .pydcop_agents import amount_of, read_agents, read_owners
 from .yaml_tree import Part, number_of, read_tree, shown
 
 _RANGE = re.compile(r"\s*([+-]?\d{1,18})\s*\.\.\s*([+-]?\d{1,18})\s*")
@@ -36,8 +36,7 @@ def read_pydcop(source: Source) -> Dcop:
     """Read a pyDCOP problem (.yaml): what its agents are said to cost is kept, and who must host what.
 
     Variables that nobody must host go to the agent whose hosting cost is least, then to the one with fewest. External
-    variables have their initial value. ``noise_level`` is passed over: noise breaks ties, which exact answers do not
-    need.
+    variables have their initial value. Noise is in no cost: its ``noise_level`` is kept beside the model.
 
     Raises
     ------
@@ -123,6 +122,8 @@ class _Reader:
         domain = self._of_domain(name, part, domains)
         self.draft.variable(part.line, name, domain.labels)
         self.values[name] = domain.values
+        if "noise_level" in part.value:
+            self.draft.noise[name] = amount_of(part.value["noise_level"], self.draft)
 
     def _external(self, name: str, part: Part, domains: Mapping[str, _Domain]) -> None:
         domain = self._of_domain(name, part, domains)
@@ -130,6 +131,7 @@ class _Reader:
         if name in self.values or initial.value not in domain.values:
             raise self.draft.fail(initial.line, f"a value of external variable {shorten(name)!r}", shown(initial))
         self.fixed[name] = initial.value
+        self.draft.externals.append(External(name, domain.labels, domain.values.index(initial.value)))
 
     def _variable_cost(self, name: str, part: Part) -> None:
         """Read a variable's cost function as a function of its own."""

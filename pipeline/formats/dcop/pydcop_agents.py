@@ -19,7 +19,7 @@ def read_agents(root: Root, draft: Draft) -> None:
     """Read agents with what they cost; without any every variable has its own."""
     for name, part in _named(root, "agents", draft):
         capacity = part.value.get("capacity") if isinstance(part.value, dict) else None
-        draft.agent(part.line, Agent(name, None if capacity is None else _number(capacity, draft)))
+        draft.agent(part.line, Agent(name, None if capacity is None else amount_of(capacity, draft)))
     if not draft.agents:
         for name in draft.names:
             draft.agent(1, Agent(name))
@@ -66,10 +66,10 @@ def _known(name: str, line: int, draft: Draft) -> str:
 def _read_routes(root: Root, draft: Draft) -> None:
     for name, part in _named(root, "routes", draft):
         if name == "default":
-            draft.default_route = _number(part, draft)
+            draft.default_route = amount_of(part, draft)
             continue
         agent = draft.agents[_known(name, part.line, draft)]
-        routes = {_known(other, to.line, draft): _number(to, draft) for other, to in _inside(part, draft)}
+        routes = {_known(other, to.line, draft): amount_of(to, draft) for other, to in _inside(part, draft)}
         for other, cost in routes.items():
             if draft.agents[other].routes.get(name, cost) != cost:
                 raise draft.fail(part.line, f"one cost of the route {name} {other}", "two")
@@ -78,15 +78,15 @@ def _read_routes(root: Root, draft: Draft) -> None:
 
 def _read_hosting(root: Root, draft: Draft) -> None:
     sections = dict(_named(root, "hosting_costs", draft))
-    default = _number(sections.pop("default"), draft) if "default" in sections else Decimal(0)
+    default = amount_of(sections.pop("default"), draft) if "default" in sections else Decimal(0)
     for name, agent in draft.agents.items():
         draft.agents[name] = replace(agent, hosting_cost=default)
     for name, part in sections.items():
         agent = draft.agents[_known(name, part.line, draft)]
         inside = dict(_inside(part, draft))
-        own = _number(inside["default"], draft) if "default" in inside else default
+        own = amount_of(inside["default"], draft) if "default" in inside else default
         listed = inside.get("computations", Part(part.line, {}))
-        hosting = {computation: _number(cost, draft) for computation, cost in _inside(listed, draft)}
+        hosting = {computation: amount_of(cost, draft) for computation, cost in _inside(listed, draft)}
         draft.agents[name] = replace(agent, hosting_cost=own, hosting=hosting)
 
 
@@ -108,7 +108,14 @@ def _inside(part: Part, draft: Draft) -> Iterator[tuple[str, Part]]:
     yield from ((str(name), inside) for name, inside in part.value.items())
 
 
-def _number(part: Part, draft: Draft) -> Decimal:
+def amount_of(part: Part, draft: Draft) -> Decimal:
+    """Return a finite number of at least 0.
+
+    Raises
+    ------
+    FormatError
+        If it is none.
+    """
     found = Decimal(number_of(part, draft.source))
     if not found.is_finite() or found < 0:
         raise draft.fail(part.line, "a number of at least 0", str(found))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
-from ...models.dcop import Dcop
+from ...models.dcop import Dcop, External
 from .writing import Words, cost_text, listed, top_matters, words_of
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -21,24 +22,40 @@ def pydcop_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
     notes = list(words.notes)
     if top_matters(dcop.model):
         notes.append(f"totals of {dcop.model.objective(dcop.model.top or 0)} and more are allowed in the file")
-    return list(_lines(dcop, words)), tuple(notes)
+    externals, clash = _externals(dcop, words)
+    return list(_lines(dcop, words, externals)), (*notes, *clash)
+
+
+def _externals(dcop: Dcop, words: Words) -> tuple[tuple[External, ...], tuple[str, ...]]:
+    """External variables under names that no variable has in the file, and a note where these are others."""
+    if not {external.name for external in dcop.externals} & set(words.names):
+        return dcop.externals, ()
+    numbered = tuple(replace(external, name=f"e{k}") for k, external in enumerate(dcop.externals))
+    return numbered, ("names of external variables are not kept, as variables have them: they are numbered",)
 
 
 def _is_plain(word: str) -> bool:
     return word.isprintable() and word.split() == [word] and "|" not in word
 
 
-def _lines(dcop: Dcop, words: Words) -> Iterator[str]:
+def _lines(dcop: Dcop, words: Words, externals: Sequence[External]) -> Iterator[str]:
     model = dcop.model
     yield f"name: {_word(model.name)}"
     yield f"objective: {'max' if model.maximize else 'min'}"
-    domains = {labels: f"d{k}" for k, labels in enumerate(dict.fromkeys(words.labels))}
+    different = dict.fromkeys([*words.labels, *(external.states for external in externals)])
+    domains = {labels: f"d{k}" for k, labels in enumerate(different)}
     yield "domains:"
     for labels, name in domains.items():
         yield f"  {name}: {{values: [{', '.join(map(_value, labels))}]}}"
     yield "variables:"
-    for name, labels in zip(words.names, words.labels, strict=True):
-        yield f"  {_word(name)}: {{domain: {domains[labels]}}}"
+    for own, name, labels in zip(model.names, words.names, words.labels, strict=True):
+        noise = f", noise_level: {_number(dcop.noise[own])}" if own in dcop.noise else ""
+        yield f"  {_word(name)}: {{domain: {domains[labels]}{noise}}}"
+    if externals:
+        yield "external_variables:"
+    for external in externals:
+        initial = _value(external.states[external.initial])
+        yield f"  {_word(external.name)}: {{domain: {domains[external.states]}, initial_value: {initial}}}"
     yield "constraints:" if model.functions else "constraints: {}"
     for k in range(len(model.functions)):
         yield from _constraint(dcop, words, k)
@@ -110,4 +127,6 @@ def _value(label: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    """Quoted as YAML reads it: characters that no file may hold as such are escaped."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)

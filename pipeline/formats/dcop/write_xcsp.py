@@ -21,6 +21,8 @@ def xcsp_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
     notes = list(words.notes)
     if any(agent.capacity is not None or agent.hosting or agent.routes for agent in dcop.agents):
         notes.append("capacities, routes and hosting costs of agents are not kept")
+    if dcop.noise or dcop.externals:
+        notes.append("noise and external variables are not kept")
     return list(_lines(dcop, words)), tuple(notes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow import BucketflowError, Dcop
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.models.dcop import Agent, External
 from tests.models import assignments
 from tests.pipeline.dcop.problems import random_dcop
 
@@ -146,6 +148,26 @@ def test_agents_and_what_they_cost_are_written(tmp_path: Path) -> None:
     assert "capacities, routes" in bucketflow.save(dcop, tmp_path / "q.xml")[0]
 
 
+def test_noise_and_external_variables_are_kept(tmp_path: Path) -> None:
+    dcop = read(YAML.replace("[true, false]", '[true, false, "a\\x7f|b"]'), tmp_path / "p.yaml")
+    assert dcop.noise == {"a": Decimal("0.2")}
+    assert bucketflow.save(dcop, tmp_path / "q.yaml") == ()
+    again = bucketflow.load_dcop(tmp_path / "q.yaml")
+    assert (again.noise, again.externals) == (dcop.noise, dcop.externals)
+    assert again.externals == (External("dark", ("True", "False", "a\x7f|b"), 1),)
+    note = "answers are for costs without the random noise of 1 variable"
+    assert bucketflow.dpop(again).to_dict()["notes"] == [note]
+    assert "noise and external variables are not kept" in bucketflow.save(dcop, tmp_path / "q.xml")
+    assert bucketflow.dpop(replace(again, noise={"a": Decimal(0)})).notes == ()
+
+
+def test_external_variables_give_way_to_numbered_names(tmp_path: Path) -> None:
+    model = bucketflow.Model.build("cost", {"a b": 2}, [(["a b"], [1, 2])])
+    dcop = Dcop(model, (Agent("one"),), (0,), externals=(External("x0", ("0", "1"), 0),))
+    assert "names of external variables are not kept" in bucketflow.save(dcop, tmp_path / "p.yaml")[-1]
+    assert bucketflow.load_dcop(tmp_path / "p.yaml").externals[0].name == "e0"
+
+
 def test_names_that_a_format_cannot_hold_are_numbered(tmp_path: Path) -> None:
     model = bucketflow.Model.build("cost", {"a b": ["x|y", "z"], "c": 2}, [(["a b", "c"], [[1, 2], [3, 0]]), ([], 4)])
     for suffix in ("xml", "yaml"):
@@ -242,6 +264,9 @@ WRONG_YAML = [
     ("{domain: color}", "{domain: hue}", "expected a domain of variable 'b', found 'hue'"),
     ("  b: {domain: color}", "  b: {}", "expected domain of variable 'b', found none"),
     ("initial_value: false", "initial_value: dim", "a value of external variable 'dark', found 'dim'"),
+    ("noise_level: 0.2", "noise_level: -1", "p.yaml:8: expected a number of at least 0, found -1"),
+    ("noise_level: 0.2", "noise_level: .inf", "expected a number of at least 0, found Infinity"),
+    ("noise_level: 0.2", "noise_level: loud", "p.yaml:8: expected a number, found 'loud'"),
     ("default: 9, values: {1", "values: {1", "a default, or all assignments, of 'listed', found 3 of 6"),
     ("2: 2 G}", "2: 3 G}", "values of 2 variables, of their domains, found '3 G'"),
     ("2: 2 G}", "2: 2}", "values of 2 variables, of their domains, found '2'"),
