@@ -11,11 +11,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
-from ...tasks.code_files import is_compiled
 from ...tasks.working_time import working_seconds
-from .diagrams import Deepening
+from .deepening.cut_offs import Deepening
 from .limits import Elimination, Limits
 from .local.local_search import LocalSearch
 from .network import CostNetwork, States
@@ -24,18 +22,8 @@ from .outcome import Method, Outcome
 from .prepare import WORK, Prepared, Report, prepare
 from .rows import DEVICE_ROUNDS, ROUNDS, RowSearch
 from .search import Search
+from .turns import FIRST_SECONDS, Turns, Way
 
-Way = Literal["dense", "rows", "local", "diagram", "search"]
-#: CPU seconds of the first round, for each way; each round takes twice as long as the one before.
-_FIRST_SECONDS = 0.25
-#: Ways of which this function is not compiled yet wait until turns are so long, as it takes several seconds.
-_COMPILED: dict[Way, tuple[str, str, float]] = {
-    "local": ("tasks.local.annealing", "anneal", 1.0),
-    "diagram": ("tasks.diagrams.loops", "merge", 0.5),
-    "search": ("tasks.search.branching", "explore", 1.0),
-}
-#: Turns are not shorter, for what they closed in a second.
-_LEAST_SECONDS = 0.01
 #: Preparing again pays where the cut-off fell by this part of the gap.
 _FELL = 0.02
 #: Cells that preparing again touches for each CPU second spent so far, about a tenth of one.
@@ -72,14 +60,10 @@ class Chain:
         No total is below ``lower``; the best assignment and its total, None where none was found.
     done, way
         Whether nothing is left to search, and what completed the proof.
-    closed : dict
-        By way, the part of the gap between the bounds that it closed in a second of its last turn.
     again_from, order_from : float
         Preparing again, and another order, are not tried before so many seconds were spent.
-    tried : dict
-        CPU seconds by way.
-    owing : dict
-        By way, the CPU seconds that its last turn took too long, as it could not be stopped; later ones make up for it.
+    turns : Turns
+        Whose turn it is, and what the ways took and brought.
     small : CostNetwork
         What preparation made of the network.
     nearby : tuple of int or None
@@ -105,17 +89,15 @@ class Chain:
     nearby: States | None = None
     reports: list[Report] = field(default_factory=list)
     rounds_left: int = 0
-    hopeless: set[Way] = field(default_factory=set)
     again_from: float = 0.0
     order_from: float = 0.0
-    closed: dict[Way, float] = field(default_factory=dict)
-    tried: dict[str, float] = field(default_factory=dict)
-    owing: dict[Way, float] = field(default_factory=dict)
+    turns: Turns = field(init=False)
     started: float = field(default_factory=working_seconds)
 
     def __post_init__(self) -> None:
         self.lower = self.network.least
         self.small = self.network
+        self.turns = Turns(self.method)
 
     @property
     def spent(self) -> float:
@@ -125,18 +107,18 @@ class Chain:
     def run(self) -> None:
         """Try the ways in turn until one completes the proof, or nothing more can be done."""
         self._prepare()
-        seconds = _FIRST_SECONDS
+        seconds = FIRST_SECONDS
         while not self._over():
-            for way, share in self._turns():
+            for way, share in self.turns.shares():
                 if self._over():
                     break
                 before = self.upper
                 self._try(way, share * seconds)
                 self._prepare_again(before)
-            if self._over() or len(self.hopeless) == len(self._candidates()):
+            if self._over() or self.turns.none_left:
                 break
             self._reorder()
-            seconds = math.inf if self._alone else 2 * seconds
+            seconds = math.inf if self.turns.alone else 2 * seconds
 
     @contextmanager
     def _timed(self, way: str) -> Iterator[None]:
@@ -145,7 +127,7 @@ class Chain:
         try:
             yield
         finally:
-            self.tried[way] = self.tried.get(way, 0.0) + working_seconds() - start
+            self.turns.tried[way] = self.turns.tried.get(way, 0.0) + working_seconds() - start
 
     def _over(self) -> bool:
         return self.done or self.limits.stop()
@@ -181,7 +163,7 @@ class Chain:
         self.small = found.network
         self.order = ()
         self.dense = self.diagrams = self.search = self.rows = self.nearby = None
-        self.hopeless.clear()
+        self.turns.hopeless.clear()
         if self.small.dims and not self.limits.stop():
             self.order = self._searched_order()
 
@@ -205,7 +187,7 @@ class Chain:
             order = self._searched_order()
             if 2 * self._cells(order) <= self._cells(self.order):
                 self.order, self.diagrams, self.rows = order, None, None
-                self.hopeless.clear()
+                self.turns.hopeless.clear()
 
     def _simpler(self, network: CostNetwork) -> bool:
         """Whether a network that stands for the present one is worth beginning anew with it."""
@@ -235,48 +217,21 @@ class Chain:
         if self.small is network:
             self.again_from = 2 * self.spent
 
-    def _candidates(self) -> tuple[Way, ...]:
-        """The ways that may be tried."""
-        return ("rows", "local", "diagram", "search", "dense") if self.method == "auto" else (self.method,)
-
-    @property
-    def _alone(self) -> bool:
-        """Whether one way has all the time and memory."""
-        return len(self._candidates()) == 1
-
-    def _turns(self) -> Iterator[tuple[Way, float]]:
-        """The ways that are left, with how many turns they get: what closed most of the gap is first, and has two."""
-        ways = [way for way in self._candidates() if way not in self.hopeless]
-        first = max(self.closed.values(), default=0.0)
-        for way in sorted(ways, key=lambda way: -self.closed.get(way, 0.0)):
-            closed = self.closed.get(way)
-            yield way, 1.0 if closed is None or not first else 0.5 if not closed else 2.0 if closed == first else 1.0
-
     def _try(self, way: Way, seconds: float) -> None:
-        """Go one way for some CPU seconds, if that is worth compiling for."""
-        if self.method == "auto" and way in _COMPILED:
-            module, function, least = _COMPILED[way]
-            if seconds < least and not is_compiled(module, function):
-                return
-        seconds -= self.owing.get(way, 0.0)
-        self.owing[way] = max(0.0, -seconds)
-        if seconds <= 0.0:
+        """Go one way for some CPU seconds, if it gets any."""
+        turn = self.turns.begin(way, seconds)
+        if turn is None:
             return
-        start, lower, upper = working_seconds(), self.lower, self.upper
-        until = start + seconds
+        lower, upper = self.lower, self.upper
         stop = self.limits.stop
-
-        def late() -> bool:
-            return working_seconds() > until or stop()
-
         with self._timed(way):
-            outcome = getattr(self, f"_{way}")(seconds, late)
-        self.owing[way] = max(0.0, working_seconds() - until)
+            outcome = getattr(self, f"_{way}")(turn.seconds, lambda: turn.overlong > 0.0 or stop())
+        self.turns.owing[way] = max(0.0, turn.overlong)
         if outcome is not None:
             self._learn(outcome, way)
-            self.closed[way] = self._closed(lower, upper) / max(working_seconds() - start, _LEAST_SECONDS)
-        if not self.done and working_seconds() < until and not stop() and way not in ("rows", "local", "dense"):
-            self.hopeless.add(way)  # it ended by itself: for want of memory
+            self.turns.closed[way] = self._closed(lower, upper) / turn.taken
+        if not self.done and turn.overlong < 0.0 and not stop() and way not in ("rows", "local", "dense"):
+            self.turns.hopeless.add(way)  # it ended by itself: for want of memory
 
     def _closed(self, lower: int, upper: int | None) -> float:
         """The part of the gap that is closed since the bounds were these; what is far open counts by its lower end."""
@@ -334,8 +289,8 @@ class Chain:
         outcome = self.rows.run(late, lambda lower, total: self._hear(lower), self._see)
         self.rounds_left = self.rows.rounds_left
         if self.rows.hopeless:
-            self.hopeless.add("rows")
-        if self.rows.hopeless or (_HELD_PART * self.rows.nbytes > self.limits.memory_bytes and not self._alone):
+            self.turns.hopeless.add("rows")
+        if self.rows.hopeless or (_HELD_PART * self.rows.nbytes > self.limits.memory_bytes and not self.turns.alone):
             self.rows.rest()
         return outcome
 
@@ -352,7 +307,7 @@ class Chain:
             self.local.step()
         self.local.rest()
         if not self.local.possible:
-            self.hopeless.add("local")
+            self.turns.hopeless.add("local")
         if self.local.best is not None:
             self.improve(self.local.network.restored(self.local.best[1]))
         return Outcome(self.lower)
@@ -365,7 +320,7 @@ class Chain:
             )
         self.diagrams.learn(self.upper, self.lower)
         outcome = self.diagrams.run(late, self._hear, self._see)
-        if _HELD_PART * self.diagrams.nbytes > self.limits.memory_bytes and not self._alone:
+        if _HELD_PART * self.diagrams.nbytes > self.limits.memory_bytes and not self.turns.alone:
             self.diagrams.rest()
             if _HELD_PART * self.diagrams.nbytes > self.limits.memory_bytes:
                 self.diagrams = None
@@ -378,7 +333,7 @@ class Chain:
         self.search.memory_bytes = self._memory_bytes + self.search.nbytes
         self.search.learn(self.upper, self.nearby)
         outcome = self.search.run(late, self._hear, self._see)
-        if _HELD_PART * self.search.nbytes > self.limits.memory_bytes and not self._alone:
+        if _HELD_PART * self.search.nbytes > self.limits.memory_bytes and not self.turns.alone:
             self.search = None
         return outcome
 
@@ -391,7 +346,7 @@ class Chain:
                 return None
             self.dense = self.limits.eliminate(self.small, self.upper)
         if self.dense is None:
-            self.hopeless.add("dense")
+            self.turns.hopeless.add("dense")
             return None
         spent = math.inf if self.method == "dense" else max(seconds, self.spent)
         return None if self.dense.seconds > spent else self.dense.run()

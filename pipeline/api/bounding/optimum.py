@@ -172,7 +172,7 @@ class Task:
             return True
         if self.effort.gap is not None and self.gap() <= self.effort.gap:
             return True
-        hopeless = self.chain.dense is None and "dense" in self.chain.hopeless
+        hopeless = self.chain.dense is None and "dense" in self.chain.turns.hopeless
         return self.effort.time is None and hopeless and self.chain.spent > _PATIENCE
 
     def gap(self) -> float:
@@ -263,7 +263,7 @@ class Task:
             lower,
             upper,
             None if lower is None or upper is None else relative_gap(lower, upper),
-            {way: round(seconds, 3) for way, seconds in chain.tried.items()},
+            {way: round(seconds, 3) for way, seconds in chain.turns.tried.items()},
             {rule: vars(what) for rule, what in removed_by(chain.reports).items()},
             outcome.lower,
             self.units.unit,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow.pipeline.api.bounding import sweeping
-from bucketflow.pipeline.bounds import chain
+from bucketflow.pipeline.bounds import chain, turns
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork
 from bucketflow.pipeline.cli.main import main
@@ -103,28 +103,28 @@ def test_no_time_at_all_leaves_bounds(model: Model, best: Any) -> None:
 
 
 def test_what_closes_most_of_the_gap_goes_first_and_longest() -> None:
-    tried = chain.Chain(CostNetwork((2,), ()), None, "auto", Limits(1 << 20))
-    assert dict(tried._turns()) == dict.fromkeys(("rows", "local", "diagram", "search", "dense"), 1.0)
+    tried = turns.Turns("auto")
+    assert dict(tried.shares()) == dict.fromkeys(("rows", "local", "diagram", "search", "dense"), 1.0)
     tried.closed = {"rows": 0.1, "diagram": 0.3, "search": 0.0}
-    assert list(tried._turns()) == [("diagram", 2.0), ("rows", 1.0), ("local", 1.0), ("search", 0.5), ("dense", 1.0)]
+    assert list(tried.shares()) == [("diagram", 2.0), ("rows", 1.0), ("local", 1.0), ("search", 0.5), ("dense", 1.0)]
     tried.hopeless = {"rows", "local", "dense"}
     tried.closed = {"diagram": 0.0, "search": 0.0}
-    assert list(tried._turns()) == [("diagram", 1.0), ("search", 1.0)]
+    assert list(tried.shares()) == [("diagram", 1.0), ("search", 1.0)]
 
 
 def test_turns_that_took_too_long_are_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, turns = [0.0], []
-    monkeypatch.setattr(chain, "working_seconds", lambda: now[0])
+    now, given = [0.0], []
+    monkeypatch.setattr(turns, "working_seconds", lambda: now[0])
     tried = chain.Chain(CostNetwork((2,), ()), None, "auto", Limits(1 << 20))
 
     def overlong(seconds: float, late: Callable[[], bool]) -> None:
-        turns.append(seconds)
+        given.append(seconds)
         now[0] += 3.0
 
     monkeypatch.setattr(tried, "_rows", overlong)
     for seconds in (1.0, 1.0, 0.5, 4.0, 4.0):
         tried._try("rows", seconds)
-    assert turns == [1.0, 3.5, 4.0]
+    assert given == [1.0, 3.5, 4.0]
 
 
 def test_a_gap_ends_the_search(model: Model, best: Any) -> None:
@@ -193,7 +193,7 @@ def test_ways_that_are_not_compiled_wait_for_longer_turns(monkeypatch: pytest.Mo
     begun: list[str] = []
     limits = Limits(1 << 20, on_way=begun.append)
     tried = chain.Chain(CostNetwork((2,), ()), None, "auto", limits)
-    monkeypatch.setattr(chain, "is_compiled", lambda module, function: function == "merge")
+    monkeypatch.setattr(turns, "is_compiled", lambda module, function: function == "merge")
     for way in ("local", "diagram", "search"):
         monkeypatch.setattr(tried, f"_{way}", lambda seconds, late: None)
         tried._try(way, 0.25)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds import diagram_buckets
-from bucketflow.pipeline.bounds.diagrams import Deepening, solve_diagrams
+from bucketflow.pipeline.bounds.deepening import diagram_buckets
+from bucketflow.pipeline.bounds.deepening.cut_offs import Deepening, solve_diagrams
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.outcome import Outcome
 from bucketflow.tasks.diagrams import joins, loops

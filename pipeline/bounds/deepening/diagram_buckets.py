@@ -10,7 +10,7 @@ from operator import or_
 
 import numpy as np
 
-from ...tasks.diagrams.joins import (
+from ....tasks.diagrams.joins import (
     NOTHING,
     Integers,
     Join,
@@ -22,9 +22,9 @@ from ...tasks.diagrams.joins import (
     from_dense,
     n_nodes,
 )
-from ...tasks.diagrams.loops import FORBIDDEN
-from ...tasks.diagrams.pairs import Spaces, as_bits
-from .network import CostNetwork, CostTable, States
+from ....tasks.diagrams.loops import FORBIDDEN
+from ....tasks.diagrams.pairs import Spaces, as_bits
+from ..network import CostNetwork, CostTable, States
 
 #: Messages that serve every cut-off take at most this part of the memory.
 _KEPT_PART = 4

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ...tasks.diagrams.joins import NOTHING, NoRoomError
+from ....tasks.diagrams.joins import NOTHING, NoRoomError
+from ..network import CostNetwork, States
+from ..outcome import Outcome
 from .diagram_buckets import Buckets, Elimination, Round, buckets_of
-from .network import CostNetwork, States
-from .outcome import Outcome
 
 #: The first step goes this part of the way from the lower bound to the cut-off.
 _FIRST_STEP = 32
