@@ -48,6 +48,7 @@ FLOORS = {
         *(
             "text.py",
             "errors.py",
+            "query_kinds.py",
             "figures",
             "examples",
             "models",

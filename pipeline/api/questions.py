@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,9 @@ from ..errors import ModelError
 from ..evidence.findings import likelihood, named_findings
 from ..formats import load_evidence
 from ..models.model import Function, Model
-from ..models.preprocess import QUERIES, Network, Query, reduce_model, with_joints
+from ..models.preprocess import Network, reduce_model, with_joints
 from ..queries.expansion import Asked, local_targets
+from ..query_kinds import QUERIES
 from ..trees.tree import Target
 from .workdir import identity
 
@@ -24,9 +25,6 @@ Array = NDArray[Any]
 Evidence = str | PathLike[str] | Mapping[str, str | int] | None
 Findings = Any
 Names = Sequence[str] | str
-
-# What is swept up the tree for the questions that go both ways.
-_BOTH_WAYS: Final[dict[str, Query]] = {"marginals": "partition", "max-marginals": "optimum"}
 
 
 @dataclass(frozen=True)
@@ -52,14 +50,12 @@ class Question:
     asked: Asked | None = None
 
     def __post_init__(self) -> None:
-        if self.query not in (*QUERIES, *_BOTH_WAYS):
-            raise ModelError(f"unknown query {self.query!r}; one of {', '.join((*QUERIES, *_BOTH_WAYS))}")
+        if self.query not in QUERIES:
+            raise ModelError(f"unknown query {self.query!r}; one of {', '.join(QUERIES)}")
         if self.model.kind != "cost":
             return
-        if self.query == "partition":
-            raise ModelError("a cost network has no partition function; ask for its optimum or count")
-        if self.query == "marginals":
-            raise ModelError("a cost network has no marginal probabilities; ask for its max-marginals")
+        if why := QUERIES[self.query].not_of_costs:
+            raise ModelError(why)
         if self.soft:
             raise ModelError("a cost network takes no likelihoods; observe a state instead")
 
@@ -71,7 +67,7 @@ class Question:
         """
         functions = (*self.model.functions, *(Function((v,), weights) for v, weights in self.soft.items()))
         model = replace(self.model, functions=functions) if self.soft else self.model
-        query: Any = _BOTH_WAYS.get(self.query, self.query)
+        query = QUERIES[self.query].swept
         if self.asked is None:
             return reduce_model(model, query, self.hard), None
         network = reduce_model(model, query, self.hard, self.asked.involved)
@@ -108,7 +104,7 @@ def question_of(
     ModelError
         If they, or the query, do not fit the model.
     """
-    if query in _BOTH_WAYS:
+    if query in QUERIES and QUERIES[query].both_ways:
         hard, soft = split_evidence(model, evidence)
         return Question(model, query, hard, soft, asked_of(model, query_vars, joint, families))
     groups = list(joint)

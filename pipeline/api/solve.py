@@ -16,9 +16,9 @@ from ..formats import save as save
 from ..keywords import Keywords
 from ..models.dcop import Dcop
 from ..models.model import Model
-from ..models.preprocess import QUERIES
 from ..options import Effort, Method, Options, parse_size
 from ..plans.plan import Plan
+from ..query_kinds import VALUES
 from ..rates.cpu import machine_rates
 from ..resources import Resources
 from ..results.result import Result
@@ -196,8 +196,8 @@ def solve(
     StoppedError
         If a run in ``workdir`` was interrupted; it can be resumed.
     """
-    if query not in QUERIES:
-        raise ModelError(f"unknown query {query!r}; one of {', '.join(QUERIES)}")
+    if query not in VALUES:
+        raise ModelError(f"unknown query {query!r}; one of {', '.join(VALUES)}")
     effort = Effort(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
     watch: Watch | None = None if on_bounds is None else lambda lower, upper, way: on_bounds(lower, upper)
     return solved(question_of(model, query, evidence), Options(**options), effort, progress, watch)

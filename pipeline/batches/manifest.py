@@ -12,7 +12,8 @@ from typing import Any
 
 from ..errors import FormatError, ModelError
 from ..examples import file_or_example
-from .row import QUERIES, Row
+from ..query_kinds import QUERIES
+from .row import Row
 
 _KNOWN = ("model", "query", "evidence", "memory", "order-time", "time", "name", "priority")
 _MODELS = (".wcsp", ".cfn", ".uai", ".erg", ".bif", ".bifxml", ".xmlbif", ".xdsl", ".net", ".cnf", ".wcnf")

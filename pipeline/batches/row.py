@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ... import __version__
 from ..errors import FormatError
-
-QUERIES: Final = ("optimum", "partition", "count", "marginals", "max-marginals")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import click
 
 from ... import __version__
 from ..errors import BucketflowError
+from ..query_kinds import QUERIES, VALUES
 from .clusters import on_cluster
 from .grouped import Grouped
 from .marginals import marginal_targets, marginals_command, names
@@ -72,10 +73,7 @@ class _Commands(click.Group):
             _end(f"cannot write {error.filename or 'to standard output'}: {error.strerror}", 2)
 
 
-_VALUES = ("optimum", "partition", "count")
-
-
-def _planning(command: Callable[..., None], queries: tuple[str, ...] = _VALUES, more: str = "") -> Callable[..., None]:
+def _planning(command: Callable[..., None], queries: tuple[str, ...] = VALUES, more: str = "") -> Callable[..., None]:
     """Options that `solve` and `plan` share."""
     query = click.option(
         "--query",
@@ -228,7 +226,7 @@ def _end_bounded(result: Result | Marginals) -> None:
 
 def _planning_all(command: Callable[..., None]) -> Callable[..., None]:
     """Options of `plan`: those of `solve`, and what `marginals` is asked."""
-    command = _planning(command, (*_VALUES, "marginals", "max-marginals"), "; or what the command `marginals` computes")
+    command = _planning(command, tuple(QUERIES), "; or what the command `marginals` computes")
     return marginal_targets(command)
 
 

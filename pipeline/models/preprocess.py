@@ -12,19 +12,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Literal
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
+from ..query_kinds import Query as Query
 from .consistency import NOTHING, Fallen, fixpoint
 from .model import Function, Model
 from .semijoins import Possible
-
-Query = Literal["optimum", "partition", "count"]
-QUERIES: tuple[Query, ...] = ("optimum", "partition", "count")
 
 # How far a row of a conditional distribution may be from 1 for its child to count as summed out: a decimal
 # row that is normalised in the file is within a few ulps, a file that rounds its rows is not.
