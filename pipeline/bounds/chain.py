@@ -109,7 +109,7 @@ class Chain:
         self._prepare()
         seconds = FIRST_SECONDS
         while not self._over():
-            for way, share in self.turns.shares():
+            for way, share in self.turns.shares(seconds):
                 if self._over():
                     break
                 before = self.upper

@@ -19,6 +19,8 @@ _COMPILED: dict[Way, tuple[str, str, float]] = {
     "diagram": ("tasks.diagrams.loops", "merge", 0.5),
     "search": ("tasks.search.branching", "explore", 1.0),
 }
+#: The way that closed most has the longest turns where one may close this part of the gap.
+_NOTABLE = 0.02
 #: Turns are not shorter, for what they closed in a second.
 _LEAST_SECONDS = 0.01
 
@@ -80,10 +82,15 @@ class Turns:
         """Whether no way is worth trying."""
         return len(self.hopeless) == len(self.candidates)
 
-    def shares(self) -> Iterator[tuple[Way, float]]:
-        """The ways that are left, with how many turns they get: what closed most of the gap is first, and has two."""
+    def shares(self, seconds: float) -> Iterator[tuple[Way, float]]:
+        """The ways that are left, with how many turns of so many seconds they get.
+
+        What closed most of the gap is first; it has two, and what closed nothing half a one, if it promises to close
+        something worth that: diagrams and layers of rows close nothing until they end.
+        """
         ways = [way for way in self.candidates if way not in self.hopeless]
         first = max(self.closed.values(), default=0.0)
+        first = first if first * seconds >= _NOTABLE else 0.0
         for way in sorted(ways, key=lambda way: -self.closed.get(way, 0.0)):
             closed = self.closed.get(way)
             yield way, 1.0 if closed is None or not first else 0.5 if not closed else 2.0 if closed == first else 1.0

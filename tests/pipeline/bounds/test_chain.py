@@ -104,12 +104,15 @@ def test_no_time_at_all_leaves_bounds(model: Model, best: Any) -> None:
 
 def test_what_closes_most_of_the_gap_goes_first_and_longest() -> None:
     tried = turns.Turns("auto")
-    assert dict(tried.shares()) == dict.fromkeys(("rows", "local", "diagram", "search", "dense"), 1.0)
+    assert dict(tried.shares(1.0)) == dict.fromkeys(("rows", "local", "diagram", "search", "dense"), 1.0)
     tried.closed = {"rows": 0.1, "diagram": 0.3, "search": 0.0}
-    assert list(tried.shares()) == [("diagram", 2.0), ("rows", 1.0), ("local", 1.0), ("search", 0.5), ("dense", 1.0)]
+    assert list(tried.shares(1.0)) == [("diagram", 2.0), ("rows", 1.0), ("local", 1.0), ("search", 0.5), ("dense", 1.0)]
     tried.hopeless = {"rows", "local", "dense"}
     tried.closed = {"diagram": 0.0, "search": 0.0}
-    assert list(tried.shares()) == [("diagram", 1.0), ("search", 1.0)]
+    assert list(tried.shares(1.0)) == [("diagram", 1.0), ("search", 1.0)]
+    tried.closed = {"diagram": 0.0, "search": 0.01}
+    assert list(tried.shares(1.0)) == [("search", 1.0), ("diagram", 1.0)]
+    assert list(tried.shares(4.0)) == [("search", 2.0), ("diagram", 0.5)]
 
 
 def test_turns_that_took_too_long_are_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
