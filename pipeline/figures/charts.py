@@ -11,6 +11,9 @@ from .pages import verify_installed
 _WIDTH: Final = 1060
 _COLOUR: Final = "#4c78a8"
 _OTHER: Final = "#f58518"
+# Pixels of the widest edge; agents whose names stand beside them.
+_WIDEST: Final = 12.0
+_NAMED: Final = 80
 
 
 def _figure(title: str, height: int, **options: Any) -> Any:
@@ -66,6 +69,71 @@ def tree(children: Mapping[int, Sequence[int]], cells: Mapping[int, int], labels
     made.axis.visible = False
     made.grid.visible = False
     return made
+
+
+def pseudo_tree(
+    names: Sequence[str], parents: Sequence[int], further: Sequence[tuple[int, int]], nbytes: Sequence[int]
+) -> Any:
+    """Draw agents by depth, edges as wide as the bytes of their messages, those to pseudo-parents dashed.
+
+    Parameters
+    ----------
+    names : sequence of str
+    parents : sequence of int
+        Of each agent, by index; -1 of a root.
+    further : sequence of (int, int)
+        Agents with their pseudo-parents.
+    nbytes : sequence of int
+        For each agent the bytes between it and its parent, both ways; none of a root.
+    """
+    made = _figure("Pseudo-tree", 520, tools="pan,wheel_zoom,box_zoom,reset,hover", active_scroll="wheel_zoom")
+    from bokeh.models import ColumnDataSource
+
+    children: dict[int, list[int]] = {agent: [] for agent in range(len(names))}
+    for agent, parent in enumerate(parents):
+        if parent >= 0:
+            children[parent].append(agent)
+    across, depth = positions(children)
+    below = [agent for agent, parent in enumerate(parents) if parent >= 0]
+    edges = {
+        "x0": [across[a] for a in below],
+        "y0": [-depth[a] for a in below],
+        "x1": [across[parents[a]] for a in below],
+        "y1": [-depth[parents[a]] for a in below],
+        "width": [max(1.0, _WIDEST * nbytes[a] / max(*nbytes, 1)) for a in below],
+        "label": [f"{names[a]} - {names[parents[a]]}: {nbytes[a]:,} bytes" for a in below],
+    }
+    ties = made.segment("x0", "y0", "x1", "y1", line_width="width", color="#bbbbbb", source=ColumnDataSource(edges))
+    made.quadratic(**_bent(further, across, depth), color=_OTHER, line_dash="dashed")
+    shown = {
+        "x": [across[a] for a in range(len(names))],
+        "y": [-depth[a] for a in range(len(names))],
+        "label": list(names),
+    }
+    source = ColumnDataSource(shown)
+    dots = made.scatter("x", "y", size=10, source=source, color=_COLOUR)
+    if len(names) <= _NAMED:
+        made.text("x", "y", "label", x_offset=8, y_offset=-4, text_font_size="11px", source=source)
+    made.hover.renderers = [dots, ties]
+    made.hover.tooltips = [("", "@label")]
+    made.axis.visible = False
+    made.grid.visible = False
+    return made
+
+
+def _bent(
+    pairs: Sequence[tuple[int, int]], across: Mapping[int, float], depth: Mapping[int, int]
+) -> dict[str, list[float]]:
+    """Curves that pass beside the nodes between their ends, further out the more there may be."""
+    bends = [0.15 * (1 + abs(depth[a] - depth[b])) for a, b in pairs]
+    return {
+        "x0": [across[a] for a, _ in pairs],
+        "y0": [-depth[a] for a, _ in pairs],
+        "x1": [across[b] for _, b in pairs],
+        "y1": [-depth[b] for _, b in pairs],
+        "cx": [(across[a] + across[b]) / 2 + bend for (a, b), bend in zip(pairs, bends, strict=True)],
+        "cy": [-(depth[a] + depth[b]) / 2 for a, b in pairs],
+    }
 
 
 def positions(children: Mapping[int, Sequence[int]]) -> tuple[dict[int, float], dict[int, int]]:

@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import FormatError
 from ..figures.pages import page, verify_installed
 from ..formats.whole_files import whole_file
+from .agents import dpop_sections, is_dpop
 from .answers import Sections, answer_sections
 from .batches import batch_sections, is_batch
 from .runs import run_sections
@@ -43,8 +44,17 @@ def report(source: str | PathLike[str], out: str | PathLike[str]) -> None:
 def _sections(source: Path) -> Sections:
     if not source.is_dir():
         found = _answer(source)
+        if is_dpop(found):
+            return _agents(found, source)
         return answer_sections(found, str(found.get("query", "")))
     return batch_sections(source) if is_batch(source) else run_sections(source)
+
+
+def _agents(found: dict[str, Any], path: Path) -> Sections:
+    try:
+        return dpop_sections(found)
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
+        raise FormatError(str(path), None, "the JSON object of dpop", "a damaged one") from None
 
 
 def _answer(path: Path) -> dict[str, Any]:

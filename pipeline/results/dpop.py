@@ -59,6 +59,21 @@ class DpopMetrics:
     simulated_seconds: Mapping[str, float]
     computing_seconds: float
 
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> DpopMetrics:
+        """Return what :meth:`to_dict` was made from."""
+        links = {(link["from"], link["to"]): link["bytes"] for link in found["links"]}
+        same = ("agents", "variables", "depth", "width", "largest_table_cells", "largest_message_bytes", "nccc")
+        return cls(
+            **{name: found[name] for name in same},
+            messages=_parts(found["messages"]),
+            message_bytes=_parts(found["message_bytes"]),
+            link_bytes=links,
+            routed_bytes=Decimal(str(found["routed_bytes"])),
+            simulated_seconds=_parts(found["simulated_seconds"]),
+            computing_seconds=found["computing_seconds"],
+        )
+
     @property
     def total_messages(self) -> int:
         """Messages of all phases."""
@@ -97,6 +112,11 @@ class DpopMetrics:
             },
             "computing_seconds": round(self.computing_seconds, 9),
         }
+
+
+def _parts(found: Mapping[str, Any]) -> dict[str, Any]:
+    """By phase, without their sum."""
+    return {phase: part for phase, part in found.items() if phase != "total"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,6 +162,24 @@ class DpopResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> DpopResult:
+        """Return the result that ``--json`` printed.
+
+        Raises
+        ------
+        KeyError, TypeError, AttributeError
+            If something is missing, or no such thing as stands there.
+        """
+        same = ("status", "value", "bound", "assignment", "parents", "order", "seconds", "peak_rss_bytes")
+        return cls(
+            **{name: found[name] for name in same},
+            by_agent=found["agents"],
+            pseudo_parents={name: tuple(above) for name, above in found["pseudo_parents"].items()},
+            metrics=DpopMetrics.from_dict(found["metrics"]),
+            notes=tuple(found.get("notes", ())),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only."""

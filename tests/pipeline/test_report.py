@@ -17,6 +17,7 @@ import pytest
 import bucketflow
 from bucketflow.pipeline.figures import charts
 from bucketflow.pipeline.report.report import report
+from bucketflow.pipeline.results.dpop import DpopResult
 from tests.pipeline.test_budget import grid
 
 pytestmark = [
@@ -73,6 +74,33 @@ def test_answers_and_batches(tmp_path: Path) -> None:
     bucketflow.batch(tmp_path / "list.csv", tmp_path / "out")
     report(tmp_path / "out", tmp_path / "batch.html")
     assert headings(tmp_path / "batch.html") == ["Summary", "Models", "Rows"]
+
+
+def test_answers_of_agents(tmp_path: Path) -> None:
+    problem = bucketflow.generate("random", variables=9, domain=3, seed=4)
+    found = bucketflow.dpop(problem)
+    assert any(found.pseudo_parents.values())
+    (tmp_path / "a.json").write_text(found.to_json())
+    assert DpopResult.from_dict(json.loads(found.to_json())).metric_rows() == found.metric_rows()
+    report(tmp_path / "a.json", tmp_path / "a.html")
+    assert headings(tmp_path / "a.html") == ["Answer", "Metrics", "Pseudo-tree", "Agents", "Load by link"]
+    text = (tmp_path / "a.html").read_text()
+    assert all(f'"{name}"' in text for name in found.parents)
+    (sender, parent), *_ = [(child, above) for child, above in found.parents.items() if above is not None]
+    links = found.metrics.link_bytes
+    assert f"{sender} - {parent}: {links[sender, parent] + links[parent, sender]:,} bytes" in text
+    assert '"line_dash"' in text
+    assert "checks (NCCC)" in text
+
+
+def test_damaged_answers_of_agents_are_refused(tmp_path: Path) -> None:
+    found = bucketflow.dpop(bucketflow.generate("grid", variables=4, domain=2, seed=1)).to_dict()
+    first, second, *_ = found["parents"]
+    parents = dict.fromkeys(found["parents"], first) | {first: second}  # a circle, and no root
+    for damaged in ({"metrics": {}}, {"parents": {"a": "b"}}, {"parents": parents}, {"pseudo_parents": []}):
+        (tmp_path / "a.json").write_text(json.dumps({**found, **damaged}))
+        with pytest.raises(bucketflow.FormatError, match="a damaged one"):
+            report(tmp_path / "a.json", tmp_path / "a.html")
 
 
 @pytest.mark.parametrize(("text", "found"), [("{", "something else"), ("{}", "another one"), ("[]", "another one")])
