@@ -10,7 +10,7 @@ from typing import Unpack
 
 from ..errors import ModelError
 from ..examples import file_or_example
-from ..formats import load as load_file
+from ..formats import load_any
 from ..formats import load_dcop as load_dcop_file
 from ..formats import save as save
 from ..keywords import Keywords
@@ -49,9 +49,15 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model
     BudgetError
         If reading it takes more than ``memory``.
     """
-    allowed = None if memory is None else parse_size(memory)
+    return load_noted(path, memory)[0]
+
+
+def load_noted(path: str | PathLike[str], memory: int | str | None = None) -> tuple[Model, tuple[str, ...]]:
+    """Read a model as :func:`load` does; return with it what its answers leave out, in sentences."""
     path = file_or_example(path)
-    return replace(load_file(path, memory=allowed), source=os.path.abspath(path))
+    found = load_any(path, None if memory is None else parse_size(memory))
+    model, notes = (found.model, found.notes) if isinstance(found, Dcop) else (found, ())
+    return replace(model, source=os.path.abspath(path)), notes
 
 
 def load_dcop(

@@ -338,13 +338,16 @@ def examples() -> None:
 
 
 def _load(file: str, memory: str | None = None) -> tuple[Model, float]:
-    """Read a model file, or an example by its name, within a budget; return the seconds it took too."""
+    """Read a model file or an example within a budget, say what answers leave out; return the seconds it took too."""
     import time
 
-    from ..api.solve import load
+    from ..api.solve import load_noted
 
     start = time.perf_counter()
-    return load(file, memory=memory), time.perf_counter() - start
+    model, notes = load_noted(file, memory)
+    for note in notes:
+        click.echo(f"bucketflow: note: {note}", err=True)
+    return model, time.perf_counter() - start
 
 
 def _settings(model: Model, options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:

@@ -324,6 +324,16 @@ def test_info_names_who_owns_most(tmp_path: Path) -> None:
     assert "agents" not in json.loads(CliRunner().invoke(main, ["info", "satellite", "--json"]).output)
 
 
+def test_answers_without_the_noise_say_so(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(YAML)
+    note = "note: answers are for costs without the random noise of 1 variable\n"
+    told = CliRunner().invoke(main, ["solve", str(tmp_path / "p.yaml"), "--json"])
+    assert note in told.stderr
+    assert json.loads(told.stdout)["status"] == "optimal"
+    (tmp_path / "p.yaml").write_text(YAML.replace(", noise_level: 0.2", ""))
+    assert "note" not in CliRunner().invoke(main, ["solve", str(tmp_path / "p.yaml")]).stderr
+
+
 def published(data: Path) -> list[dict[str, str]]:
     with (data / "MANIFEST.tsv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file, delimiter="\t") if row["path"].startswith("dcop/")]
