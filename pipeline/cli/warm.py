@@ -53,6 +53,7 @@ def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield method, partial(solve, costs, method=method, prune=False)
     yield "local search", _local_search
     yield "sums on diagrams", _sums
+    yield "counts by search", _counts
     yield "mini-buckets", partial(bound, _grid("markov"), query="partition", z=3)
     yield "compiled models", _compiled
 
@@ -117,6 +118,26 @@ def _sums() -> None:
     for modulus in (0, _PRIME):
         tables = [(f.scope, np.asarray(f.values) if not modulus else np.ones(f.values.shape)) for f in model.functions]
         total(model.dims, tables, order, Work(1 << 28), modulus)
+
+
+def _counts() -> None:
+    """A count in integers, and a sum in floats, by search; a component that is forgotten."""
+    import numpy as np
+
+    from ...tasks.counting.components import forget
+    from ...tasks.counting.state import ENTRIES, clauses_of, new_known, new_state
+    from ..api.solve import solve
+    from ..models.model import Model
+
+    clause = (np.arange(8.0) > 0.0).astype(np.float64).reshape(2, 2, 2)
+    functions = [(["x0"], np.array([0.25, 0.75]))]
+    functions += [([f"x{(v + k) % 8}" for k in (0, 1, 3)], clause) for v in range(8)]
+    model = Model.build("markov", {f"x{v}": 2 for v in range(8)}, functions)
+    for query in ("count", "partition"):
+        solve(model, query, method="search")
+    state = new_state(clauses_of(2, [(0, 2)], np.zeros(2)))
+    state.counters[ENTRIES] = 1
+    forget(state, new_known(1, 1, 1, wide=False))
 
 
 def _compiled() -> None:
