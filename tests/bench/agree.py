@@ -34,6 +34,7 @@ from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.bounds.chain import Chain
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import cost_network
+from bucketflow.pipeline.errors import FormatError
 from bucketflow.pipeline.models.model import FORBIDDEN, Function, Model
 from bucketflow.pipeline.options import Method
 
@@ -358,7 +359,11 @@ def real_cases(options: argparse.Namespace, checks: Checks) -> None:
     known = [q for q in known if options.only in q.name]
     for question in sorted(known, key=lambda q: q.log2_clique)[: options.real]:
         start = time.perf_counter()
-        model = bucketflow.load(question.path)
+        try:
+            model = bucketflow.load(question.path)
+        except FormatError as error:
+            print(f"{question.name}: not read: {error}", flush=True)
+            continue
         reference = question.references[0]
         best: Any = reference.value
         if best is not None:
