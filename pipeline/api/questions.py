@@ -104,6 +104,8 @@ def question_of(
     ModelError
         If they, or the query, do not fit the model.
     """
+    if not isinstance(model, Model):
+        raise ModelError(f"a Model is expected, found {type(model).__name__}; bucketflow.load reads one from a file")
     if query in QUERIES and QUERIES[query].both_ways:
         hard, soft = split_evidence(model, evidence)
         return Question(model, query, hard, soft, asked_of(model, query_vars, joint, families))

@@ -139,3 +139,9 @@ def _example(name: str) -> str:
     from bucketflow.pipeline.examples import example_path
 
     return str(example_path(name))
+
+
+def test_a_path_is_no_model() -> None:
+    for ask in (bucketflow.solve, bucketflow.plan, bucketflow.marginals):
+        with pytest.raises(bucketflow.ModelError, match=r"found str; bucketflow\.load reads one"):
+            ask("satellite")  # type: ignore[operator]
