@@ -57,7 +57,7 @@ class Tally:
 def make_cases(folder: Path, running: Cluster) -> list[Case]:
     """A run with tables on disk and one in slices, each timed once."""
     made = []
-    for name, side, share in (("spill", 9, 8), ("slice", 8, 12)):
+    for name, side, share in (("spill", 10, 8), ("slice", 10, 12)):
         path = folder / f"{name}.wcsp"
         bucketflow.save(grid(side, side, 4), path)
         model = bucketflow.load(path)
