@@ -9,13 +9,10 @@ from typing import Final
 from ...tasks.sweeps.rows.room import NoRoomError
 from ..errors import BudgetError, format_bytes
 from ..plans.plan import Plan, PlanOptions, Problem
-from ..plans.planner import plan_tree
+from ..plans.planner import plan_tree, searched_tree
 from ..plans.row_bounds import LEAF_ROW_BYTES
 from ..plans.slices import MAX_SLICES
-from ..search.both_ways import tree_for_both_ways
-from ..search.orders import search_tree
 from ..trees.costs import Rates
-from ..trees.tree import Tree
 
 #: Nominal seconds of the search for a tree, unless told: cells say little about rows.
 _SEARCH_SECONDS: Final = 0.25
@@ -33,7 +30,8 @@ def rows_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
         If the leaf tables alone do not fit memory.
     """
     wanted = replace(options, by_rows=True)
-    plan = plan_tree(problem, wanted, rates, _tree(problem, wanted, rates))
+    longest = min(_SEARCH_SECONDS, _FUNCTION_SECONDS * len(problem.scopes))
+    plan = plan_tree(problem, wanted, rates, searched_tree(problem, wanted, rates, longest=longest))
     assert problem.rows is not None
     making = LEAF_ROW_BYTES * max(problem.rows, default=0)
     if (least := plan.model_bytes + plan.leaf_bytes + making) > options.memory_bytes:
@@ -75,21 +73,3 @@ def with_more_slices(problem: Problem, options: PlanOptions, plan: Plan, error: 
         )
     tree = replace(plan.tree, dims=plan.dims)
     return plan_tree(problem, replace(options, by_rows=True), Rates(), tree, frozenset(chosen))
-
-
-def _tree(problem: Problem, options: PlanOptions, rates: Rates) -> Tree:
-    """The tree of a stored plan, or what a short search finds."""
-    if options.children is not None:
-        return Tree(problem.dims, problem.scopes, options.children)
-    find = search_tree if problem.targets is None else tree_for_both_ways
-    return find(
-        problem.dims,
-        problem.scopes,
-        tree=options.tree,
-        order=options.order,
-        seconds=options.order_seconds,
-        seed=options.seed,
-        rates=rates,
-        itemsize=problem.itemsize,
-        longest=min(_SEARCH_SECONDS, _FUNCTION_SECONDS * len(problem.scopes)),
-    )

@@ -12,7 +12,7 @@ from ...tasks.steps.step import Step, make_step
 from ..errors import BudgetError, format_count
 from ..search.both_ways import cheapest_both_ways, tree_for_both_ways
 from ..search.effort import TABLE_SECONDS, Effort
-from ..search.orders import HOPELESS_SECONDS, search_tree, search_trees
+from ..search.orders import HOPELESS_SECONDS, LONGEST_PLANNING, search_tree, search_trees
 from ..trees.costs import Rates, steps_cost, tree_cost
 from ..trees.input_joins import with_joined_inputs
 from ..trees.layouts import choose_layouts
@@ -115,7 +115,7 @@ def whole_plan(problem: Problem, options: PlanOptions, rates: Rates, check: Chec
     key = problem, free, rates
     plan = _planned.get(key)
     if plan is None:
-        tree = _tree_for_both_ways(problem, free, rates, check)
+        tree = searched_tree(problem, free, rates, check)
         _refuse_hopeless(tree, problem, options, rates)
         _planned[key] = plan = plan_tree(problem, free, rates, tree)
         if len(_planned) > _REMEMBERED:
@@ -133,11 +133,18 @@ _planned: dict[tuple[Problem, PlanOptions, Rates], Plan] = {}
 _priced: dict[tuple[int, Rates], tuple[Plan, Plan]] = {}
 
 
-def _tree_for_both_ways(problem: Problem, options: PlanOptions, rates: Rates, check: Check | None) -> Tree:
-    """The tree of a stored plan, or the one that a search finds."""
+def searched_tree(
+    problem: Problem,
+    options: PlanOptions,
+    rates: Rates,
+    check: Check | None = None,
+    longest: float = LONGEST_PLANNING,
+) -> Tree:
+    """Return the tree of a stored plan, or the one that a search of nominally so many seconds at most finds."""
     if options.children is not None:
         return Tree(problem.dims, problem.scopes, options.children)
-    return tree_for_both_ways(
+    find = search_tree if problem.targets is None else tree_for_both_ways
+    return find(
         problem.dims,
         problem.scopes,
         tree=options.tree,
@@ -147,6 +154,7 @@ def _tree_for_both_ways(problem: Problem, options: PlanOptions, rates: Rates, ch
         rates=rates,
         itemsize=problem.itemsize,
         check=check,
+        longest=longest,
     )
 
 

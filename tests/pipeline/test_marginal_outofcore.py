@@ -110,7 +110,7 @@ def test_many_boxes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_children_end_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes from above an only child is what its parent sees, but stored in the axes of its own table."""
-    found = planner._tree_for_both_ways
+    found = planner.searched_tree
 
     def doubled(*args: Any) -> Tree:
         tree = found(*args)
@@ -121,7 +121,7 @@ def test_only_children_end_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(6, 6, 4, "steep")
     whole = bucketflow.marginals(model, joint=("x3", "x20"))
     planner.forget_plans()
-    monkeypatch.setattr(planner, "_tree_for_both_ways", doubled)
+    monkeypatch.setattr(planner, "searched_tree", doubled)
     monkeypatch.setattr(spill, "_RUNS", ())
     for answer in cut(model, joint=("x3", "x20")):
         same(answer, whole, rel=1e-11)
