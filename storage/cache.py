@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
+
+from .files import write_all, written_whole
 
 
 def cache_folder() -> Path:
@@ -17,13 +18,10 @@ def cache_folder() -> Path:
 
 def write_whole(path: Path, content: bytes) -> bool:
     """Write a file that readers see whole or not at all; return False where that is not possible."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        os.replace(partial, path)
+        with written_whole(path) as file:
+            write_all(file, memoryview(content))
     except OSError:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         return False
     return True

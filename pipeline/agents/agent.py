@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.views import slice_of
 from ...tasks.sweeps.best_states import best_states
 from ...tasks.sweeps.program import Program
-from ...tasks.sweeps.sweep import on_host, restrict
+from ...tasks.sweeps.sweep import restrict
 from .plan import AgentPlan, Scope
 
 Array = NDArray[Any]

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.boxes.codecs import Codec, PlainCodec
+from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring
 from ...tasks.sweeps.scaled import Scaled, SumProduct, measured
-from ...tasks.sweeps.sweep import Plain, on_host
+from ...tasks.sweeps.sweep import Plain
 from ..errors import InternalError, ModelError
 from ..models.leaf_rows import Listed
 from ..models.leaf_tables import COST_LIMIT, Cells, CostScale, cost_leaf, indicator_leaf

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from ...tasks.gpu.arrays import on_host
 from ...tasks.sweeps.program import Program
-from ...tasks.sweeps.sweep import on_host
 from ..plans.plan import Problem, sliced_dims
 from ..plans.planner import lowered_step
 from ..queries.decode import decode

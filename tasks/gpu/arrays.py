@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .kernels import cupy
 
@@ -56,9 +57,10 @@ def is_device(table: Any) -> bool:
     return type(table).__module__.partition(".")[0] == "cupy"
 
 
-def on_host(table: Any) -> Any:
+def on_host(table: Any) -> NDArray[Any]:
     """Return a table as an array of the host."""
-    return table.get() if is_device(table) else table
+    array: NDArray[Any] = table.get() if is_device(table) else table
+    return array
 
 
 def aligned(table: Any) -> Any:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dense import run
+from ..gpu.arrays import on_host
 from ..steps.lowering import lower
 from ..steps.semiring import Semiring
 from ..steps.views import Slice, slice_of
-from .sweep import on_host
 
 Array = NDArray[Any]
 

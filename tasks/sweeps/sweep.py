@@ -161,8 +161,3 @@ def restrict(array: Array, axes: Sequence[int], sizes: Sequence[int], states: Ma
         return restrict_there(array, axes, sizes, states)  # type: ignore[no-any-return]
     index = tuple(states.get(v, slice(None)) for v in wide)
     return np.ascontiguousarray(array.reshape([sizes[v] for v in wide])[index]).reshape(-1)
-
-
-def on_host(array: Any) -> Array:
-    """Return an array in the host's memory."""
-    return array if isinstance(array, np.ndarray) else array.get()
