@@ -12,7 +12,7 @@ from ...tasks.sweeps.rows.room import NoRoomError, Room, TooMuchWorkError
 from ..budget.fit import Prices
 from ..budget.rows_fit import is_sparse, rows_plan, with_more_slices
 from ..errors import BudgetError
-from ..models.leaf_rows import possible
+from ..models.leaf_rows import leaf_rows, possible
 from ..resources import Resources
 from ..results.rows_work import RowsWork
 from ..trees.costs import Rates
@@ -62,13 +62,12 @@ def before_all_cells(question: Question, resources: Resources) -> Prepared | Non
     if cells < _LARGE_CELLS:
         return None
     found = unplanned(question, resources)
-    why = f"as functions have 2^{log2(cells):.0f} cells, and {possible(found.network)}"
-    found = by_rows(found, why, max(cells / _CELLS_OF_A_ROW, _LARGE_CELLS))
-    assert found.problem.rows is not None
-    if sum(found.problem.rows) * _CELLS_OF_A_ROW > cells:
+    rows = leaf_rows(found.network)
+    if sum(rows) * _CELLS_OF_A_ROW > cells:
         return None
+    why = f"as functions have 2^{log2(cells):.0f} cells, and {possible(found.network, rows)}"
     try:
-        return planned(found, known_rates)
+        return planned(by_rows(found, rows, why, max(cells / _CELLS_OF_A_ROW, _LARGE_CELLS)), known_rates)
     except BudgetError:
         return None
 
@@ -79,8 +78,9 @@ def _trial(prepared: Prepared) -> Prepared | None:
         return None
     if plan.seconds < _LEAST_SECONDS or plan.device or resources.distributed or asked.folder or asked.fit != "auto":
         return None
-    why = f"as {possible(prepared.network)}, and all cells would take {plan.seconds:.2g} s"
-    trial = by_rows(prepared, why, _TRIAL_PART * plan.seconds * _ROWS_PER_SECOND)
+    counts = leaf_rows(prepared.network)
+    why = f"as {possible(prepared.network, counts)}, and all cells would take {plan.seconds:.2g} s"
+    trial = by_rows(prepared, counts, why, _TRIAL_PART * plan.seconds * _ROWS_PER_SECOND)
     if not is_sparse(trial.problem):
         return None
     options = plan_options(trial.arithmetic, trial.resources, trial.memory_bytes)

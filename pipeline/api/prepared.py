@@ -129,22 +129,23 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepar
     """Plan by rows where that was asked for, or where all cells are refused and few of them possible."""
     asked, stored = prepared.resources.asked, prepared.stored
     if asked.representation == "rows" or (stored and stored.get("rows")):
-        return planned(by_rows(prepared, "as was asked"), rates)
+        return planned(by_rows(prepared, leaf_rows(prepared.network), "as was asked"), rates)
     try:
         return planned(prepared, rates)
     except BudgetError as refused:
         if stored or asked.representation == "dense" or asked.fit != "auto" or asked.gpus is not None:
             raise
-        rows = by_rows(prepared, f"as {possible(prepared.network)}, and all cells are refused: {refused}", PATIENCE)
+        counts = leaf_rows(prepared.network)
+        why = f"as {possible(prepared.network, counts)}, and all cells are refused: {refused}"
+        rows = by_rows(prepared, counts, why, PATIENCE)
         if not is_sparse(rows.problem):
             raise
         return planned(rows, rates)
 
 
-def by_rows(prepared: Prepared, why: str, most_work: float = inf) -> Prepared:
-    """Return a question whose tables are rows, not planned."""
-    resources, problem = prepared.resources.without_devices(), prepared.problem
-    problem = replace(problem, rows=leaf_rows(prepared.network))
+def by_rows(prepared: Prepared, rows: tuple[int, ...], why: str, most_work: float = inf) -> Prepared:
+    """Return a question whose tables are rows, those of leaves so many at most, not planned."""
+    resources, problem = prepared.resources.without_devices(), replace(prepared.problem, rows=rows)
     return replace(prepared, resources=resources, problem=problem, why_rows=why, most_work=most_work, prices=None)
 
 

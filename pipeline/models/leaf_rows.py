@@ -108,10 +108,10 @@ def leaf_rows(network: Network) -> tuple[int, ...]:
     return tuple(_most_rows(network, leaf) for leaf in network.leaves)
 
 
-def possible(network: Network) -> str:
-    """Say how much leaf tables exclude."""
+def possible(network: Network, rows: Sequence[int]) -> str:
+    """Say how much leaf tables exclude that allow so many assignments each, at most."""
     cells = [math.prod(network.dims[v] for v in leaf.scope) for leaf in network.leaves]
-    bits = sum(math.log2(count / max(rows, 1)) for rows, count in zip(leaf_rows(network), cells, strict=True))
+    bits = sum(math.log2(count / max(own, 1)) for own, count in zip(rows, cells, strict=True))
     return f"functions would leave 1 of 2^{bits:,.0f} assignments if they were independent"
 
 
