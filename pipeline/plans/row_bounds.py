@@ -16,12 +16,11 @@ from math import inf, log, prod
 from typing import Final
 
 from ...tasks.steps.step import Step
+from ...tasks.sweeps.rows.algebra import CELLS_OF_A_ROW
 from ...tasks.sweeps.sweep import freed_tables
 from ..trees.costs import Rates
 from .plan import Plan
 
-# A row is packed, looked up and written in so many times the time of a cell.
-_CELLS_OF_A_ROW = 50
 #: What each row of a leaf table takes while it is made: packed, in order, and sorted.
 LEAF_ROW_BYTES: Final = 136
 
@@ -66,7 +65,7 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
         inputs = [(scope, bounds[i]) for i, scope in zip(step.inputs, step.input_axes, strict=True)]
         bounds[step.node], axes[step.node] = most_rows(step.axes, inputs, sizes), step.axes
         joined = most_rows([*dict.fromkeys(v for scope in step.input_axes for v in scope)], inputs, sizes)
-        cells = min(step.lowered.cells, _CELLS_OF_A_ROW * joined)
+        cells = min(step.lowered.cells, CELLS_OF_A_ROW * joined)
         seconds += rates.step_seconds + (cells / rates.cells_per_second if cells < 1 << 900 else inf)
 
     def nbytes(node: int) -> int:

@@ -11,7 +11,7 @@ from weakref import ref
 
 from ...relations.blocks import TooManyRowsError
 from ...relations.joins import joined_reduced
-from ...relations.relation import Relation, Table
+from ...relations.relation import Relation, Table, dims_of
 from ...rows.keys import Keys
 from ...steps.semiring import Semiring
 
@@ -128,7 +128,7 @@ class Room:
         NoRoomError
             If the result does not fit.
         """
-        dims = {v: d for table in inputs for v, d in zip(table.keys.variables, table.keys.dims, strict=True)}
+        dims = {v: d for table in inputs for v, d in dims_of(table.keys).items()}
         free, scope = self.free, tuple(dims)
         words = Keys(scope, tuple(dims.values())).n_words
         out = Keys(tuple(axes), tuple([dims[v] for v in axes])).n_words * 8 + semiring.itemsize
