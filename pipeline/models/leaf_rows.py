@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.rows.keys import Keys, Words
+from ...tasks.relations.plain import comparable
+from ...tasks.rows.keys import Keys
 from .consistency import allowed
 from .preprocess import Leaf, Network
 
@@ -44,7 +45,7 @@ class Listed:
     def codes(self, axes: Sequence[int], dims: Sequence[int]) -> Array:
         """Return a number for each cell, the same for the same states of some of the axes; uint64 keys."""
         keys = Keys(tuple(axes), tuple(dims[v] for v in axes))
-        return packed(keys, [self.states[self.axes.index(v)] for v in axes], len(self))
+        return keys.packed([self.states[self.axes.index(v)] for v in axes], len(self))
 
 
 def is_listed(network: Network, f: int) -> bool:
@@ -79,15 +80,6 @@ def rows_left(network: Network, f: int) -> Listed:
     axes = [v for v in function.scope if _wide(network, v)]
     local = tuple(network.local[v] for v in axes)
     return Listed(local, tuple(places[v][kept] for v in axes), f, function.values[kept])
-
-
-def packed(keys: Keys, states: Sequence[Array], cells: int) -> Words:
-    """Return the keys of cells of which each variable's states are given, ``(cells, words)``."""
-    words = np.zeros((cells, keys.n_words), np.uint64)
-    for v, places in zip(keys.variables, states, strict=True):
-        word, shift, _ = keys.fields[v]
-        words[:, word] |= places.astype(np.uint64) << np.uint64(shift)
-    return words
 
 
 def values_at(network: Network, f: int, cells: Listed) -> Array:
@@ -137,9 +129,7 @@ def _wide(network: Network, v: int) -> bool:
 
 def _places(known: Array, wanted: Array) -> Array:
     """Return where each wanted key is among the known ones, which are distinct; -1 where it is not."""
-    if known.shape[1] > 1:  # words of a key as one number: where it stands among all
-        _, places = np.unique(np.concatenate([known, wanted]), axis=0, return_inverse=True)
-        known, wanted = places.reshape(-1, 1)[: len(known)], places.reshape(-1, 1)[len(known) :]
-    order = np.argsort(known[:, 0])
-    at = np.minimum(np.searchsorted(known[:, 0], wanted[:, 0], sorter=order), len(known) - 1)
-    return np.where(known[order[at], 0] == wanted[:, 0], order[at], -1)
+    known, wanted = comparable(known), comparable(wanted)
+    order = np.argsort(known)
+    at = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
+    return np.where(known[order[at]] == wanted, order[at], -1)

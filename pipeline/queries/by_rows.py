@@ -12,7 +12,7 @@ from ...tasks.sweeps.rows.room import Room
 from ...tasks.sweeps.rows.scaled import SumProductRows
 from ...tasks.sweeps.scaled import SumProduct
 from ..errors import BudgetError, format_bytes, format_count
-from ..models.leaf_rows import listed_cells, packed
+from ..models.leaf_rows import listed_cells
 from .arithmetic import Arithmetic
 
 RowsAlgebra = PlainRows | SumProductRows
@@ -49,7 +49,7 @@ def _leaf_table(
     listed = listed_cells(network, leaf, axes)
     if listed is not None:
         values: Any = arithmetic.leaf(leaf, listed)
-        return algebra.listed(keys := Keys(axes, dims), packed(keys, listed.states, len(listed)), values)
+        return algebra.listed(keys := Keys(axes, dims), keys.packed(listed.states, len(listed)), values)
     if (needed := prod(dims) * arithmetic.semiring.itemsize) > memory_bytes:
         names = [network.model.names[network.variables[v]] for v in leaf.scope]
         raise BudgetError(

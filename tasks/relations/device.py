@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -44,24 +43,12 @@ class Device:
         _launch("repack", len(words), (words, program, len(moves), len(words), out), words.shape[1], n_words)
         return out
 
-    def packed(self, cells: Any, digits: Sequence[tuple[int, int, int, int, int]]) -> Any:
-        """Return the keys of cells of a dense table."""
-        out = cupy().zeros((len(cells), 1 + max([word for word, *_ in digits], default=0)), np.uint64)
-        for word, shift, _, stride, dim in digits:
-            out[:, word] |= (cells // stride % dim).astype(np.uint64) << np.uint64(shift)
-        return out
-
     def offsets(self, words: Any, parts: Words) -> Any:
         """Return where keys stand in a dense table."""
         found = cupy().zeros(len(words), np.uint64)
         for word, shift, mask, stride in parts:
             found += (words[:, int(word)] >> shift & mask) * stride
         return found.view(np.int64)
-
-    def matching(self, words: Any, mask: Words, wanted: Words) -> Any:
-        """Return the numbers of keys that are `wanted` in the bits of `mask`."""
-        cp = cupy()
-        return cp.flatnonzero(((words & cp.asarray(mask)) == cp.asarray(wanted)).all(axis=1))
 
     def order(self, words: Any) -> Any:
         """Return the numbers of rows in stable ascending order of their keys; None where they stand in order."""
@@ -77,11 +64,8 @@ class Device:
 
     def index(self, words: Any, keys: Keys, ascending: bool) -> Index:
         """Return where rows are that are looked for by their keys."""
-        if keys.n_words == 1:
-            cells = 1 << max([shift + bits for _, shift, bits in keys.fields.values()], default=0)
-            if cells <= max(_SMALL_TABLE, _TABLE_CELLS_A_ROW * len(words)):
-                return Index(words, cells)
-        return Index(words, 0)
+        few = keys.n_words == 1 and keys.span <= max(_SMALL_TABLE, _TABLE_CELLS_A_ROW * len(words))
+        return Index(words, keys.span if few else 0)
 
     def expanded(
         self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -11,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..rows.keys import Keys
+from ..rows.keys import Keys, offsets, repacked
 from ..steps.semiring import Semiring
 from . import plain
 
@@ -51,27 +50,16 @@ class Host:
     def repacked(self, words: Array, moves: Array, n_words: int) -> Array:
         """Move fields of keys to where they stand in another layout."""
         if not self.compiles(len(words)):
-            return plain.repacked(words, moves, n_words)
+            return repacked(words, moves, n_words)
         from . import loops
 
         out = np.empty((len(words), n_words), np.uint64)
         loops.repack(words, moves, out)
         return out
 
-    def packed(self, cells: Array, digits: Sequence[tuple[int, int, int, int, int]]) -> Array:
-        """Return the keys of cells of a dense table."""
-        out = np.zeros((len(cells), 1 + max([word for word, *_ in digits], default=0)), np.uint64)
-        for word, shift, _, stride, dim in digits:
-            out[:, word] |= (cells // stride % dim).astype(np.uint64) << np.uint64(shift)
-        return out
-
     def offsets(self, words: Array, parts: Array) -> Array:
         """Return where keys stand in a dense table."""
-        return plain.offsets(words, parts)
-
-    def matching(self, words: Array, mask: Array, wanted: Array) -> Array:
-        """Return the numbers of keys that are `wanted` in the bits of `mask`."""
-        return np.flatnonzero(((words & mask) == wanted).all(axis=1))
+        return offsets(words, parts)
 
     def order(self, words: Array) -> Array | None:
         """Return the numbers of rows in stable ascending order of their keys; None where they stand in order."""
@@ -93,11 +81,10 @@ class Host:
 
     def index(self, words: Array, keys: Keys, ascending: bool) -> Places | Sorted:
         """Return where rows are that are looked for by their keys."""
-        if keys.n_words == 1 and not ascending:
-            cells = 1 << max([shift + bits for _, shift, bits in keys.fields.values()], default=0)
-            if cells <= max(_SMALL_TABLE, _TABLE_CELLS_A_ROW * len(words)):
-                counts = np.bincount(words[:, 0].view(np.int64), minlength=cells)
-                return Places(self, np.concatenate([[0], np.cumsum(counts)]))
+        few = keys.n_words == 1 and keys.span <= max(_SMALL_TABLE, _TABLE_CELLS_A_ROW * len(words))
+        if few and not ascending:
+            counts = np.bincount(words[:, 0].view(np.int64), minlength=keys.span)
+            return Places(self, np.concatenate([[0], np.cumsum(counts)]))
         return Sorted(self, words, ascending)
 
     def expanded(

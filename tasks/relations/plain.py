@@ -15,22 +15,6 @@ Array = NDArray[Any]
 TILE: Final = 32
 
 
-def repacked(words: Array, moves: Array, n_words: int) -> Array:
-    """Move fields of keys to where they stand in another layout."""
-    out = np.zeros((len(words), n_words), np.uint64)
-    for word, mask, right, to, left in moves:
-        out[:, to] |= (words[:, word] & mask) >> right << left
-    return out
-
-
-def offsets(words: Array, parts: Array) -> Array:
-    """Return where keys stand in a dense table."""
-    found = np.zeros(len(words), np.uint64)
-    for word, shift, mask, stride in parts:
-        found += (words[:, word] >> shift & mask) * stride
-    return found.view(np.int64)
-
-
 def order(words: Array) -> Array | None:
     """Return the numbers of rows in stable ascending order of their keys; None where they stand in order."""
     if ascending(words):

@@ -44,11 +44,6 @@ class Relation:
         return int(self.words.nbytes + self.values.nbytes)
 
     @property
-    def row_bytes(self) -> int:
-        """Memory of one row."""
-        return 8 * self.keys.n_words + int(self.values.itemsize)
-
-    @property
     def cells(self) -> int:
         """Cells of the table if it was dense."""
         return prod(self.keys.dims)
@@ -90,9 +85,12 @@ def empty(keys: Keys, like: Any) -> Relation:
 
 def from_dense(table: Dense, semiring: Semiring) -> Relation:
     """Return the rows of a dense table."""
-    side, keys = side_of(table.values), table.keys
-    found = side.arrays.flatnonzero(table.values != semiring.zero)
-    return Relation(keys, side.packed(found, _digits(table)), table.values[found])
+    arrays, keys = side_of(table.values).arrays, table.keys
+    found = arrays.flatnonzero(table.values != semiring.zero)
+    words = arrays.zeros((len(found), keys.n_words), np.uint64)
+    for word, shift, _, stride, dim in _digits(table):
+        words[:, word] |= (found // stride % dim).astype(np.uint64) << np.uint64(shift)
+    return Relation(keys, words, table.values[found])
 
 
 def to_dense(relation: Relation, semiring: Semiring) -> Dense:
@@ -141,7 +139,8 @@ def restricted(relation: Relation, states: Mapping[int, int]) -> Relation:
         word, shift, _ = keys.fields[v]
         wanted[word] |= np.uint64(state) << np.uint64(shift)
     side = side_of(relation.words)
-    found = side.matching(relation.words, mask, wanted)
+    agree = (relation.words & side.arrays.asarray(mask)) == side.arrays.asarray(wanted)
+    found = side.arrays.flatnonzero(agree.all(axis=1))
     target = Keys(keys.variables, tuple([1 if v in fixed else d for v, d in dims_of(keys).items()]))
     words = side.repacked(relation.words[found], keys.moves(target), target.n_words)
     return Relation(target, words, relation.values[found])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..gpu.arrays import is_device
@@ -31,14 +30,8 @@ class Side(Protocol):
     def repacked(self, words: Any, moves: Any, n_words: int) -> Any:
         """Move fields of keys to where they stand in another layout (see :meth:`.rows.keys.Keys.moves`)."""
 
-    def packed(self, cells: Any, digits: Sequence[tuple[int, int, int, int, int]]) -> Any:
-        """Return the keys of cells of a dense table from (word, shift, bits, stride, domain size) by variable."""
-
     def offsets(self, words: Any, parts: Any) -> Any:
         """Return where keys stand in a dense table (see :meth:`.rows.keys.Keys.gathers`), int64."""
-
-    def matching(self, words: Any, mask: Any, wanted: Any) -> Any:
-        """Return the numbers of keys that are `wanted` in the bits of `mask`, int64."""
 
     def order(self, words: Any) -> Any:
         """Return the numbers of rows in stable ascending order of their keys; None where they stand in order."""

@@ -138,7 +138,7 @@ def _keys_of_one_word(layer: Layer) -> int | None:
     """Return a number that all new keys are below; None if they have more words."""
     if layer.next_keys.n_words > 1:
         return None
-    return 1 << max((shift + bits for _, shift, bits in layer.next_keys.fields.values()), default=0)
+    return layer.next_keys.span
 
 
 def _of_few_cells(launch: _Launch, cells: int, upper: float, most: int, space: Space) -> tuple[Rows, Any, float]:

@@ -71,9 +71,18 @@ class Keys:
         words = [_ONES] * word + [_ONES >> shift + bits << shift + bits] + [0] * (self.n_words - word - 1)
         return np.array(words, np.uint64)
 
+    @cached_property
+    def span(self) -> int:
+        """A number that keys of one word are below."""
+        return 1 << max([shift + bits for _, shift, bits in self.fields.values()], default=0)
+
     def pack(self, states: NDArray[np.integer]) -> Words:
         """Pack rows of states ``(variables, rows)`` into keys ``(rows, words)``."""
-        keys = np.zeros((states.shape[1], self.n_words), np.uint64)
+        return self.packed(list(states), states.shape[1])
+
+    def packed(self, states: Sequence[NDArray[np.integer]], rows: int) -> Words:
+        """Pack the states of each variable ``(rows,)`` into keys ``(rows, words)``."""
+        keys = np.zeros((rows, self.n_words), np.uint64)
         for v, row in zip(self.variables, states, strict=True):
             word, shift, _ = self.fields[v]
             keys[:, word] |= row.astype(np.uint64) << np.uint64(shift)
@@ -121,3 +130,19 @@ class Keys:
                     continue
             parts.append((word, shift, ones, stride))
         return [part for part in parts if part[2]]
+
+
+def repacked(words: Words, moves: Words, n_words: int) -> Words:
+    """Return keys in another layout; see :meth:`Keys.moves`."""
+    out = np.zeros((len(words), n_words), np.uint64)
+    for word, mask, right, to, left in moves:
+        out[:, to] |= (words[:, word] & mask) >> right << left
+    return out
+
+
+def offsets(words: Words, parts: Words) -> NDArray[np.int64]:
+    """Return where keys stand in a dense table; see :meth:`Keys.gathers`."""
+    found = np.zeros(len(words), np.uint64)
+    for word, shift, mask, stride in parts:
+        found += (words[:, word] >> shift & mask) * stride
+    return found.view(np.int64)

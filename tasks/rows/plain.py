@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .keys import Words
+from .keys import Words, offsets, repacked
 from .layer import Costs, Layer, Origin, Rows, lowered
 
 
@@ -31,20 +31,15 @@ def _sums(rows: Rows, layer: Layer) -> Costs:
     parts, terms = lowered(layer)
     sums = np.repeat((rows.costs - layer.constant)[:, None], layer.d, axis=1)
     for term, first, last, sign in sorted(terms, key=lambda each: each[3]):
-        offsets = np.zeros(len(rows), np.int64)
-        for word, shift, mask, stride in parts[first:last]:
-            offsets += ((rows.keys[:, word] >> shift & mask) * stride).astype(np.int64)
-        costs = np.asarray(term.costs, np.float64)
-        sums += costs.reshape(-1, layer.d)[offsets // layer.d] if sign > 0 else -costs[offsets][:, None]
+        at, costs = offsets(rows.keys, parts[first:last]), np.asarray(term.costs, np.float64)
+        sums += costs.reshape(-1, layer.d)[at // layer.d] if sign > 0 else -costs[at][:, None]
     return sums
 
 
 def _keys(keys: Words, layer: Layer, origin: NDArray[np.int64]) -> Words:
     """The new keys of origins."""
     rows, states = np.divmod(origin, layer.d)
-    moved = np.zeros((len(origin), layer.next_keys.n_words), np.uint64)
-    for word, mask, right, to, left in layer.keys.moves(layer.next_keys):
-        moved[:, to] |= (keys[rows, word] & mask) >> right << left
+    moved = repacked(keys[rows], layer.keys.moves(layer.next_keys), layer.next_keys.n_words)
     if layer.stays:
         moved[:, -1] |= states.astype(np.uint64)
     return moved
