@@ -324,6 +324,21 @@ def wider(table: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def node_of(child: Any, content: Any, count: int, d: int, table: Any, scatter: Any) -> Any:
+    """Return the first of ``count`` nodes that equals the row behind them, or that row's number: it is kept then."""
+    row = count * d
+    h = hash_row(child, content, row, d, scatter)
+    p = h & (len(table) - 1)
+    while table[p] >= 0:
+        entry = table[p]
+        if entry >> 32 == h and same(child, content, (entry & 0xFFFFFFFF) * d, row, d):
+            return entry & 0xFFFFFFFF
+        p = (p + 1) & (len(table) - 1)
+    table[p] = (h << 32) | count
+    return count
+
+
+@njit(cache=True, nogil=True)
 def _merge_level(
     child: Any,
     weight: Any,
@@ -369,17 +384,9 @@ def _merge_level(
         for v in range(d):
             if weight[row + v] < FORBIDDEN:
                 weight[row + v] -= least
-        h = hash_row(child, weight, row, d, scatter)
-        p = h & (len(table) - 1)
-        while my_ids[s] < 0:
-            entry = table[p]
-            if entry < 0:
-                table[p] = (h << 32) | count
-                my_ids[s] = count
-                count += 1
-            elif entry >> 32 == h and same(child, weight, (entry & 0xFFFFFFFF) * d, row, d):
-                my_ids[s] = entry & 0xFFFFFFFF
-            p = (p + 1) & (len(table) - 1)
+        my_ids[s] = node_of(child, weight, count, d, table, scatter)
+        if my_ids[s] == count:
+            count += 1
         if 2 * count >= len(table):
             table = wider(table)
     if until < n:

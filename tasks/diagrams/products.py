@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..machine_code import njit
-from .loops import Diagram, Pairing, filled, hash_row, longer, place, rehashed, same, wider
+from .loops import Diagram, Pairing, filled, longer, node_of, place, rehashed, wider
 
 # Entries of the counts that the loops keep: level to go on with, states on it, edges before it, whether memory or work
 # was exhausted, whether a product is too small for a float, by how many units in the last place weights moved in all,
@@ -296,17 +296,9 @@ def _merge_level(
                 own = bits[row + v]
                 bits[row + v] = _representative(classes, own, counts, scatter)
                 moved = max(moved, abs(bits[row + v] - own))
-        h = hash_row(child, bits, row, d, scatter)
-        p = h & (len(table) - 1)
-        while my_ids[s] < 0:
-            entry = table[p]
-            if entry < 0:
-                table[p] = (h << 32) | count
-                my_ids[s] = count
-                count += 1
-            elif entry >> 32 == h and same(child, bits, (entry & 0xFFFFFFFF) * d, row, d):
-                my_ids[s] = entry & 0xFFFFFFFF
-            p = (p + 1) & (len(table) - 1)
+        my_ids[s] = node_of(child, bits, count, d, table, scatter)
+        if my_ids[s] == count:
+            count += 1
         if 2 * count >= len(table):
             table = wider(table)
     counts[MOVED] += moved + _ROUNDED
