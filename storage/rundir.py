@@ -5,7 +5,6 @@ Plan and answer are JSON objects that say which format they have and end with a 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Mapping
@@ -14,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from .errors import DamagedError, StorageError, disk_full
-from .files import PARTIAL, opened, read_whole, refuse_links, write_all, written_whole
+from .files import PARTIAL, read_whole, write_all, written_whole
+from .locks import FolderKind, locked_folder
 
-_PLAN, _LOCK, _RESULT, _BOUNDS = "plan.json", "lock", "result.json", "bounds.json"
+_PLAN, _RESULT, _BOUNDS = "plan.json", "result.json", "bounds.json"
+_KIND = FolderKind("a run directory", "as a run directory", "in use by another run", _PLAN)
 #: The folder of a run that a cluster drives.
 JOB = "job"
 # What is written here and in ledgers; other formats are not read.
@@ -39,21 +40,7 @@ class RunDir:
 
     def __init__(self, path: Path):
         self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            foreign = [p.name for p in path.iterdir() if p.name not in (_PLAN, _LOCK, JOB) and not _is_partial(p)]
-            if foreign and not os.path.lexists(path / _PLAN):
-                raise StorageError(f"{path} is not a run directory: it holds {foreign[0]!r} and no {_PLAN}")
-            refuse_links(path)
-            lock = opened(path / _LOCK, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise StorageError(f"{path} cannot be used as a run directory: {error.strerror}") from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            raise StorageError(f"{path} is in use by another run") from None
-        self._lock = lock
+        self._lock = locked_folder(path, _KIND, lambda p: p.name == JOB or _is_partial(p))
         for left in filter(_is_partial, path.iterdir()):
             left.unlink()
 

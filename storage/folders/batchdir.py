@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
 from pathlib import Path
 from typing import Any
 
-from ..errors import StorageError, disk_full
-from ..files import PARTIAL, opened, refuse_links, write_all, written_whole
+from ..errors import disk_full
+from ..files import PARTIAL, opened, write_all, written_whole
 from ..lines import ends_a_line, read_lines, to_line
+from ..locks import FolderKind, locked_folder
 
-_LOCK, _ANSWERS, _RUNS = "lock", "answers.jsonl", "runs"
+_ANSWERS, _RUNS = "answers.jsonl", "runs"
+_KIND = FolderKind("the folder of a batch", "for a batch", "in use: the batch is running", _ANSWERS)
 _SYNC_SECONDS = 1.0
 
 
@@ -33,20 +34,7 @@ class BatchDir:
 
     def __init__(self, path: Path):
         self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            foreign = [p.name for p in path.iterdir() if p.name != _LOCK and not p.name.endswith(PARTIAL)]
-            if foreign and not os.path.lexists(path / _ANSWERS):
-                raise StorageError(f"{path} is not the folder of a batch: it holds {foreign[0]!r} and no {_ANSWERS}")
-            refuse_links(path)
-            self._lock = opened(path / _LOCK, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise StorageError(f"{path} cannot be used for a batch: {error.strerror}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise StorageError(f"{path} is in use: the batch is running") from None
+        self._lock = locked_folder(path, _KIND, lambda p: p.name.endswith(PARTIAL))
         self._file = opened(path / _ANSWERS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         self._synced = 0.0
 

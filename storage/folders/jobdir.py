@@ -6,22 +6,21 @@ forced to disk. Whoever drives the run holds a lock: it goes away with its proce
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from ..errors import StorageError, disk_full
 from ..files import opened, read_whole, write_all, written_whole
+from ..locks import open_lock, try_lock
 from ..rundir import JOB, read_json, write_json
 
-_RECORD, _PULSE, _LOG, _LOCK = "job.json", "pulse.json", "log.jsonl", "lock"
+_RECORD, _PULSE, _LOG = "job.json", "pulse.json", "log.jsonl"
 _PAUSE_SECONDS = 0.05
 
 
@@ -110,8 +109,8 @@ class JobDir:
             If another process keeps it.
         """
         end = time.monotonic() + patience_seconds
-        with self._lock() as lock:
-            while not _locked(lock):
+        with open_lock(self._folder) as lock:
+            while not try_lock(lock):
                 if time.monotonic() > end:
                     raise StorageError(f"{self.run} is driven by another process")
                 time.sleep(_PAUSE_SECONDS)
@@ -120,21 +119,10 @@ class JobDir:
     def is_claimed(self) -> bool:
         """Whether some process drives the run at this moment."""
         try:
-            with self._lock() as lock:
-                return not _locked(lock)
+            with open_lock(self._folder) as lock:
+                return not try_lock(lock)
         except OSError:
             return False
-
-    def _lock(self) -> FileIO:
-        return opened(self._folder / _LOCK, os.O_RDWR | os.O_CREAT)
-
-
-def _locked(lock: FileIO) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def job_folders(place: Path) -> list[Path]:
