@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -67,6 +67,10 @@ class Price:
     status: str = ""
     message: str = ""
     exit_code: int = 0
+
+    def refusal(self) -> dict[str, Any]:
+        """Return what is kept of a row that is wrong or refused."""
+        return {"status": self.status, "message": self.message, "exit_code": self.exit_code}
 
 
 @dataclass(frozen=True)
@@ -196,7 +200,7 @@ def answered(pack: Sequence[Asked], options: Options) -> list[dict[str, Any]]:
     if options.memory is None and pack[0].price.kind == "small":
         options = replace(options, memory=default_memory_bytes())  # looking takes as long as a small question
     compiled = _compiled_for(pack, options)
-    return [record for asked in pack for record in _answered_one(asked, options, compiled)]
+    return [_answered_one(asked, options, compiled) for asked in pack]
 
 
 def _compiled_for(pack: Sequence[Asked], options: Options) -> Compiled | None:
@@ -210,7 +214,7 @@ def _compiled_for(pack: Sequence[Asked], options: Options) -> Compiled | None:
         return None
 
 
-def _answered_one(asked: Asked, options: Options, compiled: Compiled | None) -> Iterator[dict[str, Any]]:
+def _answered_one(asked: Asked, options: Options, compiled: Compiled | None) -> dict[str, Any]:
     start, row = time.perf_counter(), asked.row
     try:
         found = _found(asked, options, compiled)
@@ -218,12 +222,12 @@ def _answered_one(asked: Asked, options: Options, compiled: Compiled | None) -> 
     except StoppedError as error:
         record = {"status": "stopped", "message": str(error), "exit_code": 4}
     except BucketflowError as error:
-        record = _failure(error)
+        record = _wrong(error).refusal()
     except MemoryError:
-        record = _failure(BudgetError("out of memory; give a smaller memory, so that the plan fits"))
+        record = _wrong(BudgetError("out of memory; give a smaller memory, so that the plan fits")).refusal()
     except Exception as error:
         record = {"status": "failed", "message": f"{type(error).__name__}: {error}", "exit_code": 1}
-    yield {"key": asked.key, **record, "wall_seconds": round(time.perf_counter() - start, 6), "query": row.query}
+    return {"key": asked.key, **record, "wall_seconds": round(time.perf_counter() - start, 6), "query": row.query}
 
 
 def _record(found: Result | Marginals, row: Row, seconds: float) -> dict[str, Any]:
@@ -233,11 +237,6 @@ def _record(found: Result | Marginals, row: Row, seconds: float) -> dict[str, An
             return {"status": "stopped", "message": "interrupted between its bounds", "exit_code": 4}
         return {"status": "bounded", "answer": found.to_dict()}
     return {"status": "answered", "answer": found.to_dict()}
-
-
-def _failure(error: BucketflowError) -> dict[str, Any]:
-    wrong = _wrong(error)
-    return {"status": wrong.status, "message": wrong.message, "exit_code": wrong.exit_code}
 
 
 def _found(asked: Asked, options: Options, compiled: Compiled | None) -> Result | Marginals:

@@ -219,7 +219,7 @@ class _Batch:
         asked.sort(key=lambda a: a.row.number)
         self.tell("prices", prices=[(a.row, a.price) for a in asked])
         wrong = [a for a in asked if a.price.kind == "wrong"]
-        self._keep([{"key": a.key, **_refusal(a.price), "query": a.row.query, "wall_seconds": 0.0} for a in wrong])
+        self._keep([{"key": a.key, **a.price.refusal(), "query": a.row.query, "wall_seconds": 0.0} for a in wrong])
         return [a for a in asked if a.price.kind != "wrong"]
 
     def _with_price(self, asked: Asked, price: Price) -> Asked:
@@ -261,7 +261,3 @@ def _stands(known: Mapping[str, Any] | None, row: Row, options: Options) -> bool
     within = row.memory or options.memory
     refused = known["status"] == "refused" and within is not None and known.get("within") == str(within)
     return refused or known["status"] in ("answered", "bounded")
-
-
-def _refusal(price: Price) -> dict[str, Any]:
-    return {"status": price.status, "message": price.message, "exit_code": price.exit_code}

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ def read_manifest(path: str | os.PathLike[str], query: str = "optimum") -> list[
     rows: list[Row] = []
     for line, entry in _entries(place):
         for row in _rows(str(path), line, entry, place.parent, query):
-            rows.append(row(len(rows) + 1))
+            number = len(rows) + 1
+            rows.append(replace(row, number=number, name=row.name or str(number)))
     return rows
 
 
@@ -104,19 +106,8 @@ def _mapping(path: str, line: int | None, entry: Any) -> Mapping[str, Any]:
     return entry
 
 
-class _Draft:
-    """A row that has no number yet."""
-
-    def __init__(self, **what: Any):
-        self._what = what
-
-    def __call__(self, number: int) -> Row:
-        name = self._what.pop("name") or str(number)
-        return Row(number, name, **self._what)
-
-
-def _rows(path: str, line: int | None, entry: Mapping[str, Any], base: Path, query: str) -> Iterator[_Draft]:
-    """Rows of an entry: several where the model is a pattern."""
+def _rows(path: str, line: int | None, entry: Mapping[str, Any], base: Path, query: str) -> Iterator[Row]:
+    """Rows of an entry, without numbers and perhaps names: several where the model is a pattern."""
     entry = {str(name).replace("_", "-"): value for name, value in entry.items() if value is not None}
     unknown = [name for name in entry if name not in _KNOWN]
     if unknown:
@@ -132,9 +123,10 @@ def _rows(path: str, line: int | None, entry: Mapping[str, Any], base: Path, que
     for file in files or [pattern]:
         problem = problem or ("" if files else f"no file fits {pattern!r}")
         name = str(entry.get("name", ""))
-        yield _Draft(
-            name=f"{name} {Path(file).name}".strip() if len(files) > 1 else name, model=file, problem=problem, **what
-        )
+        if len(files) > 1:
+            yield Row(0, f"{name} {Path(file).name}".strip(), file, problem=problem, **what)
+        else:
+            yield Row(0, name, file, problem=problem, **what)
 
 
 def _file(base: Path, name: str) -> str:
