@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,7 +51,7 @@ class History:
 
     written: Sequence[tuple[str, Receipt]]
 
-    @property
+    @cached_property
     def latest(self) -> list[Receipt]:
         """The last receipt of every chunk."""
         return list({receipt.key: receipt for _, receipt in self.written}.values())
@@ -60,8 +61,9 @@ class History:
         """Chunks that were done again."""
         return len(self.written) - len(self.latest)
 
+    @cached_property
     def tasks(self) -> list[Task]:
-        """Return the tasks that say when they ended; several chunks of one have the same begin."""
+        """The tasks that say when they ended; several chunks of one have the same begin."""
         timed = sorted(
             (Task(writer, r.table, r.ended - r.seconds, r.ended) for writer, r in self.written if r.ended),
             key=lambda task: (task.writer, task.table, task.begin),
@@ -133,7 +135,7 @@ def _stages(prepared: Prepared, plan: Plan, history: History) -> Any:
     assert plan.spill is not None
     rates = cached_rates(prepared.problem.semiring) or Rates()
     spent: dict[str, float] = defaultdict(float)
-    for task in history.tasks():
+    for task in history.tasks:
         spent[task.table] += task.end - task.begin
     names, predicted = [], []
     for stage, record in zip(plan.spill.stages, plan.spill.records(), strict=True):
@@ -151,7 +153,7 @@ def _work_rows(plan: Plan, history: History) -> list[tuple[str, str]]:
     latest = history.latest
     peak = max((receipt.peak_bytes for receipt in latest), default=0)
     stored = sum(receipt.nbytes for receipt in latest)
-    seconds = sum(task.end - task.begin for task in history.tasks())
+    seconds = sum(task.end - task.begin for task in history.tasks)
     rows = [
         ("receipts", f"{len(latest):,}, and {history.redone:,} of chunks that were done again"),
         ("seconds of tasks", f"{seconds:.3g}, predicted {plan.seconds:.3g} on one core"),
@@ -166,7 +168,7 @@ def _work_rows(plan: Plan, history: History) -> list[tuple[str, str]]:
 
 
 def _history_sections(history: History) -> Sections:
-    tasks = history.tasks()
+    tasks = history.tasks
     begin = min((task.begin for task in tasks), default=0.0)
     spans = [(task.writer, task.begin - begin, task.end - begin, task.table) for task in tasks]
     return [("Timeline", charts.timeline(spans))] if spans else []
