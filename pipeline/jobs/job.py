@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -93,13 +93,11 @@ class Job:
         if self._client is not None and self._client.status == "running":
             yield self._client
             return
-        opened: AbstractContextManager[Any] = connection(record.scheduler)
-        try:
-            client = opened.__enter__()
-        except ClusterError:
-            yield None
-            return
-        with _closing(opened):
+        with ExitStack() as opened:
+            try:
+                client = opened.enter_context(connection(record.scheduler))
+            except ClusterError:
+                client = None
             yield client
 
     @property
@@ -243,11 +241,3 @@ class Job:
         facts = self.facts
         body = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in facts.rows())
         return f"<table>{body}</table><progress value='{facts.share:.4f}' max='1'></progress>"
-
-
-@contextmanager
-def _closing(opened: AbstractContextManager[Any]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        opened.__exit__(None, None, None)

@@ -29,6 +29,8 @@ class JobFacts:
         Part of its bytes that is done, 0 to 1.
     seconds_left : float or None
         At the rate so far.
+    since : float
+        When it was last started, in seconds since 1970; 0 for not yet.
     running_seconds : float
         Since it was last started, until its end.
     lower, upper : number or None

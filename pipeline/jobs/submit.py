@@ -6,7 +6,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -85,9 +85,7 @@ def submitted(question: Question, options: Options, effort: Effort) -> Job:
     if not question.model.source:
         raise ModelError("a job needs a model that the workers can read: save it to a file, and load that")
     folder, given = options.folder.absolute(), options.client
-    connected: AbstractContextManager[Any] = nullcontext(given)
-    if given is None and options.scheduler is not None:
-        connected = remote_client(options.scheduler)
+    connected = nullcontext(given) if given is not None else remote_client(str(options.scheduler))
     try:
         with connected as client:
             hand_over(client, _recorded(question, replace(options, client=client, workdir=folder), effort, folder))

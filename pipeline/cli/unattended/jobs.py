@@ -186,9 +186,9 @@ def _print_result(job: Job, wait: bool, as_json: bool) -> None:
             click.echo(f"bucketflow: job {record.id} is {record.state}; wait for it with --wait", err=True)
             sys.exit(_UNANSWERED)
     job.finished()
-    found = job.result() if not as_json else None
-    click.echo(json.dumps(job.answer()) if found is None else repr(found))
-    proof = job.answer().get("proof")
+    answer = job.answer()
+    click.echo(json.dumps(answer) if as_json else repr(job.result()))
+    proof = answer.get("proof")
     if proof and not _is_close(proof):
         sys.exit(_UNANSWERED)
 
