@@ -1,4 +1,4 @@
-"""``--cluster``: a cluster that one of Dask's deployers starts for a command."""
+"""Options of where a command runs; ``--cluster``: a cluster that one of Dask's deployers starts for it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import click
 
 Command = Callable[..., None]
 
+workers_option = click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes.")
+scheduler_option = click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786.")
 _option = click.option(
     "--cluster",
     metavar="FILE|NAME",

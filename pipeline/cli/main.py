@@ -15,7 +15,7 @@ import click
 from ... import __version__
 from ..errors import BucketflowError
 from ..query_kinds import QUERIES, VALUES
-from .clusters import on_cluster
+from .clusters import on_cluster, scheduler_option, workers_option
 from .grouped import Grouped
 from .marginals import marginal_targets, marginals_command, names
 from .signals import terminable
@@ -73,6 +73,13 @@ class _Commands(click.Group):
             _end(f"cannot write {error.filename or 'to standard output'}: {error.strerror}", 2)
 
 
+def _with(options: list[Callable[..., Any]], command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command options, which its help shows in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def _planning(command: Callable[..., None], queries: tuple[str, ...] = VALUES, more: str = "") -> Callable[..., None]:
     """Options that `solve` and `plan` share."""
     query = click.option(
@@ -106,8 +113,8 @@ def _placing(command: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="Improve the order's tree, or take its buckets or cliques as they are.",
         ),
-        click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes."),
-        click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786."),
+        workers_option,
+        scheduler_option,
         click.option(
             "--fit",
             type=click.Choice(["auto", "slice", "spill", "refuse"]),
@@ -125,9 +132,7 @@ def _placing(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--disk", metavar="SIZE", help="Budget for tables on disk.  [default: what is free]"),
         click.option("--workdir", metavar="DIR", help="Run directory; an interrupted run there is continued."),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return _asking(command)
+    return _asking(_with(options, command))
 
 
 def _asking(command: Callable[..., None]) -> Callable[..., None]:
@@ -156,9 +161,7 @@ def _asking(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--seed", type=int, default=0, show_default=True, help="Of the search for orders."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return click.argument("file")(command)
+    return click.argument("file")(_with(options, command))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
@@ -181,9 +184,7 @@ def _proving(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--time", type=click.FloatRange(min=0), metavar="S", help="After so long the best, with bounds."),
         click.option("--gap", type=click.FloatRange(min=0), metavar="G", help="Bounds may differ by this part."),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return _with(options, command)
 
 
 def _prune(command: Callable[..., None]) -> Callable[..., None]:
@@ -272,8 +273,8 @@ def info(file: str, as_json: bool) -> None:
 
 @main.command("resume")
 @click.argument("directory")
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes.")
-@click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786.")
+@workers_option
+@scheduler_option
 @_gpus
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_guarded

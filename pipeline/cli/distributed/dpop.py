@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..clusters import scheduler_option
 from ..grouped import Grouped
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def dpop_command(guarded: Decorator) -> click.Command:
     @click.option("--bandwidth", metavar="SIZE", help="Bytes a second of a link.  [default: no limit]")
     @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Cores of an agent.")
     @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes for agents.")
-    @click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786.")
+    @scheduler_option
     @click.option("--gpus", metavar="all|N", help="Run large joins on a GPU of this machine.")
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     @guarded

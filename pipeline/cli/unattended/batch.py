@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..clusters import on_cluster
+from ..clusters import on_cluster, scheduler_option, workers_option
 from ..grouped import Grouped
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def batch_command(guarded: Callable[[Command], Command]) -> click.Command:
     @click.option("--out", required=True, metavar="DIR", help="Where results go; what is there is not asked again.")
     @click.option("--query", default="optimum", show_default=True, help="Of rows that name none.")
     @click.option("--memory", metavar="SIZE", help="Budget of rows that name none.")
-    @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes.")
-    @click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786.")
+    @workers_option
+    @scheduler_option
     @click.option("--gpus", metavar="all|N", help="Run large steps on GPUs.")
     @click.option("--max-time", type=click.FloatRange(min=0), metavar="S", help="Stop after so many seconds.")
     @click.option("--stop-at", metavar="HH:MM", help="Stop at this time of day.")
