@@ -14,9 +14,8 @@ from ...tasks.steps.semiring import Semiring, min_plus
 from ...tasks.sweeps.device_sweep import DevicePlain
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import Plain
-from ..errors import ModelError
 from ..models.dcop import Dcop
-from ..models.leaf_tables import COST_LIMIT, integer_dtype
+from ..models.leaf_tables import integer_dtype, model_scale
 from ..models.model import Model
 from ..queries.arithmetic import MAX_INPUTS
 from .agent import Knowledge
@@ -33,14 +32,7 @@ def semiring_of(model: Model) -> Semiring:
     ModelError
         If totals may exceed 2**61.
     """
-    bound = 0
-    for function, least, limit in zip(model.functions, model.lowest, model.limits, strict=True):
-        costs = function.values if function.rows is None else np.append(function.values, function.default)
-        bound += int(costs[costs < limit].max(initial=least)) - least
-    if model.top is not None:
-        bound = min(bound, max(model.top - sum(model.lowest) - 1, 0))
-    if bound >= COST_LIMIT:
-        raise ModelError(f"costs may add up to {bound:.3g}, more than 2**61; divide them by a common factor")
+    bound = model_scale(model, range(len(model.functions))).bound
     return min_plus(integer_dtype(bound, MAX_INPUTS), MAX_INPUTS)
 
 

@@ -145,21 +145,15 @@ def _shifted(model: Model) -> _Shifted:
 def _raised(function: Function, by: int) -> Function:
     """Add to all costs that are not forbidden."""
     allowed = function.values < FORBIDDEN
-    if _highest(function) + by >= FORBIDDEN:
+    if function.highest(FORBIDDEN) + by >= FORBIDDEN:
         raise ModelError("the model cannot be written as .wcsp: costs of a function are 2**62 or more apart")
     default = function.default if function.rows is None or function.default >= FORBIDDEN else function.default + by
     return function.changed(values=np.where(allowed, function.values + by, FORBIDDEN), default=default)
 
 
-def _highest(function: Function) -> int:
-    """Return the greatest cost that is not forbidden, or 0."""
-    costs = function.values if function.rows is None else np.append(function.values, function.default)
-    return int(costs[costs < FORBIDDEN].max(initial=0))
-
-
 def _open_top(functions: tuple[Function, ...]) -> int:
     """Return a top that no total reaches."""
-    return max(FORBIDDEN, sum(map(_highest, functions)) + 1)
+    return max(FORBIDDEN, sum(function.highest(FORBIDDEN) for function in functions) + 1)
 
 
 def _lost(model: Model) -> Iterator[str]:

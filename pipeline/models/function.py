@@ -85,6 +85,11 @@ class Function:
             vars(function)["distinct"] = self.distinct
         return function
 
+    def highest(self, limit: int, least: int = 0) -> int:
+        """Return the greatest of the costs below a limit; ``least`` if none is greater."""
+        found = int(self.values[self.values < limit].max(initial=least))
+        return max(found, int(self.default)) if self.rows is not None and self.default < limit else found
+
     def at(self, states: Sequence[int]) -> int | float:
         """Return the value at one assignment of the scope (state indices in scope order)."""
         if self.rows is None:

@@ -8,7 +8,7 @@ powers of a root of unity where costs may add up to ``top``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled, from_logs, measured
 from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
 from .consistency import allowed
 from .leaf_rows import Listed, values_at
+from .model import Model
 from .preprocess import Leaf, Network
 
 # Costs above this are refused, so that a sum of two of them still fits int64.
@@ -60,15 +61,12 @@ def cost_scale(network: Network) -> CostScale:
     ModelError
         If totals could exceed 2**61, where int64 sums would no longer be safe.
     """
-    model = network.model
-    bound = 0
-    for f in [*network.constants, *(f for leaf in network.leaves for f in leaf.functions)]:
-        function = model.functions[f]
-        values = function.values[allowed(model, f, function.values)]
-        highest = int(values.max(initial=model.lowest[f]))
-        if function.rows is not None and function.default < model.limits[f]:
-            highest = max(highest, int(function.default))
-        bound += highest - model.lowest[f]
+    return model_scale(network.model, [*network.constants, *(f for leaf in network.leaves for f in leaf.functions)])
+
+
+def model_scale(model: Model, functions: Iterable[int]) -> CostScale:
+    """Return the scale of costs where only some functions add up above the offset of all; see :func:`cost_scale`."""
+    bound = sum(model.functions[f].highest(model.limits[f], model.lowest[f]) - model.lowest[f] for f in functions)
     offset = sum(model.lowest)
     cap = None
     if model.top is not None:

@@ -100,8 +100,4 @@ def top_matters(model: Model) -> bool:
     """Whether allowed costs may add up to the top."""
     if model.top is None:
         return False
-    highest = 0
-    for function, limit in zip(model.functions, model.limits, strict=True):
-        costs = function.values if function.rows is None else np.append(function.values, function.default)
-        highest += int(costs[costs < limit].max(initial=0))
-    return highest >= model.top
+    return sum(map(Function.highest, model.functions, model.limits)) >= model.top
