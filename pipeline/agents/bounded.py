@@ -11,7 +11,7 @@ import numpy as np
 
 from ...tasks.steps.semiring import Semiring
 from .agent import Knowledge, Message, States, Table, assign, cost_at, util
-from .network import STATE_BYTES, Clock, Network, Phase, Traffic, latest
+from .network import STATE_BYTES, Clock, Network, Traffic, going_down, latest
 from .plan import AgentPlan
 from .pseudo_tree import PseudoTree
 from .run import Found, total_of
@@ -55,30 +55,24 @@ class BoundedRun:
         for agent in reversed(self.tree.walk):
             if not self._plan(agent).context:
                 self.sent[agent] = self._answer(agent, {})
-                self._count("util", agent, self.tree.parents[agent], self.sent[agent].message.nbytes)
+                if (parent := self.tree.parents[agent]) >= 0:
+                    self.traffic.sent("util", agent, parent, self.sent[agent].message.nbytes)
         up = latest(self.sent[root].clock for root in self.tree.roots)
         total = total_of([self.sent[root].message for root in self.tree.roots], self.known)
         if total is None:
             return Found(None, {}, up, Clock(), self.computing)
         states: dict[int, int] = {}
-        done: dict[int, Clock] = {}
+        down: dict[int, Clock] = {}
         for agent in self.tree.walk:
-            begin, nbytes = Clock(), STATE_BYTES * len(self._plan(agent).separator)
-            if (parent := self.tree.parents[agent]) >= 0:
-                self._count("value", parent, agent, nbytes)
-                begin = done[parent].after(self.network.delay(nbytes))
             above = {v: states[v] for v in self._plan(agent).separator}
-            found, clock = self._decided(agent, above)
+            found, down[agent] = self._decided(agent, above)
             states |= found
-            done[agent] = begin.after(clock.seconds, clock.checks)
-        return Found(total, states, up, latest(done.values()), self.computing)
+        plans = {agent: self._plan(agent) for agent in self.tree.walk}
+        value = going_down(self.tree, plans, down, self.network, self.traffic)
+        return Found(total, states, up, value, self.computing)
 
     def _plan(self, agent: int) -> AgentPlan:
         return self.known[agent].plan
-
-    def _count(self, phase: Phase, sender: int, receiver: int, nbytes: int) -> None:
-        if receiver >= 0 and sender >= 0:
-            self.traffic.sent(phase, sender, receiver, nbytes)
 
     def _assignments(self, variables: tuple[int, ...]) -> Iterator[dict[int, int]]:
         for states in product(*(range(self.dims[v]) for v in variables)):
@@ -130,8 +124,8 @@ class BoundedRun:
             return _Answer(answer.message, Clock())
         answer = self._answer(child, fixed)
         parent, nbytes = self.tree.parents[child], STATE_BYTES * len(fixed)
-        self._count("context", parent, child, nbytes)
-        self._count("util", child, parent, answer.message.nbytes)
+        self.traffic.sent("context", parent, child, nbytes)
+        self.traffic.sent("util", child, parent, answer.message.nbytes)
         delay = self.network.delay(nbytes) + self.network.delay(answer.message.nbytes)
         answer = _Answer(answer.message, answer.clock.after(delay))
         self.last[child] = fixed, answer

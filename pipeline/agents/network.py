@@ -118,11 +118,11 @@ def going_up(
 def going_down(
     tree: PseudoTree,
     plans: Mapping[int, AgentPlan],
-    computed: Mapping[int, float],
+    computed: Mapping[int, Clock],
     network: Network,
     traffic: Traffic,
 ) -> Clock:
-    """Return how long deciding takes, from the roots on; ``computed`` has the seconds of each agent."""
+    """Return how long deciding takes, from the roots on; ``computed`` has the work of each agent."""
     done: dict[int, Clock] = {}
     for agent in tree.walk:
         begin = Clock()
@@ -130,5 +130,5 @@ def going_down(
             nbytes = STATE_BYTES * len(plans[agent].separator)
             traffic.sent("value", parent, agent, nbytes)
             begin = done[parent].after(network.delay(nbytes))
-        done[agent] = begin.after(computed[agent], plans[agent].value_checks)
+        done[agent] = begin.after(computed[agent].seconds, computed[agent].checks)
     return latest(done.values())

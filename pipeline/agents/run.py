@@ -61,9 +61,9 @@ def run_agents(
         decided[agent] = pool.submit(decide, given[agent], sent[agent], above)
     outcomes: dict[int, Decided] = _gathered(pool, decided)
     states = {v: outcomes[agent].states[v] for agent in tree.walk for v in plans[agent].owned}
-    down = {agent: outcome.seconds for agent, outcome in outcomes.items()}
+    down = {agent: Clock(outcome.seconds, plans[agent].value_checks) for agent, outcome in outcomes.items()}
     value_clock = going_down(tree, plans, down, network, traffic)
-    return Found(total, states, util_clock, value_clock, computing + sum(down.values()))
+    return Found(total, states, util_clock, value_clock, computing + sum(clock.seconds for clock in down.values()))
 
 
 def _gathered(pool: Pool, handles: Mapping[int, Any]) -> dict[int, Any]:
