@@ -26,7 +26,6 @@ class AgentPlan:
 
     Parameters
     ----------
-    agent : int
     variables : tuple of int
         The model's indices of its separator and its own variables, in the order of axes.
     own : int
@@ -52,7 +51,6 @@ class AgentPlan:
         Variables (of the model) that it goes through itself, one assignment after the other.
     """
 
-    agent: int
     variables: Scope
     own: int
     dims: tuple[int, ...]
@@ -197,7 +195,7 @@ class _Planning:
         steps, outgoing = self._steps(split, buckets, len(axes), sizes)
         axes += [step.axes for step in steps]
         plan = AgentPlan(
-            *(agent, variables, len(own), dims, sizes, functions, observed, tuple(incoming), tuple(axes), buckets),
+            *(variables, len(own), dims, sizes, functions, observed, tuple(incoming), tuple(axes), buckets),
             *(steps, outgoing, fixed.context, fixed.iterated),
         )
         self.sent[agent] = plan.sent
