@@ -108,8 +108,7 @@ def _on_graph(kind: Kind, shape: Shape, rng: np.random.Generator) -> Dcop:
     functions = tuple(Function(edge, table(shape, rng)) for edge in edges)
     names = tuple(f"x{k}" for k in range(shape.variables))
     name = f"{kind}_{shape.variables}_{shape.domain}_{shape.seed}"
-    dims, states = (shape.domain,) * len(names), (tuple(map(str, range(shape.domain))),) * len(names)
-    return one_agent_each(Model("cost", names, dims, states, functions, name=name))
+    return one_agent_each(_model(shape, names, functions, name))
 
 
 def _edges(kind: Kind, shape: Shape, rng: np.random.Generator) -> Sequence[Edge]:
@@ -152,10 +151,15 @@ def _meetings(shape: Shape, rng: np.random.Generator) -> Dcop:
         later = [u for u in range(v + 1, len(owners)) if owners[u] == agent]
         functions += [Function((v, u), np.where(equal == 0, FORBIDDEN, 0)) for u in later]
         titles += [f"apart_{names[v]}_{names[u]}" for u in later]
-    dims, states = (shape.domain,) * len(names), (tuple(map(str, range(shape.domain))),) * len(names)
     name = f"meetings_{shape.variables}_{shape.agents}_{shape.seed}"
-    model = Model("cost", names, dims, states, tuple(functions), name=name)
+    model = _model(shape, names, tuple(functions), name)
     return Dcop(model, tuple(Agent(f"a{k}") for k in range(shape.agents)), owners, tuple(titles))
+
+
+def _model(shape: Shape, names: tuple[str, ...], functions: tuple[Function, ...], name: str) -> Model:
+    """Costs of variables that all have the same states, numbers from 0."""
+    states = tuple(map(str, range(shape.domain)))
+    return Model("cost", names, (shape.domain,) * len(names), (states,) * len(names), functions, name=name)
 
 
 def _times(shape: Shape, rng: np.random.Generator) -> NDArray[np.int64]:
