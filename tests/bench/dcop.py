@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,6 +31,7 @@ import bucketflow
 from bucketflow import BudgetError, Dcop
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.agents.solving import Asked, Planned, Ran, plan_dcop, run_dcop
+from bucketflow.pipeline.errors import format_bytes
 from bucketflow.tasks.steps.step import Step
 from bucketflow.tasks.sweeps.sweep import Plain
 
@@ -254,9 +254,7 @@ def _gap(planned: Planned, ran: Ran) -> float | None:
 
 def _on_workers(dcop: Dcop, workers: int) -> float:
     """Wall seconds of agents as tasks, beside the simulation of the same run."""
-    start = time.perf_counter()
-    found = bucketflow.dpop(dcop, workers=workers)
-    return found.seconds.get("run", time.perf_counter() - start)
+    return bucketflow.dpop(dcop, workers=workers).seconds["run"]
 
 
 def table_of(rows: Sequence[Row]) -> Table:
@@ -270,21 +268,13 @@ def table_of(rows: Sequence[Row]) -> Table:
         density = f"{case.density:g}" if case.kind == "random" else ""
         table.add_row(
             *(case.kind, case.by, str(case.variables), str(case.domain), density, str(case.z or "")),
-            *(f"{row.width:.1f}", f"{row.depth:.1f}", _bytes(row.load), _bytes(row.largest)),
+            *(f"{row.width:.1f}", f"{row.depth:.1f}", format_bytes(round(row.load)), format_bytes(round(row.largest))),
             *map(_seconds, (row.loop, row.cpu, row.gpu)),
             *(_ratio(row.loop, row.cpu), _ratio(row.cpu, row.gpu)),
             *map(_seconds, (row.simulated, row.simulated_gpu, row.planned)),
             *("" if row.gap is None else f"{100 * row.gap:.1f}", _seconds(row.workers)),
         )
     return table
-
-
-def _bytes(value: float) -> str:
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 1000:
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} PB"
 
 
 def _seconds(value: float | None) -> str:
