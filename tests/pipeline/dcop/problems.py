@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+from decimal import Decimal
+from pathlib import Path
+
 import numpy as np
 
 from bucketflow import Agent, Dcop, Model
@@ -23,3 +27,15 @@ def random_dcop(seed: int, *, variables: int = 6, agents: int | None = None, fun
     model = Model("cost", names, dims, labels, tuple(made), maximize=bool(seed % 2), decimals=seed % 3)
     owners = range(variables) if agents is None else rng.integers(0, agents, variables).tolist()
     return Dcop(model, tuple(Agent(f"a{k}") for k in range(agents or variables)), tuple(owners))
+
+
+def published(data: Path) -> list[dict[str, str]]:
+    """The rows of the manifest that are distributed problems, or belong to them."""
+    with (data / "MANIFEST.tsv").open(newline="") as file:
+        return [row for row in csv.DictReader(file, delimiter="\t") if row["path"].startswith("dcop/")]
+
+
+def published_answer(row: dict[str, str]) -> Decimal | None:
+    """The optimum of a row that has one; None if everything is forbidden."""
+    answer = row["known_answer"].split()[0]
+    return None if answer == "infeasible" else Decimal(answer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import pickle
 import tracemalloc
@@ -30,7 +29,7 @@ from bucketflow.pipeline.agents.solving import Asked, knowledge, plan_dcop, run_
 from bucketflow.pipeline.cli.main import main
 from tests.device_stand_in import device
 from tests.models import brute_optimum, cost_models
-from tests.pipeline.dcop.problems import random_dcop
+from tests.pipeline.dcop.problems import published, published_answer, random_dcop
 
 PROBLEMS = st.builds(
     random_dcop,
@@ -339,14 +338,11 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_published_problems(data: Path) -> None:
     """DPOP equals the manifest; so do bounded messages and wide enough mini-buckets on the smaller ones."""
-    with (data / "MANIFEST.tsv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file, delimiter="\t") if row["path"].startswith("dcop/")]
-    answered = [row for row in rows if row["known_answer"] and float(row["minfill_width"]) <= 9]
+    answered = [row for row in published(data) if row["known_answer"] and float(row["minfill_width"]) <= 9]
     assert len(answered) >= 30
     for row in answered:
         dcop = bucketflow.load_dcop(data / row["path"])
-        answer = row["known_answer"].split()[0]
-        value = None if answer == "infeasible" else Decimal(answer)
+        value = published_answer(row)
         found = dpop(dcop, order="planned")
         assert found.value == value, row["path"]
         if found.metrics.width <= 4:
