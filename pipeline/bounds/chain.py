@@ -30,7 +30,7 @@ _FELL = 0.02
 _WORK_PER_SECOND = 50_000_000
 #: A local search takes this part of the memory, and begins anew in a network of at most this part of the cells.
 _LOCAL_PART, _MUCH_SMALLER = 4, 2
-#: Diagrams that hold more than this part of the memory between two turns are given up.
+#: What holds more than this part of the memory between two turns is given up, unless it is the only way.
 _HELD_PART = 4
 #: Rounds from this many CPU seconds on also plan an elimination of all cells, which may take seconds.
 _PLANNING_FROM = 0.5
@@ -277,6 +277,10 @@ class Chain:
         waiting = (way.nbytes for way in (self.diagrams, self.local, self.search, self.rows) if way is not None)
         return self.limits.memory_bytes - sum(waiting)
 
+    def _holds_much(self, way: Deepening | RowSearch | Search) -> bool:
+        """Whether a way leaves the others too little memory."""
+        return _HELD_PART * way.nbytes > self.limits.memory_bytes and not self.turns.alone
+
     def _rows(self, seconds: float, late: Callable[[], bool]) -> Outcome:
         """Go on with the round of the last turn."""
         if self.rows is None:
@@ -286,11 +290,11 @@ class Chain:
             self.rows = RowSearch(self.small, self.order, self.upper, device_bytes=device_bytes, rounds=left)
         self.rows.memory_bytes = self._memory_bytes + self.rows.nbytes
         self.rows.learn(self.upper)
-        outcome = self.rows.run(late, lambda lower, total: self._hear(lower), self._see)
+        outcome = self.rows.run(late, self._hear, self._see)
         self.rounds_left = self.rows.rounds_left
         if self.rows.hopeless:
             self.turns.hopeless.add("rows")
-        if self.rows.hopeless or (_HELD_PART * self.rows.nbytes > self.limits.memory_bytes and not self.turns.alone):
+        if self.rows.hopeless or self._holds_much(self.rows):
             self.rows.rest()
         return outcome
 
@@ -320,9 +324,9 @@ class Chain:
             )
         self.diagrams.learn(self.upper, self.lower)
         outcome = self.diagrams.run(late, self._hear, self._see)
-        if _HELD_PART * self.diagrams.nbytes > self.limits.memory_bytes and not self.turns.alone:
+        if self._holds_much(self.diagrams):
             self.diagrams.rest()
-            if _HELD_PART * self.diagrams.nbytes > self.limits.memory_bytes:
+            if self._holds_much(self.diagrams):
                 self.diagrams = None
         return outcome
 
@@ -333,7 +337,7 @@ class Chain:
         self.search.memory_bytes = self._memory_bytes + self.search.nbytes
         self.search.learn(self.upper, self.nearby)
         outcome = self.search.run(late, self._hear, self._see)
-        if _HELD_PART * self.search.nbytes > self.limits.memory_bytes and not self.turns.alone:
+        if self._holds_much(self.search):
             self.search = None
         return outcome
 

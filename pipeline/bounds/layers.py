@@ -128,7 +128,7 @@ class LayeredSearch:
             if stop():
                 self.stopped = True
             elif (layer := next(self._layers, None)) is None:
-                return self.finished(self.network)
+                return self.finished()
             else:
                 self.step(layer)
         return self.unfinished()
@@ -155,14 +155,14 @@ class LayeredSearch:
             return Outcome(self.found.lower if math.isinf(lower) else int(lower), feasible=False)
         return Outcome(max(self.found.lower, int(lower)))
 
-    def finished(self, network: CostNetwork) -> Outcome:
+    def finished(self) -> Outcome:
         """Return the assignment of the one row of no variables."""
-        states = self._states(network, int(self.rows.costs.argmin()))
-        total = int(network.total(states))
+        states = self._states(int(self.rows.costs.argmin()))
+        total = int(self.network.total(states))
         return Outcome(min(total, max(self.found.lower, int(min(self.cut, total)))), total, states)
 
-    def _states(self, network: CostNetwork, row: int) -> States:
-        states = [0] * len(network.dims)
+    def _states(self, row: int) -> States:
+        states = [0] * len(self.network.dims)
         for v, state in self._trail.back(row):
             states[v] = state
         return tuple(states)

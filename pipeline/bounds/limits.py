@@ -10,6 +10,7 @@ from .network import CostNetwork
 from .outcome import Outcome
 
 OnBounds = Callable[[int, int | None], None]
+"""Is told a proven lower bound, and the total of the best assignment so far."""
 
 
 class Elimination(Protocol):
@@ -52,7 +53,6 @@ class Limits:
     """
 
     memory_bytes: int
-    threads: int = 1
     seed: int = 0
     prune: bool = True
     eliminate: PlanElimination = lambda network, upper: None

@@ -13,13 +13,11 @@ from ...tasks.rows.rows import HOST
 from .buckets.mini_buckets import MiniBuckets, eliminate
 from .buckets.partition import Partition, Size, partition
 from .layers import LayeredSearch, Stop
+from .limits import OnBounds
 from .network import CostNetwork, States
 from .order import depth_first_order
 from .outcome import Outcome
 from .prepare import prepare
-
-OnBounds = Callable[[int, int | None], None]
-"""Is told a proven lower bound, and the total of the best assignment so far."""
 
 
 class Round(NamedTuple):
@@ -125,7 +123,7 @@ class RowSearch:
         upper: int | None,
         *,
         device_bytes: int | None = None,
-        rounds: Sequence[Round] | None = None,
+        rounds: Sequence[Round],
     ) -> None:
         self.network, self.order, self.upper = network, tuple(order), upper
         self.memory_bytes, self.lower = 0, network.least
@@ -133,7 +131,7 @@ class RowSearch:
         self.states: States | None = None
         self.done = self.hopeless = False
         self._device_bytes = device_bytes
-        self._rounds = [*(rounds or (ROUNDS if device_bytes is None else DEVICE_ROUNDS))]
+        self._rounds = [*rounds]
         # how often the network had been made smaller when it was given
         self._given = len(network.made)
         self._split: Partition | None = None

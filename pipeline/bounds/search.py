@@ -62,6 +62,7 @@ class Search:
 
         self.network, self.memory_bytes = network, memory_bytes
         self.best: States | None = None
+        self._total: int | None = None
         self._upper = INF if upper is None else upper
         self._state = _laid_out(network, order, upper)
         self.lower = int(self._state.memory[CONSTANT])
@@ -118,7 +119,7 @@ class Search:
                     break
             elif code == FOUND:
                 self.best = tuple(int(a) for a in bests(self._state))
-                self._upper = int(self.network.total(self.best))
+                self._upper = self._total = int(self.network.total(self.best))
                 on_states(self.best)
             elif code == FINISHED or self._left <= 0:
                 if code != FINISHED:
@@ -144,10 +145,9 @@ class Search:
         return code
 
     def _outcome(self) -> Outcome:
-        total = None if self.best is None else int(self.network.total(self.best))
-        if self._finished and (total is None or total > self._upper):
+        if self._finished and (self._total is None or self._total > self._upper):
             return Outcome(self.lower, feasible=False)
-        return Outcome(self.lower, total, self.best)
+        return Outcome(self.lower, self._total, self.best)
 
     def _grow(self) -> bool:
         """Make room for longer trails; False if that would be too much."""
@@ -179,7 +179,7 @@ class Search:
             return False
         bound, _, mask = heappop(self._nodes)
         self.lower = max(self.lower, min(bound, self._upper))
-        on_bounds(self.lower, None if self.best is None else int(self.network.total(self.best)))
+        on_bounds(self.lower, self._total)
         values = np.unpackbits(np.frombuffer(mask, np.uint8), count=sum(self.network.dims))
         begin_at(self._state.memory, self._root, values)
         self._left = _NODES

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .tables import Costs, Flags, Flat, Integers, offsets, parts
+from .tables import Costs, Flags, Flat, Integers, entries_of, offsets, parts
 
 
 class Level(NamedTuple):
@@ -197,9 +197,7 @@ def _begin(flat: Flat, order: Integers, states: Integers) -> None:
 
 def _improve(flat: Flat, order: Integers, states: Integers) -> None:
     """Assign variables again, with all others as they are."""
-    places = flat.cells[:-1] + np.bincount(flat.function, flat.stride * states[flat.scope], flat.n_functions).astype(
-        int
-    )
+    places = entries_of(flat, states)
     for x in order.tolist():
         edges, own = flat.incident[flat.around[x] : flat.around[x + 1]], int(states[x])
         functions, strides = flat.function[edges], flat.stride[edges]

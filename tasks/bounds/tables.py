@@ -91,6 +91,12 @@ def selected(flat: Flat, chosen: Integers) -> Flat:
     return flatten(flat.dims, flat.unary, costs, np.diff(flat.edges)[chosen], scope)
 
 
+def entries_of(flat: Flat, states: Integers) -> Integers:
+    """Return for each function where the entry that an assignment chooses is in ``costs``."""
+    chosen: Integers = flat.cells[:-1] + np.add.reduceat(flat.stride * states[flat.scope], flat.edges[:-1])
+    return chosen
+
+
 def _strides(dims: Integers, edges: Integers, scope: Integers) -> tuple[Integers, Integers]:
     """Stride of each edge, cells of each function."""
     stride, sizes, arities = np.empty(len(scope), np.int64), np.ones(len(edges) - 1, np.int64), np.diff(edges)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..bounds.tables import Flat
+from ..bounds.tables import Flat, entries_of
 from ..machine_code import njit
 
 
@@ -31,10 +31,8 @@ class Place(NamedTuple):
 def place_of(flat: Flat, states: Any, seed: int) -> Place:
     """Return an assignment, with its entries."""
     taken = np.array(states, dtype=np.int64)
-    offsets = flat.stride * taken[flat.scope]
-    at = flat.cells[:-1] + np.bincount(flat.function, offsets, minlength=flat.n_functions).astype(np.int64)
     mixed = np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1)
-    return Place(taken, at, mixed)
+    return Place(taken, entries_of(flat, taken), mixed)
 
 
 @njit(cache=True, nogil=True)

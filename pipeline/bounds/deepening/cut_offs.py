@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ....tasks.diagrams.joins import NOTHING, NoRoomError
+from ..limits import OnBounds
 from ..network import CostNetwork, States
 from ..outcome import Outcome
 from .diagram_buckets import Buckets, Elimination, Round, buckets_of
@@ -20,8 +21,6 @@ _FIRST_STEP = 32
 #: Where eliminations make more edges than this, the next one should cost not much more than this many times as much.
 _QUICK_EDGES = 300_000
 _DEARER = 4.0
-
-OnBounds = Callable[[int, int | None], None]
 
 
 def solve_diagrams(

@@ -174,7 +174,7 @@ class LocalSearch:
         now = float(total(self._flat, self._place))
         if now < self._least:
             self._least, self._kept = now, self._place.states.copy()
-        if now < self._least or self.best is None or now + self.network.constant < self.best[0]:
+        if self.best is None or now + self.network.constant < self.best[0]:
             states = tuple(self._place.states.tolist())
             true = self.network.total(states)
             if true < (math.inf if self.best is None else self.best[0]):

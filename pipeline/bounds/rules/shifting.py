@@ -199,8 +199,10 @@ class _Sweeps:
 
     def total_of(self, flat: Flat, constant: float, states: Integers) -> float:
         """The total of an assignment."""
-        places = flat.cells[:-1] + np.add.reduceat(flat.stride * states[flat.scope], flat.edges[:-1])
-        return constant + float(flat.unary[flat.first[:-1] + states].sum()) + float(flat.costs[places].sum())
+        from ....tasks.bounds.tables import entries_of
+
+        costs = flat.costs[entries_of(flat, states)]
+        return constant + float(flat.unary[flat.first[:-1] + states].sum()) + float(costs.sum())
 
     def make_whole(self, fine: Flat) -> None:
         """Repeat the shifts, rounded to integers, on the problem, and sweep with integers from there."""
