@@ -32,8 +32,7 @@ def cut_off(model: Model, effort: Effort, units: Units, fixed: float | int) -> i
             cost = math.floor((-given if model.maximize else given).scaleb(model.decimals))
             ends.append(units.above_total(cost - int(fixed)))
         else:
-            least = float(given) - _SAME * (1 + abs(float(given)))
-            ends.append(units.above_total(fixed - least * math.log(10)))
+            ends.append(units.above_total(fixed - _least_log(given) * math.log(10)))
     return min(ends, default=None)
 
 
@@ -47,9 +46,14 @@ def within(found: Result, model: Model, effort: Effort) -> Result:
     return replace(found, status="infeasible", value=None, log10=None, assignment=None, notes=(*found.notes, note))
 
 
+def _least_log(given: Decimal) -> float:
+    """The smallest logarithm that is as good as one that was given."""
+    return float(given) - _SAME * (1 + abs(float(given)))
+
+
 def _meets(found: Result, model: Model, bound: float | int | str) -> bool:
     given = Decimal(str(bound))
     if found.log10 is not None:
-        return found.log10 >= float(given) - _SAME * (1 + abs(float(given)))
+        return found.log10 >= _least_log(given)
     assert found.value is not None
     return found.value >= given if model.maximize else found.value <= given

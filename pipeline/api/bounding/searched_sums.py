@@ -14,11 +14,11 @@ from ...bounds.counting.formulas import Formula, UnfitError, formula_of
 from ...errors import BudgetError, InternalError
 from ...models.preprocess import Network
 from ...options import Options
-from ...resources import Resources
 from ...results.result import Result, SearchWork
 from ...search.min_fill import min_fill_order
 from ..answers import fixed_value
 from ..questions import Question
+from .sweeping import spare_bytes
 
 if TYPE_CHECKING:
     from ....tasks.counting.count import Count, Counted
@@ -84,8 +84,8 @@ class SearchedSum:
         assert self.formula is not None
         network = self.network
         order = min_fill_order(network.dims, network.scopes, self.options.seed)
-        memory_bytes = Resources(replace(self.options, workdir=None)).host_bytes - self.question.model.nbytes
-        return Count([self.formula.ordered(order, spread) for spread in _SPREADS], max(memory_bytes, 0))
+        memory_bytes = spare_bytes(self.question, self.options)
+        return Count([self.formula.ordered(order, spread) for spread in _SPREADS], memory_bytes)
 
     def _result(self, found: Counted) -> Result:
         network, formula = self.network, self.formula

@@ -29,7 +29,6 @@ from ...queries.counting import (
     prefix_sum,
     root_of_unity,
 )
-from ...resources import Resources
 from ...results.result import DiagramWork, Result
 from ...search.min_fill import min_fill_order
 from ..answers import fixed_value
@@ -38,7 +37,7 @@ from ..questions import Question
 from ..running import Progress, answer
 from .directory import kept
 from .searched_sums import SearchedSum
-from .sweeping import stored_plan, tables_fit
+from .sweeping import spare_bytes, stored_plan, tables_fit
 
 if TYPE_CHECKING:
     from ...bounds.buckets.sum_diagrams import Table, Total, Work
@@ -205,9 +204,8 @@ class _Task:
         from ...bounds.buckets.sum_diagrams import Work
 
         planned = time.perf_counter()
-        memory_bytes = Resources(replace(self.options, workdir=None)).host_bytes - self.question.model.nbytes
         try:
-            found = self._found(order, Work(max(memory_bytes, 0), **limits))
+            found = self._found(order, Work(spare_bytes(self.question, self.options), **limits))
         except (NoRoomError, StoppedError):
             self.failure = "do not fit memory; give more --memory"
             return None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ....cluster.budget import default_memory_bytes
 from ...bounds.network import cost_network
 from ...bounds.order import bucket_cells
 from ...models.preprocess import Network
 from ...options import Effort, Options, parse_size
+from ...resources import Resources
 from ...search.min_fill import min_fill_order
 from ..answers import fixed_value
 from ..questions import Question
@@ -47,6 +49,11 @@ def tables_fit(question: Question, options: Options) -> bool:
     if options.memory is None:
         return needed < _SMALL_BYTES or needed <= default_memory_bytes()
     return needed <= parse_size(options.memory) - question.model.nbytes
+
+
+def spare_bytes(question: Question, options: Options) -> int:
+    """Return what a model leaves of this machine's memory."""
+    return max(Resources(replace(options, workdir=None)).host_bytes - question.model.nbytes, 0)
 
 
 def _rounded(question: Question) -> bool:

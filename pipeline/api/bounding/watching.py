@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from ...bounds.network import States
@@ -39,7 +39,7 @@ class Watcher:
     way: str = "preparation"
     _told: tuple[int, int | None] | None = None
     _ends: tuple[Number | None, Number | None] = (None, None)
-    _value: tuple[int | None, Number | None] = field(default=(None, None))
+    _value: tuple[int | None, Number | None] = (None, None)
 
     def improved(self, lower: int, total: int | None, states: States | None) -> None:
         """Tell bounds that are new; an assignment is evaluated once."""
