@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _ORDER_SHARE = 0.2
 # Where nothing fits memory and no time was given, bounds are tried for so many CPU seconds.
 _PATIENCE = 60.0
+# With less memory than this freed blocks are worth returning, which takes time.
+_SCARCE_BYTES = 1 << 30
 
 
 def solved(
@@ -75,10 +77,6 @@ def solved(
     if found.proof is not None:
         logging.getLogger(__name__).info(found.proof.reason)
     return within(found, question.model, effort)
-
-
-#: With less memory than this freed blocks are worth returning, which takes time.
-_SCARCE_BYTES = 1 << 30
 
 
 @dataclass
