@@ -316,15 +316,18 @@ def inspect(directory: str, as_json: bool) -> None:
 @main.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--agents", metavar="FILE", help="For .xml and .yaml: a list of its variables for each agent.")
+@click.option("--agents", metavar="FILE", help="Of a problem of agents: a list of its variables for each.")
 @_guarded
 def convert(source: str, target: str, agents: str | None) -> None:
-    """Write the model in SOURCE to TARGET, a .uai, .wcsp, .xml (XCSP 2.1) or .yaml (pyDCOP) file (.gz and .xz too)."""
-    from ..api import solve as api
+    """Write the model in SOURCE to TARGET: .uai, .wcsp, .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP), also .gz and .xz.
 
-    name = target.lower().removesuffix(".gz").removesuffix(".xz")
-    distributed = agents is not None or name.endswith((".xml", ".yaml", ".yml"))
-    model = api.load_dcop(source, agents=agents) if distributed else api.load(source)
+    Of a problem of agents a .wcsp or .cfn gets a file beside it, NAME.agents.yaml, that says who owns what.
+    """
+    from ..api import solve as api
+    from ..examples import file_or_example
+    from ..formats import load_any
+
+    model = load_any(file_or_example(source)) if agents is None else api.load_dcop(source, agents=agents)
     for note in api.save(model, target):
         click.echo(f"bucketflow: note: {note}", err=True)
 

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow import Model
+from bucketflow import BucketflowError, Model
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.formats import load, save
-from bucketflow.pipeline.models.model import FORBIDDEN, row_function
+from bucketflow.pipeline.models.model import FORBIDDEN, Function, row_function
 
 from ..models import assignments, bayes_models, cost_models, markov_models
+from .test_formats_data import toulbar2
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,68 @@ def test_probabilities(folder: Path, model: Model, suffix: str) -> None:
         assert again.log10_value(states) == model.log10_value(states)
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    model=cost_models(low=-30),
+    top=st.sampled_from([None, -40, -3, 0, 1, 30, 2**62 + 9]),
+    far=st.booleans(),
+    maximize=st.booleans(),
+    decimals=st.integers(0, 3),
+)
+def test_cost_function_networks(
+    folder: Path, model: Model, top: int | None, far: bool, maximize: bool, decimals: int
+) -> None:
+    functions = [replace(f, values=np.where(f.values > 8, FORBIDDEN, f.values)) if far else f for f in model.functions]
+    model = replace(model, top=top, functions=tuple(functions), maximize=maximize, decimals=decimals)
+    assert save(model, folder / "a.cfn") == ()
+    again = load(folder / "a.cfn")
+    assert (again.names, again.states, again.maximize) == (model.names, model.states, maximize)
+    for states in assignments(model, {}):
+        cost, read_back = model.cost(states), again.cost(states)
+        assert (cost is None) == (read_back is None)
+        assert cost is None or model.objective(cost) == again.objective(read_back or 0)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_toulbar2_reads_what_is_written(maximize: bool, tmp_path: Path) -> None:
+    far = np.array([[150, FORBIDDEN], [-250, 3], [FORBIDDEN, 1]])
+    rows = row_function((0, 1, 2), np.array([[1, 0, 2], [2, 1, 0]]), np.array([FORBIDDEN, -725]), 40)
+    functions = (Function((0, 1), far), rows, Function((), np.array(-5)))
+    labels = (("v1", "b-c", "x y"), None, ("7", "8", "9"))
+    model = Model("cost", ("é", "b", "c_1"), (3, 2, 3), labels, functions, decimals=2, maximize=maximize)
+    notes = save(model, tmp_path / "a.cfn")
+    assert [note.partition(",")[0] for note in notes] == [
+        "values of 1 variables begin with v in the file",
+        "values of 1 variables are not kept",
+    ]
+    assert load(tmp_path / "a.cfn").states == (None, None, ("v7", "v8", "v9"))
+    found = bucketflow.solve(load(tmp_path / "a.cfn")).value
+    assert found == bucketflow.solve(model).value
+    [answer] = toulbar2([tmp_path / "a.cfn"])
+    assert answer is not None
+    assert answer[1] == pytest.approx(float(found))
+
+
+LARGE = [
+    (Function((0,), np.array([0, 10**18])), None, "where costs of 1000000000000000000 and more are infinite"),
+    (Function((0,), np.array([0, 10**18 - 1])), 2 * 10**18, None),
+    (Function((0,), np.array([-(10**18), 1])), None, "where costs of 1000000000000000000 and more are infinite"),
+]
+
+
+@pytest.mark.parametrize(("function", "top", "message"), LARGE)
+def test_what_is_infinite_to_the_format(
+    function: Function, top: int | None, message: str | None, tmp_path: Path
+) -> None:
+    model = Model("cost", ("a",), (2,), (None,), (function,), top=top)
+    if message is None:
+        save(model, tmp_path / "a.cfn")
+        assert load(tmp_path / "a.cfn").cost([1]) == model.cost([1])
+        return
+    with pytest.raises(BucketflowError, match=message):
+        save(model, tmp_path / "a.cfn")
+
+
 def test_rows_are_written_and_shifted(folder: Path) -> None:
     rows = np.array([[0, 1, 2], [2, 2, 2]])
     function = row_function((0, 1, 2), rows, np.array([-7, FORBIDDEN]), -2)
@@ -67,6 +130,10 @@ def test_rows_are_written_and_shifted(folder: Path) -> None:
     again = load(folder / "rows.wcsp")
     assert again.functions[0].rows is not None
     assert [again.cost(s) for s in ((0, 1, 2), (0, 0, 0), (2, 2, 2))] == [0, 5, None]
+    save(model, folder / "rows.cfn")
+    again = load(folder / "rows.cfn")
+    assert again.functions[0].rows is not None
+    assert [again.cost(s) for s in ((0, 1, 2), (0, 0, 0), (2, 2, 2))] == [-7, -2, None]
 
 
 CFN = """{problem: {name: n mustbe: "<-8.92"} variables: {a: [u v] b: 2}

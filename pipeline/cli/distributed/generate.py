@@ -31,7 +31,7 @@ def generate_command(guarded: Decorator) -> click.Command:
     @click.option("--seed", type=int, default=0, show_default=True)
     @guarded
     def generate(kind: str, target: str, cost: int | None, **options: Any) -> None:
-        """Write a random problem of KIND to TARGET, a .yaml, .xml or .wcsp file (.gz and .xz too)."""
+        """Write a random problem of KIND to TARGET, a .yaml, .xml, .wcsp or .cfn file (.gz and .xz too)."""
         from ...api.solve import save
         from ...generators.problems import generate as made
 

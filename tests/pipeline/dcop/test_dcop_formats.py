@@ -167,6 +167,31 @@ def test_external_variables_give_way_to_numbered_names(tmp_path: Path) -> None:
     assert bucketflow.load_dcop(tmp_path / "p.yaml").externals[0].name == "e0"
 
 
+@pytest.mark.parametrize("suffix", ["wcsp", "cfn", "cfn.gz"])
+def test_who_owns_what_is_written_beside(suffix: str, tmp_path: Path) -> None:
+    dcop = replace(random_dcop(3, agents=3), agents=(Agent("no"), Agent("a: [b]"), Agent("1")))
+    notes = bucketflow.save(dcop, tmp_path / f"p.{suffix}")
+    assert notes[-1] == "who owns what is in p.agents.yaml, for --agents"
+    again = bucketflow.load_dcop(tmp_path / f"p.{suffix}", agents=tmp_path / "p.agents.yaml")
+    assert (again.agents, again.owners) == (dcop.agents, dcop.owners)
+    assert bucketflow.dpop(again).status == bucketflow.dpop(dcop).status
+
+
+def test_agents_named_as_their_variables_need_no_file(tmp_path: Path) -> None:
+    for kind in ("grid.wcsp", "grid.cfn"):
+        assert bucketflow.save(bucketflow.generate("grid", variables=4, domain=2), tmp_path / kind) == ()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["grid.cfn", "grid.wcsp"]
+
+
+def test_converting_keeps_who_owns_what(tmp_path: Path) -> None:
+    (tmp_path / "p.xml").write_text(xml())
+    done = CliRunner().invoke(main, ["convert", str(tmp_path / "p.xml"), str(tmp_path / "q.cfn")])
+    assert "note: who owns what is in q.agents.yaml" in done.stderr
+    again = bucketflow.load_dcop(tmp_path / "q.cfn", agents=tmp_path / "q.agents.yaml")
+    assert [agent.name for agent in again.agents] == ["A", "B"]
+    assert bucketflow.dpop(again).value == Decimal("2.5")
+
+
 def test_names_that_a_format_cannot_hold_are_numbered(tmp_path: Path) -> None:
     model = bucketflow.Model.build("cost", {"a b": ["x|y", "z"], "c": 2}, [(["a b", "c"], [[1, 2], [3, 0]]), ([], 4)])
     for suffix in ("xml", "yaml"):

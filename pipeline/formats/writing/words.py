@@ -32,22 +32,36 @@ def words_of(dcop: Dcop, plain: Plain) -> Words:
     """Return names and values, or numbers in their place where a format cannot hold them."""
     model = dcop.model
     notes: list[str] = []
-
-    def kept(words: tuple[str, ...], letter: str, what: str) -> tuple[str, ...]:
-        if all(map(plain, words)) and len(set(words)) == len(words):
-            return words
-        notes.append(f"names of {what} are not kept, as some are no plain words or not distinct: they are numbered")
-        return tuple(f"{letter}{k}" for k in range(len(words)))
-
-    names = kept(model.names, "x", "variables")
-    functions = kept(dcop.functions, "c", "functions")
-    agents = kept(tuple(agent.name for agent in dcop.agents), "a", "agents")
+    names = kept_names(model.names, plain, "x", "variables", notes)
+    functions = kept_names(dcop.functions, plain, "c", "functions", notes)
+    agents = kept_names(tuple(agent.name for agent in dcop.agents), plain, "a", "agents", notes)
     counted = [tuple(map(str, range(d))) for d in model.dims]
     labels = [own if states is None else states for states, own in zip(model.states, counted, strict=True)]
     if unfit := [v for v, values in enumerate(labels) if not all(map(plain, values))]:
         notes.append(f"values of {len(unfit)} variables are not kept, as some are no plain words: they count from 0")
         labels = [counted[v] if v in unfit else values for v, values in enumerate(labels)]
     return Words(names, functions, agents, tuple(labels), tuple(notes))
+
+
+def kept_names(words: tuple[str, ...], plain: Plain, letter: str, what: str, notes: list[str]) -> tuple[str, ...]:
+    """Return names, or a letter with numbers where a format cannot hold all of them; ``notes`` says so then."""
+    if all(map(plain, words)) and len(set(words)) == len(words):
+        return words
+    notes.append(f"names of {what} are not kept, as some are no plain words or not distinct: they are numbered")
+    return tuple(f"{letter}{k}" for k in range(len(words)))
+
+
+def counted(states: tuple[str, ...] | None) -> bool:
+    """Whether states have no labels but their numbers."""
+    return states is None or states == tuple(map(str, range(len(states))))
+
+
+def lost_of_agents(dcop: Dcop) -> Iterator[str]:
+    """Say what else than owners a format does not hold of a distributed problem."""
+    if any(agent.capacity is not None or agent.hosting or agent.routes for agent in dcop.agents):
+        yield "capacities, routes and hosting costs of agents are not kept"
+    if dcop.noise or dcop.externals:
+        yield "noise and external variables are not kept"
 
 
 def cost_text(model: Model, cost: int, infinite: str) -> str:

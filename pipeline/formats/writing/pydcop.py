@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
 from ...models.dcop import Dcop, External
-from .writing import Words, cost_text, listed, top_matters, words_of
+from .words import Words, cost_text, listed, top_matters, words_of
+from .yaml_words import yaml_quoted, yaml_word
 
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INFINITY = "float('inf')"
-_RESERVED = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
 def pydcop_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
@@ -40,7 +38,7 @@ def _is_plain(word: str) -> bool:
 
 def _lines(dcop: Dcop, words: Words, externals: Sequence[External]) -> Iterator[str]:
     model = dcop.model
-    yield f"name: {_word(model.name)}"
+    yield f"name: {yaml_word(model.name)}"
     yield f"objective: {'max' if model.maximize else 'min'}"
     different = dict.fromkeys([*words.labels, *(external.states for external in externals)])
     domains = {labels: f"d{k}" for k, labels in enumerate(different)}
@@ -50,12 +48,12 @@ def _lines(dcop: Dcop, words: Words, externals: Sequence[External]) -> Iterator[
     yield "variables:"
     for own, name, labels in zip(model.names, words.names, words.labels, strict=True):
         noise = f", noise_level: {_number(dcop.noise[own])}" if own in dcop.noise else ""
-        yield f"  {_word(name)}: {{domain: {domains[labels]}{noise}}}"
+        yield f"  {yaml_word(name)}: {{domain: {domains[labels]}{noise}}}"
     if externals:
         yield "external_variables:"
     for external in externals:
         initial = _value(external.states[external.initial])
-        yield f"  {_word(external.name)}: {{domain: {domains[external.states]}, initial_value: {initial}}}"
+        yield f"  {yaml_word(external.name)}: {{domain: {domains[external.states]}, initial_value: {initial}}}"
     yield "constraints:" if model.functions else "constraints: {}"
     for k in range(len(model.functions)):
         yield from _constraint(dcop, words, k)
@@ -65,29 +63,29 @@ def _lines(dcop: Dcop, words: Words, externals: Sequence[External]) -> Iterator[
 def _constraint(dcop: Dcop, words: Words, k: int) -> Iterator[str]:
     model, scope, table = dcop.model, dcop.model.functions[k].scope, listed(dcop.model, k)
     default = cost_text(model, table.default, ".inf")
-    yield f"  {_word(words.functions[k])}:"
+    yield f"  {yaml_word(words.functions[k])}:"
     if not scope:
         yield "    type: intention"
-        yield f"    function: {_quoted(cost_text(model, table.default, _INFINITY))}"
+        yield f"    function: {yaml_quoted(cost_text(model, table.default, _INFINITY))}"
         return
     yield "    type: extensional"
-    yield f"    variables: [{', '.join(_word(words.names[v]) for v in scope)}]"
+    yield f"    variables: [{', '.join(yaml_word(words.names[v]) for v in scope)}]"
     yield f"    default: {default}"
     yield "    values:" if table.by_cost else "    values: {}"
     for cost, cells in table.by_cost.items():
         rows = (" ".join(words.labels[v][s] for v, s in zip(scope, cell, strict=True)) for cell in cells)
-        yield f"      {cost_text(model, cost, '.inf')}: {_quoted(' | '.join(rows))}"
+        yield f"      {cost_text(model, cost, '.inf')}: {yaml_quoted(' | '.join(rows))}"
 
 
 def _agents(dcop: Dcop, words: Words) -> Iterator[str]:
     yield "agents:"
     for agent, name in zip(dcop.agents, words.agents, strict=True):
-        yield f"  {_word(name)}: {'{}' if agent.capacity is None else f'{{capacity: {_number(agent.capacity)}}}'}"
+        yield f"  {yaml_word(name)}: {'{}' if agent.capacity is None else f'{{capacity: {_number(agent.capacity)}}}'}"
     yield "distribution_hints:"
     yield "  must_host:"
     for host, owned in zip(words.agents, dcop.owned, strict=True):
         if owned:
-            yield f"    {_word(host)}: [{', '.join(_word(words.names[v]) for v in owned)}]"
+            yield f"    {yaml_word(host)}: [{', '.join(yaml_word(words.names[v]) for v in owned)}]"
     yield from _routes(dcop, words)
     yield from _hosting(dcop, words)
 
@@ -100,8 +98,8 @@ def _routes(dcop: Dcop, words: Words) -> Iterator[str]:
     yield f"  default: {_number(dcop.default_route)}"
     for agent in dcop.agents:
         if agent.routes:
-            costs = ", ".join(f"{_word(known[name])}: {_number(cost)}" for name, cost in agent.routes.items())
-            yield f"  {_word(known[agent.name])}: {{{costs}}}"
+            costs = ", ".join(f"{yaml_word(known[name])}: {_number(cost)}" for name, cost in agent.routes.items())
+            yield f"  {yaml_word(known[agent.name])}: {{{costs}}}"
 
 
 def _hosting(dcop: Dcop, words: Words) -> Iterator[str]:
@@ -109,24 +107,14 @@ def _hosting(dcop: Dcop, words: Words) -> Iterator[str]:
         return
     yield "hosting_costs:"
     for agent, name in zip(dcop.agents, words.agents, strict=True):
-        costs = ", ".join(f"{_word(hosted)}: {_number(cost)}" for hosted, cost in agent.hosting.items())
-        yield f"  {_word(name)}: {{default: {_number(agent.hosting_cost)}, computations: {{{costs}}}}}"
+        costs = ", ".join(f"{yaml_word(hosted)}: {_number(cost)}" for hosted, cost in agent.hosting.items())
+        yield f"  {yaml_word(name)}: {{default: {_number(agent.hosting_cost)}, computations: {{{costs}}}}}"
 
 
 def _number(value: Decimal) -> str:
     return f"{value:f}"
 
 
-def _word(text: str) -> str:
-    return text if _WORD.fullmatch(text) and text.lower() not in _RESERVED else _quoted(text)
-
-
 def _value(label: str) -> str:
     """A value: an integer where it reads back as the same text."""
-    return label if re.fullmatch(r"0|-?[1-9]\d{0,17}", label) else _quoted(label)
-
-
-def _quoted(text: str) -> str:
-    """Quoted as YAML reads it: characters that no file may hold as such are escaped."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
+    return label if re.fullmatch(r"0|-?[1-9]\d{0,17}", label) else yaml_quoted(label)

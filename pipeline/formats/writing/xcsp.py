@@ -9,7 +9,7 @@ from html import escape
 from ...models.dcop import Dcop
 from ...models.model import Model
 from ...text import printable
-from .writing import Listed, Words, cost_text, listed, words_of
+from .words import Listed, Words, cost_text, listed, lost_of_agents, words_of
 
 # Values stand in texts, where these have a meaning.
 _WORD = re.compile(r"[^\s|:<>&.]+(?:\.[^\s|:<>&.]+)*")
@@ -18,12 +18,7 @@ _WORD = re.compile(r"[^\s|:<>&.]+(?:\.[^\s|:<>&.]+)*")
 def xcsp_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
     """Return the lines of a file, and what it does not keep."""
     words = words_of(dcop, _is_plain)
-    notes = list(words.notes)
-    if any(agent.capacity is not None or agent.hosting or agent.routes for agent in dcop.agents):
-        notes.append("capacities, routes and hosting costs of agents are not kept")
-    if dcop.noise or dcop.externals:
-        notes.append("noise and external variables are not kept")
-    return list(_lines(dcop, words)), tuple(notes)
+    return list(_lines(dcop, words)), (*words.notes, *lost_of_agents(dcop))
 
 
 def _is_plain(word: str) -> bool:

@@ -1,0 +1,1 @@
+"""Writers, one module a format; who owns what beside formats without agents."""

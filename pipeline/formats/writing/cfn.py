@@ -1,0 +1,125 @@
+"""The CFN format, as toulbar2 reads it: names, labels, exact costs, a bound."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...errors import ModelError
+from ...models.model import FORBIDDEN, Function, Model
+from .words import cost_text, counted, kept_names
+
+# A value that begins with a digit would be a place in its domain.
+_WORD = re.compile(r"[^\W\d][\w.+-]*")
+_INFINITE = 10**18
+
+
+@dataclass(frozen=True, eq=False)
+class _File:
+    """A model as it is written: names, values (None where they count from 0), where totals are forbidden, and by what
+    cost.
+    """
+
+    model: Model
+    names: tuple[str, ...]
+    labels: tuple[tuple[str, ...] | None, ...]
+    top: int | None
+    forbidden: str
+
+
+def cfn_lines(model: Model) -> tuple[Iterator[str], tuple[str, ...], list[str]]:
+    """Return the lines of a file, the names of its variables, and what it does not keep.
+
+    Raises
+    ------
+    ModelError
+        If the model has no costs, or costs that are infinite to the format.
+    """
+    if model.kind != "cost":
+        raise ModelError("the model holds probabilities, and .cfn holds costs; write .uai")
+    notes: list[str] = []
+    names = kept_names(model.names, _is_plain, "x", "variables", notes)
+    labels = tuple(map(_labels, model.states))
+    marked = sum(new is not None and new != old for new, old in zip(labels, model.states, strict=True))
+    if marked:
+        notes.append(f"values of {marked} variables begin with v in the file, which takes numbers for places")
+    if unfit := sum(new is None and not counted(old) for new, old in zip(labels, model.states, strict=True)):
+        notes.append(f"values of {unfit} variables are not kept, as some are no plain words: they count from 0")
+    top = _top(model)
+    return _lines(_File(model, names, labels, top, _forbidden(model, top))), names, notes
+
+
+def _is_plain(word: str) -> bool:
+    return _WORD.fullmatch(word) is not None
+
+
+def _labels(states: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return labels that the format can hold; None for none."""
+    if states is None or counted(states):
+        return None
+    marked = tuple(f"v{label}" for label in states)
+    return next((labels for labels in (states, marked) if all(map(_is_plain, labels))), None)
+
+
+def _top(model: Model) -> int | None:
+    """Return where totals are forbidden: the model's top, or what no total reaches; None if only infinity is.
+
+    Raises
+    ------
+    ModelError
+        If a cost, or a top that totals may reach, is too large.
+    """
+    infinite = _INFINITE * 10**model.decimals
+    highest = [function.highest(limit) for function, limit in zip(model.functions, model.limits, strict=True)]
+    if max(highest, default=0) >= infinite or min(model.lowest, default=0) <= -infinite:
+        raise ModelError(f"the model cannot be written as .cfn, where costs of {_INFINITE} and more are infinite")
+    open_top = sum(highest) + 1
+    if model.top is not None and model.top < min(infinite, FORBIDDEN):
+        return model.top
+    if model.top is not None and model.top < open_top:
+        raise ModelError(f"the model cannot be written as .cfn, where a top of {_INFINITE} and more is infinite")
+    return open_top if open_top < min(infinite, FORBIDDEN) else None
+
+
+def _lines(file: _File) -> Iterator[str]:
+    model, sign = file.model, ">" if file.model.maximize else "<"
+    bound = cost_text(model, FORBIDDEN if file.top is None else file.top, "inf")
+    yield f'{{"problem": {{"name": {_word(model.name)}, "mustbe": "{sign}{bound}"}},'
+    yield '"variables": {'
+    last = len(file.names) - 1
+    for v, (name, labels) in enumerate(zip(file.names, file.labels, strict=True)):
+        domain = model.dims[v] if labels is None else json.dumps(labels, ensure_ascii=False)
+        yield f'"{name}": {domain}{"," if v < last else ""}'
+    yield "},"
+    yield '"functions": {'
+    for k, function in enumerate(model.functions):
+        yield f'"c{k}": {{{_function(file, function)}}}{"," if k < len(model.functions) - 1 else ""}'
+    yield "}}"
+
+
+def _function(file: _File, function: Function) -> str:
+    model = file.model
+
+    def written(cost: int) -> str:
+        return file.forbidden if cost >= FORBIDDEN else cost_text(model, cost, "inf")
+
+    scope = f'"scope": {json.dumps([file.names[v] for v in function.scope], ensure_ascii=False)}'
+    if function.rows is None:
+        return f'{scope}, "costs": [{", ".join(map(written, function.values.ravel().tolist()))}]'
+    rows = zip(function.rows.tolist(), function.values.tolist(), strict=True)
+    listed = ", ".join(f"{', '.join(map(str, row))}, {written(cost)}" for row, cost in rows)
+    return f'{scope}, "defaultcost": {written(int(function.default))}, "costs": [{listed}]'
+
+
+def _forbidden(model: Model, top: int | None) -> str:
+    """What forbids: infinity; where utilities are maximised toulbar2 reads no such, but what brings any total down."""
+    if not model.maximize or top is None:
+        return cost_text(model, FORBIDDEN, "inf")
+    return cost_text(model, max(top, 0) - sum(min(low, 0) for low in model.lowest), "inf")
+
+
+def _word(text: str) -> str:
+    words = "_".join(re.findall(r"[\w.+-]+", text))
+    return json.dumps(words or "model", ensure_ascii=False)
