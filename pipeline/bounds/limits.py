@@ -48,6 +48,8 @@ class Limits:
         Told a lower bound and the total of the best assignment, whenever one improved.
     device_bytes : int, optional
         Memory of a GPU that may be used.
+    threads : int
+        Share large layers and joins.
     on_way : callable
         Told which way is tried next.
     """
@@ -59,4 +61,5 @@ class Limits:
     stop: Callable[[], bool] = bool
     on_bounds: OnBounds = lambda lower, total: None
     device_bytes: int | None = None
+    threads: int = 1
     on_way: Callable[[str], None] = lambda way: None

@@ -9,7 +9,7 @@ from ...tasks.code_files import Patience
 from ...tasks.gpu.arrays import free_pools
 from ...tasks.gpu.memory import out_of_memory
 from ...tasks.rows.device import DEVICE
-from ...tasks.rows.rows import HOST
+from ...tasks.rows.rows import host
 from .buckets.mini_buckets import MiniBuckets, eliminate
 from .buckets.partition import Partition, Size, partition
 from .layers import LayeredSearch, Stop
@@ -52,6 +52,8 @@ _DEVICE_WIDTH = 1_000_000
 _DEVICE_CELLS = 1 << 20
 
 
+#: Layers are not shared by more threads than have so much memory each, a few times what one needs beside its rows.
+_THREAD_BYTES = 1 << 22
 #: NumPy takes so long for a cell of a join.
 _CELL_SECONDS = 5e-9
 _PATIENCE = Patience("tasks.cpu.streaming", "_stream")
@@ -68,6 +70,7 @@ def prove_by_rows(
     memory_bytes: int,
     device_bytes: int | None = None,
     rounds: Sequence[Round] = ROUNDS,
+    threads: int = 1,
     stop: Stop | None = None,
     on_bounds: OnBounds | None = None,
     on_states: Callable[[States], None] = lambda states: None,
@@ -89,6 +92,8 @@ def prove_by_rows(
         Rounds of many rows are on the GPU, and take no more of its memory.
     rounds : sequence of Round
         Sizes that are tried, one after the other.
+    threads : int
+        Share large joins and layers.
     stop : callable, optional
         Asked between buckets and between layers.
     on_bounds : callable, optional
@@ -96,7 +101,7 @@ def prove_by_rows(
     on_states : callable, optional
         Told each better assignment.
     """
-    search = RowSearch(network, order, upper, device_bytes=device_bytes, rounds=rounds)
+    search = RowSearch(network, order, upper, device_bytes=device_bytes, rounds=rounds, threads=threads)
     search.memory_bytes = memory_bytes
     return search.run(stop or bool, on_bounds or (lambda lower, total: None), on_states)
 
@@ -124,13 +129,14 @@ class RowSearch:
         *,
         device_bytes: int | None = None,
         rounds: Sequence[Round],
+        threads: int = 1,
     ) -> None:
         self.network, self.order, self.upper = network, tuple(order), upper
         self.memory_bytes, self.lower = 0, network.least
         self.total: int | None = None
         self.states: States | None = None
         self.done = self.hopeless = False
-        self._device_bytes = device_bytes
+        self._device_bytes, self._threads = device_bytes, threads
         self._rounds = [*rounds]
         # how often the network had been made smaller when it was given
         self._given = len(network.made)
@@ -214,17 +220,20 @@ class RowSearch:
             cells = None if device_bytes is None else _DEVICE_CELLS
             compiled = _PATIENCE.ends(split.cells * _CELL_SECONDS)
             self._found = eliminate(
-                self.network, split, upper=self.upper, device_cells=cells, stop=self._stop, compiled=compiled
+                *(self.network, split),
+                upper=self.upper,
+                threads=self._threads,
+                compiled=compiled,
+                device_cells=cells,
+                stop=self._stop,
             )
             self._split = split
         if self._found is None:
             return None
-        return LayeredSearch(
-            *(self.network, self._found, self.upper),
-            memory_bytes=memory_bytes - split.kept_bytes,
-            width=sizes.width,
-            side=HOST if device_bytes is None else DEVICE,
-        )
+        left = memory_bytes - split.kept_bytes
+        threads = max(1, min(self._threads, left // _THREAD_BYTES))
+        side = host(threads) if device_bytes is None else DEVICE
+        return LayeredSearch(self.network, self._found, self.upper, memory_bytes=left, width=sizes.width, side=side)
 
     def _take(self, outcome: Outcome) -> None:
         """Take over what a round proved; without an assignment it is about those below the cut-off alone."""

@@ -118,8 +118,18 @@ def _merge_runs(keys: Any, mask: Any, source: Any, target: Any, starts: Any, run
             target[i] = source[i]
 
 
+@njit(nogil=True)
+def _group_start(keys: Any, same: Any, order: Any, at: int) -> int:
+    """Return the first position from `at` on where a group of equal keys begins."""
+    while 0 < at < len(order) and _same(keys, same, order[at - 1], order[at]):
+        at += 1
+    return at
+
+
 @njit(nogil=True, cache=True)
-def merge_groups(keys: Any, group: Any, mask: Any, source: Any, target: Any, starts: Any) -> None:
+def merge_groups(
+    keys: Any, group: Any, mask: Any, source: Any, target: Any, starts: Any, start: int, stop: int
+) -> None:
     """Sort rows by the bits of `mask`, where rows that agree in `group` (more significant bits) stand together.
 
     Parameters
@@ -128,21 +138,23 @@ def merge_groups(keys: Any, group: Any, mask: Any, source: Any, target: Any, sta
     group, mask : (words,) uint64
     source, target : (rows,) int32
         Numbers of rows in their order before, which is used up, and after.
-    starts : (rows + 1,) int64
+    starts : (rows,) int64
         Scratch.
+    start, stop : int
+        What stands together from these positions on is sorted.
     """
     n = len(source)
-    i = 0
-    while i < n:
-        starts[0] = i
+    i, stop = _group_start(keys, group, source, start), _group_start(keys, group, source, stop)
+    while i < stop:
+        starts[i] = i
         runs = 1
         j = i + 1
         while j < n and _same(keys, group, source[j - 1], source[j]):
             if _less(keys, mask, source[j], source[j - 1]):
-                starts[runs] = j
+                starts[i + runs] = j
                 runs += 1
             j += 1
-        _merge_runs(keys, mask, source, target, starts, runs, j)
+        _merge_runs(keys, mask, source, target, starts[i:], runs, j)
         i = j
 
 
@@ -254,14 +266,6 @@ def _emit(
             out_origin[count] = owner[best]
             count += sums[best] < upper
     return count
-
-
-@njit(nogil=True)
-def _group_start(keys: Any, same: Any, order: Any, at: int) -> int:
-    """Return the first position from `at` on where a group of equal keys begins."""
-    while 0 < at < len(order) and _same(keys, same, order[at - 1], order[at]):
-        at += 1
-    return at
 
 
 @njit(nogil=True, cache=True)
@@ -386,3 +390,17 @@ def keep_least(keys: Any, costs: Any, origin: Any, count: int, limit: float, tie
         origin[kept] = origin[i]
         kept += 1
     return kept
+
+
+@njit(nogil=True, cache=True)
+def close_up(keys: Any, costs: Any, origin: Any, count: int, first: int, last: int) -> int:
+    """Move rows ``first`` to ``last`` behind the first `count`; return how many there are then."""
+    if count == first:
+        return last
+    for i in range(first, last):
+        for w in range(keys.shape[1]):
+            keys[count, w] = keys[i, w]
+        costs[count] = costs[i]
+        origin[count] = origin[i]
+        count += 1
+    return count

@@ -6,15 +6,16 @@ implementation gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..code_files import Patience
+from ..cpu.threads import share, split
 from ..gpu.arrays import on_host
 from .keys import Words
 from .layer import Costs, Layer, Origin, Rows, lowered
@@ -24,6 +25,9 @@ from .plain import next_rows as next_plain
 _PLAIN_CELLS = 1 << 17
 _LAYER_SECONDS, _CELL_SECONDS = 3e-4, 4e-7
 _PATIENCE = Patience("tasks.rows.loops", "advance")
+#: A thread sorts so many rows at least, or expands so many.
+_SHARED_ROWS = 1 << 15
+_SHARED_CELLS = 1 << 16
 
 
 @dataclass
@@ -62,7 +66,7 @@ def row_bytes(words: int) -> int:
     return 2 * (8 * words + 8 + 4) + 2 * 4 + 8 + 8
 
 
-def order_of_groups(rows: Rows, layer: Layer) -> NDArray[np.int32]:
+def order_of_groups(rows: Rows, layer: Layer, threads: int = 1) -> NDArray[np.int32]:
     """Return the numbers of rows in stable order of what stays of their keys; empty if nothing leaves.
 
     One variable after the other falls away, last field first: rows that agree before its field are then in runs that
@@ -74,18 +78,19 @@ def order_of_groups(rows: Rows, layer: Layer) -> NDArray[np.int32]:
     if not leaving:
         return np.empty(0, np.int32)
     n, keys = len(rows), layer.keys
-    order, merged, starts = np.arange(n, dtype=np.int32), np.empty(n, np.int32), np.empty(n + 1, np.int64)
+    order, merged, starts = np.arange(n, dtype=np.int32), np.empty(n, np.int32), np.empty(n, np.int64)
+    ranges = split(n, min(threads, 1 + n // _SHARED_ROWS))
     for gone, v in enumerate(leaving, start=1):
         # where nothing is left behind the field, rows are in order without it
         if leaving[:gone] != [*keys.variables[: -gone - 1 : -1]]:
-            masks = keys.mask_before(v), keys.mask(leaving[:gone])
-            loops.merge_groups(rows.keys, *masks, order, merged, starts)
+            arrays = keys.mask_before(v), keys.mask(leaving[:gone]), order, merged, starts
+            share(lambda _, *span, arrays=arrays: loops.merge_groups(rows.keys, *arrays, *span), ranges)
             order, merged = merged, order
     return order
 
 
 def next_rows(
-    rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int | None = None
+    rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int | None = None, threads: int = 1
 ) -> tuple[Rows, Origin, float]:
     """Give every row every state of the layer's variable; keep the cheapest row of each new key, and the cheapest keys.
 
@@ -101,6 +106,8 @@ def next_rows(
         Where the result is; `rows` may be the result before.
     spare : int, optional
         How many rows more may wait until the cheapest are chosen; the more, the seldomer. As many as `most` by default.
+    threads : int
+        Share large layers; the result does not depend on their number.
 
     Returns
     -------
@@ -112,24 +119,61 @@ def next_rows(
     """
     from . import loops
 
-    order = order_of_groups(rows, layer)
+    order = order_of_groups(rows, layer, threads)
     moves, same = layer.keys.moves(layer.next_keys), layer.keys.mask(layer.leaving)
     parts, tables, held = _lowered(layer)
-    room = min(len(rows) * layer.d, most + (most if spare is None else spare)) + layer.least_room
+    room = min(len(rows) * layer.d, most + (most if spare is None else spare)) + threads * layer.least_room
     keys, costs, origin = space.turn(room, layer.next_keys.n_words)
     count, cut, at = 0, np.inf, 0
+    arrays = rows.keys, rows.costs, order, same, moves, parts, tables
+    advance = partial(loops.advance, *arrays, layer.d, layer.stays, layer.constant)
     while at < len(rows):
-        at, found = loops.advance(
-            *(rows.keys, rows.costs, order, same, moves, parts, tables, layer.d, layer.stays, layer.constant),
-            *(min(upper, cut), at, len(rows), layer.block_rows, keys[count:], costs[count:], origin[count:]),
-        )
-        count += found
+        pieces = _pieces(layer, at, len(rows), count, room, threads)
+        at, count = _advanced(advance, pieces, min(upper, cut), layer.block_rows, (keys, costs, origin))
         if count > most:
             cut = float(np.partition(costs[:count], most)[most])
             ties = most - int(np.count_nonzero(costs[:count] < cut))
             count = loops.keep_least(keys, costs, origin, count, cut, ties)
     del held
     return Rows(keys[:count], costs[:count]), origin[:count], cut
+
+
+_Piece = tuple[tuple[int, int], slice]
+"""Rows that one thread expands, and where it writes."""
+
+
+def _advanced(
+    advance: Callable[..., tuple[int, int]],
+    pieces: Sequence[_Piece],
+    limit: float,
+    block: int,
+    out: tuple[Any, Any, Any],
+) -> tuple[int, int]:
+    """Expand pieces, each in a thread; return where to go on, and how many rows there are then."""
+    from . import loops
+
+    ends = [(0, 0)] * len(pieces)
+
+    def expand(number: int, start: int, stop: int) -> None:
+        ends[number] = advance(limit, start, stop, block, *(array[pieces[number][1]] for array in out))
+
+    share(expand, [rows for rows, _ in pieces])
+    count = pieces[0][1].start
+    for (_, room), (_, found) in zip(pieces, ends, strict=True):
+        count = loops.close_up(out[0], out[1], out[2], count, room.start, room.start + found)
+    return ends[-1][0], count
+
+
+def _pieces(layer: Layer, start: int, stop: int, count: int, room: int, threads: int) -> list[_Piece]:
+    """Cut the rows that are left into pieces that cannot overflow; a single one goes on where its room ended."""
+    threads = min(threads, (stop - start) * layer.d // _SHARED_CELLS)
+    if threads > 1:
+        size = (room - count) // threads
+        rows = min(-(-(stop - start) // threads), (size - layer.least_room) // layer.d)
+        if rows * layer.d >= _SHARED_CELLS // 2:
+            ranges = [(at, min(stop, at + rows)) for at in range(start, stop, rows)][:threads]
+            return [(piece, slice(count + i * size, count + (i + 1) * size)) for i, piece in enumerate(ranges)]
+    return [((start, stop), slice(count, room))]
 
 
 def _lowered(layer: Layer) -> tuple[Words, NDArray[np.int64], list[Costs]]:
@@ -141,12 +185,12 @@ def _lowered(layer: Layer) -> tuple[Words, NDArray[np.int64], list[Costs]]:
 
 
 def _quickest(
-    rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int | None = None
+    rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int | None, threads: int
 ) -> tuple[Rows, Origin, float]:
     """Go on to the next layer by compiled loops, or without them as long as that is quicker than to have them."""
     cells = len(rows) * layer.d
     if cells > _PLAIN_CELLS or _PATIENCE.ends(_LAYER_SECONDS + cells * _CELL_SECONDS):
-        return next_rows(rows, layer, upper, most, space, spare)
+        return next_rows(rows, layer, upper, most, space, spare, threads)
     return next_plain(rows, layer, upper, most)
 
 
@@ -175,4 +219,15 @@ class Operations:
     here: Callable[[Any], Any]
 
 
-HOST = Operations(_quickest, Space, row_bytes, attrgetter("least_room"), on_host)
+def host(threads: int = 1) -> Operations:
+    """Return the operations of this process, whose large layers threads share."""
+
+    def go_on(
+        rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int | None
+    ) -> tuple[Rows, Origin, float]:
+        return _quickest(rows, layer, upper, most, space, spare, threads)
+
+    return Operations(go_on, Space, row_bytes, lambda layer: threads * layer.least_room, on_host)
+
+
+HOST = host()

@@ -82,6 +82,13 @@ def check(rows: Rows, layer: Layer, upper: float, most: int, spare: int | None =
         check_result(rows, layer, upper, most, found)
 
 
+@pytest.fixture
+def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let threads share even a few rows."""
+    monkeypatch.setattr("bucketflow.tasks.rows.rows._SHARED_ROWS", 4)
+    monkeypatch.setattr("bucketflow.tasks.rows.rows._SHARED_CELLS", 4)
+
+
 def check_result(rows: Rows, layer: Layer, upper: float, most: int, found: Any) -> None:
     wanted, wanted_cut = expected(rows, layer, upper, most)
     result, origin, cut = found
@@ -100,6 +107,23 @@ def test_layers_are_what_their_definition_says(seed: int) -> None:
     rows = Rows(layer.keys.pack(states), rng.integers(0, 20, size=states.shape[1]).astype(float))
     upper, most = float(rng.choice([math.inf, 20, 10])), int(rng.choice([1, 5, 50, 10**6]))
     check(rows, layer, upper, most, 0 if seed % 2 else None)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_layers_are_the_same_for_every_number_of_threads(seed: int, small_shares: None) -> None:
+    rng = np.random.default_rng(seed)
+    dims = rng.integers(1, 5, size=rng.integers(4, 20)).tolist()
+    layer = random_layer(rng, dims)
+    states = random_states(rng, dims[:-1], int(rng.integers(100, 3000)))
+    rows = Rows(layer.keys.pack(states), rng.integers(0, 20, size=states.shape[1]).astype(float))
+    upper, most = float(rng.choice([math.inf, 20, 10])), int(rng.choice([5, 500, 10**6]))
+    alone = next_rows(rows, layer, upper, most, Space(), 5)
+    for threads in (2, 3, 7):
+        result, origin, cut = next_rows(rows, layer, upper, most, Space(), 5, threads)
+        assert (result.keys == alone[0].keys).all()
+        assert result.costs.tobytes() == alone[0].costs.tobytes()
+        assert (origin == alone[1]).all()
+        assert cut == alone[2]
 
 
 @pytest.mark.parametrize("count", [62, 63, 64, 130])

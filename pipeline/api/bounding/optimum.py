@@ -111,7 +111,13 @@ class Task:
         if memory_bytes < _SCARCE_BYTES:
             return_large_blocks()
         device_bytes = resources.memory_bytes if resources.gpu_count and not options.remote else None
-        limits = Limits(memory_bytes, seed=options.seed, prune=effort.prune, device_bytes=device_bytes)
+        limits = Limits(
+            memory_bytes,
+            seed=options.seed,
+            prune=effort.prune,
+            device_bytes=device_bytes,
+            threads=resources.threads,
+        )
         chain = Chain(costs, cut_off(question.model, effort, units, fixed), effort.method, limits)
         task = cls(question, options, effort, resources, network, fixed, costs, units, chain, started, kept)
         known = kept.bounds() if kept else None

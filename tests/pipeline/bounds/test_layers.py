@@ -124,6 +124,16 @@ def test_stopped_searches_keep_what_they_proved(after: int) -> None:
     assert found.lower <= outcome.lower <= solve_rows(network, found, memory_bytes=MEMORY).lower
 
 
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bucketflow.tasks.rows.rows._SHARED_ROWS", 4)
+    monkeypatch.setattr("bucketflow.tasks.rows.rows._SHARED_CELLS", 4)
+    monkeypatch.setattr("bucketflow.tasks.rows.rows._quickest", next_rows)
+    network, rounds = grid(6, 3, d=3), [Round(1 << 8, 50), Round(1 << 10, 1 << 12)]
+    alone, shared = (prove_by_rows(network, range(36), memory_bytes=MEMORY, rounds=rounds, threads=n) for n in (1, 3))
+    assert shared == alone
+    assert alone.total is not None
+
+
 def test_stopped_rounds_keep_the_best_assignment() -> None:
     network, told = grid(7, 1, d=4), []
     outcome = prove_by_rows(
