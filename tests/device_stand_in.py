@@ -11,6 +11,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,12 @@ from bucketflow.tasks.gpu import arrays
 from bucketflow.tasks.gpu import extremes as gpu_extremes
 from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import run as gpu
+from bucketflow.tasks.relations import device as relations_device
+from bucketflow.tasks.relations.host import HOST
 from bucketflow.tasks.steps.lowering import Lowered
 from bucketflow.tasks.steps.views import Slice
 from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
+from bucketflow.tasks.sweeps.rows import device as rows_device
 
 
 class OutOfMemoryError(MemoryError):
@@ -62,6 +66,55 @@ class DeviceArray(np.ndarray):
 
 def _there(values: Any) -> DeviceArray:
     return np.ascontiguousarray(values).view(DeviceArray)
+
+
+class _Arrays:
+    """NumPy with what CuPy takes, arrays of the device, and gives."""
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(_called_there, getattr(np, name))
+
+    asarray = staticmethod(_there)
+
+
+def _called_there(function: Any, *args: Any, **options: Any) -> Any:
+    for arg in args:
+        for one in arg if isinstance(arg, list) else [arg]:
+            assert type(one) is not np.ndarray, "an array of the host"
+    return _as_there(function(*args, **options))
+
+
+def _as_there(found: Any) -> Any:
+    if isinstance(found, tuple):
+        return tuple(map(_as_there, found))
+    return _there(found) if isinstance(found, np.ndarray) else found
+
+
+def _as_here(given: Any) -> Any:
+    if isinstance(given, tuple):
+        return tuple(map(_as_here, given))
+    return given.view(np.ndarray) if isinstance(given, np.ndarray) else given
+
+
+class StandInSide:
+    """Operations on rows of the device, done by the host's."""
+
+    arrays = _Arrays()
+
+    def block_rows(self, budget_rows: int) -> int:
+        return budget_rows
+
+    def index(self, words: Any, keys: Any, ascending: bool) -> Any:
+        assert isinstance(words, DeviceArray)
+        found = HOST.index(_as_here(words), keys, ascending)
+        return types.SimpleNamespace(find=partial(self._called, found.find))
+
+    def _called(self, function: Callable[..., Any], *args: Any) -> Any:
+        assert isinstance(args[0][0] if isinstance(args[0], tuple) else args[0], DeviceArray)
+        return _as_there(function(*map(_as_here, args)))
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._called, getattr(HOST, name))
 
 
 class _Stream:
@@ -150,6 +203,9 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
     patch.setattr(arrays, "empty", there.empty)
     patch.setattr(arrays, "free_pools", lambda: None)
     patch.setattr(gpu_sweep, "compile_waiting", lambda: None)
+    patch.setattr(rows_device, "compile_waiting", lambda: None)
+    patch.setattr(rows_device, "free_pools", lambda: None)
+    patch.setattr(relations_device, "DEVICE", StandInSide())
     patch.setattr(gpu_gather, "_gather", _gather)
     patch.setattr(
         gpu_extremes,

@@ -53,7 +53,7 @@ def tried(trial: Prepared, run: Callable[[Prepared], A], note: Callable[[str], N
 def before_all_cells(question: Question, resources: Resources) -> Prepared | None:
     """Return a question by rows, for less work than making its functions dense is; None where these are small."""
     asked = resources.asked
-    if asked.representation != "auto" or asked.fit != "auto" or asked.folder or asked.gpus is not None:
+    if asked.representation != "auto" or asked.fit != "auto" or asked.folder:
         return None
     if resources.distributed or not question.reduced[0].feasible:
         return None
@@ -76,7 +76,7 @@ def _trial(prepared: Prepared) -> Prepared | None:
     plan, resources, asked = prepared.plan, prepared.resources, prepared.resources.asked
     if plan is None or prepared.problem.rows is not None or prepared.stored or asked.representation != "auto":
         return None
-    if plan.seconds < _LEAST_SECONDS or plan.device or resources.distributed or asked.folder or asked.fit != "auto":
+    if plan.seconds < _LEAST_SECONDS or resources.distributed or asked.folder or asked.fit != "auto":
         return None
     counts = leaf_rows(prepared.network)
     why = f"as {possible(prepared.network, counts)}, and all cells would take {plan.seconds:.2g} s"

@@ -133,7 +133,7 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepar
     try:
         return planned(prepared, rates)
     except BudgetError as refused:
-        if stored or asked.representation == "dense" or asked.fit != "auto" or asked.gpus is not None:
+        if stored or asked.representation == "dense" or asked.fit != "auto":
             raise
         counts = leaf_rows(prepared.network)
         why = f"as {possible(prepared.network, counts)}, and all cells are refused: {refused}"
@@ -145,8 +145,9 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepar
 
 def by_rows(prepared: Prepared, rows: tuple[int, ...], why: str, most_work: float = inf) -> Prepared:
     """Return a question whose tables are rows, those of leaves so many at most, not planned."""
-    resources, problem = prepared.resources.without_devices(), replace(prepared.problem, rows=rows)
-    return replace(prepared, resources=resources, problem=problem, why_rows=why, most_work=most_work, prices=None)
+    return replace(
+        prepared, problem=replace(prepared.problem, rows=rows), why_rows=why, most_work=most_work, prices=None
+    )
 
 
 def planned(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepared:
@@ -160,8 +161,10 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepared:
     plan, both_ways = prices.chosen, problem.targets is not None
     if not plan.device:
         resources = resources.without_devices()
-        nominal = plan.seconds < _SHORT_SECONDS or problem.rows is not None
-        known = Rates() if nominal else rates(problem.semiring)
+    if problem.rows is not None:
+        known = Rates()
+    elif not plan.device:
+        known = Rates() if plan.seconds < _SHORT_SECONDS else rates(problem.semiring)
     else:
         known = Rates() if both_ways else resources.device_rates(problem.semiring).rates
     if known != Rates() and (stored or not plan.device):

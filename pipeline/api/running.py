@@ -142,7 +142,8 @@ def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:
     run = replace(run, room=room_for(prepared))
     if not plan.device or (resources.asked.remote and isinstance(pool, SerialPool)):
         return run
-    one_launch = plan.results and not plan.spill  # both sweeps of a slice: none of its steps is placed
+    # both sweeps of a slice: none of its steps is placed
+    one_launch = plan.results and not plan.spill and plan.row_bounds is None
     if one_launch:
         return replace(run, device=True, device_bytes=resources.memory_bytes)
     return replace(run, device=True, least_cells=resources.least_cells(problem.semiring))

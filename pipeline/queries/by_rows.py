@@ -24,7 +24,7 @@ def rows_algebra(
     """Return the algebra of a query's tables by rows; tables in ``whole`` are read as arrays."""
     base = arithmetic.algebra(sizes, compiled)
     choice = Choice(arithmetic.semiring, tuple(sizes), room, frozenset(whole))
-    return SumProductRows(choice, base) if isinstance(base, SumProduct) else PlainRows(choice, compiled)
+    return SumProductRows(choice, base) if isinstance(base, SumProduct) else PlainRows(choice, base)
 
 
 def leaf_tables(

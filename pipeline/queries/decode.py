@@ -7,6 +7,7 @@ that a step eliminated take the states that attain its output at the states alre
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,25 @@ def decode(
 
 def _near(tables: Mapping[int, Array]) -> Mapping[int, Array]:
     """Bring small tables of a device to the host, all at once."""
-    if all(type(table) in (np.ndarray, Relation) for table in tables.values()):
+    parts: dict[Any, Any] = {}
+    for node, table in tables.items():
+        if isinstance(table, Relation):
+            parts[node, "words"], parts[node, "values"] = table.words, table.values
+        else:
+            parts[node] = table
+    if all(type(part) is np.ndarray for part in parts.values()):
         return tables
     from ...tasks.gpu.gather import near
 
-    return near(tables)
+    found = near(parts)
+    return {node: _of_parts(node, table, found) for node, table in tables.items()}
+
+
+def _of_parts(node: int, table: Any, parts: Mapping[Any, Any]) -> Any:
+    """Return a table of arrays that may be elsewhere now; rows of which only some are stay where they were."""
+    if not isinstance(table, Relation):
+        return parts[node]
+    words, values = parts[node, "words"], parts[node, "values"]
+    if type(words) is not type(values):
+        return table
+    return replace(table, words=words.reshape(-1, table.keys.n_words), values=values)

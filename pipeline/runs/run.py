@@ -115,6 +115,10 @@ class Run(Generic[T]):
         program = Program(tuple(steps), leaves, axes, tuple(outputs), self.plan.dims, algebra, variant_from)
         if not self.device:
             return program
+        if self.room is not None:
+            from ...tasks.sweeps.rows.device import device_rows_program
+
+            return device_rows_program(program, fetched=not self.serial, least_cells=self.least_cells)
         from ...tasks.sweeps.device_sweep import device_program
 
         return device_program(program, fetched=not self.serial, least_cells=self.least_cells)

@@ -64,8 +64,8 @@ def fetched(slices: Sequence[Slice]) -> list[Slice]:
     return [s.of(table) for s, table in zip(slices, tables, strict=True)]
 
 
-def near(tables: Mapping[int, Any]) -> dict[int, Any]:
-    """Return the same tables, with small ones of a device on the host."""
+def near(tables: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the same arrays, with small ones of a device on the host."""
     small, room = [], _ALL_BYTES
     for node, table in tables.items():
         if type(table) is not np.ndarray and table.nbytes <= min(_NEAR_BYTES, room):

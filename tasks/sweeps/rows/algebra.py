@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ...relations.ordering import gathered
 from ...relations.relation import Dense, Relation, Table, from_dense, restricted, to_dense
+from ...relations.sides import side_of
 from ...rows.keys import Keys, Words
 from ...steps.semiring import Semiring
 from ...steps.step import Step
-from ..sweep import Plain, restrict
+from ..sweep import Algebra, restrict
 from .room import Room
 
 Array = NDArray[Any]
@@ -92,16 +92,31 @@ class Choice:
     def is_swept(self, step: Step, tables: Sequence[Table]) -> bool:
         """Whether looping over all cells is expected to take less than joining, and fits memory."""
         cells = [prod(table.keys.dims) for table in tables]
-        itemsize = self.semiring.itemsize
-        needed = itemsize * (sum(cells) + step.lowered.out_cells) + step.lowered.workspace_bytes
-        if needed > self.room.free:
+        left = self.room.free - self.semiring.itemsize * (sum(cells) + step.lowered.out_cells)
+        if left < 0 or self._workspace_bytes(step) > left:
             return False
-        if all(isinstance(table, Dense) for table in tables) and step.lowered.cells <= SMALL_CELLS:
+        if self._is_short(step, tables):
             return True
         share = 1.0
         for table, count in zip(tables, cells, strict=True):
             share *= self._rows(table) / count
-        return share * CELLS_OF_A_ROW >= 1.0
+        return share * self._cells_of_a_row(tables) >= 1.0
+
+    def _workspace_bytes(self, step: Step) -> int:
+        """Return what a loop over all cells needs besides its tables."""
+        return step.lowered.workspace_bytes
+
+    def _is_short(self, step: Step, tables: Sequence[Table]) -> bool:
+        """Whether looping over all cells is over before rows are looked at."""
+        return all(isinstance(table, Dense) for table in tables) and step.lowered.cells <= SMALL_CELLS
+
+    def _cells_of_a_row(self, tables: Sequence[Table]) -> int:
+        """Return how many cells of a loop take as long as a row of a join, where these tables are."""
+        return CELLS_OF_A_ROW
+
+    def placed(self, step: Step, tables: Sequence[Table]) -> Sequence[Table]:
+        """Return the inputs of a loop over all cells where it runs."""
+        return tables
 
     def sweep(self, step: Step) -> None:
         """Enter the work of a loop over all cells.
@@ -120,8 +135,8 @@ class Choice:
 
     def _possible(self, values: Array) -> int:
         """Return how many entries of an array rows would have."""
-        zero = self.semiring.zero
-        return int(np.count_nonzero(values) if zero == 0 else values.size - np.count_nonzero(values == zero))
+        zero, arrays = self.semiring.zero, side_of(values).arrays
+        return int(arrays.count_nonzero(values) if zero == 0 else values.size - arrays.count_nonzero(values == zero))
 
     def array(self, table: Table) -> Array:
         """Return all cells of a table."""
@@ -136,21 +151,36 @@ class Choice:
         NoRoomError
             If what they make does not fit.
         """
-        if all(isinstance(table, Dense) for table in tables):
-            # the sparsest leads: every join begins with rows
-            first = min(range(len(tables)), key=lambda i: self._rows(tables[i]) / max(len(tables[i]), 1))
-            lead = tables[first]
-            assert isinstance(lead, Dense)
-            tables = [*tables[:first], from_dense(lead, self.semiring), *tables[first + 1 :]]
-        return self.room.joined_reduced(tables, step.axes, self.semiring)
+        return self.room.joined_reduced(self.with_rows(tables), step.axes, self.semiring)
+
+    def with_rows(self, tables: Sequence[Table]) -> Sequence[Table]:
+        """Return tables of which one at least is rows, with which a join begins: the sparsest, if all are arrays."""
+        if not all(isinstance(table, Dense) for table in tables):
+            return tables
+        first = min(range(len(tables)), key=lambda i: self._rows(tables[i]) / max(len(tables[i]), 1))
+        lead = tables[first]
+        assert isinstance(lead, Dense)
+        return [*tables[:first], from_dense(lead, self.semiring), *tables[first + 1 :]]
 
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Bare arrays and relations of one semiring: least costs and energies, residues."""
+    """Bare arrays and relations of one semiring: least costs and energies, residues.
+
+    Parameters
+    ----------
+    choice : Choice
+    base : Algebra
+        What loops over all cells.
+    """
 
     choice: Choice
-    compiled: bool = True
+    base: Algebra[Array]
+
+    @property
+    def compiled(self) -> bool:
+        """Whether compiled kernels may be used."""
+        return self.base.compiled
 
     def step(self, step: Step, tables: Sequence[Array | Relation], threads: int) -> Array | Relation:
         """Return the output table of ``step``."""
@@ -158,8 +188,8 @@ class PlainRows:
         inputs = choice.tables(step, tables)
         if choice.is_swept(step, inputs):
             choice.sweep(step)
-            arrays = [choice.array(table) for table in inputs]
-            return choice.made(step, Plain(choice.semiring, self.compiled).step(step, arrays, threads))
+            arrays = [choice.array(table) for table in choice.placed(step, inputs)]
+            return choice.made(step, self.base.step(step, arrays, threads))
         return choice.made(step, choice.joined(step, inputs))
 
     def restrict(
@@ -180,6 +210,11 @@ class PlainRows:
     def leaf(self, table: Array, axes: Sequence[int]) -> Array | Relation:
         """Return a leaf table as whichever takes fewer bytes."""
         return self.choice.smaller(table, axes)
+
+
+def bare(table: Table) -> Array | Relation:
+    """Return a table without the variables of an array."""
+    return table if isinstance(table, Relation) else table.values
 
 
 def narrowed(

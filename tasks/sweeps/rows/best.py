@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...relations.joins import joined_reduced
-from ...relations.relation import Dense, Relation, Table, dims_of, from_dense, restricted
+from ...relations.relation import Dense, Relation, Table, dims_of, from_dense, on_host, restricted
 from ...rows.keys import Keys
 from ...steps.semiring import Semiring
 from ...steps.views import slice_of
@@ -18,10 +18,14 @@ JOINT_STATES: Final = 1 << 18
 
 
 def fixed(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Table:
-    """Return an array or a relation with the variables fixed that have a state."""
+    """Return an array or a relation, of either side, with the variables fixed that have a state; on the host."""
     if isinstance(table, Relation):
-        return restricted(table, states)
+        return on_host(restricted(table, states))
     view = slice_of(table, axes, sizes, states)
+    if not view.here:
+        from ...gpu.gather import fetched
+
+        (view,) = fetched([view])
     return Dense(Keys(view.scope, view.shape), np.ascontiguousarray(view.view()).reshape(-1))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import inf
 from typing import Any, Final, TypeVar
 from weakref import ref
@@ -37,6 +36,10 @@ class NoRoomError(Exception):
 
 class TooMuchWorkError(Exception):
     """Steps take more than was allowed."""
+
+
+class LargeJoinError(Exception):
+    """A join has more rows than it was to have where it was asked for."""
 
 
 @dataclass(eq=False)
@@ -120,13 +123,22 @@ class Room:
         if self.done > self.most_work:
             raise TooMuchWorkError
 
-    def joined_reduced(self, inputs: Sequence[Table], axes: Sequence[int], semiring: Semiring) -> Relation:
+    def joined_reduced(
+        self, inputs: Sequence[Table], axes: Sequence[int], semiring: Semiring, most_joined: int | None = None
+    ) -> Relation:
         """Multiply tables and sum out what ``axes`` lack, in blocks that fit beside the result.
+
+        Parameters
+        ----------
+        most_joined : int, optional
+            Rows that the joins of a block may have.
 
         Raises
         ------
         NoRoomError
             If the result does not fit.
+        LargeJoinError
+            If a join would have more rows than ``most_joined``.
         """
         dims = {v: d for table in inputs for v, d in dims_of(table.keys).items()}
         free, scope = self.free, tuple(dims)
@@ -138,7 +150,13 @@ class Room:
             needed = 2 * _LEAST_BLOCK * block_row
             raise NoRoomError(scope if needed <= self.nbytes else (), self.nbytes - free + needed, self.nbytes)
         each = len(inputs) / max(sum(isinstance(table, Relation) for table in inputs), 1)
+
+        def on_join(rows: int) -> None:
+            if most_joined is not None and rows > most_joined:
+                raise LargeJoinError
+            self.join(each, rows)
+
         try:
-            return joined_reduced(inputs, axes, semiring, block, most, partial(self.join, each))
+            return joined_reduced(inputs, axes, semiring, block, most, on_join)
         except TooManyRowsError as error:
             raise NoRoomError(scope, self.nbytes - free + error.rows * out, self.nbytes) from None

@@ -16,7 +16,7 @@ from ...rows.keys import Keys, Words
 from ...steps.semiring import LOG_SUM, SUM_PRODUCT, Semiring
 from ...steps.step import Step
 from ..scaled import Scaled, SumProduct, from_logs, in_range, measured
-from .algebra import Choice, narrowed
+from .algebra import Choice, bare, narrowed
 
 Array = NDArray[Any]
 
@@ -66,22 +66,27 @@ class SumProductRows:
         inputs = choice.tables(step, [values_of(t, logs=not natural) for t in tables])
         if choice.is_swept(step, inputs):
             choice.sweep(step)
-            return self._kept(step, self.base.step(step, [_array(t) for t in tables], threads))
+            own = choice.tables(step, [values_of(t, logs=t.logs) for t in tables])
+            placed = [
+                _array(with_values(t, bare(one))) for t, one in zip(tables, choice.placed(step, own), strict=True)
+            ]
+            return self._kept(step, self.base.step(step, placed, threads))
         rows = choice.joined(step, inputs)
-        if any(np.may_share_memory(rows.values, one.values) for one in inputs):
+        near = [one.values for one in inputs if type(one.values) is type(rows.values)]
+        if any(np.may_share_memory(rows.values, values) for values in near):
             rows = replace(rows, values=rows.values.copy())
         return self._kept(step, _scaled(rows, math.fsum(t.log_scale for t in tables), choice.semiring))
 
     def _kept(self, step: Step, table: Weights) -> Weights:
         """Return what a step made as it is kept."""
         choice = replace(self.choice, semiring=LOG_SUM) if table.logs else self.choice
-        return _with_values(table, choice.made(step, values_of(table, logs=table.logs)))
+        return with_values(table, choice.made(step, values_of(table, logs=table.logs)))
 
     def restrict(self, table: Weights, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Weights:
         """Return the table with some variables fixed; its bounds still hold."""
         values = values_of(table, logs=table.logs)
         found = narrowed(values, axes, sizes, states)
-        return table if found is values else _with_values(table, self.choice.room.keep(found))
+        return table if found is values else with_values(table, self.choice.room.keep(found))
 
     def resized(self, sizes: tuple[int, ...]) -> Self:
         """Return the algebra with bounds of other sums."""
@@ -95,7 +100,7 @@ class SumProductRows:
     def leaf(self, table: Scaled, axes: Sequence[int]) -> Weights:
         """Return a leaf table as whichever takes fewer bytes."""
         choice = replace(self.choice, semiring=_semiring(table))
-        return _with_values(table, choice.smaller(table.values, axes))
+        return with_values(table, choice.smaller(table.values, axes))
 
 
 def values_of(table: Weights, *, logs: bool) -> Array | Relation:
@@ -113,7 +118,7 @@ def _semiring(table: Weights) -> Semiring:
     return LOG_SUM if table.logs else SUM_PRODUCT
 
 
-def _with_values(table: Weights, values: Array | Relation) -> Weights:
+def with_values(table: Weights, values: Array | Relation) -> Weights:
     """Return a table with the same entries, as an array or as rows."""
     kind = ScaledRows if isinstance(values, Relation) else Scaled
     return kind(values, table.log_scale, table.low, table.high, table.logs)  # type: ignore[arg-type]
