@@ -12,16 +12,19 @@ it, stands for nothing: what it was for is computed again.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import socket
 import time
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from .chunks import damaged
 from .errors import StorageError, disk_full
 from .files import opened
 from .lines import ends_a_line, read_lines, to_line
-from .spec import Receipt
+from .spec import Key, Receipt, TableSpec
 
 FOLDER = "ledger"
 
@@ -69,6 +72,18 @@ def sync(run_folder: Path) -> None:
             raise disk_full(error, f"no space left in {run_folder} for receipts") from None
 
 
+def begin_of(key: Key) -> bytes:
+    """Return how the lines of a chunk begin, so that others need not be read.
+
+    Examples
+    --------
+    >>> begin_of(("slices", (3, 0)))
+    b'{"table": "slices", "chunk": [3, 0], '
+    """
+    table, chunk = key
+    return json.dumps({"table": table, "chunk": chunk}).encode()[:-1] + b", "
+
+
 def _receipt(record: dict[str, Any] | None) -> Receipt | None:
     """Read a line of a ledger; None where it is damaged."""
     try:
@@ -77,19 +92,37 @@ def _receipt(record: dict[str, Any] | None) -> Receipt | None:
         return None
 
 
-def load(run_folder: Path) -> dict[tuple[str, tuple[int, ...]], Receipt]:
-    """Return the latest receipt of every chunk; damaged lines are ignored.
+def load(run_folder: Path, keys: Iterable[Key] | None = None) -> dict[Key, Receipt]:
+    """Return the latest receipt of every chunk, or of some chunks; damaged lines are ignored.
 
     Raises
     ------
     StorageError
         If a ledger cannot be read.
     """
-    return {receipt.key: receipt for _, receipt in history(run_folder)}
+    begins = (b"",) if keys is None else tuple(map(begin_of, keys))
+    return {receipt.key: receipt for _, receipt in history(run_folder, begins)}
 
 
-def history(run_folder: Path) -> list[tuple[str, Receipt]]:
+def finished(run_folder: Path, spec: TableSpec, chunks: Collection[tuple[int, ...]]) -> list[Receipt]:
+    """Return the receipts of chunks that are all there already, undamaged; or nothing.
+
+    A task runs again when the worker that did it is lost before its result was fetched.
+    """
+    found = load(run_folder, [(spec.name, chunk) for chunk in chunks])
+    in_files = {key: receipt for key, receipt in found.items() if receipt.nbytes}
+    if len(found) < len(chunks) or damaged(run_folder, {spec.name: spec}, in_files):
+        return []
+    return list(found.values())
+
+
+def history(run_folder: Path, begins: tuple[bytes, ...] = (b"",)) -> list[tuple[str, Receipt]]:
     """Return every receipt with the name of the process that wrote it; damaged lines are ignored.
+
+    Parameters
+    ----------
+    begins : tuple of bytes
+        Only lines that begin in one of these ways are looked at.
 
     Raises
     ------
@@ -100,7 +133,7 @@ def history(run_folder: Path) -> list[tuple[str, Receipt]]:
     paths = sorted((run_folder / FOLDER).glob("*.jsonl"), key=lambda p: (p.lstat().st_mtime_ns, p.name))
     for path in paths:
         try:
-            lines = read_lines(path)
+            lines = read_lines(path, begins)
         except OSError as error:
             raise StorageError(f"{path} cannot be read: {error.strerror}") from None
         found += [(path.stem, receipt) for receipt in map(_receipt, lines) if receipt is not None]

@@ -33,9 +33,9 @@ def from_line(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def read_lines(path: Path) -> list[dict[str, Any] | None]:
-    """Read all lines of a file."""
-    return [from_line(line) for line in read_whole(path).split(b"\n")]
+def read_lines(path: Path, begins: tuple[bytes, ...] = (b"",)) -> list[dict[str, Any] | None]:
+    """Read the lines of a file that begin in one of some ways."""
+    return [from_line(line) for line in read_whole(path).split(b"\n") if line.startswith(begins)]
 
 
 def ends_a_line(file: FileIO) -> bool:

@@ -8,6 +8,9 @@ from itertools import product
 from math import prod
 from typing import Any
 
+Key = tuple[str, tuple[int, ...]]
+"""A table and a chunk of it."""
+
 
 @dataclass(frozen=True)
 class TableSpec:
@@ -98,7 +101,7 @@ class Receipt:
     ended: float = 0.0
 
     @property
-    def key(self) -> tuple[str, tuple[int, ...]]:
+    def key(self) -> Key:
         """Table and chunk."""
         return self.table, self.chunk
 

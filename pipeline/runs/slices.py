@@ -181,8 +181,10 @@ def whole_beliefs(arithmetic: Arithmetic[T], plan: Plan, tables: Mapping[int, T]
 
 
 def store_group(slices: Slices[Any], number: int, threads: int, on_table: OnTable | None = None) -> Receipt:
-    """Task: run a group and leave its beliefs, if there are any, and its receipt in the run directory."""
+    """Task: run a group, unless it was, and leave its beliefs, if any, and its receipt in the run directory."""
     assert slices.folder is not None
+    if done := ledger.finished(slices.folder, slices.table, [(number, 0)]):
+        return done[0]
     start = time.perf_counter()
     found = run_group(slices, number, threads, on_table)
     chunk, nbytes, checksum = (number, 0), 0, 0

@@ -132,12 +132,11 @@ def run_box(
 def _finished(box: Box[T], wanted: Wanted) -> list[Receipt]:
     """Return the receipts of a box that was done before, or nothing."""
     found: list[Receipt] = []
-    if box.finds(wanted) and not box.results:
-        return found  # roots have no file
     specs = (*(spec for specs in box.outputs.values() for spec in specs), box.found)
     for spec in specs:
         if spec is not None and spec.name in wanted:
-            receipts = box.store.finished(spec, wanted[spec.name])
+            in_files = spec is not box.found or bool(box.results)  # roots are in receipts alone
+            receipts = box.store.finished(spec, wanted[spec.name], in_files)
             if not receipts:
                 return []
             found += receipts

@@ -88,7 +88,7 @@ class HostTables:
         for key in [key for key in self._chunks if key[0] == spec.name]:
             self.memory.give(_block(self._chunks.pop(key)))
 
-    def finished(self, spec: TableSpec, chunks: Collection[Chunk]) -> list[Receipt]:
+    def finished(self, spec: TableSpec, chunks: Collection[Chunk], in_files: bool) -> list[Receipt]:
         """Every task runs once."""
         return []
 

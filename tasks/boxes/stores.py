@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from ...storage import ledger
 from ...storage.chunks import damaged, lost_files, map_chunk, read_chunk, write_chunk
 from ...storage.compression import paying
+from ...storage.spec import Key as Key
 from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table, delete_table, stored_table
 
 Array = NDArray[Any]
 Chunk = tuple[int, ...]
-Key = tuple[str, Chunk]
 Written = tuple[Chunk, int, int]
 """A chunk, the bytes it takes where it is stored, and their checksum."""
 
@@ -47,8 +47,8 @@ class Store(Protocol):
         """Remove a table."""
         ...
 
-    def finished(self, spec: TableSpec, chunks: Collection[Chunk]) -> list[Receipt]:
-        """Return the receipts of chunks that are all there already, or nothing."""
+    def finished(self, spec: TableSpec, chunks: Collection[Chunk], in_files: bool) -> list[Receipt]:
+        """Return the receipts of chunks that are all there already, or nothing; some results are in no files."""
         ...
 
     def load(self, spec: TableSpec, values: Any, receipts: Sequence[Receipt], states: Mapping[int, int]) -> None:
@@ -113,15 +113,12 @@ class ChunkFiles:
         """Remove the files."""
         delete_table(self.folder, spec)
 
-    def finished(self, spec: TableSpec, chunks: Collection[Chunk]) -> list[Receipt]:
-        """Look into the ledger: a task runs again when the worker that did it is lost before its result was fetched."""
-        if not all((self.folder / spec.name / spec.file_name(chunk)).exists() for chunk in chunks):
+    def finished(self, spec: TableSpec, chunks: Collection[Chunk], in_files: bool) -> list[Receipt]:
+        """Look into the ledger, unless a file is missing."""
+        paths = (self.folder / spec.name / spec.file_name(chunk) for chunk in chunks)
+        if in_files and not all(path.exists() for path in paths):
             return []
-        found = ledger.load(self.folder)
-        receipts = {(spec.name, chunk): found[spec.name, chunk] for chunk in chunks if (spec.name, chunk) in found}
-        if len(receipts) < len(chunks) or damaged(self.folder, {spec.name: spec}, receipts):
-            return []
-        return list(receipts.values())
+        return ledger.finished(self.folder, spec, chunks)
 
     def load(self, spec: TableSpec, values: Array, receipts: Sequence[Receipt], states: Mapping[int, int]) -> None:
         """Read chunk files, straight into their places."""

@@ -24,7 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import bucketflow
 from bucketflow.pipeline.errors import BucketflowError
-from tests.clusters import Cluster, receipt_lines, receipts
+from bucketflow.storage import ledger
+from bucketflow.storage.spec import Key, Receipt
+from tests.clusters import Cluster
 from tests.pipeline.test_budget import grid
 
 _WORKERS = 3
@@ -50,6 +52,9 @@ class Tally:
     killed: int = 0
     right: int = 0
     redone: int = 0
+    """Finished chunks and groups that were computed again."""
+    at_once: int = 0
+    """Those that were not finished when they were started again; both tasks came to their end."""
     resumed: int = 0
     remarks: list[str] = field(default_factory=list)
 
@@ -120,7 +125,18 @@ def attempt(case: Case, running: Cluster, run: Path, victim: str, draw: random.R
         return
     found: Any = job.result(timeout=120)
     tally.right += found.value == case.value
-    tally.redone += len(receipt_lines(run)) - receipts(run)
+    count_again(ledger.history(run / "tables"), tally)
+
+
+def count_again(written: list[tuple[str, Receipt]], tally: Tally) -> None:
+    """Count what left several receipts, by whether it was finished when it was begun again."""
+    first: dict[Key, float] = {}
+    for _, receipt in sorted(written, key=lambda found: found[1].ended):
+        if receipt.key in first:
+            again = receipt.ended - receipt.seconds > first[receipt.key]
+            tally.redone += again
+            tally.at_once += not again
+        first.setdefault(receipt.key, receipt.ended)
 
 
 def kill(victim: str, running: Cluster, run: Path, draw: random.Random) -> bool:
@@ -193,10 +209,10 @@ def main(trials: int, rounds: int, seed: int) -> None:
         finally:
             running.kill()
     table = Table(title=f"{trials} jobs, one process killed in each at a random moment")
-    for heading in ("job", "killed", "trials", "in time", "right", "resumed by hand", "chunks redone", "remarks"):
+    for heading in ("job", "killed", "trials", "in time", "right", "resumed", "redone", "twice at once", "remarks"):
         table.add_column(heading)
     for (name, victim), t in tallies.items():
-        numbers = (t.trials, t.killed, t.right, t.resumed, t.redone)
+        numbers = (t.trials, t.killed, t.right, t.resumed, t.redone, t.at_once)
         table.add_row(name, victim, *map(str, numbers), "; ".join(Counter(t.remarks))[:200])
     console.print(table)
 

@@ -21,6 +21,7 @@ from bucketflow.cluster.connect import local_client
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import Node
 from bucketflow.pipeline.results.posteriors import marginals_before
+from bucketflow.storage import ledger
 from tests.clusters import Cluster, cluster, receipt_lines, receipts, until
 from tests.pipeline.test_budget import grid
 
@@ -119,6 +120,23 @@ def test_a_scheduler_that_is_gone_interrupts(
     running.ready(1)
     assert job.status == "interrupted"
     assert job.resume().result(timeout=60).value == expected.value
+    assert len(receipt_lines(run)) == receipts(run)
+
+
+def test_a_worker_that_dies_between_receipt_and_result(
+    running: Cluster, tmp_path: Path, model: bucketflow.Model, boxes: dict[str, Any], expected: bucketflow.Result
+) -> None:
+    run = tmp_path / "run"
+    running.allow(0)  # every worker waits once it has left a receipt
+    job = bucketflow.submit(model, scheduler=running.address, workdir=run, **{**boxes, "fit": "slice"})
+    until(lambda: receipts(run) >= 2)
+    driver = running.worker_at(job.record.worker)
+    writers = {int(name.rpartition("-")[2]) for name, _ in ledger.history(run / "tables")}
+    victim = next(worker for worker in running.workers if worker.pid in writers and worker is not driver)
+    victim.kill()
+    victim.wait()
+    running.allow(1 << 30)
+    assert job.result(timeout=60).value == expected.value
     assert len(receipt_lines(run)) == receipts(run)
 
 

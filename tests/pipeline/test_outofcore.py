@@ -22,6 +22,7 @@ from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.rates import disk
+from bucketflow.pipeline.runs import boxes
 from bucketflow.storage import ledger
 from tests.killing import killing_one, stopped
 from tests.pipeline.test_budget import SLACK_BYTES, grid, measured_peak
@@ -247,6 +248,26 @@ def test_damage_after_the_sweep_is_repaired_before_decoding(tmp_path: Path) -> N
     again = bucketflow.solve(model, **options)
     assert (again.value, again.assignment) == (first.value, first.assignment)
     assert files[0].stat().st_mtime_ns == stamp
+
+
+@pytest.mark.parametrize(("query", "kind"), [("optimum", "cost"), ("partition", "markov")])
+def test_repeated_boxes_leave_no_further_receipts(
+    tmp_path: Path, query: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster repeats a task whose worker dies between the receipt and the result."""
+    model, original = grid(7, 7, 4, kind), boxes.run_box
+
+    def repeated(*args: Any) -> Any:
+        first = yield from original(*args)
+        again = yield from original(*args)
+        assert first == again
+        return again
+
+    monkeypatch.setattr(boxes, "run_box", repeated)
+    options: dict[str, Any] = {"fit": "spill", "memory": budget(model, query, 6), "workdir": tmp_path / "run"}
+    assert bucketflow.solve(model, query, **options).plan is not None
+    written = ledger.history(tmp_path / "run" / "tables")
+    assert len(written) == len({receipt.key for _, receipt in written}) > 10
 
 
 def test_a_disk_that_cannot_be_measured_has_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:

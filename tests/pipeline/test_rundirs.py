@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bucketflow
@@ -102,6 +103,55 @@ def test_slices_that_are_done_are_not_done_again(
         stage = run_facts(tmp_path / "run")["stages"][0]
         assert (stage["chunks_done"], stage["boxes"]) == (free.plan.slices, free.plan.slices)
         assert len(ledger.load(tmp_path / "run" / "tables")) == free.plan.slices
+
+
+@pytest.mark.parametrize(("query", "kind"), CASES)
+def test_a_group_that_left_its_receipt_is_not_swept_again(
+    tmp_path: Path, query: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster repeats a task whose worker dies between the receipt and the result."""
+    model = grid(7, 7, 4, kind)
+    whole = bucketflow.plan(model, query)
+    assert whole is not None
+    swept: list[Any] = []
+    store, sweep = execute.store_group, execute.run_group
+
+    def swept_once(slices: Any, number: int, *args: Any) -> Any:
+        swept.append((slices.folder, number))
+        return sweep(slices, number, *args)
+
+    def repeated(*args: Any) -> Any:
+        first, again = store(*args), store(*args)
+        assert first == again
+        return again
+
+    monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(execute, "run_group", swept_once)
+    monkeypatch.setattr(execute, "store_group", repeated)
+    options: dict[str, Any] = {"fit": "slice", "memory": whole.peak_bytes // 3, "workdir": tmp_path / "run"}
+    assert bucketflow.solve(model, query, **options).log10 == bucketflow.solve(model, query).log10
+    assert len(swept) > 3
+    assert swept == list(dict.fromkeys(swept))
+
+
+def test_a_repeated_group_whose_beliefs_were_damaged_is_swept_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = grid(6, 6, 3, "markov")
+    whole = bucketflow.plan(model, "marginals")
+    assert whole is not None
+    store = execute.store_group
+
+    def repeated(slices: Any, *args: Any) -> Any:
+        receipt = store(slices, *args)
+        chunk = slices.folder / slices.table.name / slices.table.file_name(receipt.chunk)
+        chunk.write_bytes(bytes(receipt.nbytes))
+        return store(slices, *args)
+
+    monkeypatch.setattr(execute, "store_group", repeated)
+    options: dict[str, Any] = {"fit": "slice", "memory": whole.peak_bytes // 3, "workdir": tmp_path / "run"}
+    found, expected = bucketflow.marginals(model, **options), bucketflow.marginals(model)
+    assert all(np.allclose(found[name], table) for name, table in expected.items())
 
 
 def test_a_disk_that_is_full_when_the_answer_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
