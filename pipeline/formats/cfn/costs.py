@@ -77,6 +77,21 @@ def scaled(numbers: Sequence[Number], decimals: int, maximize: bool) -> NDArray[
     return np.array([_stored(number, decimals, sign) for number in numbers], dtype=np.int64)
 
 
+def scaled_array(costs: NDArray[np.int64], decimals: int, maximize: bool) -> NDArray[np.int64]:
+    """Return integers, ``FORBIDDEN`` among them, as stored costs.
+
+    Raises
+    ------
+    ValueError
+        If a number does not fit.
+    """
+    allowed = costs < FORBIDDEN
+    factor = 10**decimals
+    if int(np.abs(costs[allowed]).max(initial=0)) * factor >= FORBIDDEN:
+        raise ValueError(f"costs of at most 18 digits (here with {decimals} decimals)")
+    return np.where(allowed, np.where(allowed, costs, 0) * (-factor if maximize else factor), FORBIDDEN)
+
+
 def _stored(number: Number, decimals: int, sign: int) -> int:
     exact = Decimal(number)
     if not exact:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...errors import FormatError, ModelError, shorten
 from ...models.dcop import Agent, Dcop, External
 from ...models.model import FORBIDDEN, Function, Model, dense_function
-from ..cfn.costs import MAX_DECIMALS, Number, decimal_places, scaled
+from ..cfn.costs import MAX_DECIMALS, Number, decimal_places, scaled, scaled_array
 from ..text.source import Source
 from ..text.tables import MAX_AXES, cell_count, tuple_table
 
@@ -33,8 +33,8 @@ class Given:
     line : int
         Where it stands.
     scope : tuple of int
-    costs : sequence of int or Decimal
-        One a row; all of them, the last variable fastest, where ``rows`` is None.
+    costs : sequence of int or Decimal, or ndarray of int64
+        One a row; all of them, the last variable fastest, where ``rows`` is None. ``FORBIDDEN`` forbids in an array.
     rows : ndarray, shape (rows, arity), optional
     default : int or Decimal
         Of assignments that no row lists.
@@ -43,7 +43,7 @@ class Given:
     name: str
     line: int
     scope: tuple[int, ...]
-    costs: Sequence[Number]
+    costs: Sequence[Number] | NDArray[np.int64]
     rows: NDArray[np.int32] | None = None
     default: Number = 0
 
@@ -150,8 +150,9 @@ class Draft:
     def _stored(self) -> tuple[tuple[Function, ...], int | None, int]:
         """Return functions and top in stored costs, and the number of decimals of the file's."""
         bounds = [] if self.top is None else [self.top]
-        parts = [bounds, [given.default for given in self.given], *(given.costs for given in self.given)]
-        decimals = max(map(decimal_places, parts))
+        defaults = [given.default for given in self.given]
+        parts = [given.costs for given in self.given if not isinstance(given.costs, np.ndarray)]
+        decimals = max(map(decimal_places, (bounds, defaults, *parts)))
         if decimals > MAX_DECIMALS:
             raise self.fail(None, f"costs of at most {MAX_DECIMALS} decimals", f"{decimals} decimals")
         line: int | None = None
@@ -167,7 +168,10 @@ class Draft:
         return tuple(functions), top[0] if top and top[0] < FORBIDDEN else None, decimals
 
     def _function(self, given: Given, decimals: int) -> Function:
-        costs = scaled(given.costs, decimals, self.maximize)
+        if isinstance(given.costs, np.ndarray):
+            costs = scaled_array(given.costs, decimals, self.maximize)
+        else:
+            costs = scaled(given.costs, decimals, self.maximize)
         if given.rows is None:
             return dense_function(given.scope, costs.reshape([len(self.labels[v]) for v in given.scope]))
         default = int(scaled([given.default], decimals, self.maximize)[0])

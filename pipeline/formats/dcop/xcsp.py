@@ -1,4 +1,4 @@
-"""XCSP 2.1 as FRODO writes it, and XDisCSP: agents, domains, relations of soft and hard tuples."""
+"""XCSP 2.1 as FRODO writes it, and XDisCSP: agents, domains, relations of tuples, predicates and functions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..cfn.costs import Number
 from ..text.source import Source
 from ..text.xml import Element, root_element
 from .draft import Draft, Given
+from .intensional import Intension, read_intensions, tabulated
 
 _RANGE = re.compile(r"([+-]?\d+)\.\.([+-]?\d+)")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
@@ -58,8 +59,7 @@ def read_xcsp(source: Source) -> Dcop:
     Raises
     ------
     FormatError
-        If the file is malformed, a variable has no agent, or a constraint is given by a predicate, a function or a
-        global constraint.
+        If the file is malformed, a variable has no agent, or a constraint is a global one.
     """
     root = root_element(source, "instance")
     draft = Draft(source)
@@ -73,9 +73,10 @@ def read_xcsp(source: Source) -> Dcop:
     for variable in _inside(root, "variables", "variable"):
         _read_variable(variable, domains, draft, alone)
     relations = {_name(e, draft): _relation(e, draft) for e in _inside(root, "relations", "relation")}
+    intensions = read_intensions(root, draft)
     _read_bounds(root, draft)
     for constraint in _inside(root, "constraints", "constraint"):
-        draft.given.append(_constraint(constraint, relations, draft))
+        draft.given.append(_constraint(constraint, relations, intensions, draft))
     return draft.dcop()
 
 
@@ -162,14 +163,18 @@ def _relation(element: Element, draft: Draft) -> _Relation:
     return _Relation(element, int(arity), semantics, default)
 
 
-def _constraint(element: Element, relations: Mapping[str, _Relation], draft: Draft) -> Given:
+def _constraint(
+    element: Element, relations: Mapping[str, _Relation], intensions: Mapping[str, Intension], draft: Draft
+) -> Given:
     attributes = element.attributes
     reference = attributes.get("reference", "")
-    if reference not in relations:
-        found = f"{shorten(reference)!r}, which is no relation of the file"
-        raise draft.fail(element.line, "a relation of tuples", found)
-    relation = relations[reference]
+    name = attributes.get("name", reference)
+    if reference not in relations and reference not in intensions:
+        raise draft.fail(element.line, "a relation, predicate or function of the file", _unknown(reference))
     scope = draft.scope(element.line, attributes.get("scope", "").split())
+    if reference in intensions:
+        return tabulated(name, element, scope, intensions[reference], draft)
+    relation = relations[reference]
     if len(scope) != relation.arity:
         raise draft.fail(element.line, f"a scope of {relation.arity} variables", f"{len(scope)} variables")
     labels = tuple(draft.labels[v] for v in scope)
@@ -177,8 +182,14 @@ def _constraint(element: Element, relations: Mapping[str, _Relation], draft: Dra
         relation.read[labels] = _tuples(relation, labels, scope, draft)
     tuples = relation.read[labels]
     draft.take_costs(element.line, len(tuples.costs), scope, dense=False)
-    name = attributes.get("name", reference)
     return Given(name, element.line, scope, tuples.costs, tuples.rows, relation.default)
+
+
+def _unknown(reference: str) -> str:
+    kind, colon, name = reference.partition(":")
+    if colon and kind.strip().lower() == "global":
+        return f"the global constraint {shorten(name.strip())!r}, which is not read"
+    return f"{shorten(reference)!r}, which is none"
 
 
 def _tuples(relation: _Relation, labels: Labels, scope: Sequence[int], draft: Draft) -> _Tuples:
