@@ -17,7 +17,9 @@ from numba.core import compiler, event, serialize
 from numba.core.caching import _Cache
 
 from ..storage.cache import write_whole
-from .code_files import code_folders
+from . import interruption
+from .code_files import code_folders, sources_digest
+from .interruption import uninterrupted
 from .working_time import count_compiling
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,7 +55,7 @@ class _Kept(_Cache):
         target_context.refresh()
         name = self._file_name(signature, target_context.codegen())
         for folder in code_folders(self._file):
-            with suppress(OSError, EOFError, ValueError, pickle.UnpicklingError):
+            with suppress(OSError, EOFError, ValueError, pickle.UnpicklingError), uninterrupted:
                 code = (folder / name).read_bytes()
                 if sha256(code[32:]).digest() == code[:32]:
                     rebuild: Callable[..., Any] = compiler.CompileResult._rebuild
@@ -65,12 +67,13 @@ class _Kept(_Cache):
         if result.library.has_dynamic_globals or result.lifted:
             return
         dumps: Callable[[Any], bytes] = serialize.dumps
-        code = dumps(result._reduce())
-        name, code = self._file_name(signature, result.codegen), sha256(code).digest() + code
-        any(write_whole(folder / name, code) for folder in code_folders(self._file))
+        with uninterrupted:
+            code = dumps(result._reduce())
+            name, code = self._file_name(signature, result.codegen), sha256(code).digest() + code
+            any(write_whole(folder / name, code) for folder in code_folders(self._file))
 
     def _file_name(self, signature: Any, codegen: Any) -> str:
-        made_with = (sys.version_info[:2], numba.__version__, llvmlite.__version__, codegen.magic_tuple())
+        made_with = (sys.version_info[:2], numba.__version__, llvmlite.__version__, codegen.magic_tuple(), _GENERATED)
         made_for = (str(signature), made_with)
         return f"{self._name}-{sha256(repr(made_for).encode()).hexdigest()[:24]}.nbc"
 
@@ -85,13 +88,17 @@ class _Kept(_Cache):
 
 
 class _Clock(event.Listener):
-    """Counts the time that compiling takes; what is compiled for another function is part of that one's time."""
+    """Counts the time that compiling takes; what is compiled for another function is part of that one's time.
+
+    Signals wait for the end of it.
+    """
 
     def __init__(self) -> None:
         self.depth, self.begin = 0, 0.0
 
     def on_start(self, event: Any) -> None:
         """Begin, if nothing is compiled yet."""
+        uninterrupted.__enter__()
         if not self.depth:
             self.begin = time.process_time()
         self.depth += 1
@@ -101,7 +108,11 @@ class _Clock(event.Listener):
         self.depth -= 1
         if not self.depth:
             count_compiling(time.process_time() - self.begin)
+        uninterrupted.__exit__()
 
 
+#: Names the code that is generated beside that of the functions.
+_GENERATED = sources_digest(Path(interruption.__file__))
+interruption.survive_interruptions()
 _register: Callable[..., None] = event.register
 _register("numba:compile", _Clock())

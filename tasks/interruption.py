@@ -1,0 +1,117 @@
+"""Signals while functions are compiled, and while compiled ones run.
+
+A compiler that is interrupted loses the exception, or what it was about to keep. So signals wait for it.
+
+Python runs the handler of a signal at the interpreter's next instruction. After a compiled function that may be one of
+the compiler's own: it looks up the class of a result that becomes an object. Numba (0.68) goes on with the class that
+it did not get if an exception is raised there (:exc:`KeyboardInterrupt`, say), and the process ends in a fault.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+from numba.core.pythonapi import PythonAPI
+
+_LOOKUP, _PATIENT = "numba_unpickle", "bucketflow.unpickled"
+_api: Any = PythonAPI
+_get_function: Callable[..., Any] = _api._get_function
+_declare: Callable[..., Any] = cgutils.get_or_insert_function
+
+
+def _get(api: Any, kind: ir.FunctionType, name: str) -> Any:
+    """Declare a function of the interpreter, or generate the one that looks objects up."""
+    if name != _LOOKUP:
+        return _get_function(api, kind, name)
+    return api.module.globals.get(_PATIENT) or _patient(api, kind)
+
+
+def _patient(api: Any, kind: ir.FunctionType) -> ir.Function:
+    """Generate a function that looks an object up, twice if it is interrupted.
+
+    What was raised is raised again at the next instruction of this thread that is not in here: its kind alone, as
+    exceptions are that another thread raises.
+    """
+    function = ir.Function(api.module, kind, _PATIENT)
+    function.linkage = "internal"
+    builder = ir.IRBuilder(function.append_basic_block())
+
+    def call(name: str, result: ir.Type, *given: Any) -> Any:
+        declared = _declare(api.module, ir.FunctionType(result, [value.type for value in given]), name)
+        return builder.call(declared, given)
+
+    def is_null(value: Any) -> Any:
+        return builder.icmp_unsigned("==", value, ir.Constant(value.type, None))
+
+    found = call(_LOOKUP, kind.return_type, *function.args)
+    with builder.if_then(builder.not_(is_null(found)), likely=True):
+        builder.ret(found)
+    raised = [builder.alloca(api.pyobj) for _ in range(3)]
+    call("PyErr_Fetch", ir.VoidType(), *raised)
+    again = call(_LOOKUP, kind.return_type, *function.args)
+    exception = [builder.load(part) for part in raised]
+    with builder.if_then(is_null(again), likely=False):
+        call("PyErr_Restore", ir.VoidType(), *exception)
+        builder.ret(again)
+    thread = call("PyThread_get_thread_ident", api.ulong)
+    call("PyThreadState_SetAsyncExc", ir.IntType(32), thread, exception[0])
+    for part in exception:
+        call("Py_DecRef", ir.VoidType(), part)
+    builder.ret(again)
+    return function
+
+
+class Uninterrupted:
+    """A time in which the first signal of a kind waits for its end; may be entered again while it lasts.
+
+    Signals are handled by the main thread alone, so that nothing is to be done in others.
+    """
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._handlers: dict[int, Any] = {}
+        self._came: list[int] = []
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._depth += 1
+            if self._depth == 1:
+                self._hold()
+
+    def __exit__(self, *_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._depth -= 1
+            if self._depth == 0:
+                self._release()
+
+    def _hold(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.getsignal(number)
+            if callable(handler):
+                self._handlers[number] = handler
+                signal.signal(number, self._keep)
+
+    def _keep(self, number: int, frame: Any) -> None:
+        if number in self._came:
+            self._handlers[number](number, frame)
+        self._came.append(number)
+
+    def _release(self) -> None:
+        for number in list(self._handlers):
+            signal.signal(number, self._handlers.pop(number))
+        came, self._came = self._came, []
+        for number in came:
+            signal.raise_signal(number)
+
+
+uninterrupted = Uninterrupted()
+
+
+def survive_interruptions() -> None:
+    """Let whatever is compiled from now on look objects up so."""
+    _api._get_function = _get
