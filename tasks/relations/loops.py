@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from ..machine_code import njit
 
 #: Neighbours that are summed one after the other; see :data:`.plain.TILE`.
 _TILE = 32
