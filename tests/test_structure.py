@@ -26,6 +26,7 @@ FLOORS = {
         "allocator.py",
         "working_time.py",
         "code_files.py",
+        "interruption.py",
         "machine_code.py",
         "bounds",
         "local",
