@@ -11,7 +11,8 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,26 +170,45 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="SUBSTR", help="part of the name")
     parser.add_argument("--sample", action="store_true", help="a few instances that take a second")
     parser.add_argument("--alone", action="store_true", help="without toulbar2")
+    parser.add_argument(
+        "--processes", type=int, default=1, metavar="N", help="at the same time, each on a core of its own"
+    )
     parser.add_argument("--configurations", action="store_true", help="further configurations of toulbar2")
     return parser.parse_args()
+
+
+def answers_of_all(
+    questions: list[Question], solvers: tuple[str, ...], options: argparse.Namespace
+) -> Generator[Answer]:
+    """Yield the answers of every solver to every question, a question after the other, with some ahead of time."""
+    with ThreadPoolExecutor(options.processes) as pool:
+        futures = [pool.submit(asked, s, q, options.limit, options.memory) for q in questions for s in solvers]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def main() -> None:
     """Ask everybody and print one table."""
     options = arguments()
-    peers = () if options.alone else PEERS if options.configurations else PEERS[:1]
+    solvers = (OURS, *(() if options.alone else PEERS if options.configurations else PEERS[:1]))
     table, found = new_table(options.limit), list[tuple[Question, dict[str, Answer]]]()
+    asked_of = list(chosen(options))
+    came = answers_of_all(asked_of, solvers, options)
     try:
-        for question in chosen(options):
-            answers: dict[str, Answer] = {}
-            for solver in (OURS, *peers):
-                answers[solver] = asked(solver, question, options.limit, options.memory)
-                line = texts(question, solver, answers[solver], answers[OURS])
+        for question in asked_of:
+            answers = dict(zip(solvers, came, strict=False))
+            for solver, answer in answers.items():
+                line = texts(question, solver, answer, answers[OURS])
                 table.add_row(*line)
                 print(" | ".join(line), file=sys.stderr, flush=True)
             found.append((question, answers))
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
+    finally:
+        came.close()
     Console(width=None if sys.stdout.isatty() else 180).print(table)
     print("\n".join(summary(found)))
 
