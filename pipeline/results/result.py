@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ..errors import ModelError
 from ..models.model import Model
@@ -276,6 +276,9 @@ def removed_texts(removed: Mapping[str, Mapping[str, int]]) -> list[str]:
     return [f"{rule} {', '.join(counts)}" for rule, counts in counted.items() if counts]
 
 
+_Work = TypeVar("_Work", DiagramWork, SearchWork)
+
+
 def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, plan_seconds: float) -> Result:
     """Rebuild an answer from what :meth:`Result.to_dict` returned."""
     value = stored["value"]
@@ -294,7 +297,14 @@ def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, 
         peak_rss_bytes=stored["peak_rss_bytes"],
         notes=tuple(stored.get("notes", ())),
         proof=Proof(**stored["proof"]) if stored.get("proof") else None,
+        diagram=_done(DiagramWork, stored.get("diagram")),
+        search=_done(SearchWork, stored.get("search")),
     )
+
+
+def _done(kind: type[_Work], stored: Mapping[str, Any] | None) -> _Work | None:
+    """Rebuild what was done from what its ``to_dict`` returned."""
+    return None if stored is None else kind(**{name: value for name, value in stored.items() if name != "method"})
 
 
 def is_confirmed(result: Result, model: Model, observed: Mapping[int, int]) -> bool:

@@ -72,9 +72,9 @@ def summed(question: Question, options: Options, effort: Effort, progress: Progr
         return _swept(question, options, progress)
     task = _Task(question, options, network, time.perf_counter())
     if effort.method == "diagram":
-        return kept(question, options.folder, lambda _: task.forced())
+        return kept(question, options.folder, task.forced)
     if effort.method == "search":
-        return kept(question, options.folder, lambda _: task.searched())
+        return kept(question, options.folder, task.searched)
     found = task.tried() if _is_plain(options) else None
     if found is not None:
         return found
@@ -84,7 +84,7 @@ def summed(question: Question, options: Options, effort: Effort, progress: Progr
         if stored_plan(options):
             raise
         refused = error
-    return kept(question, options.folder, lambda _: task.instead(refused))
+    return kept(question, options.folder, lambda: task.instead(refused))
 
 
 def _swept(question: Question, options: Options, progress: Progress | None) -> Result:
