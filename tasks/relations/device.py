@@ -14,6 +14,9 @@ from ..steps.semiring import Semiring
 from .plain import TILE
 
 _THREADS: Final = 256
+_LANES: Final = 32
+#: Sums that are the same in whatever order.
+_ANY_ORDER: Final = ("min_plus", "mod_sum_product")
 _TILE: Final = 2048
 _SORTED: Final = 3072
 _DIGITS: Final = 256
@@ -81,6 +84,25 @@ class Device:
         arguments = (*matches, len(matches[1]), *span, *words, *values, _bound(semiring), out, products, zeros)
         _launch("expand", -(-rows // _TILE) * _THREADS, arguments, width, semiring=semiring)
         return _without_zeros(out, products, semiring) if rows and int(zeros[0]) else (out, products)
+
+    def expanded_sums(
+        self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
+        semiring: Semiring,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros."""
+        cp, rows, width = cupy(), span[1] - span[0], words[0].shape[1]
+        if semiring.name not in _ANY_ORDER:
+            none = np.zeros(width, np.uint64)
+            return self.gathered(*self.expanded(matches, span, words, values, semiring), semiring, none, none)
+        out, sums, blocks = cp.empty((rows, width), np.uint64), cp.empty(rows, semiring.dtype), -(-rows // _TILE)
+        progress = cp.zeros(blocks + 2, np.uint64)
+        parts, places, bound = cp.empty(blocks, semiring.dtype), cp.empty(blocks, np.int64), _bound(semiring)
+        given = (*matches, len(matches[1]), *span, *words, *values, bound)
+        _launch("expand_reduce", blocks * _THREADS, (*given, progress, out, sums, parts, places), width, 1, semiring)
+        _launch("add_parts", blocks * _LANES, (parts, places, blocks, bound, sums), width, 1, semiring)
+        written, zeros = progress[-2:].get().tolist()
+        found = _first(out, sums, written & _COUNT)
+        return _without_zeros(*found, semiring) if zeros else found
 
     def product(self, left: Any, right: Any, semiring: Semiring) -> Any:
         """Multiply values."""
@@ -174,10 +196,14 @@ def _reduced(words: Any, values: Any, semiring: Semiring) -> tuple[Any, Any] | N
     written, long = progress[-2:].get().tolist()
     if long:
         return None
-    count = written & _COUNT
-    found = out[:count], sums[:count]
-    # no memory is held for rows that are not there
-    return found if 2 * count > rows else (found[0].copy(), found[1].copy())
+    return _first(out, sums, written & _COUNT)
+
+
+def _first(words: Any, values: Any, count: int) -> tuple[Any, Any]:
+    """Return the first rows; no memory is held for many that are not there."""
+    if 2 * count > len(words):
+        return words[:count], values[:count]
+    return words[:count].copy(), values[:count].copy()
 
 
 def _sums(values: Any, starts: Any, semiring: Semiring) -> Any:

@@ -106,6 +106,14 @@ class Host:
         count = loops.expand(*law, row, *matches, *span, *words, *values, out, products)
         return out[:count], products[:count]
 
+    def expanded_sums(
+        self, matches: tuple[Array, Array], span: tuple[int, int], words: tuple[Array, Array],
+        values: tuple[Array, Array], semiring: Semiring,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros."""
+        none = np.zeros(words[0].shape[1], np.uint64)
+        return self.gathered(*self.expanded(matches, span, words, values, semiring), semiring, none, none)
+
     def product(self, left: Array, right: Array, semiring: Semiring) -> Array:
         """Multiply values."""
         return plain.product(left, right, semiring)

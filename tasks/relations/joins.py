@@ -14,8 +14,8 @@ import numpy as np
 from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
 from .blocks import Assembly, output_blocks, row_blocks
-from .ordering import disorder, layout, moved, order_holds, reordered, varying, without_zeros
-from .relation import Dense, Relation, Table, dims_of, empty, from_dense, offsets_of
+from .ordering import disorder, layout, moved, order_holds, reordered, without_zeros
+from .relation import Dense, Relation, Table, empty, from_dense, offsets_of
 from .sides import side_of
 
 #: What sorting a row costs beside looking for its key.
@@ -33,13 +33,13 @@ def shared(a: Keys, b: Keys) -> tuple[int, ...]:
 
 def semijoin(a: Relation, b: Relation) -> Relation:
     """Return the rows of `a` that agree with some row of `b` in the variables of both."""
-    found = _Meeting(a.keys, varying(a.keys), b, a.keys).counts(a.words) > 0
+    found = _Meeting(a.keys, a.keys.varying, b, a.keys).counts(a.words) > 0
     return a if bool(found.all()) else a.rows(found)
 
 
 def join_size(a: Relation, b: Relation) -> int:
     """Return how many rows the join of two relations has, before products that are zero fall away."""
-    return int(_Meeting(a.keys, varying(a.keys), b, a.keys).counts(a.words).sum())
+    return int(_Meeting(a.keys, a.keys.varying, b, a.keys).counts(a.words).sum())
 
 
 def join(a: Relation, b: Relation, semiring: Semiring) -> Relation:
@@ -47,7 +47,7 @@ def join(a: Relation, b: Relation, semiring: Semiring) -> Relation:
 
     Variables are those of `a`, then those that only `b` has.
     """
-    meeting = _Meeting(a.keys, varying(a.keys), b, joined(a.keys, b.keys))
+    meeting = _Meeting(a.keys, a.keys.varying, b, joined(a.keys, b.keys))
     matches = meeting.find(a.words)
     total = int(matches[1][-1]) if len(a) else 0
     ((words, values, _),) = meeting.made(a.words, a.values, matches, [(0, total, True)], semiring)
@@ -56,7 +56,7 @@ def join(a: Relation, b: Relation, semiring: Semiring) -> Relation:
 
 def joined(a: Keys, b: Keys) -> Keys:
     """Return the layout of a join."""
-    dims = dims_of(a) | dims_of(b)
+    dims = a.sizes | b.sizes
     return Keys(tuple(dims), tuple(dims.values()))
 
 
@@ -80,9 +80,9 @@ class _Meeting:
         self._common = layout(keys, common)
         own = [v for v in right.keys.variables if v not in keys.fields]
         self._right = reordered(right, (*common, *own))
-        self.order = (*order, *varying(layout(right.keys, own)))
+        self.order = (*order, *layout(right.keys, own).varying)
         words = moved(self._right.words, self._right.keys, self._common)
-        wanted = varying(self._common)
+        wanted = self._common.varying
         self._index = side_of(words).index(words, self._common, [*order][: len(wanted)] == wanted)
         self._words = moved(self._right.words, self._right.keys, target)
 
@@ -96,13 +96,22 @@ class _Meeting:
         return first, side_of(words).arrays.cumsum(counts)
 
     def made(
-        self, words: Any, values: Any, matches: Any, spans: Iterable[tuple[int, int, bool]], semiring: Semiring
+        self,
+        words: Any,
+        values: Any,
+        matches: Any,
+        spans: Iterable[tuple[int, int, bool]],
+        semiring: Semiring,
+        summed: bool = False,
     ) -> Iterator[tuple[Any, Any, bool]]:
-        """Yield keys, in the layout of the target, and values of some outputs, and what the span says of them."""
-        both = moved(words, self.keys, self.target), self._words
+        """Yield keys, in the layout of the target, and values of some outputs, and what the span says of them.
+
+        ``summed``: they ascend, and equal ones are summed.
+        """
+        side, both = side_of(words), (moved(words, self.keys, self.target), self._words)
+        expanded = side.expanded_sums if summed else side.expanded
         for start, stop, begins in spans:
-            found = side_of(words).expanded(matches, (start, stop), both, (values, self._right.values), semiring)
-            yield *found, begins
+            yield *expanded(matches, (start, stop), both, (values, self._right.values), semiring), begins
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,11 +131,12 @@ class _Factor:
 
 @dataclass(frozen=True)
 class _Making:
-    """How joins are made: with which products, how many rows at a time, and who is told."""
+    """How joins are made: with which products, how many rows at a time, who is told, and whether the last is summed."""
 
     semiring: Semiring
     budget_rows: int
     on_join: Callable[[int], None]
+    summed: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,21 +188,22 @@ class _Chain:
         making.on_join(int(matches[1][-1]) if len(words) else 0)
         sizes = side_of(words).block_rows(making.budget_rows), making.budget_rows
         spans = output_blocks(matches[1], words, self._groups[at], *sizes)
-        for more, products, begins in stage.made(words, values, matches, spans, making.semiring):
+        summed = making.summed and at + 1 == len(self.stages)
+        for more, products, begins in stage.made(words, values, matches, spans, making.semiring, summed):
             yield from self._from(at + 1, (more, products, begins and follows), making)
             follows = True
 
 
 def leading(keys: Keys, scope: Keys) -> list[int]:
     """Return the variables with which both layouts begin, those of one state left out."""
-    pairs = zip(varying(keys), varying(scope), strict=False)
+    pairs = zip(keys.varying, scope.varying, strict=False)
     return [v for v, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
 
 
 def reduced(relation: Relation, scope: Sequence[int], semiring: Semiring, budget_rows: int = 1 << 24) -> Relation:
     """Sum the variables out that `scope` lacks; those that stay come in its order."""
     target = layout(relation.keys, scope)
-    chain = _Chain(relation, (), relation.keys, tuple(varying(relation.keys)), target)
+    chain = _Chain(relation, (), relation.keys, tuple(relation.keys.varying), target)
     return _assembled(chain, semiring, budget_rows)
 
 
@@ -229,7 +240,7 @@ def joined_reduced(
     ValueError
         If no input is a Relation.
     """
-    dims = {v: d for table in inputs for v, d in dims_of(table.keys).items()}
+    dims = {v: d for table in inputs for v, d in table.keys.sizes.items()}
     target = Keys(tuple(scope), tuple([dims[v] for v in scope]))
     return _assembled(_chain(inputs, target, semiring), semiring, budget_rows, most_rows, on_join)
 
@@ -244,9 +255,12 @@ def _assembled(
     """Return the sum of a chain's blocks."""
     missing = disorder(chain.order, chain.scope)
     assembly = Assembly(semiring, budget_rows, most_rows)
-    for words, values, follows in chain.blocks(_Making(semiring, budget_rows, on_join)):
-        words = moved(words, chain.keys, chain.scope)
-        found = side_of(words).gathered(words, values, semiring, *missing)
+    summed = isinstance(chain.stages[-1] if chain.stages else None, _Meeting) and not missing.mask.any()
+    for words, values, follows in chain.blocks(_Making(semiring, budget_rows, on_join, summed)):
+        found = words, values
+        if not summed:
+            words = moved(words, chain.keys, chain.scope)
+            found = side_of(words).gathered(words, values, semiring, *missing)
         assembly.add(Relation(chain.scope, *found), follows)
     return assembly.finish() or empty(chain.scope, chain.first.values)
 
@@ -261,7 +275,7 @@ def _chain(inputs: Sequence[Table], scope: Keys, semiring: Semiring) -> _Chain:
         covered = known.issuperset(best.keys.variables)
         tables.append(best if covered or isinstance(best, Relation) else from_dense(best, semiring))
         known.update(best.keys.variables)
-    keys, order = first.keys, tuple(varying(first.keys))
+    keys, order = first.keys, tuple(first.keys.varying)
     stages: list[_Meeting | _Factor] = []
     for at, table in enumerate(tables, start=1):
         if isinstance(table, Dense):
@@ -282,7 +296,7 @@ def _driver(inputs: Sequence[Table], scope: Keys) -> tuple[Relation, list[Table]
         raise ValueError("a join of rows needs rows")
     first = max(relations, key=lambda table: _likeness(table, relations, scope))
     rest = [table for table in inputs if table is not first]
-    if varying(scope) and not leading(first.keys, scope) and varying(scope)[0] in first.keys.fields:
+    if scope.varying and not leading(first.keys, scope) and scope.varying[0] in first.keys.fields:
         own = [v for v in scope.variables if v in first.keys.fields]
         first = reordered(first, (*own, *[v for v in first.keys.variables if v not in scope.fields]))
     return first, rest
@@ -297,10 +311,10 @@ def _likeness(table: Relation, relations: Sequence[Relation], scope: Keys) -> tu
     for other in relations:
         if other is not table and not order_holds(other.keys, layout(other.keys, shared(table.keys, other.keys))):
             rows += _SORTING * len(other)
-    begins = not {*varying(scope)[:1]}.isdisjoint(table.keys.fields)
+    begins = not {*scope.varying[:1]}.isdisjoint(table.keys.fields)
     return len(leading(table.keys, scope)), begins, -rows
 
 
 def _growth(table: Table, known: set[int]) -> tuple[int, int]:
     """Return how many states the variables of a table have that are not known yet, and its rows."""
-    return prod([d for v, d in dims_of(table.keys).items() if v not in known]), len(table)
+    return prod([d for v, d in table.keys.sizes.items() if v not in known]), len(table)

@@ -11,25 +11,20 @@ import numpy as np
 
 from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
-from .relation import Relation, dims_of
+from .relation import Relation
 from .sides import side_of
 
 
 def layout(keys: Keys, variables: Sequence[int]) -> Keys:
     """Return the layout of some of the variables of other keys in this order."""
-    dims = dims_of(keys)
+    dims = keys.sizes
     return Keys(tuple(variables), tuple([dims[v] for v in variables]))
-
-
-def varying(keys: Keys) -> list[int]:
-    """Return the variables that have more than one state."""
-    return [v for v, d in dims_of(keys).items() if d > 1]
 
 
 def order_holds(keys: Keys, target: Keys) -> bool:
     """Whether rows in ascending order of some keys are in ascending order of other keys too, whatever they are."""
-    theirs = varying(target)
-    return varying(keys)[: len(theirs)] == theirs
+    theirs = target.varying
+    return keys.varying[: len(theirs)] == theirs
 
 
 class Disorder(NamedTuple):
@@ -41,8 +36,8 @@ class Disorder(NamedTuple):
 
 def disorder(order: Sequence[int], target: Keys) -> Disorder:
     """Return what is missing for rows in ascending order of some variables to be in that of other keys."""
-    order = [v for v in order if dims_of(target).get(v, 2) > 1]
-    wanted = varying(target)
+    order = [v for v in order if target.sizes.get(v, 2) > 1]
+    wanted = target.varying
     common = len([*takewhile(lambda pair: pair[0] == pair[1], zip(order, wanted, strict=False))])
     done = common
     while [v for v in order if v not in wanted[:done]][: len(wanted) - done] != wanted[done:]:

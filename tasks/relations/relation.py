@@ -72,11 +72,6 @@ class Dense:
 Table = Relation | Dense
 
 
-def dims_of(keys: Keys) -> dict[int, int]:
-    """Return the domain size of each variable of a layout."""
-    return dict(zip(keys.variables, keys.dims, strict=True))
-
-
 def empty(keys: Keys, like: Any) -> Relation:
     """Return the table whose entries are all zero; its arrays are on the side, and of the dtype, of `like`."""
     there = side_of(like).arrays
@@ -131,7 +126,7 @@ def restricted(relation: Relation, states: Mapping[int, int]) -> Relation:
     Variables that the table lacks, or that have one state there, do not matter.
     """
     keys = relation.keys
-    fixed = {v: states[v] for v, d in dims_of(keys).items() if d > 1 and v in states}
+    fixed = {v: states[v] for v, d in keys.sizes.items() if d > 1 and v in states}
     if not fixed:
         return relation
     wanted, mask = np.zeros(keys.n_words, np.uint64), ~keys.mask(tuple(fixed))
@@ -141,7 +136,7 @@ def restricted(relation: Relation, states: Mapping[int, int]) -> Relation:
     side = side_of(relation.words)
     agree = (relation.words & side.arrays.asarray(mask)) == side.arrays.asarray(wanted)
     found = side.arrays.flatnonzero(agree.all(axis=1))
-    target = Keys(keys.variables, tuple([1 if v in fixed else d for v, d in dims_of(keys).items()]))
+    target = Keys(keys.variables, tuple([1 if v in fixed else d for v, d in keys.sizes.items()]))
     words = side.repacked(relation.words[found], keys.moves(target), target.n_words)
     return Relation(target, words, relation.values[found])
 

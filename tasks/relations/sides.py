@@ -61,6 +61,12 @@ class Side(Protocol):
             Keys in the layout of the result, zeros where a side has no state, and values, of left and right.
         """
 
+    def expanded_sums(
+        self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
+        semiring: Semiring,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros."""
+
     def product(self, left: Any, right: Any, semiring: Semiring) -> Any:
         """Multiply values."""
 

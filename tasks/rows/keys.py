@@ -40,6 +40,16 @@ class Keys:
     dims: tuple[int, ...]
 
     @cached_property
+    def sizes(self) -> dict[int, int]:
+        """The domain size of each variable."""
+        return dict(zip(self.variables, self.dims, strict=True))
+
+    @cached_property
+    def varying(self) -> list[int]:
+        """The variables that have more than one state."""
+        return [v for v, d in zip(self.variables, self.dims, strict=True) if d > 1]
+
+    @cached_property
     def fields(self) -> dict[int, Field]:
         """The field of each variable; the last one ends at bit 0 of the last word."""
         back = []

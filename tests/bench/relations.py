@@ -8,26 +8,42 @@ come out, "/ copy" beside that of reading and writing as many bytes. Peers are s
 (Bistaffa, Bombieri & Farinelli 2016, section IV) is in NumPy or CuPy: columns are reordered and sorted by the shared
 variables, an index table of their states counts the rows of each, an output row finds its group in it, and the result
 is sorted again.
+
+With ``--gpu`` a second table has the instances of that paper, answered by rows on the device: with each table as
+whichever takes less, and with nothing but rows; seconds are of sweep and decoding, all loaded. They are looked for
+where ``gpu_models.py`` looks.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
+from unittest.mock import patch
 
 os.environ["POLARS_MAX_THREADS"] = "1"
 
 import numpy as np
+from gpu_models import CASES as MODELS
+from gpu_models import FOLDER
 from kernels import cpu_seconds
 from rich.console import Console
 from rich.table import Table
 from rows import device_seconds
 
+import bucketflow
+from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.questions import question_of
+from bucketflow.pipeline.api.running import answered
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.results.result import Result
 from bucketflow.tasks.relations import host
 from bucketflow.tasks.relations.joins import join, join_size, joined, joined_reduced, reduced, semijoin, shared
 from bucketflow.tasks.relations.ordering import disorder, gathered, layout, merged, moved, reordered, runs, sorted_rows
@@ -35,6 +51,7 @@ from bucketflow.tasks.relations.relation import Relation, from_dense, restricted
 from bucketflow.tasks.relations.sides import side_of
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.steps.semiring import min_plus
+from bucketflow.tasks.sweeps.rows import algebra
 
 COSTS = min_plus("int32")
 BITS = 5
@@ -255,6 +272,36 @@ def measure(xp: Any, n: int) -> Table:
     return table
 
 
+#: What makes every table rows, and every step a join.
+NOTHING_BUT_ROWS = {"SMALL_CELLS": 0, "CELLS_OF_A_ROW": 0, "takes_less": lambda dense_bytes, rows_bytes: False}
+
+
+def instances(repeats: int = 4) -> Table:
+    """Return what instances of CUBE's paper take by rows on the device."""
+    headings = ("instance", "kept as", "optimum", "tables", "rows of the largest", "its cells", "first s", "s")
+    table = Table(*headings, title="CUBE's instances by rows on the device")
+    for case in [case for case in MODELS if case.name in ("SPOT5 54", "SPOT5 29", "SPOT5 404", "SPOT5 503")]:
+        for kept in ("less", "rows"):
+            with patch.multiple(algebra, **NOTHING_BUT_ROWS) if kept == "rows" else nullcontext():
+                found, times = asked(case.file, repeats)
+            work, right = found.rows_work, "" if found.value == case.answer else f", not {case.answer}"
+            figures = (f"{work.tables}", f"{work.largest_rows:,}", f"{work.largest_cells:,}") if work else ("",) * 3
+            table.add_row(case.name, kept, f"{found.value}{right}", *figures, f"{times[0]:.2f}", f"{min(times):.3f}")
+    return table
+
+
+def asked(file: str, repeats: int) -> tuple[Result, list[float]]:
+    """Answer an instance some times by rows on the device."""
+    question = question_of(bucketflow.load(FOLDER / file), "optimum")
+    prepared, times = prepare(question, Resources(Options(representation="rows", gpus=1))), []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        found = answered(prepared, None, None, [])
+        times.append(time.perf_counter() - start)
+    assert isinstance(found, Result)
+    return found, times
+
+
 def main() -> None:
     """Measure the host, or with ``--gpu`` the device too."""
     console = Console(width=150)
@@ -264,6 +311,7 @@ def main() -> None:
         import cupy
 
         console.print(measure(cupy, 50_000_000))
+        console.print(instances())
 
 
 if __name__ == "__main__":

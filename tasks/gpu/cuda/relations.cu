@@ -248,3 +248,187 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         sums[at] = tile.found[cell];
     }
 }
+
+// The first of ascending numbers that is above another, by all lanes of a warp.
+__device__ __forceinline__ i64 above_by_lanes(const i64* numbers, i64 rows, i64 at, int lane) {
+    i64 low = 0, high = rows;
+    while (high - low > 32) {
+        const i64 part = (high - low + 31) / 32, probe = min(low + part * (lane + 1), high) - 1;
+        const int below = __popc(__ballot_sync(ALL, numbers[probe] <= at));
+        low = min(low + part * below, high);
+        high = min(low + part, high);
+    }
+    return low + __popc(__ballot_sync(ALL, low + lane < high && numbers[low + lane] <= at));
+}
+
+// What lanes have until the first of them, from each on, in which a run begins.
+__device__ __forceinline__ T until_head(T mine, unsigned heads, int lane, i64 bound) {
+    const unsigned from = heads >> lane;
+    const int far = from ? __ffs(from) - 1 : 31 - lane;
+    for (int step = 1; step < 32; step *= 2) {
+        const T other = (T)__shfl_down_sync(ALL, mine, step);
+        // what a lane has covers 2 * step lanes by then, unless its run begins sooner
+        if (step <= far) mine = finish(plus(plus(start(bound), (Product)mine), (Product)other), bound);
+    }
+    return mine;
+}
+
+// Outputs `start` to `stop` of a join as `expand` makes them, with neighbours of equal keys summed in any order: runs
+// that begin in a tile are written densely and in order. What a tile has of a run that began before is its part, for
+// the sum at a place; -1 where there is none. `progress` holds the number of blocks that began, what each counted, and
+// how many wrote a sum of zero: zeros before.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    expand_reduce(const i64* first, const i64* ends, i64 rows, i64 start_at, i64 stop, const u64* left,
+                  const u64* right, const T* left_values, const T* right_values, i64 bound, u64* progress, u64* out,
+                  T* sums, T* parts, i64* places) {
+    __shared__ int limits[TILE + 1];
+    __shared__ i64 taken, low, high;
+    __shared__ unsigned before_warp[WARPS], headed;
+    __shared__ T tails[WARPS];
+    __shared__ u64 before;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (threadIdx.x == 0) taken = (i64)atomicAdd(progress, 1ull);
+    __syncthreads();
+    const i64 from = start_at + taken * TILE, to = min(from + TILE, stop);
+    if (warp < 2) {
+        const i64 found = above_by_lanes(ends, rows, warp ? to - 1 : max(from - 1, start_at), lane);
+        if (lane == 0) (warp ? high : low) = found + warp;
+    }
+    __syncthreads();
+    const i64 count = high - low;
+    const bool near = count <= TILE + 1;
+    for (i64 i = threadIdx.x; near && i < count; i += THREADS) limits[i] = (int)min(ends[low + i] - from, (i64)TILE);
+    __syncthreads();
+
+    i64 at = from + threadIdx.x * ITEMS;
+    u64 key[ITEMS][WORDS], last[WORDS];
+    T product[ITEMS];
+    unsigned heads = 0;
+    if (at < to) {
+        const i64 look = max(at - 1, start_at);
+        i64 row;
+        if (near) {
+            int a = 0, b = (int)count;
+            while (a < b) {
+                const int middle = (a + b) / 2;
+                if (limits[middle] <= (int)(look - from)) a = middle + 1; else b = middle;
+            }
+            row = low + a;
+        } else {
+            row = above(ends, low, high, look);
+        }
+        i64 end = ends[row], shift = first[row] - (row ? ends[row - 1] : 0);
+#pragma unroll
+        for (int w = 0; w < WORDS; w++) last[w] = left[row * WORDS + w] | right[(shift + look) * WORDS + w];
+#pragma unroll
+        for (int j = 0; j < ITEMS; j++, at++) {
+            if (at >= to) {
+                heads |= 1u << j;
+                product[j] = zero(bound);
+                continue;
+            }
+            if (at >= end) {
+                do end = ends[++row]; while (at >= end);
+                shift = first[row] - ends[row - 1];
+            }
+            const i64 other = shift + at;
+            product[j] = (T)times((Product)left_values[row], (Product)right_values[other], bound);
+            bool begins_here = at == start_at;
+#pragma unroll
+            for (int w = 0; w < WORDS; w++) {
+                key[j][w] = left[row * WORDS + w] | right[other * WORDS + w];
+                begins_here |= key[j][w] != last[w];
+                last[w] = key[j][w];
+            }
+            heads |= (unsigned)begins_here << j;
+        }
+    } else {
+        heads = (1u << ITEMS) - 1;
+#pragma unroll
+        for (int j = 0; j < ITEMS; j++) product[j] = zero(bound);
+    }
+    const i64 begin = from + threadIdx.x * ITEMS;
+    const int here = (int)max((i64)0, min((i64)ITEMS, to - begin));
+    const unsigned own = heads & ((1u << here) - 1);
+
+    // what comes before the first head of a thread belongs to a run of those before it
+    Acc lead_sum = start(bound);
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++)
+        if (!(heads & ((2u << j) - 1))) lead_sum = plus(lead_sum, (Product)product[j]);
+    const unsigned with_heads = __ballot_sync(ALL, heads != 0);
+    const T lead = until_head(finish(lead_sum, bound), with_heads, lane, bound);
+    if (lane == 0) tails[warp] = lead;
+
+    unsigned mine = __popc(own), sum = mine;
+    for (int far = 1; far < 32; far *= 2) {
+        const unsigned other = __shfl_up_sync(ALL, sum, far);
+        if (lane >= far) sum += other;
+    }
+    if (lane == 31) before_warp[warp] = sum;
+    if (threadIdx.x == 0) headed = 0;
+    __syncthreads();
+    if (lane == 0 && with_heads) atomicOr(&headed, 1u << warp);
+    unsigned block_before = 0, total_heads = 0;
+    for (int w = 0; w < WARPS; w++) {
+        block_before += w < warp ? before_warp[w] : 0;
+        total_heads += before_warp[w];
+    }
+    __syncthreads();
+    if (warp == 0) {
+        const u64 found = written_before(progress + 1, taken, total_heads, lane);
+        if (lane == 0) before = found;
+    }
+    // of the warps behind, until one in which a run begins
+    Acc behind_sum = start(bound);
+    for (int w = warp + 1; w < WARPS; w++) {
+        behind_sum = plus(behind_sum, (Product)tails[w]);
+        if (headed >> w & 1) break;
+    }
+    const T behind = finish(behind_sum, bound);
+    T after = (T)__shfl_down_sync(ALL, lead, 1);
+    const bool ends_here = lane < 31 && with_heads >> (lane + 1);
+    if (lane == 31) after = behind;
+    else if (!ends_here) after = finish(plus(plus(start(bound), (Product)after), (Product)behind), bound);
+    __syncthreads();
+
+    u64 place = before + block_before + sum - mine;
+    bool none = false;
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        if (!(own >> j & 1)) continue;
+        Acc total = plus(start(bound), (Product)product[j]);
+        bool open = true;
+#pragma unroll
+        for (int k = j + 1; k < ITEMS; k++) {
+            open &= !(heads >> k & 1);
+            if (open) total = plus(total, (Product)product[k]);
+        }
+        if (open) total = plus(total, (Product)after);
+        const T found = finish(total, bound);
+        none |= found == zero(bound);
+#pragma unroll
+        for (int w = 0; w < WORDS; w++) out[place * WORDS + w] = key[j][w];
+        sums[place++] = found;
+    }
+    if (threadIdx.x == 0) {
+        const bool part = !(heads & 1);
+        places[taken] = part ? (i64)before - 1 : -1;
+        const T whole = with_heads ? lead : finish(plus(plus(start(bound), (Product)lead), (Product)behind), bound);
+        parts[taken] = whole;
+    }
+    if (__syncthreads_or(none) && threadIdx.x == 0) atomicAdd(progress + gridDim.x + 1, 1ull);
+}
+
+// Add what later tiles have of runs to their sums, a warp for each run.
+extern "C" __global__ void add_parts(const T* parts, const i64* places, i64 tiles, i64 bound, T* sums) {
+    const i64 tile = thread_number() / 32;
+    const int lane = threadIdx.x % 32;
+    if (tile >= tiles || places[tile] < 0 || (tile && places[tile - 1] == places[tile])) return;
+    const i64 place = places[tile];
+    Acc total = start(bound);
+    if (lane == 0) total = plus(total, (Product)sums[place]);
+    for (i64 i = tile + lane; i < tiles && places[i] == place; i += 32) total = plus(total, (Product)parts[i]);
+    const T found = until_head(finish(total, bound), 0, lane, bound);
+    if (lane == 0) sums[place] = found;
+}

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...relations.joins import joined_reduced
-from ...relations.relation import Dense, Relation, Table, dims_of, from_dense, on_host, restricted
+from ...relations.relation import Dense, Relation, Table, from_dense, on_host, restricted
 from ...rows.keys import Keys
 from ...steps.semiring import Semiring
 from ...steps.views import slice_of
@@ -33,7 +33,7 @@ def best_row(tables: Iterable[Table], semiring: Semiring) -> dict[int, int]:
     """Return a state of every variable of several states, jointly of the least sum; 0 where nothing is possible."""
     states: dict[int, int] = {}
     for group in _components(tables):
-        left = {v: d for table in group for v, d in dims_of(table.keys).items() if d > 1}
+        left = {v: d for table in group for v, d in table.keys.sizes.items() if d > 1}
         while left:
             scope = _first(left)
             inputs = [_fixed(table, states) for table in group]
@@ -49,7 +49,7 @@ def best_row(tables: Iterable[Table], semiring: Semiring) -> dict[int, int]:
 def _fixed(table: Table, states: Mapping[int, int]) -> Table:
     if isinstance(table, Relation):
         return restricted(table, states)
-    dims = dims_of(table.keys)
+    dims = table.keys.sizes
     sizes = [dims.get(v, 1) for v in range(max(dims, default=0) + 1)]
     return fixed(table.values, table.keys.variables, sizes, states)
 
@@ -79,7 +79,7 @@ def _components(tables: Iterable[Table]) -> list[list[Table]]:
     """Group tables that share variables of several states, directly or not."""
     groups: list[tuple[set[int], list[Table]]] = []
     for table in tables:
-        scope = {v for v, d in dims_of(table.keys).items() if d > 1}
+        scope = {v for v, d in table.keys.sizes.items() if d > 1}
         touched = [group for group in groups if not scope.isdisjoint(group[0])]
         members = [table, *(one for group in touched for one in group[1])]
         groups = [group for group in groups if scope.isdisjoint(group[0])]

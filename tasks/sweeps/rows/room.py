@@ -10,7 +10,7 @@ from weakref import ref
 
 from ...relations.blocks import TooManyRowsError
 from ...relations.joins import joined_reduced
-from ...relations.relation import Relation, Table, dims_of
+from ...relations.relation import Relation, Table
 from ...rows.keys import Keys
 from ...steps.semiring import Semiring
 
@@ -140,7 +140,7 @@ class Room:
         LargeJoinError
             If a join would have more rows than ``most_joined``.
         """
-        dims = {v: d for table in inputs for v, d in dims_of(table.keys).items()}
+        dims = {v: d for table in inputs for v, d in table.keys.sizes.items()}
         free, scope = self.free, tuple(dims)
         words = Keys(scope, tuple(dims.values())).n_words
         out = Keys(tuple(axes), tuple([dims[v] for v in axes])).n_words * 8 + semiring.itemsize
