@@ -6,9 +6,11 @@ Dask keeps such a task without its client, and starts it again where its worker 
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,9 +145,17 @@ def _is_asked_to_stop(client: Any, key: str) -> bool:
 
 
 def interrupt(thread: threading.Thread) -> None:
-    """Raise ``KeyboardInterrupt`` in a thread, as soon as it is back from compiled code."""
+    """Raise ``KeyboardInterrupt`` in a thread, as soon as it is back from compiled code, or from compiling it."""
     assert thread.ident is not None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(KeyboardInterrupt))
+    with _no_compiler():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(KeyboardInterrupt))
+
+
+def _no_compiler() -> AbstractContextManager[None]:
+    """Let no thread compile meanwhile: a compiler that is interrupted loses the exception, or what it was to keep."""
+    numba = sys.modules.get("numba.core.compiler_lock")
+    lock: AbstractContextManager[None] = nullcontext() if numba is None else numba.global_compiler_lock
+    return lock
 
 
 def leave_slot() -> None:

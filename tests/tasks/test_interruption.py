@@ -6,6 +6,8 @@ import ctypes
 import gc
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 from numba import extending, types
 
+from bucketflow.cluster.coordination import interrupt
 from bucketflow.tasks.interruption import Uninterrupted
 from bucketflow.tasks.machine_code import njit
 
@@ -133,3 +136,37 @@ def test_signals_wait_for_the_end_of_the_outermost(expected: Any) -> None:
     assert seen == ["inner", "outer", "the first waits"]
     with pytest.raises(expected):
         signal.raise_signal(signal.SIGINT)
+
+
+def test_threads_are_interrupted_when_they_have_compiled() -> None:
+    came: list[str] = []
+    here: list[threading.Thread] = []
+
+    @extending.intrinsic
+    def interrupted(context: Any) -> Any:
+        if not here:
+            here.append(threading.Thread(target=interrupt, args=(threading.current_thread(),)))
+            here[0].start()
+            here[0].join(0.2)  # it does not end before the compiler does
+        return types.int64(), lambda context, builder, signature, args: context.get_constant(types.int64, 5)
+
+    @njit()
+    def compiled() -> Any:
+        return interrupted()
+
+    def work() -> None:
+        try:
+            compiled()
+            came.append("compiled")
+            while True:
+                time.sleep(0.01)
+        except KeyboardInterrupt:
+            came.append("interrupted")
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    here[0].join()
+    assert len(compiled.overloads) == 1
+    assert came[-1:] == ["interrupted"]
+    assert compiled() == 5
