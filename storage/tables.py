@@ -96,7 +96,7 @@ def array_metadata(spec: TableSpec) -> bytes:
     """Return a table's ``zarr.json``.
 
     Chunks that were never written read as a fill value that no table holds: -1 for costs and residues,
-    NaN for floats.
+    NaN for floats, ones for packed keys.
     """
     from zarr import create_array
     from zarr.codecs import BloscCodec
@@ -110,7 +110,7 @@ def array_metadata(spec: TableSpec) -> bytes:
             chunks=spec.chunk_shape,
             dtype=spec.dtype,
             compressors=codec if spec.compression == BLOSC else None,
-            fill_value=np.nan if dtype.kind == "f" else -1,
+            fill_value=np.nan if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind == "u" else -1,
             dimension_names=spec.labels,
             chunk_key_encoding={"name": "default", "separator": "."},
             zarr_format=3,

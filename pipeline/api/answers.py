@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..runs.box_decoding import decoded, swept_roots
 from ..runs.boxes import opened_boxes
 from ..runs.decoding import decode_parts, sweep_and_decode
 from ..runs.parts import sweep_parts
+from ..runs.row_tables import opened_row_tables
 from ..runs.run import Run
 from ..runs.slices import TABLES, slice_states, slices_of, sweep_groups
 
@@ -30,11 +31,29 @@ def optimum(run: Run[Any]) -> Result:
     states: dict[int, int] = {}
     decode_seconds = 0.0
     if run.planned is not None:
-        found = _spilled_optimum(run) if run.plan.spill else _swept_optimum(run)
+        found = _optimum_of(run)(run)
         if found is None:
             return Result("optimum", "infeasible")
         total, states, decode_seconds = found
     return replace(_checked(run, states, fixed, total), seconds={"decode": decode_seconds})
+
+
+def _optimum_of(run: Run[Any]) -> Callable[[Run[Any]], tuple[Any, dict[int, int], float] | None]:
+    """Return how a plan finds its optimum."""
+    if run.plan.rows_stored:
+        return _optimum_of_rows
+    return _spilled_optimum if run.plan.spill else _swept_optimum
+
+
+def _optimum_of_rows(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
+    """Return optimum, states and seconds of decoding where tables of rows are on disk; None if it is infeasible."""
+    with opened_row_tables(run, TABLES, keep=True) as tables:
+        total = run.arithmetic.total(tables.roots())
+        if total is None:
+            return None
+        start = time.perf_counter()
+        states = tables.decoded(lambda states: _is_optimal(run, states, total))
+    return total, states, time.perf_counter() - start
 
 
 def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
@@ -141,9 +160,13 @@ def partition(run: Run[Any]) -> Result:
 def swept_total(run: Run[Any], name: str) -> Any:
     """Sweep, in a plan that spills with tables under ``name``; return the value, None if nothing is possible."""
     plan, arithmetic = run.plan, run.arithmetic
-    if plan.spill:
+    totals: Iterable[Any]
+    if plan.rows_stored:
+        with opened_row_tables(run, name, keep=False) as rows:
+            totals = [arithmetic.total(rows.roots())]
+    elif plan.spill:
         with opened_boxes(run, name, keep=False) as boxes:
-            totals: Iterable[Any] = map(arithmetic.total, swept_roots(boxes))
+            totals = map(arithmetic.total, swept_roots(boxes))
     elif plan.slices > 1:
         totals = (total for found in sweep_groups(run, slices_of(run, name)) for total in found.totals)
     else:

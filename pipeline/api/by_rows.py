@@ -9,10 +9,12 @@ from math import log2, prod
 from typing import Final, TypeVar
 
 from ...tasks.sweeps.rows.room import NoRoomError, Room, TooMuchWorkError
+from ..budget.boxes import MARGIN
 from ..budget.fit import Prices
-from ..budget.rows_fit import is_sparse, rows_plan, with_more_slices
-from ..errors import BudgetError
+from ..budget.rows_fit import is_sparse, rows_plan, stored_or_sliced, with_more_slices
+from ..errors import BudgetError, format_bytes
 from ..models.leaf_rows import leaf_rows, possible
+from ..plans.plan import Plan
 from ..resources import Resources
 from ..results.rows_work import RowsWork
 from ..trees.costs import Rates
@@ -105,14 +107,17 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callabl
     BudgetError
         If no number of slices makes it fit, or joins have more rows than anyone waits for.
     """
+    whole = prepared.plan
     while True:
         try:
             return run(prepared)
         except NoRoomError as error:
-            assert prepared.plan is not None
-            options = plan_options(prepared.arithmetic, prepared.resources, prepared.memory_bytes)
-            plan = with_more_slices(prepared.problem, options, prepared.plan, error)
-            _LOG.info("by rows in %d slices, as a table of %d bytes does not fit", plan.slices, error.needed)
+            assert whole is not None
+            plan = _smaller(prepared, whole, error)
+            _LOG.info(
+                "by rows in %d slices%s, as a table of %d bytes does not fit",
+                *(plan.slices, " and on disk" if plan.rows_stored else "", error.needed),
+            )
             prepared = replace(prepared, prices=Prices(plan))
             if on_plan is not None:
                 on_plan(prepared)
@@ -123,12 +128,28 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callabl
             ) from None
 
 
+def _smaller(prepared: Prepared, whole: Plan, error: NoRoomError) -> Plan:
+    """Plan a question by rows again whose tables did not fit, as they may be made to."""
+    asked, plan = prepared.resources.asked, prepared.plan
+    assert plan is not None
+    if asked.fit == "refuse":
+        raise BudgetError(
+            f"by rows a table needs at least {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
+            "--fit slice or --fit spill would find another way"
+        )
+    options = plan_options(prepared.arithmetic, prepared.resources, prepared.memory_bytes)
+    if asked.fit == "slice" or asked.disk_bytes == 0 or plan.results or whole.sliced or plan.device:
+        return with_more_slices(prepared.problem, options, plan, error)
+    return stored_or_sliced(prepared.problem, options, whole, plan, error)
+
+
 def room_for(prepared: Prepared) -> Room | None:
     """Return what tables of rows may take; None where all are dense."""
     plan = prepared.plan
     if plan is None or plan.row_bounds is None:
         return None
-    return Room(prepared.memory_bytes - plan.model_bytes - plan.leaf_bytes, prepared.most_work)
+    margin = MARGIN if plan.rows_stored else 0
+    return Room(prepared.memory_bytes - plan.model_bytes - plan.leaf_bytes - margin, prepared.most_work)
 
 
 def work_of(prepared: Prepared, room: Room | None) -> RowsWork | None:

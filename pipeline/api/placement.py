@@ -30,7 +30,7 @@ _SHARED_MEMORY: Final = Path("/dev/shm")
 def divided(plan: Plan, resources: Resources, rates: Rates, memory: Callable[[], int]) -> Plan:
     """Divide a plan that is worth several workers among those there are; a run directory keeps whole propagations."""
     whole = plan.results and (plan.slices > 1 or plan.device or resources.asked.folder is not None)
-    several = resources.distributed and not whole and not plan.spill
+    several = resources.distributed and not whole and plan.way != "disk"
     width = width_of(resources) if several and plan.seconds >= 2 * TASK_SECONDS else 1
     # memory is measured only where several workers divide a plan
     return for_workers(plan, width, TASK_SECONDS, rates, memory() if width > 1 else 0)
@@ -50,7 +50,7 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
 
 def _pays(plan: Plan, resources: Resources) -> bool:
     """Whether workers are worth it; a propagation in one piece is for one place, here or a device of a cluster."""
-    in_one = plan.results and plan.slices == 1 and not plan.spill and plan.parts is None
+    in_one = plan.results and plan.slices == 1 and plan.way != "disk" and plan.parts is None
     if in_one and not (plan.device and resources.asked.remote):
         return False
     if resources.gpu_workers:  # otherwise it runs on this machine's CPU
@@ -64,6 +64,10 @@ def temporary_folder(plan: Plan | None, resources: Resources) -> Iterator[Path |
 
     Processes that share one machine's memory do so through its file system in memory.
     """
+    if plan is not None and plan.rows_stored:
+        with scratch_folder() as folder:
+            yield folder
+        return
     if plan is None or plan.spill is None or (plan.spill.resident and resources.gpu_count == 1):
         yield None
         return

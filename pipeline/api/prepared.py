@@ -13,7 +13,7 @@ from typing import Any, Final
 from ...tasks.steps.semiring import Semiring
 from ..budget.device_fit import Around, fitted_for_device, fitted_propagation_for_device
 from ..budget.fit import Prices, fitted
-from ..budget.rows_fit import is_sparse, rows_plan
+from ..budget.rows_fit import is_sparse, rows_plan, with_stored_rows
 from ..budget.stored import stored_plan
 from ..errors import BudgetError, ModelError
 from ..models.leaf_rows import leaf_rows, possible
@@ -183,7 +183,10 @@ def cheapest_way(problem: Problem, arithmetic: Arithmetic[Any], resources: Resou
     """
     asked, both_ways = resources.asked, problem.targets is not None
     if problem.rows is not None:
-        return Prices(rows_plan(problem, plan_options(arithmetic, resources, resources.memory_bytes), Rates()))
+        stored = asked.fit == "spill" and not both_ways
+        resources = resources.without_devices() if stored else resources
+        plan = rows_plan(problem, plan_options(arithmetic, resources, resources.memory_bytes), Rates())
+        return Prices(with_stored_rows(plan, resources.memory_bytes) if stored else plan)
     if both_ways and asked.memory is asked.gpu_memory is None and asked.fit != "spill":
         # a refusal names the memory that there is
         with suppress(BudgetError):

@@ -60,12 +60,16 @@ def answer(question: Question, options: Options, progress: Progress | None) -> A
         if found is not None:
             return found
         try:
-            with temporary_folder(prepared.plan, prepared.resources) as folder:
-                return in_slices(prepared, lambda once: answered(once, progress, folder, notes))
+            return in_slices(prepared, lambda once: _in_temporary_folder(once, progress, notes))
         except MemoryError as error:
             resources = with_less_device_memory(prepared.plan, prepared.resources, error)
             within = resources.asked.gpu_memory
             notes.append(f"the device ran out of memory ({error}); planned again within {within}")
+
+
+def _in_temporary_folder(prepared: Prepared, progress: Progress | None, notes: list[str]) -> Answer:
+    with temporary_folder(prepared.plan, prepared.resources) as folder:
+        return answered(prepared, progress, folder, notes)
 
 
 def answered_by_rows(question: Question, options: Options) -> Answer | None:
@@ -139,7 +143,7 @@ def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:
     report = None if progress is None else accumulated(progress, plan.reported_bytes * plan.evaluated)
     threads = resources.threads if several else 1
     run = replace(run, threads=threads, compiled=compiler_pays(plan.cells * plan.evaluated), progress=report)
-    run = replace(run, room=room_for(prepared))
+    run = replace(run, room=room_for(prepared), disk_bytes=resources.asked.disk_bytes)
     if not plan.device or (resources.asked.remote and isinstance(pool, SerialPool)):
         return run
     # both sweeps of a slice: none of its steps is placed

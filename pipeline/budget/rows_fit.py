@@ -13,12 +13,15 @@ from ..plans.planner import plan_tree, searched_tree
 from ..plans.row_bounds import LEAF_ROW_BYTES
 from ..plans.slices import MAX_SLICES
 from ..trees.costs import Rates
+from .boxes import MARGIN
 
 #: Nominal seconds of the search for a tree, unless told: cells say little about rows.
 _SEARCH_SECONDS: Final = 0.25
 _FUNCTION_SECONDS: Final = 1e-3
 # Slices grow by this factor at most before it is tried again.
 _MOST_AT_ONCE: Final = 64
+# Slices that take so many times the cells of a sweep take longer than writing and reading its tables.
+_WORTH_STORING: Final = 2.0
 
 
 def rows_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
@@ -40,6 +43,47 @@ def rows_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
             f"{format_bytes(options.memory_bytes)}; try a larger --memory"
         )
     return plan
+
+
+def with_stored_rows(plan: Plan, memory_bytes: int) -> Plan:
+    """Return a plan by rows, without slices, whose tables are on disk where they do not fit memory.
+
+    Raises
+    ------
+    BudgetError
+        If nothing is left for them beside the leaf tables.
+    """
+    if (least := plan.model_bytes + plan.leaf_bytes + 3 * MARGIN) > memory_bytes:
+        raise BudgetError(
+            f"tables of rows on disk need {format_bytes(least)}, with the rows of the model and a margin, allowed "
+            f"{format_bytes(memory_bytes)}; try a larger --memory"
+        )
+    return replace(plan, rows_stored=True, device=False, peak_bytes=min(plan.peak_bytes, memory_bytes))
+
+
+def stored_or_sliced(problem: Problem, options: PlanOptions, whole: Plan, plan: Plan, error: NoRoomError) -> Plan:
+    """Put tables on disk, or condition on more variables where that repeats little of the work.
+
+    Parameters
+    ----------
+    whole : Plan
+        Without slices.
+    plan : Plan
+        That did not fit, for the reason given.
+    """
+    sliced: Plan | BudgetError
+    try:
+        sliced = with_more_slices(problem, options, plan, error)
+        if sliced.cells <= _WORTH_STORING * whole.cells:
+            return sliced
+    except BudgetError as refused:
+        sliced = refused
+    try:
+        return with_stored_rows(whole, options.memory_bytes)
+    except BudgetError:
+        if isinstance(sliced, Plan):
+            return sliced
+        raise sliced from None
 
 
 def is_sparse(problem: Problem) -> bool:

@@ -11,6 +11,7 @@ from ..plans.plan import Plan, PlanOptions, Problem
 from ..plans.planner import plan_tree
 from ..trees.costs import Rates, tree_cost
 from ..trees.tree import Tree
+from .rows_fit import with_stored_rows
 from .spill import plan_spill
 
 
@@ -23,6 +24,7 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
         "group": plan.group,
         "device": plan.device,
         "rows": plan.row_bounds is not None,
+        "rows_stored": plan.rows_stored,
         "seconds": plan.seconds,
     }
     if spill is None:
@@ -52,6 +54,8 @@ def stored_plan(problem: Problem, options: PlanOptions, rates: Rates, record: Ma
     tree = Tree(problem.dims, problem.scopes, children)
     if not record["cuts"]:
         plan = plan_tree(problem, again, rates, tree, frozenset(record["sliced"]))
+        if record.get("rows_stored", False):
+            return with_stored_rows(plan, again.memory_bytes)
         return replace(plan, group=record["group"], unsliced_cells=tree_cost(tree, rates, problem.itemsize).cells)
     stages = tuple((head, tuple(boxed), frozenset(chunked)) for head, boxed, chunked in record["cuts"])
     again = replace(again, stages=stages, device=options.device and record["device"])

@@ -35,7 +35,7 @@ _TASKS_FOR_DEVICES = 64
 
 def for_workers(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:
     """Divide a plan in memory among ``width`` workers, into tasks of at least ``seconds``, where that pays and fits."""
-    if plan.spill is not None:
+    if plan.way == "disk":
         return plan
     if plan.slices > 1:
         size = slices_per_task(plan, width, seconds)

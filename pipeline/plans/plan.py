@@ -194,6 +194,8 @@ class Plan:
     row_bounds : dict of int to int or None
         Rows of every table at most, where tables hold only what is possible; peak and bytes of leaves are bounds then.
         None where all tables are dense.
+    rows_stored : bool
+        Whether tables of rows that do not fit memory are on disk, and steps that do not are done in boxes.
     """
 
     tree: Tree
@@ -219,6 +221,7 @@ class Plan:
     parts: Parts | None = None
     evaluations: Evaluations | None = None
     row_bounds: Mapping[int, int] | None = None
+    rows_stored: bool = False
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -233,7 +236,7 @@ class Plan:
     @property
     def way(self) -> Literal["memory", "slices", "disk"]:
         """Where the tables are: in memory, as a whole or slice by slice, or on disk."""
-        if self.spill:
+        if self.spill or self.rows_stored:
             return "disk"
         return "slices" if self.sliced else "memory"
 
@@ -355,6 +358,8 @@ class Plan:
         ]
         if self.sliced:
             rows.append(("slices", f"{self.slices:,}, {self.slice_overhead:.2f} times the work"))
+        if self.rows_stored:
+            rows.append(("disk", "tables of rows that do not fit memory, made in boxes"))
         if self.spill:
             moved = f"{format_bytes(self.spill.written_bytes)} written, {format_bytes(self.spill.read_bytes)} read"
             place = "host memory" if self.spill.resident else "disk"

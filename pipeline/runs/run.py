@@ -52,6 +52,8 @@ class Run(Generic[T]):
         Budget on the device, for both sweeps of a slice at once.
     room : Room, optional
         What tables of rows may take, where the plan is by rows.
+    disk_bytes : int, optional
+        What those may take on disk.
     note : callable
         Called with what the caller should be told besides the answer.
     """
@@ -70,6 +72,7 @@ class Run(Generic[T]):
     least_cells: int | None = None
     device_bytes: int = 0
     room: Room | None = None
+    disk_bytes: int | None = None
     note: Callable[[str], None] = _ignored
 
     @property

@@ -78,10 +78,12 @@ def empty(keys: Keys, like: Any) -> Relation:
     return Relation(keys, there.zeros((0, keys.n_words), np.uint64), there.zeros(0, like.dtype))
 
 
-def from_dense(table: Dense, semiring: Semiring) -> Relation:
-    """Return the rows of a dense table."""
+def from_dense(table: Dense, semiring: Semiring, part: slice = slice(None)) -> Relation:
+    """Return the rows of a dense table, or of a part of its cells."""
     arrays, keys = side_of(table.values).arrays, table.keys
-    found = arrays.flatnonzero(table.values != semiring.zero)
+    found = arrays.flatnonzero(table.values[part] != semiring.zero)
+    if part.start:
+        found += part.start
     words = arrays.zeros((len(found), keys.n_words), np.uint64)
     for word, shift, _, stride, dim in _digits(table):
         words[:, word] |= (found // stride % dim).astype(np.uint64) << np.uint64(shift)

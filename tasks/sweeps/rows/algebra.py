@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from numpy.typing import NDArray
 
 from ...relations.ordering import gathered
+from ...relations.ranges import Ranges, union, within, zeroed
 from ...relations.relation import Dense, Relation, Table, from_dense, restricted, to_dense
 from ...relations.sides import side_of
 from ...rows.keys import Keys, Words
@@ -61,10 +62,18 @@ class Choice:
 
     def tables(self, step: Step, values: Sequence[Array | Relation]) -> list[Table]:
         """Return the inputs of a step with their variables."""
-        return [
-            one if isinstance(one, Relation) else Dense(self.keys(axes), one)
-            for one, axes in zip(values, step.input_axes, strict=True)
-        ]
+        return [self.table(one, axes) for one, axes in zip(values, step.input_axes, strict=True)]
+
+    def table(self, values: Array | Relation, axes: Sequence[int]) -> Table:
+        """Return a table with its variables."""
+        return values if isinstance(values, Relation) else Dense(self.keys(axes), values)
+
+    def within(self, values: Array | Relation, axes: Sequence[int], ranges: Ranges) -> Array | Relation:
+        """Return a table whose entries outside of ranges are zero."""
+        if isinstance(values, Relation):
+            return within(values, ranges)
+        found: Array = zeroed(Dense(self.keys(axes), values), ranges, self.semiring).values
+        return found
 
     def smaller(self, values: Array, axes: Sequence[int]) -> Array | Relation:
         """Return an array as rows where those take fewer bytes."""
@@ -210,6 +219,26 @@ class PlainRows:
     def leaf(self, table: Array, axes: Sequence[int]) -> Array | Relation:
         """Return a leaf table as whichever takes fewer bytes."""
         return self.choice.smaller(table, axes)
+
+    def in_room(self, room: Room) -> Self:
+        """Return the algebra with another account."""
+        return replace(self, choice=replace(self.choice, room=room))
+
+    def keyed(self, table: Array | Relation, axes: Sequence[int]) -> tuple[Table, dict[str, Any]]:
+        """Return a table with its variables, and what belongs to its values besides."""
+        return self.choice.table(table, axes), {}
+
+    def within(self, table: Array | Relation, axes: Sequence[int], ranges: Ranges) -> Array | Relation:
+        """Return a table whose entries outside of ranges are zero."""
+        return self.choice.within(table, axes, ranges)
+
+    def united(self, parts: Sequence[tuple[Relation, Mapping[str, Any]]]) -> Relation:
+        """Return the sum of runs, each with what belongs to its values besides."""
+        return union([run for run, _ in parts], self.choice.semiring)
+
+    def made(self, step: Step, table: Array | Relation) -> Array | Relation:
+        """Return what a step made elsewhere as it is kept."""
+        return self.choice.made(step, table)
 
 
 def bare(table: Table) -> Array | Relation:

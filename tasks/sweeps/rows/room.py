@@ -100,6 +100,23 @@ class Room:
             self.largest = len(table), table.cells
         return self.keep(table)
 
+    def elsewhere(self, joined: int, work: float) -> None:
+        """Enter what tables took that other accounts were kept of.
+
+        Raises
+        ------
+        TooMuchWorkError
+            If that is more than was allowed.
+        """
+        self.joined += joined
+        self.work(work)
+
+    def stored(self, rows: int, cells: int) -> None:
+        """Enter a table that is not in memory."""
+        self.tables += 1
+        if rows > self.largest[0]:
+            self.largest = rows, cells
+
     def join(self, inputs: float, rows: int) -> None:
         """Enter rows that a join is about to have, each the product of so many entries.
 

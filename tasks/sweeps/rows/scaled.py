@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...relations.ordering import gathered
-from ...relations.relation import Relation, to_dense
+from ...relations.ranges import Ranges, union
+from ...relations.relation import Relation, Table, to_dense
 from ...rows.keys import Keys, Words
 from ...steps.semiring import LOG_SUM, SUM_PRODUCT, Semiring
 from ...steps.step import Step
-from ..scaled import Scaled, SumProduct, from_logs, in_range, measured
+from ..scaled import Scaled, SumProduct, from_logs, in_range, joined_scales, measured
 from .algebra import Choice, bare, narrowed
+from .room import Room
 
 Array = NDArray[Any]
 
@@ -101,6 +103,37 @@ class SumProductRows:
         """Return a leaf table as whichever takes fewer bytes."""
         choice = replace(self.choice, semiring=_semiring(table))
         return with_values(table, choice.smaller(table.values, axes))
+
+    def in_room(self, room: Room) -> Self:
+        """Return the algebra with another account."""
+        return replace(self, choice=replace(self.choice, room=room))
+
+    def keyed(self, table: Weights, axes: Sequence[int]) -> tuple[Table, dict[str, Any]]:
+        """Return a table with its variables, and what belongs to its values besides."""
+        kept = {"log_scale": table.log_scale, "low": table.low, "high": table.high, "logs": table.logs}
+        return self.choice.table(values_of(table, logs=table.logs), axes), kept
+
+    def within(self, table: Weights, axes: Sequence[int], ranges: Ranges) -> Weights:
+        """Return a table whose entries outside of ranges are zero."""
+        choice = replace(self.choice, semiring=_semiring(table))
+        return with_values(table, choice.within(values_of(table, logs=table.logs), axes, ranges))
+
+    def united(self, parts: Sequence[tuple[Relation, Mapping[str, Any]]]) -> ScaledRows:
+        """Return the sum of runs, each with its scale."""
+        live = [(run, kept) for run, kept in parts if len(run)]
+        if not live:
+            return ScaledRows(parts[0][0])
+        values = np.concatenate([run.values for run, _ in live])
+        views = np.split(values, np.cumsum([len(run) for run, _ in live])[:-1])
+        scaled = [(view, Scaled(view, **kept)) for view, (_, kept) in zip(views, live, strict=True)]
+        joined = joined_scales(values, scaled)
+        semiring = _semiring(joined)
+        rows = union([replace(run, values=view) for view, (run, _) in zip(views, live, strict=True)], semiring)
+        return _scaled(rows, joined.log_scale, semiring)
+
+    def made(self, step: Step, table: Weights) -> Weights:
+        """Return what a step made elsewhere as it is kept."""
+        return self._kept(step, table)
 
 
 def values_of(table: Weights, *, logs: bool) -> Array | Relation:

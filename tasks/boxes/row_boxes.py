@@ -1,0 +1,228 @@
+"""One box of a step by rows: read the rows of its inputs within ranges, join, reduce, write a sorted run.
+
+How many rows a box makes is known when it is made: one that does not fit says so, and is cut into smaller ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+
+from ...storage.spec import Receipt
+from ..relations.ranges import Ranges
+from ..relations.relation import Dense, Relation, Table
+from ..rows.keys import Keys
+from ..steps.semiring import LOG_SUM, Semiring
+from ..steps.step import Step
+from ..sweeps.rows.room import NoRoomError, Room
+from ..sweeps.sweep import Algebra
+from .boxes import new_receipt
+from .row_tables import RowRun, blocks_of
+from .stores import Key, Store
+
+T = TypeVar("T")
+Path = tuple[int, ...]
+"""A box: which part of the whole step it is, which part of that, and so on."""
+
+#: Of the memory of a box, its inputs may take this part: they are put together, and sorted for their joins.
+INPUT_SHARE: Final = 12
+_COPIES: Final = 4
+_CHUNK_SHARE, _CHUNK_BYTES = 64, (1 << 14, 1 << 26)
+
+
+class TooMuchToReadError(NoRoomError):
+    """The inputs of a box do not fit."""
+
+
+class RowsAlgebra(Algebra[T], Protocol[T]):
+    """What boxes need of an algebra of rows."""
+
+    def in_room(self, room: Room) -> Self:
+        """Return the algebra with another account."""
+        ...
+
+    def keyed(self, table: T, axes: Sequence[int]) -> tuple[Table, dict[str, Any]]:
+        """Return a table with its variables, and what belongs to its values besides."""
+        ...
+
+    def within(self, table: T, axes: Sequence[int], ranges: Ranges) -> T:
+        """Return a table whose entries outside of ranges are zero."""
+        ...
+
+    def united(self, parts: Sequence[tuple[Relation, Mapping[str, Any]]]) -> T:
+        """Return the sum of runs, each with what belongs to its values besides."""
+        ...
+
+    def made(self, step: Step, table: T) -> T:
+        """Return what a step made elsewhere as it is kept."""
+        ...
+
+
+@dataclass(frozen=True)
+class RowBoxes(Generic[T]):
+    """What all boxes of a step share.
+
+    Parameters
+    ----------
+    step : Step
+    algebra : RowsAlgebra
+    semiring : Semiring
+        Of the values, unless they are logarithms.
+    sizes : tuple of int
+        Domain sizes of the variables of the table that the boxes write.
+    store : Store
+    held : mapping of int to table
+        Inputs that are in memory.
+    stored : mapping of int to sequence of RowRun
+        Inputs that are on disk.
+    name : str
+        Of the table that the boxes write.
+    nbytes : int
+        What a box may take.
+    """
+
+    step: Step
+    algebra: RowsAlgebra[T]
+    semiring: Semiring
+    sizes: tuple[int, ...]
+    store: Store
+    held: Mapping[int, T]
+    stored: Mapping[int, Sequence[RowRun]]
+    name: str
+    nbytes: int
+
+    @property
+    def axes(self) -> dict[int, tuple[int, ...]]:
+        """Variables of the inputs."""
+        return dict(zip(self.step.inputs, self.step.input_axes, strict=True))
+
+
+def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) -> list[Receipt]:
+    """Task: do a box; returns its receipts, which are in the ledger by then, that of the box last.
+
+    Raises
+    ------
+    NoRoomError
+        If it does not fit.
+    ChunkLostError
+        If a chunk of its inputs is missing or damaged.
+    """
+    there = _there(boxes, path)
+    if (boxes.name, path) in there:
+        return [*there.values()]
+    try:
+        return _done(boxes, path, ranges, threads, there)
+    except NoRoomError as error:
+        failure = type(error)(*error.args)
+    raise failure  # here, where no traceback keeps tables alive
+
+
+def _there(boxes: RowBoxes[Any], path: Path) -> dict[Key, Receipt]:
+    """Return the receipts of undamaged chunks of a box that was done before; with its own, last, if all are."""
+    if boxes.store.folder is None or not (boxes.store.folder / f"{_run_name(boxes.name, path)}_keys").exists():
+        return {}
+    receipts, key = boxes.store.known({}), (boxes.name, path)
+    if key not in receipts or "rows" not in receipts[key].value:
+        return {}
+    run = _run_of(receipts[key], Keys(boxes.step.axes, boxes.sizes))
+    chunks = {one: receipts[one] for n in range(run.chunks) for one in run.keys_of(n) if one in receipts}
+    for lost in boxes.store.damaged({spec.name: spec for spec in run.specs}, chunks):
+        del chunks[lost]
+    return chunks | ({key: receipts[key]} if run.with_receipts(chunks) is not None else {})
+
+
+def _done(
+    boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int, there: Mapping[Key, Receipt]
+) -> list[Receipt]:
+    start, limit = time.perf_counter(), boxes.nbytes // INPUT_SHARE
+    tables, read = {}, 0
+    for node, axes in boxes.axes.items():
+        if node in boxes.held:
+            tables[node] = boxes.algebra.within(boxes.held[node], axes, ranges)
+            continue
+        tables[node], nbytes = read_table(boxes.store, boxes.algebra, boxes.stored[node], ranges, limit - read)
+        read += nbytes
+    room = Room(boxes.nbytes - _COPIES * read)
+    made = boxes.algebra.in_room(room).step(boxes.step, [tables[i] for i in boxes.step.inputs], threads)
+    work = {"joined": room.joined, "work": room.done, "dense": room.dense}
+    return stored_run(boxes, path, made, start, work, there)
+
+
+def read_table(
+    store: Store, algebra: RowsAlgebra[T], runs: Sequence[RowRun], ranges: Ranges, limit: int
+) -> tuple[T, int]:
+    """Read the rows of all runs within ranges; returns their bytes too.
+
+    Raises
+    ------
+    TooMuchToReadError
+        If they take more than the limit.
+    ChunkLostError
+        If a chunk is missing or damaged.
+    """
+    parts: list[tuple[Relation, Mapping[str, Any]]] = []
+    nbytes = 0
+    for run in runs:
+        for part in run.read(store, ranges):
+            nbytes += part.nbytes
+            if nbytes > limit:
+                raise TooMuchToReadError(run.keys.variables, nbytes, limit)
+            parts.append((part, run.kept))
+    if not parts:
+        run = runs[0]
+        words = np.zeros((0, run.keys.n_words), np.uint64)
+        parts = [(Relation(run.keys, words, np.zeros(0, run.dtype)), run.kept)]
+    return algebra.united(parts), nbytes
+
+
+def chunk_bytes(nbytes: int) -> int:
+    """Return how large chunks are where a task may take so many bytes."""
+    low, high = _CHUNK_BYTES
+    return min(max(nbytes // _CHUNK_SHARE, low), high)
+
+
+def stored_run(
+    boxes: RowBoxes[Any],
+    path: Path,
+    table: Any,
+    start: float,
+    work: Mapping[str, Any],
+    there: Mapping[Key, Receipt] = MappingProxyType({}),
+) -> list[Receipt]:
+    """Write a table as a sorted run; returns the receipts of its chunks and, last, of the box, which are recorded."""
+    bare, kept = boxes.algebra.keyed(table, boxes.step.axes)
+    semiring = LOG_SUM if kept.get("logs") else boxes.semiring
+    rows = len(bare) if isinstance(bare, Relation) else _possible(bare, semiring)
+    dtype = bare.values.dtype
+    chunk_rows = max(1, min(rows, chunk_bytes(boxes.nbytes) // (8 * bare.keys.n_words + dtype.itemsize)))
+    run = RowRun(_run_name(boxes.name, path), bare.keys, rows, chunk_rows, dtype.name, kept)
+    receipts = [*run.write(boxes.store, blocks_of(bare, semiring), there)]
+    value = {"rows": rows, "chunk_rows": run.chunk_rows, "dtype": run.dtype, "kept": kept, **work}
+    receipts.append(new_receipt(boxes.name, path, 0, 0, start, value))
+    boxes.store.record(receipts)
+    return receipts
+
+
+def _possible(table: Dense, semiring: Semiring) -> int:
+    return len(table) - int(np.count_nonzero(table.values == semiring.zero))
+
+
+def _run_name(table: str, path: Path) -> str:
+    return "_".join([table, *map(str, path)])
+
+
+def _run_of(receipt: Receipt, keys: Keys) -> RowRun:
+    """Return the run of a box, without the receipts of its chunks."""
+    value = receipt.value
+    how = value["rows"], value["chunk_rows"], value["dtype"], value["kept"]
+    return RowRun(_run_name(receipt.table, receipt.chunk), keys, *how)
+
+
+def known_run(receipt: Receipt, keys: Keys, receipts: Mapping[Key, Receipt]) -> RowRun | None:
+    """Return the run of a box that is done; None if some chunk of it has no receipt."""
+    return _run_of(receipt, keys).with_receipts(receipts)

@@ -1,0 +1,92 @@
+"""Rows within ranges of states, and sorted runs of rows put together without sorting them again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..rows.keys import Keys, Words
+from ..steps.semiring import Semiring
+from .ordering import concatenated, without_zeros
+from .plain import comparable, starts, sums
+from .relation import Dense, Relation
+
+Ranges = Mapping[int, tuple[int, int]]
+"""For some variables the first state and the one behind the last; others may have any."""
+
+
+def inside(keys: Keys, words: Words, ranges: Ranges) -> NDArray[np.bool_]:
+    """Return which keys have all states within ranges, ``(rows,)``."""
+    found = np.ones(len(words), bool)
+    for v, (first, stop) in ranges.items():
+        if v in keys.fields:
+            word, shift, bits = keys.fields[v]
+            states = words[:, word] >> np.uint64(shift) & np.uint64((1 << bits) - 1)
+            found &= (states >= np.uint64(first)) & (states < np.uint64(stop))
+    return found
+
+
+def within(relation: Relation, ranges: Ranges) -> Relation:
+    """Return the rows of a relation of the host within ranges."""
+    found = inside(relation.keys, relation.words, ranges)
+    return relation if bool(found.all()) else relation.rows(found)
+
+
+def zeroed(table: Dense, ranges: Ranges, semiring: Semiring) -> Dense:
+    """Return a dense table whose entries outside of ranges are zero."""
+    own = [ranges.get(v, (0, d)) for v, d in zip(table.keys.variables, table.keys.dims, strict=True)]
+    if all(part == (0, d) for part, d in zip(own, table.keys.dims, strict=True)):
+        return table
+    values = np.full(table.keys.dims, semiring.zero, table.values.dtype)
+    place = tuple([slice(*part) for part in own])
+    values[place] = table.values.reshape(table.keys.dims)[place]
+    return replace(table, values=values.reshape(-1))
+
+
+def ends(keys: Keys, ranges: Ranges) -> tuple[Words, Words]:
+    """Return keys, ``(1, words)`` each, between which all rows within ranges are, both included."""
+    own = [ranges.get(v, (0, d)) for v, d in zip(keys.variables, keys.dims, strict=True)]
+    low, high = (np.array(states, np.int64).reshape(-1, 1) for states in ([a for a, _ in own], [b - 1 for _, b in own]))
+    return keys.pack(low), keys.pack(high)
+
+
+def union(runs: Sequence[Relation], semiring: Semiring) -> Relation:
+    """Return the sum of sorted runs of one layout, of the host; nothing is sorted again.
+
+    Runs that follow each other are put one behind the other, others are merged two by two.
+
+    Raises
+    ------
+    ValueError
+        If there are no runs.
+    """
+    if not runs:
+        raise ValueError("nothing to unite")
+    parts = sorted([run for run in runs if len(run)], key=lambda run: run.words[0].tolist())
+    if not parts:
+        return runs[0]
+    if all(a.words[-1].tolist() < b.words[0].tolist() for a, b in pairwise(parts)):
+        return concatenated(parts)
+    while len(parts) > 1:
+        pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
+        parts = [_merged(pair[0], pair[1], semiring) if len(pair) == 2 else pair[0] for pair in pairs]
+    return parts[0]
+
+
+def _merged(a: Relation, b: Relation, semiring: Semiring) -> Relation:
+    """Merge two runs: every row of the second goes behind those of the first that are not above it."""
+    rows = len(a) + len(b)
+    places = np.searchsorted(comparable(a.words), comparable(b.words), side="right") + np.arange(len(b))
+    first = np.ones(rows, bool)
+    first[places] = False
+    words, values = np.empty((rows, a.keys.n_words), np.uint64), np.empty(rows, a.values.dtype)
+    words[first], words[places] = a.words, b.words
+    values[first], values[places] = a.values, b.values
+    heads = starts(words)
+    if len(heads) < rows:
+        words, values = words[heads], sums(values, heads, semiring).astype(values.dtype, copy=False)
+    return without_zeros(Relation(a.keys, words, values), semiring)

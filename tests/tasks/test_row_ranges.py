@@ -1,0 +1,74 @@
+"""Rows within ranges, and sorted runs put together, against plain Python over dictionaries of states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketflow.tasks.relations.ordering import gathered
+from bucketflow.tasks.relations.ranges import ends, union, within, zeroed
+from bucketflow.tasks.relations.relation import Relation, from_dense, to_dense
+from bucketflow.tasks.rows.keys import Keys
+from bucketflow.tasks.steps.semiring import LOG_SUM, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
+from tests.tasks.test_relations import plus, rows_of
+
+SEMIRINGS = [min_plus("int32", 2), SUM_PRODUCT, LOG_SUM, mod_sum_product(13)]
+# of two words, of one, and one state of everything
+LAYOUTS = [Keys((4, 1, 2), (1 << 40, 3, 1 << 40)), Keys((0, 2, 1), (3, 4, 2)), Keys((5,), (1,))]
+
+
+def relation(keys: Keys, semiring: Semiring, rows: int, rng: np.random.Generator) -> Relation:
+    states = np.array([rng.integers(0, min(d, 4), rows) for d in keys.dims])
+    values = rng.integers(1, 9, rows).astype(semiring.dtype)
+    return gathered(keys, keys.pack(states), values, semiring)
+
+
+@given(st.sampled_from(SEMIRINGS), st.sampled_from(LAYOUTS), st.lists(st.integers(0, 30), min_size=1, max_size=5))
+def test_runs_are_summed(semiring: Semiring, keys: Keys, rows: list[int]) -> None:
+    rng = np.random.default_rng(sum(rows))
+    runs = [relation(keys, semiring, count, rng) for count in rows]
+    wanted: dict[tuple[int, ...], list[float]] = {}
+    for run in runs:
+        for states, value in rows_of(run, semiring).items():
+            wanted.setdefault(states, []).append(value)
+    found = rows_of(union(runs, semiring), semiring)
+    sums = {states: plus(semiring, values) for states, values in wanted.items()}
+    assert found == pytest.approx({states: value for states, value in sums.items() if value != semiring.zero})
+
+
+@given(st.sampled_from(LAYOUTS), st.integers(0, 40), st.tuples(st.integers(0, 3), st.integers(1, 4)))
+def test_rows_within_ranges(keys: Keys, rows: int, part: tuple[int, int]) -> None:
+    semiring = min_plus("int32", 2)
+    table = relation(keys, semiring, rows, np.random.default_rng(rows))
+    dims = dict(zip(keys.variables, keys.dims, strict=True))
+    ranges = {v: (min(part[0], d - 1), min(part[0] + part[1], d)) for v, d in dims.items()}
+    found = within(table, ranges)
+    wanted = {
+        states: value
+        for states, value in rows_of(table, semiring).items()
+        if all(a <= s < b for s, (a, b) in zip(states, ranges.values(), strict=True))
+    }
+    assert rows_of(found, semiring) == wanted
+    if len(found):
+        low, high = (end.tolist()[0] for end in ends(keys, ranges))
+        assert low <= found.words[0].tolist()
+        assert found.words[-1].tolist() <= high
+    if table.cells < 100:
+        dense = zeroed(to_dense(table, semiring), ranges, semiring)
+        assert rows_of(from_dense(dense, semiring), semiring) == wanted
+
+
+def test_nothing_is_no_union() -> None:
+    with pytest.raises(ValueError, match="nothing to unite"):
+        union([], SUM_PRODUCT)
+
+
+def test_parts_of_dense_tables() -> None:
+    keys, semiring = Keys((0, 1), (3, 4)), min_plus("int32", 2)
+    table = to_dense(relation(keys, semiring, 9, np.random.default_rng(0)), semiring)
+    parts = [from_dense(table, semiring, slice(start, start + 5)) for start in range(0, 12, 5)]
+    whole = from_dense(table, semiring)
+    assert np.array_equal(np.concatenate([part.words for part in parts]), whole.words)
+    assert np.array_equal(np.concatenate([part.values for part in parts]), whole.values)
