@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 from .files import write_all, written_whole
@@ -10,10 +11,15 @@ from .files import write_all, written_whole
 
 def cache_folder() -> Path:
     """Return ``BUCKETFLOW_CACHE``, or a folder of the user's cache directory. It may not be there yet."""
-    given = os.environ.get("BUCKETFLOW_CACHE")
+    return _folder(*map(os.environ.get, ("BUCKETFLOW_CACHE", "XDG_CACHE_HOME", "HOME")))
+
+
+@lru_cache(maxsize=8)
+def _folder(given: str | None, cache: str | None, _home: str | None) -> Path:
+    """Find the folder once for what the environment says: every question asks for measured rates."""
     if given:
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "bucketflow"
+    return Path(cache or Path("~/.cache").expanduser()) / "bucketflow"
 
 
 def write_whole(path: Path, content: bytes) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ...tasks.incremental.nests import scratch_cells
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
+from ...tasks.sweeps.sweep import freed_tables
 from ..errors import format_bytes as format_bytes
 from ..search.orders import OrderName
 from ..trees.costs import TreeCost
@@ -232,6 +233,27 @@ class Plan:
     def outputs(self) -> tuple[int, ...]:
         """Tables that outlive the sweeps: the roots and the results."""
         return tuple(dict.fromkeys((*self.tree.roots, *self.results.values())))
+
+    @cached_property
+    def freed(self) -> tuple[tuple[int, ...], ...]:
+        """For each step the tables that nobody needs after it."""
+        return freed_tables(self.steps, self.outputs)
+
+    @cached_property
+    def leaf_axes(self) -> dict[int, tuple[int, ...]]:
+        """Axes of the leaf tables that the steps read, or that are outputs."""
+        return self.leaf_axes_of(self.steps, self.outputs)
+
+    def leaf_axes_of(self, steps: Iterable[Step], outputs: Iterable[int]) -> dict[int, tuple[int, ...]]:
+        """Return the axes of the leaf tables that some steps read, or that are among some outputs."""
+        leaves = self.tree.n_leaves
+        axes = {
+            node: node_axes
+            for step in steps
+            for node, node_axes in zip(step.inputs, step.input_axes, strict=True)
+            if node < leaves
+        }
+        return axes | {node: self.layouts[node] for node in outputs if node < leaves}
 
     @property
     def way(self) -> Literal["memory", "slices", "disk"]:

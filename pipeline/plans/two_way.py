@@ -17,12 +17,11 @@ from typing import Any
 
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
+from ..trees.costs import STORED_CELLS
 from ..trees.layouts import choose_layouts
 from ..trees.tree import Tree, bits_of, elimination_order
 from .numbering import Numbering
 
-# Up to here a belief is stored and each of its variables summed from it; a larger one is swept for each.
-STORED_CELLS = 8192
 # Two variables of a smaller belief are sooner read from its parts.
 _WORTH_STORING = 256
 

@@ -100,22 +100,20 @@ class Run(Generic[T]):
 
     def program(self, steps: Sequence[Step], outputs: Sequence[int], variant_from: int = 0) -> Program[T]:
         """Build the leaf tables that ``steps`` read and put them together."""
-        axes = {
-            node: node_axes
-            for step in steps
-            for node, node_axes in zip(step.inputs, step.input_axes, strict=True)
-            if node < self.plan.tree.n_leaves
-        }
-        axes |= {node: self.plan.layouts[node] for node in outputs if node < self.plan.tree.n_leaves}
-        algebra: Any = self.arithmetic.algebra(self.plan.tree.dims, self.compiled)
+        plan = self.plan
+        whole = steps is plan.steps and outputs is plan.outputs
+        axes = plan.leaf_axes if whole else plan.leaf_axes_of(steps, outputs)
+        algebra: Any = self.arithmetic.algebra(plan.tree.dims, self.compiled)
         if self.room is None:
             leaves = {node: self.arithmetic.leaf(self.network.leaves[node], a) for node, a in axes.items()}
         else:
-            algebra = rows_algebra(self.arithmetic, self.plan.tree.dims, self.compiled, self.room, self.plan.outputs)
+            algebra = rows_algebra(self.arithmetic, plan.tree.dims, self.compiled, self.room, plan.outputs)
             leaves = leaf_tables(self.arithmetic, algebra, axes, self.room.nbytes)
         if self.states:
-            leaves = {node: algebra.restrict(t, axes[node], self.plan.dims, self.states) for node, t in leaves.items()}
-        program = Program(tuple(steps), leaves, axes, tuple(outputs), self.plan.dims, algebra, variant_from)
+            leaves = {node: algebra.restrict(t, axes[node], plan.dims, self.states) for node, t in leaves.items()}
+        program = Program(tuple(steps), leaves, axes, tuple(outputs), plan.dims, algebra, variant_from)
+        if whole:  # a function of the plan, which later questions run again
+            program.__dict__["freed"] = plan.freed
         if not self.device:
             return program
         if self.room is not None:

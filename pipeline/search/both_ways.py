@@ -17,7 +17,7 @@ from .orders import HOPELESS_SECONDS, LONGEST_PLANNING, MOST_SAVED, OrderName, s
 _TINY_CELLS = 1 << 23
 # A small step both ways is one call of einsum, or a record of one compiled loop; large ones need more, where it is
 # little beside their loops. Priced by more, merged steps would sweep several times the cells to save steps.
-_STEP_SECONDS = 10e-6
+_STEP_SECONDS = 5e-6
 # Propagations whose loops are predicted to take less are planned without the compiled search.
 _SMALL_SECONDS = 0.2
 

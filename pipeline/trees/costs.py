@@ -18,6 +18,8 @@ from ...tasks.steps.step import Step
 from .sizes import Sizer
 from .tree import Tree, mask_of
 
+#: Up to here a belief of several variables is stored and each of them summed from it; a larger one is swept for each.
+STORED_CELLS = 8192
 #: Lowering merges inputs up to this part of the cells of a step.
 _MERGED_SHARE = 16
 _EPSILON = 1e-9
@@ -213,7 +215,10 @@ def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:
         own = joined & ~masks[node]
         for i in below:
             own &= ~tables[i]
-        often = min(own.bit_count(), 1) if up.cells <= SMALL_CELLS else own.bit_count()
+        often = own.bit_count()
+        if often > 1 and up.cells <= STORED_CELLS:  # made once, and each variable summed from it
+            seconds += often * step_seconds(Work(up.cells, up.cells, 1, False), rates, itemsize)
+            often = 1
         if len(tables) > 3 or up.cells <= SMALL_CELLS:
             often += len(below)
             below = []

@@ -112,12 +112,14 @@ class Program(Generic[T]):
             varying = [node for node, axes in self.leaf_axes.items() if not one.keys().isdisjoint(axes)]
             first, rest = self.steps[: self.variant_from], self.steps[self.variant_from :]
             if not shared:
-                read = {i for step in rest for i in step.inputs} | set(self.outputs)
-                constant = self.leaves_at({}, self.leaves.keys() - varying)
-                freed = freed_tables(first, read)
-                live = sweep(first, constant, self.algebra, freed, threads=threads, on_table=on_table)
-                shared |= {node: table for node, table in live.items() if node in read}
-            freed = freed_tables(rest, self.outputs)
+                live = self.leaves_at({}, self.leaves.keys() - varying)
+                if first:
+                    read = {i for step in rest for i in step.inputs} | set(self.outputs)
+                    freed = freed_tables(first, read)
+                    live = sweep(first, live, self.algebra, freed, threads=threads, on_table=on_table)
+                    live = {node: table for node, table in live.items() if node in read}
+                shared |= live
+            freed = freed_tables(rest, self.outputs) if first else self.freed
             for states in chain((one,), slices):
                 tables = {**shared, **self.leaves_at(states, varying)}
                 live = sweep(rest, tables, self.algebra, freed, threads=threads, on_table=on_table)

@@ -90,12 +90,14 @@ def freed_tables(steps: Sequence[Step], keep: Collection[int]) -> tuple[tuple[in
     >>> freed_tables(steps, keep={4})
     ((), (2, 1), (0,), (2, 3))
     """
-    read: set[int] = set()
+    kept = frozenset(keep)
+    read = set(kept)
     freed: list[tuple[int, ...]] = []
     for step in reversed(steps):
-        own = () if step.node in read or step.node in keep else (step.node,)
-        read.discard(step.node)
-        gone = [i for i in dict.fromkeys(step.inputs) if i not in read and i not in keep]
+        own = () if step.node in read else (step.node,)
+        if step.node not in kept:
+            read.discard(step.node)
+        gone = [i for i in dict.fromkeys(step.inputs) if i not in read]
         read.update(step.inputs)
         freed.append((*gone, *own))
     return tuple(freed[::-1])
