@@ -36,13 +36,17 @@ def run_nest(
     out: Array,
     nest: Callable[[Sequence[Array], Array], None],
 ) -> None:
-    """Merge small inputs, give ``nest`` the tables of the operands and its output, and sum the row that it kept."""
+    """Merge small inputs, give ``nest`` the operands' tables and its output, sum the row that it kept, turn it."""
     tables = list(inputs)
     for merge in loops.merges:
         merged = np.empty(merge.axes.cells, semiring.dtype)
         run_blocks(cut(merge.axes), semiring, [inputs[i] for i in merge.inputs], merged)
         tables.append(merged)
-    target = out if loops.summed == 1 else np.empty(out.size * loops.summed, semiring.dtype)
+    whole = loops.summed == 1 and loops.turn is None
+    target = out if whole else np.empty(out.size * loops.summed, semiring.dtype)
     nest([tables[operand.table] for operand in loops.operands], target)
     if loops.summed > 1:
         reduce(semiring, target.reshape(out.size, loops.summed).T, (0,), out)
+    elif loops.turn is not None:
+        turned = target.reshape(loops.turn.sizes).transpose(loops.turn.order)
+        out.reshape(turned.shape)[...] = turned

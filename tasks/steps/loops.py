@@ -35,6 +35,15 @@ no more than the largest input has."""
 _GATHER_NS, _COPY_NS = 1.2, 5.0
 """Nanoseconds of a cell: gathered by the loops, or copied before them."""
 
+_NEAR_NS, _FAR_NS, _FAR_CELLS = 4.0, 14.0, 1 << 19
+_LINE_CELLS, _CACHED_LINES = 8, 1 << 13
+"""Nanoseconds more where every cell comes with a cache line that is gone again before its other cells are read: from
+the next level of the cache, and from memory where the table has so many cells or more."""
+
+_TURN_NS, _TURN_SHARE, _TURN_GAIN = 4.0, 16, 0.75
+"""Nanoseconds of a cell of the output that is put in order after the loops, and the least part of the step's cells
+that it must be; and what the predicted time of a cell must become."""
+
 _MERGE_CELLS: Final = 1 << 16
 """NumPy starts a merge in the time that it takes for so many cells of one input."""
 
@@ -73,6 +82,22 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """How a small output that the loops make in another order is put in its own.
+
+    Attributes
+    ----------
+    sizes
+        Of its axes, in the order of the loops.
+    order
+        For each axis of the output its place among those.
+    """
+
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Loops:
     """A streaming step; groups hold axis numbers.
 
@@ -81,6 +106,8 @@ class Loops:
     axes
         The axes with the output of the loops. If `summed` exceeds 1, the last axes are eliminated ones, kept
         as a row of that many cells and summed after the loops.
+    turn
+        Where the output is small, its axes may be in the order in which the largest input is read.
     """
 
     axes: Axes
@@ -94,6 +121,7 @@ class Loops:
     row: Group
     summed: int
     offsets: Enumeration
+    turn: Turn | None = None
 
     def cells(self, group: Group) -> int:
         """Cells of a group of axes."""
@@ -124,6 +152,8 @@ def workspace_bytes(loops: Loops, blocks: Blocks | None, semiring: Semiring) -> 
     if loops.summed > 1:
         kept = math.prod([n for n, stride in zip(loops.axes.sizes, loops.axes.out, strict=True) if stride])
         running += (kept + 2 * UFUNC_CELLS) * itemsize
+    if loops.turn is not None:
+        running += math.prod(loops.turn.sizes) * itemsize
     return merged + max(merging, running)
 
 
@@ -142,7 +172,14 @@ def as_loops(axes: Axes, semiring: Semiring) -> Loops | None:
         return None
     largest = max(range(len(axes.strides)), key=axes.cells_of)
     axes, summed = _keep_last(axes, largest)
-    row = _choose_row(axes, largest)
+    cost, row = _choose_row(axes, largest)
+    turned, turn = _turned(axes, largest)
+    if turn is not None:
+        turned_cost, turned_row = _choose_row(turned, largest)
+        if summed == 1 and turned_cost + _TURN_NS * math.prod(turn.sizes) / axes.cells < _TURN_GAIN * cost:
+            axes, row = turned, turned_row
+        else:
+            turn = None
     if row is None:
         return None
     merges, operands = _operands(axes, row, largest)
@@ -172,7 +209,25 @@ def as_loops(axes: Axes, semiring: Semiring) -> Loops | None:
         row=row,
         summed=summed,
         offsets=enumerate_groups(axes.sizes, [*groups, (row, gathered)]),
+        turn=turn,
     )
+
+
+def _turned(axes: Axes, largest: int) -> tuple[Axes, Turn | None]:
+    """Put the axes of a small output in the order of the largest input, if that is another."""
+    first, mine = axes.eliminated, axes.strides[largest]
+    kept = range(first, len(axes.sizes))
+    order = sorted(kept, key=lambda axis: -mine[axis] if mine[axis] else -math.inf)
+    if order == [*kept] or _size(axes, kept) * _TURN_SHARE > axes.cells:
+        return axes, None
+    sizes = [axes.sizes[axis] for axis in order]
+    places = [*range(first), *order]
+    turned = Axes(
+        sizes=tuple([axes.sizes[axis] for axis in places]),
+        strides=tuple([tuple([strides[axis] for axis in places]) for strides in axes.strides]),
+        out=(*axes.out[:first], *[math.prod(sizes[i + 1 :]) for i in range(len(sizes))]),
+    )
+    return turned, Turn(tuple(sizes), tuple([order.index(axis) for axis in kept]))
 
 
 def _tail(axes: Axes, group: Sequence[int], limit: int) -> Group:
@@ -219,8 +274,8 @@ def _keep_last(axes: Axes, largest: int) -> tuple[Axes, int]:
     ), size
 
 
-def _choose_row(axes: Axes, largest: int) -> Group | None:
-    """Choose how many trailing axes of the output make the row, by the predicted time of a cell."""
+def _choose_row(axes: Axes, largest: int) -> tuple[float, Group | None]:
+    """Choose how many trailing axes of the output make the row, by the predicted time of a cell; return both."""
     best, choice = math.inf, None
     count = len(axes.sizes)
     cells = 1
@@ -232,7 +287,7 @@ def _choose_row(axes: Axes, largest: int) -> Group | None:
         cost = _cost(axes, row, cells, largest)
         if cells >= _SHORTEST_ROW and cost < best:
             best, choice = cost, row
-    return choice
+    return best, choice
 
 
 def _cost(axes: Axes, row: Group, cells: int, largest: int) -> float:
@@ -253,13 +308,28 @@ def _gathering(axes: Axes, i: int, row: Group, largest: int) -> float:
     """Nanoseconds for each cell of the step where the loops gather an input."""
     inner = [axis for axis in range(axes.eliminated, row[0]) if not axes.strides[largest][axis]]
     reused = 1 if any(axes.strides[i][axis] for axis in inner) else _size(axes, inner)
-    return _GATHER_NS / reused
+    return (_GATHER_NS + _missing(axes, i, row, largest)) / reused
+
+
+def _missing(axes: Axes, i: int, row: Group, largest: int) -> float:
+    """Nanoseconds more for a cell where more lines are read than a cache holds before the next cell of one is."""
+    mine, strides, lines = axes.strides[largest], axes.strides[i], 1
+    outside = sorted(range(axes.eliminated, row[0]), key=lambda axis: mine[axis] or math.inf)
+    for axis in (*reversed(row), *reversed(range(axes.eliminated)), *outside):
+        if 0 < strides[axis] < _LINE_CELLS:
+            break
+        lines *= axes.sizes[axis] if strides[axis] else 1
+    if lines <= _CACHED_LINES:
+        return 0.0
+    return _NEAR_NS if axes.cells_of(i) < _FAR_CELLS else _FAR_NS
 
 
 def _copying(axes: Axes, i: int, row: Group, largest: int) -> float:
     """Nanoseconds for each cell of the step where an input is copied in the order of the row before the loops."""
     cells = _size(axes, {*row, *(axis for axis, stride in enumerate(axes.strides[i]) if stride)})
-    return _COPY_NS * cells / axes.cells if cells <= min(COPIED_CELLS, axes.cells_of(largest)) else math.inf
+    if cells > min(COPIED_CELLS, axes.cells_of(largest)):
+        return math.inf
+    return (_COPY_NS + _missing(axes, i, row, largest) / 2) * cells / axes.cells
 
 
 def _role(axes: Axes, strides: Sequence[int], row: Group) -> str:

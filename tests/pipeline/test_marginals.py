@@ -21,8 +21,12 @@ from bucketflow import Model
 from bucketflow.pipeline.models.leaf_tables import restricted
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.models.preprocess import reduce_model
+from bucketflow.pipeline.plans import plan
 from bucketflow.pipeline.queries.arithmetic import Partition
+from bucketflow.pipeline.trees import memory as peaks
+from bucketflow.tasks.sweeps import program
 from bucketflow.tasks.sweeps.scaled import LOWEST, as_logs
+from bucketflow.tasks.sweeps.sweep import freed_tables
 from tests.models import assignments, bayes_models, cost_models, markov_models, named_model
 
 PROBABILITIES = st.one_of(markov_models(), bayes_models())
@@ -191,6 +195,23 @@ def test_planned_memory_is_kept() -> None:
         assert memory is None or found.plan.peak_bytes <= memory
         assert peak <= found.plan.peak_bytes + _PYTHON_BYTES
         assert all(found[name] == pytest.approx(whole[name], rel=1e-10) for name in model.names)
+
+
+def test_what_follows_from_a_plan_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two questions took as long as the first to find out which tables are freed when."""
+    calls = []
+
+    def freed(steps: Any, keep: Any) -> Any:
+        calls.append(steps)
+        return freed_tables(steps, keep)
+
+    for module in (peaks, plan, program):
+        monkeypatch.setattr(module, "freed_tables", freed)
+    model = bucketflow.load("diagnosis")
+    for state in (0, 1):
+        calls.clear()
+        bucketflow.marginals(model, evidence={"Storm": state})
+    assert not calls
 
 
 def test_refusals() -> None:

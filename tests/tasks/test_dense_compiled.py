@@ -102,6 +102,27 @@ def test_large_inputs_are_not_gathered_for_every_cell() -> None:
         check(lower([left, *functions, right], output, {**sizes, 3: 1, 7: 2, 11: 2, 15: 1}, "float64", SUM_PRODUCT))
 
 
+@pytest.mark.parametrize("semiring", [SUM_PRODUCT, INT32], ids=str)
+def test_small_outputs_are_turned_where_the_largest_input_would_be_read_across(semiring: Semiring) -> None:
+    """The output's last axis takes a cache line of the input a cell, and all are gone before the next one is read."""
+    sizes = {0: 128, 1: 160, 2: 8}
+    step = lower([(0, 1, 2), (1, 2), (2,)], (2, 0), sizes, semiring.dtype, semiring)
+    assert step.loops is not None
+    assert step.loops.turn is not None
+    assert step.loops.operands[-1].role != "gather"
+    check(step)
+    tables = tables_for(step)
+    full, matrix, last = tables[0].reshape(128, 160, 8), tables[1].reshape(160, 8), tables[2]
+    if semiring is SUM_PRODUCT:
+        expected = (full * matrix * last).sum(1)
+    else:
+        expected = np.minimum(full.astype(np.int64) + matrix + last, semiring.zero).min(1)
+    np.testing.assert_array_equal(run(step, tables), expected.T.reshape(-1))
+    straight = lower([(0, 1, 2), (1, 2)], (0, 2), sizes, semiring.dtype, semiring)
+    assert straight.loops is not None
+    assert straight.loops.turn is None
+
+
 @pytest.mark.parametrize("kept", [0, 1, 2])
 def test_steps_of_tiny_inputs_have_loops(kept: int) -> None:
     """All pairs of 16 binary variables, next to none of which is left: NumPy read every input for every cell."""
