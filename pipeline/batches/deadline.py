@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -32,11 +34,16 @@ class Deadline:
     """Interrupts the thread that made it, once, after some seconds; never where there are none."""
 
     def __init__(self, seconds: float | None):
-        self._seconds = seconds
+        self._seconds, self._begin = seconds, time.monotonic()
         self._thread = threading.current_thread()
         self._lock = threading.Lock()
         self._over = False
         self.passed = False
+
+    @property
+    def left(self) -> float:
+        """Seconds until then."""
+        return math.inf if self._seconds is None else self._seconds - (time.monotonic() - self._begin)
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from math import inf
 from typing import Any
 
 from .asking import OVERHEAD_SECONDS, Asked
@@ -13,11 +14,17 @@ _LEAST_SECONDS, _MOST_SECONDS = 0.25, 4.0
 _PACKS_PER_WORKER = 8
 
 
-def levels(asked: Iterable[Asked]) -> Iterator[list[Asked]]:
-    """Yield the questions of each priority, the highest first."""
-    ordered = sorted(asked, key=lambda a: -a.row.priority)
-    for _, level in groupby(ordered, key=lambda a: a.row.priority):
-        yield list(level)
+def levels(asked: Iterable[Asked], limit: float = inf) -> Iterator[list[Asked]]:
+    """Yield the questions of each priority, the highest first; those that would take longer than a limit by themselves.
+
+    In what time there is they would be stopped, and keep others from being answered.
+    """
+
+    def level(a: Asked) -> tuple[int, bool]:
+        return -a.row.priority, a.price.seconds > limit
+
+    for _, alike in groupby(sorted(asked, key=level), key=level):
+        yield list(alike)
 
 
 def large_ones(asked: Iterable[Asked]) -> list[Asked]:

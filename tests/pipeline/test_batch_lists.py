@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 import bucketflow
 from bucketflow.cluster.connect import local_client
 from bucketflow.pipeline.batches import asking
+from bucketflow.pipeline.batches import batch as batches
 from bucketflow.pipeline.batches.asking import Asked, Price
 from bucketflow.pipeline.batches.deadline import seconds_until
 from bucketflow.pipeline.batches.keeping import Kept
@@ -112,6 +115,28 @@ def test_a_batch_that_is_out_of_time_goes_on_later(folder: Path) -> None:
     assert stopped_early.exit_code == 4
     assert stopped_early.stopped
     assert bucketflow.batch(folder / "list.jsonl", folder / "out").answered == 6
+
+
+@pytest.mark.parametrize(("max_time", "last"), [(3600.0, "b"), (None, "a")])
+def test_what_would_not_end_in_time_is_asked_last(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, max_time: float | None, last: str
+) -> None:
+    (folder / "list.csv").write_text("model\na.uai\nb.wcsp\n")
+    price = batches.priced
+
+    def endless(rows: Sequence[Row], options: Any) -> list[Price]:
+        return [replace(p, seconds=1e9) if rows[0].model.endswith("b.wcsp") else p for p in price(rows, options)]
+
+    monkeypatch.setattr(batches, "priced", endless)
+    told: list[str] = []
+
+    def tell(event: str, **facts: Any) -> None:
+        if event == "row":
+            told.append(facts["key"])
+
+    bucketflow.batch(folder / "list.csv", folder / "out", max_time=max_time, tell=tell)
+    names = {row["key"]: Path(row["model"]).stem for row in table(folder / "out")}
+    assert names[told[-1]] == last
 
 
 def test_times_of_day() -> None:
