@@ -69,6 +69,12 @@ def announce(client: Any, name: str, what: dict[str, str]) -> None:
     client.publish_dataset(what, name=name, override=True)
 
 
+def announced_as(client: Any, name: str) -> dict[str, str]:
+    """Return what was published under a name, if anything."""
+    found: dict[str, str] = client.get_dataset(name, default={})
+    return found
+
+
 def announced(client: Any, prefix: str) -> dict[str, dict[str, str]]:
     """Return what was published under names that begin so."""
     names = [name for name in client.list_datasets() if str(name).startswith(prefix)]

@@ -16,8 +16,10 @@ from bucketflow.cluster.connect import connection
 from bucketflow.storage import ledger
 
 # Run by every worker before its first task: small plans become many tasks, and after its receipt a task waits until so
-# many are allowed.
+# many are allowed. On a disk that is said to be full nothing can be opened to be written.
 _GATE = """
+import errno
+import os
 import time
 from pathlib import Path
 from bucketflow.pipeline.api import placement
@@ -33,6 +35,16 @@ def gated(folder, receipts):
 
 gated.first = append
 ledger.append = gated
+
+def on_a_full_disk(path, flags, *rest, **more):
+    full = Path({full!r})
+    if flags & os.O_CREAT and full.exists() and full.read_text() in str(path) and not str(path).endswith("lock"):
+        raise OSError(errno.ENOSPC, "no space left")
+    return opening(path, flags, *rest, **more)
+
+opening = getattr(os.open, "first", os.open)
+on_a_full_disk.first = opening
+os.open = on_a_full_disk
 """
 
 
@@ -61,7 +73,7 @@ class Cluster:
         self.scheduler: subprocess.Popen[bytes] | None = None
         self.workers: list[subprocess.Popen[bytes]] = []
         self._gate = folder / "gate.py"
-        self._gate.write_text(_GATE.format(allowed=str(folder / "allowed")))
+        self._gate.write_text(_GATE.format(allowed=str(folder / "allowed"), full=str(folder / "full")))
         self.allow(1 << 30)
 
     def allow(self, receipts: int) -> None:
@@ -69,6 +81,13 @@ class Cluster:
         new = self.folder / "allowed.new"
         new.write_text(str(receipts))
         os.replace(new, self.folder / "allowed")
+
+    @contextmanager
+    def full_disk(self, run: Path) -> Iterator[None]:
+        """Let workers find no space left for a run."""
+        (self.folder / "full").write_text(str(run))
+        yield
+        (self.folder / "full").unlink()
 
     def start_scheduler(self) -> None:
         """Start the scheduler, or another one at the same address."""

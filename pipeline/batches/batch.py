@@ -187,7 +187,7 @@ class _Batch:
     def _answer(self, pool: Pool, todo: list[Asked]) -> None:
         options = self._task_options(pool)
         asked = self._priced(pool, todo, options)
-        for level in levels(asked, self.deadline.left * pool.width):
+        for level in levels(asked, self.deadline.left):
             for one in large_ones(level):
                 self._keep(answered([one], self._wide_options(pool)))
             for found in self._packed(pool, packs(level, pool.width), options):

@@ -40,10 +40,22 @@ def drive(folder: str, key: str) -> str:
         if record.state == "running" and finished > record.receipts:
             return _handed_on(job, replace(record, receipts=finished))
         record = replace(record.begun(worker_address()), receipts=finished)
-        write_record(job, record)
+        if not _kept(job, record):
+            return "interrupted"
         ended = _Run(job, record).ended()
-        write_record(job, ended)
-        return ended.state
+        return ended.state if _kept(job, ended) else "interrupted"
+
+
+def _kept(job: JobDir, record: Record) -> bool:
+    """Write the record; on a full disk tell the scheduler instead why nobody goes on."""
+    try:
+        write_record(job, record)
+    except StorageError as error:
+        from distributed import get_client
+
+        _announce(get_client(), job, record, record.message or f"{error}; free some space and resume")
+        return False
+    return True
 
 
 def _handed_on(job: JobDir, record: Record) -> str:
@@ -127,8 +139,13 @@ def new_key(name: str) -> str:
 def hand_over(client: Any, job: JobDir) -> None:
     """Start the task of a job, and let everybody who asks the scheduler know where it is."""
     record = read_record(job)
-    coordination.announce(client, PREFIX + record.id, {"folder": str(job.run.absolute()), "model": record.model})
+    _announce(client, job, record)
     _start(client, job, record)
+
+
+def _announce(client: Any, job: JobDir, record: Record, why: str = "") -> None:
+    told = {"folder": str(job.run.absolute()), "model": record.model, "why": why}
+    coordination.announce(client, PREFIX + record.id, told)
 
 
 def _start(client: Any, job: JobDir, record: Record) -> None:

@@ -17,12 +17,13 @@ from ...cluster.connect import connection, remote_client
 from ...storage.folders.jobdir import JobDir
 from ...storage.rundir import stored_bounds, stored_result
 from ..api.resume import stored_question
+from ..api.workdir import resumable
 from ..errors import BucketflowError, StoppedError
 from ..models.model import Model
 from ..results.posteriors import Marginals, marginals_before
 from ..results.result import Result, answered_before
 from .driving import hand_over, new_key
-from .listing import JobFacts, facts_of
+from .listing import PREFIX, JobFacts, facts_of
 from .pulse import Progress
 from .record import DONE, ENDED, Record, State, read_record, write_record
 
@@ -85,7 +86,10 @@ class Job:
     def _why(self, record: Record) -> str:
         with self._connected(record) as client:
             gone = f"the cluster at {record.scheduler} no longer knows it"
-            return gone if client is None else coordination.failure_of(client, record.key) or gone
+            if client is None:
+                return gone
+            told = coordination.announced_as(client, PREFIX + record.id).get("why")
+            return told or coordination.failure_of(client, record.key) or gone
 
     @contextmanager
     def _connected(self, record: Record) -> Iterator[Any]:
@@ -222,7 +226,7 @@ class Job:
         address = scheduler or record.scheduler
         opened = remote_client(address) if client is None else nullcontext(client)
         try:
-            with opened as connected:
+            with resumable(self.folder), opened as connected:
                 write_record(self._dir, record.again(connected.scheduler.address, new_key(record.id)))
                 hand_over(connected, self._dir)
         except ClusterError as error:

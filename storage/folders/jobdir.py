@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import StorageError, disk_full
 from ..files import opened, read_whole, write_all, written_whole
+from ..lines import ends_a_line
 from ..locks import open_lock, try_lock
 from ..rundir import JOB, read_json, write_json
 
@@ -84,7 +85,8 @@ class JobDir:
     def note(self, event: str, **facts: Any) -> None:
         """Append a line to the log; where that cannot be written nothing is lost."""
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
-        with suppress(OSError), opened(self._folder / _LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as file:
+        with suppress(OSError), opened(self._folder / _LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND) as file:
+            file.write(b"" if ends_a_line(file) else b"\n")
             file.write(json.dumps(line).encode() + b"\n")
 
     def notes(self) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,59 @@ def test_a_worker_that_dies_between_receipt_and_result(
     running.allow(1 << 30)
     assert job.result(timeout=60).value == expected.value
     assert len(receipt_lines(run)) == receipts(run)
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[bool]:
+    """Mount a file system of a few MB; whether that is possible here."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True).returncode == 0
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextmanager
+def filled(folder: Path) -> Iterator[None]:
+    """Leave no room on the file system of a folder."""
+    ballast = folder / "ballast"
+    with open(ballast, "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(512))
+    yield
+    ballast.unlink()
+
+
+@pytest.mark.parametrize("fit", ["spill", "slice"])
+def test_a_full_disk_interrupts(
+    running: Cluster,
+    tmp_path: Path,
+    model: bucketflow.Model,
+    boxes: dict[str, Any],
+    expected: bucketflow.Result,
+    fit: str,
+) -> None:
+    run = tmp_path / "disk" / "run"
+    running.allow(2)
+    with small_disk(tmp_path / "disk") if fit == "spill" else nullcontext(False) as mounted:
+        job = bucketflow.submit(model, scheduler=running.address, workdir=run, **{**boxes, "fit": fit})
+        until(lambda: receipts(run) >= 2)
+        with filled(tmp_path / "disk") if mounted else running.full_disk(run):
+            running.allow(1 << 30)
+            with pytest.raises(bucketflow.StoppedError, match=r"no space left .*free some space and resume"):
+                job.result(timeout=60)
+            assert job.status == "interrupted"
+            with pytest.raises(bucketflow.StoppedError, match=r"no space left|was interrupted"):
+                job.resume().result(timeout=60)
+        finished = ledger.load(run / "tables")
+        found = job.resume().result(timeout=60)
+        assert (found.value, found.assignment) == (expected.value, expected.assignment)
+        written = [receipt for _, receipt in ledger.history(run / "tables")]
+        assert [receipt for receipt in written if receipt.key in finished] == list(finished.values())
+        assert job.log()[-1]["event"] == "finished"
 
 
 def test_jobs_take_turns(
