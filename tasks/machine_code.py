@@ -15,6 +15,7 @@ import llvmlite
 import numba
 from numba.core import compiler, event, serialize
 from numba.core.caching import _Cache
+from numba.core.runtime import rtsys
 
 from ..storage.cache import write_whole
 from . import interruption
@@ -51,8 +52,11 @@ class _Kept(_Cache):
         return str(code_folders(self._file)[0])
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """Return what was compiled for these types, None if it was not."""
-        target_context.refresh()
+        """Return what was compiled for these types, None if it was not.
+
+        That needs Numba's memory management, but none of the definitions that it compiles with and is slow to import.
+        """
+        rtsys.initialize(target_context)
         name = self._file_name(signature, target_context.codegen())
         for folder in code_folders(self._file):
             with suppress(OSError, EOFError, ValueError, pickle.UnpicklingError), uninterrupted:

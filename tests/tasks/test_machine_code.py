@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -45,6 +46,31 @@ def test_code_is_found_again(kept: Path) -> None:
     assert (second(4), hits(first), hits(second)) == (8, 0, 1)
     assert second(0.5) == 1.0
     assert (hits(second), len(files(kept))) == (1, 2)
+
+
+USE = """
+import sys
+import numpy as np
+from bucketflow.tasks.machine_code import njit
+
+def twice(x):
+    return 2 * x
+
+def least(x):
+    return np.sort(kept(x))[0]
+
+kept = njit(cache=True)(twice)
+assert kept(np.arange(3)).tolist() == [0, 2, 4]
+print("numba.np.arraymath" in sys.modules)
+assert njit()(least)(np.array([3.0, 1.0])) == 2.0
+"""
+
+
+def test_kept_code_needs_no_compiler(kept: Path, tmp_path: Path) -> None:
+    (tmp_path / "use.py").write_text(USE)
+    command = [sys.executable, str(tmp_path / "use.py")]
+    said = [subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() for _ in range(2)]
+    assert said == ["True", "False"]
 
 
 @pytest.mark.parametrize("damaged", [b"", b"nothing", None])
