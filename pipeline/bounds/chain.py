@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ...tasks.working_time import working_seconds
-from .deepening.cut_offs import Deepening
 from .limits import Elimination, Limits
 from .local.local_search import LocalSearch
 from .network import CostNetwork, States
@@ -24,6 +24,13 @@ from .rows import DEVICE_ROUNDS, ROUNDS, RowSearch
 from .search import Search
 from .turns import FIRST_SECONDS, Turns, Way
 
+if TYPE_CHECKING:
+    from .deepening.cut_offs import Deepening
+
+#: Cells that the first preparations touch, and CPU seconds of the short search after each: easy networks need no more.
+_GLANCES = ((30_000_000, 0.1), (100_000_000, 0.15))
+#: Networks of more cells are not laid out for a short search.
+_GLANCE_CELLS = 1 << 19
 #: Preparing again pays where the cut-off fell by this part of the gap.
 _FELL = 0.02
 #: Cells that preparing again touches for each CPU second spent so far, about a tenth of one.
@@ -106,12 +113,15 @@ class Chain:
 
     def run(self) -> None:
         """Try the ways in turn until one completes the proof, or nothing more can be done."""
-        self._prepare()
+        self._begin()
         seconds = FIRST_SECONDS
         while not self._over():
             for way, share in self.turns.shares(seconds):
                 if self._over():
                     break
+                if not self.order:
+                    with self._timed("preparation"):
+                        self.order = self._searched_order()
                 before = self.upper
                 self._try(way, share * seconds)
                 self._prepare_again(before)
@@ -119,6 +129,26 @@ class Chain:
                 break
             self._reorder()
             seconds = math.inf if self.turns.alone else 2 * seconds
+
+    def _begin(self) -> None:
+        """Prepare as far as that pays; an easy network is solved on the way there."""
+        for work, seconds in _GLANCES:
+            if self.limits.prune and self.method in ("auto", "search") and self.small.cells <= _GLANCE_CELLS:
+                self._prepare(work)
+                self._glance(seconds)
+            if self._over():
+                return
+        self._prepare()
+
+    def _glance(self, seconds: float) -> None:
+        """Search for a short while, with an order that takes none."""
+        if self._over() or self.small.cells > _GLANCE_CELLS:
+            return
+        self.order = tuple(range(len(self.small.dims)))
+        self._try("search", seconds)
+        self.order, self.search = (), None
+        self.turns.closed.clear()
+        self.turns.owing.clear()
 
     @contextmanager
     def _timed(self, way: str) -> Iterator[None]:
@@ -164,8 +194,6 @@ class Chain:
         self.order = ()
         self.dense = self.diagrams = self.search = self.rows = self.nearby = None
         self.turns.hopeless.clear()
-        if self.small.dims and not self.limits.stop():
-            self.order = self._searched_order()
 
     def _searched_order(self) -> tuple[int, ...]:
         """An order that is searched for the longer, the more time was spent."""
@@ -198,8 +226,6 @@ class Chain:
     def _settle_trivial(self) -> None:
         """A network without functions costs its constant, whatever its states."""
         if self.small.tables:
-            if not self.order and not self.limits.stop():
-                self.order = depth_first_order(self.small.dims, self.small.scopes, seed=self.limits.seed)
             return
         self.improve(self.small.restored((0,) * len(self.small.dims)))
         self._finish("preparation")
@@ -320,6 +346,8 @@ class Chain:
 
     def _diagram(self, seconds: float, late: Callable[[], bool]) -> Outcome:
         """Go on with the eliminations of the last turn."""
+        from .deepening.cut_offs import Deepening
+
         if self.diagrams is None:
             self.diagrams = Deepening(
                 self.small, self.order, self.upper, self.lower, memory_bytes=self.limits.memory_bytes

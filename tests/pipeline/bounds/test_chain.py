@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow.pipeline.api.bounding import sweeping
 from bucketflow.pipeline.bounds import chain, turns
+from bucketflow.pipeline.bounds.deepening import cut_offs
 from bucketflow.pipeline.bounds.limits import Limits
-from bucketflow.pipeline.bounds.network import CostNetwork
+from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Model
 from tests.models import bayes_models, brute_optimum, cost_models, markov_models
@@ -142,7 +143,7 @@ def test_interrupted_searches_answer_what_they_know(model: Model, best: Any, mon
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(chain, "Deepening", interrupted)
+    monkeypatch.setattr(cut_offs, "Deepening", interrupted)
     monkeypatch.setattr(chain, "ROUNDS", chain.ROUNDS[:1])
     result = bucketflow.solve(model, prune=False)
     if result.status == "bounded":
@@ -207,3 +208,16 @@ def test_ways_that_are_not_compiled_wait_for_longer_turns(monkeypatch: pytest.Mo
     monkeypatch.setattr(forced, "_search", lambda seconds, late: None)
     forced._try("search", 0.25)
     assert begun == ["diagram", "search", "search"]
+
+
+def test_what_a_short_search_proves_needs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    pairs = [(x, y) for x in range(7) for y in range(x)]
+    tables = tuple(CostTable(pair, rng.integers(0, 100, (6, 6)).astype(float)) for pair in pairs)
+    begun: list[str] = []
+    monkeypatch.setattr(turns, "is_compiled", lambda module, function: True)
+    tried = chain.Chain(CostNetwork((6,) * 7, tables), None, "auto", Limits(1 << 24, on_way=begun.append))
+    tried.run()
+    assert set(begun) == {"preparation", "search"}
+    assert tried.way == "search"
+    assert tried.outcome().proved
