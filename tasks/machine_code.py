@@ -15,7 +15,7 @@ import llvmlite
 import numba
 from numba.core import compiler, event, serialize
 from numba.core.caching import _Cache
-from numba.core.runtime import rtsys
+from numba.core.runtime.nrt import rtsys
 
 from ..storage.cache import write_whole
 from . import interruption
