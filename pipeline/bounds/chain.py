@@ -79,7 +79,7 @@ class Chain:
 
     network: CostNetwork
     upper: int | None
-    method: Method
+    method: Method | Way
     limits: Limits
     lower: int = 0
     best: States | None = None
@@ -114,6 +114,10 @@ class Chain:
     def run(self) -> None:
         """Try the ways in turn until one completes the proof, or nothing more can be done."""
         self._begin()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Try the ways in turn, from short turns on; each goes on where it was."""
         seconds = FIRST_SECONDS
         while not self._over():
             for way, share in self.turns.shares(seconds):
@@ -293,6 +297,24 @@ class Chain:
             self.best = states  # first: whoever interrupts here has an assignment for the total
             self.total = self.upper = int(total)
             self.limits.on_bounds(self.lower, self.total)
+
+    def learn(self, upper: int | None) -> None:
+        """Search only below a total that was found elsewhere; forget an assignment that is not."""
+        if upper is None or (self.upper is not None and self.upper <= upper):
+            return
+        before, self.upper, self.total, self.best = self.upper, upper, None, None
+        if self.lower >= upper:
+            self._finish("preparation")
+        self._prepare_again(before)
+
+    def take(self, lower: float, states: States | None, way: str) -> None:
+        """Take what was proved and found elsewhere: no total is below `lower`, inf if none is below the cut-off."""
+        if states is not None:
+            self.improve(states)
+        if lower < math.inf:
+            self._hear(int(lower))
+        if lower == math.inf or (self.upper is not None and self.upper <= self.lower):
+            self._finish(way)
 
     def _finish(self, way: str) -> None:
         self.done, self.way = True, way

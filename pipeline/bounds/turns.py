@@ -61,7 +61,7 @@ class Turns:
         Ways that are not tried any more.
     """
 
-    method: Method
+    method: Method | Way
     closed: dict[Way, float] = field(default_factory=dict)
     tried: dict[str, float] = field(default_factory=dict)
     owing: dict[Way, float] = field(default_factory=dict)

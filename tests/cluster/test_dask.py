@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,10 +15,14 @@ from typing import Any
 import pytest
 
 import bucketflow
+from bucketflow.cluster import crew
 from bucketflow.cluster.connect import ClusterError, local_client, remote_client, verify_shared
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.api.bounding import helpers, sweeping
+from bucketflow.pipeline.bounds import turns
+from tests.clusters import until
 from tests.pipeline.test_budget import grid
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -70,6 +76,47 @@ def test_the_plan_that_is_shown_is_the_plan_that_runs(client: Any) -> None:
     assert not alone.cuts
     assert (ran.cuts, ran.peak_bytes, ran.tasks) == (shown.cuts, shown.peak_bytes, shown.tasks)
     assert "parts" in repr(shown)
+
+
+@pytest.fixture
+def helpers_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Optima are proved by bounds, and a chain leaves everything but preparing to its helpers."""
+    monkeypatch.setattr(sweeping, "_QUICK_CELLS", 0)
+    monkeypatch.setattr(helpers, "_WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(turns.Turns, "begin", lambda self, way, seconds: None)
+
+
+@pytest.mark.parametrize(("method", "kind"), [("auto", "cost"), ("search", "markov")])
+def test_workers_prove_what_the_chain_leaves_to_them(client: Any, method: Any, kind: str, helpers_only: None) -> None:
+    model = grid(5, 5, 4, kind)
+    wanted = bucketflow.solve(model, method="dense")
+    found = bucketflow.solve(model, method=method, prune=False, client=client)
+    assert (found.status, found.value, found.log10) == ("optimal", wanted.value, wanted.log10)
+    assert found.proof is not None
+    assert found.proof.lower == found.proof.upper
+
+
+def test_time_ends_what_workers_do(client: Any, helpers_only: None) -> None:
+    found = bucketflow.solve(grid(12, 12, 4), method="search", client=client, time=1.0)
+    assert found.status == "bounded"
+    until(lambda: not any(client.processing().values()))
+
+
+def test_a_lost_worker_changes_nothing(client: Any, helpers_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, start, left = grid(5, 5, 4), crew.Crew.start, [1]
+
+    def started(self: Any, key: Any, *call: Any) -> None:
+        start(self, key, *call)
+        if left:
+            left.pop()
+            ((_, pid),) = client.run(os.getpid, workers=[next(iter(client.nthreads()))]).items()
+            os.kill(pid, signal.SIGKILL)
+
+    monkeypatch.setattr(crew.Crew, "start", started)
+    found = bucketflow.solve(model, method="search", prune=False, client=client)
+    assert not left
+    assert found.value == bucketflow.solve(model, method="dense").value
+    assert found.status == "optimal"
 
 
 def test_counts_are_equal(client: Any) -> None:

@@ -36,6 +36,7 @@ from .watching import Watch, Watcher
 
 if TYPE_CHECKING:
     from ...bounds.chain import Chain
+    from .helpers import Helpers
 
 # An order for a sweep is searched for this part of what was spent already.
 _ORDER_SHARE = 0.2
@@ -94,6 +95,7 @@ class Task:
     chain: Chain
     started: float
     kept: Kept | None = None
+    helpers: Helpers | None = None
     ended: bool = False
 
     @classmethod
@@ -110,7 +112,7 @@ class Task:
         memory_bytes = max(resources.host_bytes - question.model.nbytes - COPIES * 8 * costs.cells, 0)
         if memory_bytes < _SCARCE_BYTES:
             return_large_blocks()
-        device_bytes = resources.memory_bytes if resources.gpu_count and not options.remote else None
+        device_bytes = resources.memory_bytes if resources.gpu_count and not resources.distributed else None
         limits = Limits(
             memory_bytes,
             seed=options.seed,
@@ -120,6 +122,10 @@ class Task:
         )
         chain = Chain(costs, cut_off(question.model, effort, units, fixed), effort.method, limits)
         task = cls(question, options, effort, resources, network, fixed, costs, units, chain, started, kept)
+        if resources.distributed and effort.method != "dense":
+            from .helpers import Helpers
+
+            task.helpers = Helpers(chain, resources)
         known = kept.bounds() if kept else None
         if known is not None:
             task.take(known)
@@ -152,7 +158,7 @@ class Task:
             prepared = prepare(question_of(model_of(network, upper), "optimum"), resources)
         except BudgetError:
             return None
-        elimination = _Elimination(network, prepared, self.enough)
+        elimination = _Elimination(network, prepared, self.enough, self.helpers)
         return elimination if elimination.seconds <= self.left else None
 
     @property
@@ -167,8 +173,10 @@ class Task:
             self.kept.improve(lambda: self._dressed(self.chain.outcome()))
 
     def enough(self) -> bool:
-        """Whether to end with the bounds there are; once it was, it stays so."""
-        self.ended = self.ended or self._is_enough()
+        """Whether to end with the bounds there are; once it was, it stays so. What helpers found is taken before."""
+        if self.helpers is not None and not self.ended:
+            self.helpers.look()
+        self.ended = self.ended or self.chain.done or self._is_enough()
         return self.ended
 
     def _is_enough(self) -> bool:
@@ -211,13 +219,20 @@ class Task:
     def result(self, progress: Progress | None) -> Result:
         """Run the chain; where it ends without a proof and no bounds were asked for, refuse."""
         try:
-            self.chain.run()
+            self._run_chain()
             if not self.effort.limited and not self.chain.outcome().proved:
                 return self._unproved(progress)
         except KeyboardInterrupt:
             if self.chain.total is None:
                 raise
         return self._dressed(self.chain.outcome())
+
+    def _run_chain(self) -> None:
+        try:
+            self.chain.run()
+        finally:
+            if self.helpers is not None:
+                self.helpers.close()
 
     def kept_result(self, progress: Progress | None) -> Result:
         """The same, and keep what is known in the run directory, however it ends."""
@@ -298,6 +313,7 @@ class _Elimination:
     network: CostNetwork
     prepared: Prepared
     enough: Callable[[], bool]
+    helpers: Helpers | None = None
 
     @property
     def seconds(self) -> float:
@@ -305,7 +321,9 @@ class _Elimination:
         return self.prepared.plan.seconds if self.prepared.plan else 0.0
 
     def run(self) -> Outcome | None:
-        """Run the plan; None if that was ended."""
+        """Run the plan, on all workers if there are any; None if that was ended."""
+        if self.helpers is not None:
+            self.helpers.close()
         try:
             with temporary_folder(self.prepared.plan, self.prepared.resources) as folder:
                 found = answered(self.prepared, self._look, folder, [])
