@@ -43,10 +43,10 @@ def write(name: str, entries: dict[str, Any]) -> None:
 
 def path_of(name: str) -> Path:
     """Return the file of a name."""
-    return _path(cache_folder(), name)
+    return _path(cache_folder(), name, __version__)
 
 
 @lru_cache(maxsize=8)
-def _path(folder: Path, name: str) -> Path:
+def _path(folder: Path, name: str, version: str) -> Path:
     plain = "".join(c if c.isalnum() or c in "-." else "_" for c in name)
-    return folder / f"rates-{plain}-{__version__}.json"
+    return folder / f"rates-{plain}-{version}.json"
