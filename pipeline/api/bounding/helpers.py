@@ -158,7 +158,8 @@ class Helpers:
 
     def start(self, hands: Hands) -> None:
         """Send ways, and the first slices."""
-        self.hands, self._base = hands, (self.chain.small, self.chain.order)
+        small = self.chain.small
+        self.hands, self._base = hands, (small, self.chain.order or tuple(range(len(small.dims))))
         if self.chain.method == "auto":
             for way in (_WAYS[:1] if self.resources.gpu_count else _WAYS)[: hands.slots]:
                 self._ways[self._made] = way
