@@ -67,7 +67,13 @@ class Message:
     @property
     def nbytes(self) -> int:
         """Bytes of tables, scopes and the offset."""
-        return 8 + sum(table.cells.nbytes + VARIABLE_BYTES * len(table.scope) for table in self.tables)
+        scopes = sum(len(table.scope) for table in self.tables)
+        return message_bytes(sum(table.cells.nbytes for table in self.tables), scopes)
+
+
+def message_bytes(cells: int, variables: int) -> int:
+    """Return the bytes of a message whose tables have so many bytes of cells, and so many variables together."""
+    return 8 + cells + VARIABLE_BYTES * variables
 
 
 @dataclass(frozen=True)

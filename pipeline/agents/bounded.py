@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import product
-from typing import Any
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice, product
+from typing import Any, TypeVar
 
-import numpy as np
-
-from ...tasks.steps.semiring import Semiring
-from .agent import Knowledge, Message, States, Table, assign, cost_at, util
+from ...cluster.pool import Pool
+from .agent import Knowledge, Message, States, message_bytes
 from .network import STATE_BYTES, Clock, Network, Traffic, going_down, latest
-from .plan import AgentPlan
+from .plan import AgentPlan, Scope
 from .pseudo_tree import PseudoTree
-from .run import Found, total_of
+from .requests import Answers, Best, Child, Place, answer, arrived, decide, distinct, joined, merged
+from .run import Found, gathered, total_of
+
+# Requests of a batch: so many, and so many bytes of answers to them, at most.
+_MOST_REQUESTS, _BATCH_BYTES = 256, 1 << 22
+
+Each = TypeVar("Each")
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """A message, and the clock when it was there, from the request on."""
+class _Once:
+    """What is told of an agent that nobody asks: its message, when it was sent, and what that took."""
 
     message: Message
     clock: Clock
+    computing: float
 
 
 @dataclass(eq=False)
 class BoundedRun:
-    """Agents that answer requests.
+    """Agents that answer requests, batches of them as tasks.
 
     Parameters
     ----------
     tree : PseudoTree
     known : mapping of int to Knowledge
         Their messages are single tables.
-    dims : tuple of int
-        The model's domain sizes.
+    pool : Pool
     network : Network
     traffic : Traffic
         What is sent is entered here.
@@ -43,145 +49,171 @@ class BoundedRun:
 
     tree: PseudoTree
     known: Mapping[int, Knowledge]
-    dims: tuple[int, ...]
+    pool: Pool
     network: Network
     traffic: Traffic
-    computing: float = 0.0
-    sent: dict[int, _Answer] = field(default_factory=dict)
-    last: dict[int, tuple[dict[int, int], _Answer]] = field(default_factory=dict)
+    sent: dict[int, Any] = field(default_factory=dict)
+    last: dict[int, tuple[Sequence[States], Any]] = field(default_factory=dict)
 
     def run(self) -> Found:
         """Run both phases."""
         for agent in reversed(self.tree.walk):
             if not self._plan(agent).context:
-                self.sent[agent] = self._answer(agent, {})
-                if (parent := self.tree.parents[agent]) >= 0:
-                    self.traffic.sent("util", agent, parent, self.sent[agent].message.nbytes)
-        up = latest(self.sent[root].clock for root in self.tree.roots)
-        total = total_of([self.sent[root].message for root in self.tree.roots], self.known)
+                self.sent[agent] = self._answers(agent, [{}])
+        once: dict[int, _Once] = gathered(
+            self.pool, {agent: self.pool.submit(told, answers) for agent, answers in self.sent.items()}
+        )
+        for agent, each in once.items():
+            if (parent := self.tree.parents[agent]) >= 0:
+                self.traffic.sent("util", agent, parent, each.message.nbytes)
+        up = latest(once[root].clock for root in self.tree.roots)
+        computing = sum(each.computing for each in once.values())
+        total = total_of([once[root].message for root in self.tree.roots], self.known)
         if total is None:
-            return Found(None, {}, up, Clock(), self.computing)
-        states: dict[int, int] = {}
-        down: dict[int, Clock] = {}
-        for agent in self.tree.walk:
-            above = {v: states[v] for v in self._plan(agent).separator}
-            found, down[agent] = self._decided(agent, above)
-            states |= found
+            return Found(None, {}, up, Clock(), computing)
+        decided = self._decided()
+        states = {v: state for best in decided.values() for v, state in best.states.items()}
         plans = {agent: self._plan(agent) for agent in self.tree.walk}
+        down = {agent: best.clock for agent, best in decided.items()}
         value = going_down(self.tree, plans, down, self.network, self.traffic)
-        return Found(total, states, up, value, self.computing)
+        return Found(total, states, up, value, computing + sum(best.computing for best in decided.values()))
 
     def _plan(self, agent: int) -> AgentPlan:
         return self.known[agent].plan
 
-    def _assignments(self, variables: tuple[int, ...]) -> Iterator[dict[int, int]]:
-        for states in product(*(range(self.dims[v]) for v in variables)):
+    @cached_property
+    def _given(self) -> dict[int, Any]:
+        """What stands for each agent's knowledge in tasks."""
+        return {agent: self.pool.put(knowledge) for agent, knowledge in self.known.items()}
+
+    @cached_property
+    def _places(self) -> dict[int, Place]:
+        found = {}
+        for agent in self.tree.walk:
+            children = tuple(Child(child, self._plan(child).context) for child in self.tree.children[agent])
+            found[agent] = Place(agent, children, self.network)
+        return found
+
+    @cached_property
+    def _batch(self) -> int:
+        """How many requests are answered together."""
+        nbytes = sum(known.plan.message_cells * known.semiring.itemsize for known in self.known.values())
+        return max(1, min(_MOST_REQUESTS, _BATCH_BYTES // max(nbytes, 1)))
+
+    def _assignments(self, agent: int, variables: Scope) -> Iterator[dict[int, int]]:
+        plan = self._plan(agent)
+        dims = dict(zip(plan.variables, plan.dims, strict=True))
+        for states in product(*(range(dims[v]) for v in variables)):
             yield dict(zip(variables, states, strict=True))
 
-    def _answer(self, agent: int, context: States) -> _Answer:
-        """Return an agent's message for what its parent fixed, put together from those for what it iterates."""
-        plan, knowledge = self._plan(agent), self.known[agent]
-        if not plan.iterated:
-            message, _, clock = self._computed(agent, context)
-            return _Answer(message, clock)
-        whole = _Whole(plan, self.dims, knowledge.semiring)
-        begin = clock = self._arrived(agent)
-        for states in self._assignments(plan.iterated):
-            message, _, end = self._computed(agent, {**context, **states})
-            whole.add(message, states)
-            clock = clock.after(end.seconds - begin.seconds, end.checks - begin.checks)
-        return _Answer(whole.message(), clock)
-
-    def _arrived(self, agent: int) -> Clock:
-        """When the messages are there that children send once."""
-        once = [child for child in self.tree.children[agent] if not self._plan(child).context]
-        delay = {child: self.network.delay(self.sent[child].message.nbytes) for child in once}
-        return latest(self.sent[child].clock.after(delay[child]) for child in once)
-
-    def _computed(self, agent: int, context: States) -> tuple[Message, Mapping[int, Any], Clock]:
-        """Ask the children that need a context, and join what all of them sent."""
+    def _answers(self, agent: int, requests: Sequence[States]) -> Any:
+        """Ask an agent for its messages; what it goes through itself makes a request many contexts."""
         plan = self._plan(agent)
-        answers = [self._asked(child, context) for child in self.tree.children[agent]]
-        sent = util(self.known[agent], context, *(answer.message for answer in answers))
-        self.computing += sent.seconds
-        requested = latest(
-            answer.clock
-            for child, answer in zip(self.tree.children[agent], answers, strict=True)
-            if self._plan(child).context
+        dims = dict(zip(plan.variables, plan.dims, strict=True))
+        count = math.prod(dims[v] for v in plan.iterated)
+        answers = []
+        for some in _batched(requests, max(1, self._batch // count)):
+            whole = None
+            for states in _batched(self._assignments(agent, plan.iterated), self._batch):
+                part = self._answered(agent, [[{**request, **each} for each in states] for request in some])
+                whole = part if whole is None else self.pool.submit(merged, self._given[agent], whole, part)
+            answers.append(whole)
+        return answers[0] if len(answers) == 1 else self.pool.submit(joined, *answers)
+
+    def _answered(self, agent: int, groups: Sequence[Sequence[States]]) -> Any:
+        place, below = self._below(agent, [context for group in groups for context in group])
+        return self.pool.submit(answer, self._given[agent], place, groups, *below)
+
+    def _below(self, agent: int, contexts: Sequence[States]) -> tuple[Place, list[Any]]:
+        """Ask all agents below that contexts matter to, the lowest first; return what the children answer.
+
+        Who was asked the same before is not asked again: its parent keeps its last answers.
+        """
+        asked: dict[int, Sequence[States]] = {agent: contexts}
+        answered: dict[int, set[int]] = {}
+        order, waiting = list[int](), [agent]
+        while waiting:
+            parent = waiting.pop()
+            order.append(parent)
+            answered[parent] = set()
+            for child in self.tree.children[parent]:
+                if not (fixed := self._plan(child).context):
+                    continue
+                asked[child], _ = distinct(asked[parent], fixed)
+                if self.last.get(child, ((), None))[0] == asked[child]:
+                    answered[parent].add(child)
+                else:
+                    self._count(parent, child, len(asked[child]))
+                    (order if self._plan(child).iterated else waiting).append(child)
+        for each in reversed(order[1:]):
+            if self._plan(each).iterated:
+                self.last[each] = asked[each], self._answers(each, asked[each])
+            else:
+                groups = [[context] for context in asked[each]]
+                place, below = self._kept(each, answered[each])
+                self.last[each] = asked[each], self.pool.submit(answer, self._given[each], place, groups, *below)
+        return self._kept(agent, answered[agent])
+
+    def _kept(self, agent: int, answered: set[int]) -> tuple[Place, list[Any]]:
+        """What an agent has of its children: who of them was not asked again, and their last answers."""
+        children = self.tree.children[agent]
+        below = [self.last[child][1] if self._plan(child).context else self.sent[child] for child in children]
+        return replace(self._places[agent], answered=frozenset(answered)), below
+
+    def _count(self, parent: int, child: int, requests: int) -> None:
+        """Count requests, and the messages that answer them; whose size does not depend on what is in them."""
+        known = self.known[child]
+        plan = known.plan
+        self.traffic.sent("context", parent, child, STATE_BYTES * len(plan.context), requests)
+        scope = plan.sent[0] if plan.sent else ()
+        cells = math.prod(
+            dim for v, dim in zip(plan.variables, plan.dims, strict=True) if v in scope and v not in plan.context
         )
-        begin = self._arrived(agent)
-        clock = begin.after(requested.seconds + sent.seconds, requested.checks + plan.checks)
-        return sent.message, sent.kept, clock
+        nbytes = message_bytes(cells * known.semiring.itemsize if scope else 0, len(scope))
+        self.traffic.sent("util", child, parent, nbytes, requests)
 
-    def _asked(self, child: int, context: States) -> _Answer:
-        """Return a child's message: what it sent once, or what it answers to a request; the last answer is kept."""
-        plan = self._plan(child)
-        if not plan.context:
-            return self.sent[child]
-        fixed = {v: context[v] for v in plan.context}
-        known, answer = self.last.get(child, ({}, None))
-        if answer is not None and known == fixed:
-            return _Answer(answer.message, Clock())
-        answer = self._answer(child, fixed)
-        parent, nbytes = self.tree.parents[child], STATE_BYTES * len(fixed)
-        self.traffic.sent("context", parent, child, nbytes)
-        self.traffic.sent("util", child, parent, answer.message.nbytes)
-        delay = self.network.delay(nbytes) + self.network.delay(answer.message.nbytes)
-        answer = _Answer(answer.message, answer.clock.after(delay))
-        self.last[child] = fixed, answer
-        return answer
+    def _decided(self) -> dict[int, Best]:
+        """Let all agents decide, those of one depth at the same time."""
+        states: dict[int, int] = {}
+        decided: dict[int, Best] = {}
+        levels: dict[int, list[int]] = {}
+        for agent in self.tree.walk:
+            levels.setdefault(self.tree.depths[agent], []).append(agent)
+        for _, agents in sorted(levels.items()):
+            asked = {agent: self._deciding(agent, states) for agent in agents}
+            found: dict[int, Best] = gathered(self.pool, asked)
+            decided |= found
+            states |= {v: state for best in found.values() for v, state in best.states.items()}
+        return decided
 
-    def _decided(self, agent: int, above: dict[int, int]) -> tuple[dict[int, int], Clock]:
-        """Decide on an agent's variables: those that it iterates by asking again, the rest from its tables."""
-        plan, knowledge = self._plan(agent), self.known[agent]
-        best: tuple[int, dict[int, int], Mapping[int, Any]] | None = None
-        clock = Clock()
-        begin = self._arrived(agent)
-        for states in self._assignments(tuple(v for v in plan.iterated if v in plan.owned)):
-            context = {v: {**above, **states}[v] for v in (*plan.context, *plan.iterated)}
-            message, kept, end = self._computed(agent, context)
-            clock = clock.after(end.seconds - begin.seconds, end.checks - begin.checks)
-            cost = cost_at(message, above, knowledge.semiring)
-            if cost is not None and (best is None or cost < best[0]):
-                best = cost, states, kept
-        assert best is not None
-        decided = assign(knowledge, best[2], {**above, **best[1]})
-        self.computing += decided.seconds
-        return {v: decided.states[v] for v in plan.owned}, clock.after(decided.seconds, plan.value_checks)
+    def _deciding(self, agent: int, states: States) -> Any:
+        """Ask an agent to decide: what it iterates of its own by asking again, the rest from its tables."""
+        plan = self._plan(agent)
+        above = {v: states[v] for v in plan.separator}
+        best = None
+        for some in _batched(self._assignments(agent, tuple(v for v in plan.iterated if v in plan.owned)), self._batch):
+            contexts = [{v: {**above, **each}[v] for v in (*plan.context, *plan.iterated)} for each in some]
+            place, below = self._below(agent, contexts)
+            part = self.pool.submit(decide, self._given[agent], place, contexts, above, *below)
+            best = part if best is None else self.pool.submit(better, best, part)
+        return best
 
 
-class _Whole:
-    """A message that is put together from parts, each for one assignment of the variables that an agent iterates."""
+def _batched(items: Iterable[Each], count: int) -> Iterator[list[Each]]:
+    """Give items in lists of so many."""
+    waiting = iter(items)
+    while some := list(islice(waiting, count)):
+        yield some
 
-    def __init__(self, plan: AgentPlan, dims: tuple[int, ...], semiring: Semiring) -> None:
-        scopes = plan.sent
-        self.scope = scopes[0] if scopes else ()
-        self.sizes = tuple(1 if v in plan.context else dims[v] for v in self.scope)
-        self.cells = np.full(self.sizes, semiring.zero, semiring.dtype)
-        self.part = tuple(1 if v in (*plan.context, *plan.iterated) else dims[v] for v in self.scope)
-        self.semiring = semiring
-        self.offset: int | None = None
 
-    def add(self, message: Message, states: States) -> None:
-        """Take the least of what is there and a part; the offset becomes the lesser one."""
-        if not message.possible:
-            return
-        if self.offset is None or message.offset < self.offset:
-            if self.offset is not None:
-                self.cells = self._raised(self.cells, self.offset - message.offset)
-            self.offset = message.offset
-        cells = message.tables[0].cells if message.tables else np.zeros(1, self.semiring.dtype)
-        part = self._raised(cells.reshape(self.part), message.offset - self.offset)
-        place = tuple(slice(states[v], states[v] + 1) if v in states else slice(None) for v in self.scope)
-        self.cells[place] = np.minimum(self.cells[place], part)
+def told(answers: Answers) -> _Once:
+    """Task: what an agent that nobody asks tells about itself."""
+    return _Once(answers.messages[0], arrived(answers), answers.computing)
 
-    def _raised(self, cells: Any, by: int) -> Any:
-        return np.where(cells < self.semiring.zero, cells + by, self.semiring.zero).astype(cells.dtype)
 
-    def message(self) -> Message:
-        """The whole."""
-        offset, possible = self.offset or 0, self.offset is not None
-        if not self.scope:
-            found = int(self.cells.reshape(-1)[0])
-            return Message(offset + (found if possible else 0), (), possible)
-        return Message(offset, (Table(self.scope, self.sizes, self.cells.reshape(-1)),), possible)
+def better(one: Best, other: Best) -> Best:
+    """Task: the better of two decisions, the first where they are equal; both took their time."""
+    first = one.cost is not None and (other.cost is None or one.cost <= other.cost)
+    chosen = one if first else other
+    clock = one.clock.after(other.clock.seconds, other.clock.checks)
+    return Best(chosen.cost, chosen.states, clock, one.computing + other.computing)

@@ -90,8 +90,6 @@ def dpop(
     if not dcop.model.dims:
         raise ModelError("the problem has no variables for agents to own")
     planned = plan_dcop(dcop, asked, resources.memory_bytes)
-    if planned.bounded and resources.distributed:
-        raise ModelError("messages within a budget are sent in one process; leave out workers, or memory")
     begun = perf_counter()
     with _pool(resources) as pool:
         ran = run_dcop(planned, pool)

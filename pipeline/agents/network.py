@@ -57,11 +57,11 @@ class Traffic:
     links: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
     largest: int = 0
 
-    def sent(self, phase: Phase, sender: int, receiver: int, nbytes: int) -> None:
-        """Count a message."""
-        self.messages[phase] += 1
-        self.nbytes[phase] += nbytes
-        self.links[sender, receiver] += nbytes
+    def sent(self, phase: Phase, sender: int, receiver: int, nbytes: int, count: int = 1) -> None:
+        """Count a message, or some that are alike."""
+        self.messages[phase] += count
+        self.nbytes[phase] += nbytes * count
+        self.links[sender, receiver] += nbytes * count
         self.largest = max(self.largest, nbytes)
 
 

@@ -48,9 +48,9 @@ def run_agents(
         below = [messages[child] for child in tree.children[agent]]
         sent[agent] = pool.submit(util, given[agent], {}, *below)
         messages[agent] = pool.submit(message_of, sent[agent])
-    up = _gathered(pool, {agent: pool.submit(report_of, handle) for agent, handle in sent.items()})
+    up = gathered(pool, {agent: pool.submit(report_of, handle) for agent, handle in sent.items()})
     util_clock = going_up(tree, plans, up, network, traffic)
-    total = total_of(list(_gathered(pool, {root: messages[root] for root in tree.roots}).values()), known)
+    total = total_of(list(gathered(pool, {root: messages[root] for root in tree.roots}).values()), known)
     computing = sum(seconds for seconds, _ in up.values())
     if total is None:
         return Found(None, {}, util_clock, Clock(), computing)
@@ -59,14 +59,14 @@ def run_agents(
         parent = tree.parents[agent]
         above = {} if parent < 0 else pool.submit(known_of, decided[parent], plans[agent].separator)
         decided[agent] = pool.submit(decide, given[agent], sent[agent], above)
-    outcomes: dict[int, Decided] = _gathered(pool, decided)
+    outcomes: dict[int, Decided] = gathered(pool, decided)
     states = {v: outcomes[agent].states[v] for agent in tree.walk for v in plans[agent].owned}
     down = {agent: Clock(outcome.seconds, plans[agent].value_checks) for agent, outcome in outcomes.items()}
     value_clock = going_down(tree, plans, down, network, traffic)
     return Found(total, states, util_clock, value_clock, computing + sum(clock.seconds for clock in down.values()))
 
 
-def _gathered(pool: Pool, handles: Mapping[int, Any]) -> dict[int, Any]:
+def gathered(pool: Pool, handles: Mapping[int, Any]) -> dict[int, Any]:
     """Fetch the results of all agents at once."""
     return dict(zip(handles, pool.get(pool.submit(together, *handles.values())), strict=True))
 

@@ -140,7 +140,7 @@ def run_dcop(planned: Planned, pool: Pool, algebra: Plain | None = None) -> Ran:
     _warm(planned, known)
     start = perf_counter()
     if planned.bounded:
-        found = BoundedRun(planned.tree, known, planned.dcop.model.dims, network, traffic).run()
+        found = BoundedRun(planned.tree, known, pool, network, traffic).run()
     else:
         found = run_agents(planned.tree, known, pool, network, traffic)
     return Ran(found, built, traffic, perf_counter() - start)
