@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -42,8 +42,8 @@ class Device:
     def repacked(self, words: Any, moves: Words, n_words: int) -> Any:
         """Move fields of keys to where they stand in another layout."""
         out = cupy().empty((len(words), n_words), np.uint64)
-        program = cupy().asarray(moves.reshape(-1))
-        _launch("repack", len(words), (words, program, len(moves), len(words), out), words.shape[1], n_words)
+        arguments = words, _copied(moves), len(moves), len(words), out
+        _launch("repack", len(words), arguments, words.shape[1], n_words)
         return out
 
     def offsets(self, words: Any, parts: Words) -> Any:
@@ -61,8 +61,8 @@ class Device:
         """Return where runs begin of keys that are equal in the bits of `mask`."""
         cp, width = cupy(), words.shape[1]
         heads = cp.empty(len(words), bool)
-        bits = cp.asarray(np.full(width, ~np.uint64(0)) if mask is None else mask)
-        _launch("heads", len(words), (words, bits, len(words), heads), width)
+        bits = np.full(width, ~np.uint64(0)) if mask is None else mask
+        _launch("heads", len(words), (words, _copied(bits), len(words), heads), width)
         return cp.flatnonzero(heads)
 
     def index(self, words: Any, keys: Keys, ascending: bool) -> Index:
@@ -104,14 +104,13 @@ class Device:
         found = _first(out, sums, written & _COUNT)
         return _without_zeros(*found, semiring) if zeros else found
 
-    def product(self, left: Any, right: Any, semiring: Semiring) -> Any:
-        """Multiply values."""
-        if semiring.name == "mod_sum_product":
-            return left * right % semiring.modulus
-        if semiring.name == "sum_product":
-            return left * right
-        total = left + right
-        return cupy().minimum(total, total.dtype.type(semiring.zero)) if semiring.saturates else total
+    def multiplied(self, words: Any, values: Any, parts: Words, table: Any, semiring: Semiring) -> tuple[Any, Any]:
+        """Return rows multiplied with entries of a dense table, without those that are zero."""
+        cp, rows = cupy(), len(words)
+        out, zeros = cp.empty_like(values), cp.zeros(1, np.uint64)
+        arguments = words, values, rows, _copied(parts), len(parts), table, _bound(semiring), out, zeros
+        _launch("multiply", rows, arguments, words.shape[1], 1, semiring)
+        return _without_zeros(words, out, semiring) if rows and int(zeros[0]) else (words, out)
 
     def gathered(
         self, words: Any, values: Any, semiring: Semiring | None, group: Words, mask: Words
@@ -161,6 +160,18 @@ def _launch(
     clamp = {"CLAMP": 1} if semiring and semiring.saturates else {}
     found = kernel("relations", law, dtype, entry=entry, WORDS=words, NEW_WORDS=new_words, **clamp)
     found((-(-threads // _THREADS),), (_THREADS,), _numbers(arguments))
+
+
+def _copied(numbers: Words) -> Any:
+    """Return few numbers on the device; they are copied once."""
+    return _copy(numbers.tobytes(), cupy().cuda.Device().id)
+
+
+@lru_cache(maxsize=1 << 10)
+def _copy(numbers: bytes, device: int) -> Any:
+    copy = cupy().asarray(np.frombuffer(numbers or bytes(8), np.uint64))
+    cupy().cuda.get_current_stream().synchronize()  # other threads read it on their own streams
+    return copy
 
 
 def _numbers(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

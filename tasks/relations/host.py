@@ -114,9 +114,13 @@ class Host:
         none = np.zeros(words[0].shape[1], np.uint64)
         return self.gathered(*self.expanded(matches, span, words, values, semiring), semiring, none, none)
 
-    def product(self, left: Array, right: Array, semiring: Semiring) -> Array:
-        """Multiply values."""
-        return plain.product(left, right, semiring)
+    def multiplied(
+        self, words: Array, values: Array, parts: Array, table: Array, semiring: Semiring
+    ) -> tuple[Array, Array]:
+        """Return rows multiplied with entries of a dense table, without those that are zero."""
+        products = plain.product(values, table[offsets(words, parts)], semiring)
+        kept = products != semiring.zero
+        return (words, products) if kept.all() else (words[kept], products[kept])
 
     def gathered(
         self, words: Array, values: Array, semiring: Semiring | None, group: Array, mask: Array

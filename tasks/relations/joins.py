@@ -14,8 +14,8 @@ import numpy as np
 from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
 from .blocks import Assembly, output_blocks, row_blocks
-from .ordering import disorder, layout, moved, order_holds, reordered, without_zeros
-from .relation import Dense, Relation, Table, empty, from_dense, offsets_of
+from .ordering import disorder, layout, moved, order_holds, reordered
+from .relation import Dense, Relation, Table, empty, from_dense, gathers
 from .sides import side_of
 
 #: What sorting a row costs beside looking for its key.
@@ -123,10 +123,11 @@ class _Factor:
 
     def product(self, words: Any, values: Any, semiring: Semiring) -> tuple[Any, Any]:
         """Return the rows whose products are not zero, and these."""
-        entries = self.table.values[offsets_of(Relation(self.keys, words, values), self.table)]
-        found = Relation(self.keys, words, side_of(words).product(values, entries, semiring))
-        found = without_zeros(found, semiring)
-        return found.words, found.values
+        return side_of(words).multiplied(words, values, self._parts, self.table.values, semiring)
+
+    @cached_property
+    def _parts(self) -> Words:
+        return gathers(self.keys, self.table)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..gpu.arrays import is_device
-from ..rows.keys import Keys
+from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
 from .sides import side_of
 
@@ -101,8 +101,12 @@ def to_dense(relation: Relation, semiring: Semiring) -> Dense:
 
 def offsets_of(relation: Relation, table: Dense) -> Any:
     """Return where each row of a relation stands in a dense table of some of its variables, ``(rows,) int64``."""
-    parts = relation.keys.gathers(table.keys.variables, table.strides)
-    return side_of(relation.words).offsets(relation.words, np.array(parts, np.uint64).reshape(-1, 4))
+    return side_of(relation.words).offsets(relation.words, gathers(relation.keys, table))
+
+
+def gathers(keys: Keys, table: Dense) -> Words:
+    """Return the parts of keys that say where a row stands in a dense table; see :meth:`.rows.keys.Keys.gathers`."""
+    return np.array(keys.gathers(table.keys.variables, table.strides), np.uint64).reshape(-1, 4)
 
 
 def _digits(table: Dense) -> list[tuple[int, int, int, int, int]]:

@@ -67,8 +67,15 @@ class Side(Protocol):
     ) -> tuple[Any, Any]:  # fmt: skip
         """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros."""
 
-    def product(self, left: Any, right: Any, semiring: Semiring) -> Any:
-        """Multiply values."""
+    def multiplied(self, words: Any, values: Any, parts: Any, table: Any, semiring: Semiring) -> tuple[Any, Any]:
+        """Return rows multiplied with entries of a dense table, without those that are zero.
+
+        Parameters
+        ----------
+        parts : (parts, 4) uint64, of the host
+            Where the entry of a key stands (see :meth:`.rows.keys.Keys.gathers`).
+        table : (cells,)
+        """
 
     def gathered(self, words: Any, values: Any, semiring: Semiring | None, group: Any, mask: Any) -> tuple[Any, Any]:
         """Return rows in ascending order of their keys, equal ones summed in the order they had, without zeros.

@@ -10,7 +10,8 @@ variables, an index table of their states counts the rows of each, an output row
 is sorted again.
 
 With ``--gpu`` a second table has the instances of that paper, answered by rows on the device: with each table as
-whichever takes less, and with nothing but rows; seconds are of sweep and decoding, all loaded. They are looked for
+whichever takes less, and with nothing but rows (and arrays of
+up to 1,024 cells); seconds are of sweep and decoding, all loaded. They are looked for
 where ``gpu_models.py`` looks.
 """
 
@@ -272,8 +273,8 @@ def measure(xp: Any, n: int) -> Table:
     return table
 
 
-#: What makes every table rows, and every step a join.
-NOTHING_BUT_ROWS = {"SMALL_CELLS": 0, "CELLS_OF_A_ROW": 0, "takes_less": lambda dense_bytes, rows_bytes: False}
+#: What makes every table of more than a few cells rows, and every step a join.
+NOTHING_BUT_ROWS = {"CELLS_OF_A_ROW": 0, "takes_less": lambda dense_bytes, rows_bytes: False}
 
 
 def instances(repeats: int = 4) -> Table:

@@ -301,3 +301,24 @@ def test_rows_travel_to_workers(tight: None) -> None:
         run_group(sent, 0, 1)
     error = pickle.loads(pickle.dumps(stopped.value))
     assert (error.axes, error.needed, error.allowed) == (stopped.value.axes, stopped.value.needed, allowed)
+
+
+def test_small_tables_are_multiplied_before_rows_meet_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    names = [f"x{i}" for i in range(12)]
+    rows = np.unique(rng.integers(0, 4, (300, 9)), axis=0)
+    functions: list[Any] = [(names[:9], rows, rng.integers(0, 9, len(rows)), 1000)]
+    pairs = [(a, b) for a in range(9) for b in range(9, 12)]
+    functions += [([names[a], names[b]], rng.integers(0, 9, (4, 4))) for a, b in pairs]
+    model = Model.build("cost", dict.fromkeys(names, 4), functions, top=1000)
+    inputs, join = [0], room.joined_reduced
+
+    def counted(tables: Any, *args: Any) -> Any:
+        inputs.append(len(tables))
+        return join(tables, *args)
+
+    monkeypatch.setattr(room, "joined_reduced", counted)
+    monkeypatch.setattr(algebra, "CELLS_OF_A_ROW", 0)
+    found = bucketflow.solve(model, representation="rows", tree="junction")
+    assert found.value == bucketflow.solve(model, representation="dense").value
+    assert 0 < max(inputs) < 8

@@ -121,6 +121,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (__syncthreads_or(none) && threadIdx.x == 0) atomicAdd(zeros, 1ull);
 }
 
+// Multiply rows with entries of a dense table, where parts of their keys are: (word, right, mask, cells from one state
+// to the next). Counts blocks that made a product of zero.
+extern "C" __global__ void multiply(const u64* words, const T* values, i64 rows, const u64* parts, i64 n_parts,
+                                    const T* table, i64 bound, T* out, u64* zeros) {
+    const i64 row = thread_number();
+    bool none = false;
+    if (row < rows) {
+        u64 at = 0;
+        for (i64 k = 0; k < n_parts; k++) {
+            const u64* part = parts + 4 * k;
+            at += (words[row * WORDS + part[0]] >> part[1] & part[2]) * part[3];
+        }
+        const T product = (T)times((Product)values[row], (Product)table[at], bound);
+        out[row] = product;
+        none = product == zero(bound);
+    }
+    if (__syncthreads_or(none) && threadIdx.x == 0) atomicAdd(zeros, 1ull);
+}
+
 // Sum tiles of runs, a thread for each, in order. Run r begins at starts[r]; its tiles are numbered from tiles[r] on,
 // or it is tile r alone where there is no such array.
 extern "C" __global__ void fold(const T* values, i64 rows, const i64* starts, i64 runs, const i64* tiles, i64 n_tiles,

@@ -11,15 +11,19 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
+from ...gpu.arrays import is_device
 from ...relations.ordering import gathered
+from ...relations.plain import product
 from ...relations.ranges import Ranges, union, within, zeroed
 from ...relations.relation import Dense, Relation, Table, from_dense, restricted, to_dense
 from ...relations.sides import side_of
 from ...rows.keys import Keys, Words
 from ...steps.semiring import Semiring
 from ...steps.step import Step
+from ...steps.views import slice_of
 from ..sweep import Algebra, restrict
 from .room import Room
 
@@ -29,6 +33,8 @@ Array = NDArray[Any]
 CELLS_OF_A_ROW: Final = 50
 #: Tables of so few cells are arrays, and steps on arrays of so few cells loops.
 SMALL_CELLS: int = 1 << 10
+#: Arrays of so few cells are multiplied before a join reads them.
+MULTIPLIED_CELLS: Final = 1 << 13
 
 
 def takes_less(dense_bytes: int, rows_bytes: int) -> bool:
@@ -160,7 +166,37 @@ class Choice:
         NoRoomError
             If what they make does not fit.
         """
-        return self.room.joined_reduced(self.with_rows(tables), step.axes, self.semiring)
+        return self.room.joined_reduced(self.with_rows(self.fewer(tables)), step.axes, self.semiring)
+
+    def fewer(self, tables: Sequence[Table]) -> list[Table]:
+        """Multiply small arrays of the host with each other: a join reads every input for each of its rows."""
+        groups: list[tuple[Keys, list[Dense]]] = []
+        others: list[Table] = []
+        for table in sorted(tables, key=len, reverse=True):
+            if not isinstance(table, Dense) or len(table) > MULTIPLIED_CELLS or is_device(table.values):
+                others.append(table)
+                continue
+            for i, (keys, members) in enumerate(groups):
+                both = self.keys(tuple(dict.fromkeys((*keys.variables, *table.keys.variables))))
+                if prod(both.dims) <= MULTIPLIED_CELLS:
+                    groups[i] = both, [*members, table]
+                    break
+            else:
+                groups.append((table.keys, [table]))
+        return [*others, *(self._product(*group) for group in groups)]
+
+    def _product(self, keys: Keys, tables: Sequence[Dense]) -> Dense:
+        """Multiply arrays of the host, each over some of the variables of a layout."""
+        if len(tables) == 1:
+            return tables[0]
+        places = {v: i for i, v in enumerate(keys.variables)}
+        views = (
+            slice_of(table.values, table.keys.variables, self.sizes, {}).spread(places, keys.dims) for table in tables
+        )
+        total = np.array(next(views), copy=True)
+        for view in views:
+            total = product(total, view, self.semiring)
+        return Dense(keys, total.reshape(-1))
 
     def with_rows(self, tables: Sequence[Table]) -> Sequence[Table]:
         """Return tables of which one at least is rows, with which a join begins: the sparsest, if all are arrays."""

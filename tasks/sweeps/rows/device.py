@@ -30,7 +30,7 @@ from .scaled import ScaledRows, SumProductRows, values_of, with_values
 T = TypeVar("T")
 
 #: Tables with fewer rows together, or joins with fewer at a time, are joined on the host.
-LEAST_ROWS: int = 1 << 15
+LEAST_ROWS: int = 1 << 14
 #: How much more a device gains where it loops over cells than where it joins, and over how many cells sooner than a
 #: join is launched; in units of the host's.
 _LOOP_GAIN: Final = 2
@@ -72,6 +72,7 @@ class DeviceChoice(Choice):
         NoRoomError
             If what they make does not fit.
         """
+        tables = self.fewer(tables)
         if sum(map(len, tables)) < LEAST_ROWS:
             here = self.with_rows([_here(table) for table in tables])
             try:
