@@ -36,9 +36,10 @@ _GATHER_NS, _COPY_NS = 1.2, 5.0
 """Nanoseconds of a cell: gathered by the loops, or copied before them."""
 
 _NEAR_NS, _FAR_NS, _FAR_CELLS = 4.0, 14.0, 1 << 19
-_LINE_CELLS, _CACHED_LINES = 8, 1 << 13
+_LINE_CELLS, _PAGE_CELLS, _CACHED_LINES = 8, 1 << 12, 1 << 13
 """Nanoseconds more where every cell comes with a cache line that is gone again before its other cells are read: from
-the next level of the cache, and from memory where the table has so many cells or more."""
+the next level of the cache, and from memory where the table has so many cells or more; the less for parts of a row
+that lie pages apart in memory."""
 
 _TURN_NS, _TURN_SHARE, _TURN_GAIN = 4.0, 16, 0.75
 """Nanoseconds of a cell of the output that is put in order after the loops, and the least part of the step's cells
@@ -319,9 +320,10 @@ def _missing(axes: Axes, i: int, row: Group, largest: int) -> float:
         if 0 < strides[axis] < _LINE_CELLS:
             break
         lines *= axes.sizes[axis] if strides[axis] else 1
-    if lines <= _CACHED_LINES:
-        return 0.0
-    return _NEAR_NS if axes.cells_of(i) < _FAR_CELLS else _FAR_NS
+    if axes.cells_of(i) < _FAR_CELLS:
+        return _NEAR_NS if lines > _CACHED_LINES else 0.0
+    apart = any(strides[axis] > _PAGE_CELLS for axis in row)
+    return _FAR_NS if lines > _CACHED_LINES else _NEAR_NS if apart else 0.0
 
 
 def _copying(axes: Axes, i: int, row: Group, largest: int) -> float:
