@@ -24,10 +24,15 @@ import psutil
 from instances import grid_model
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 import bucketflow
 from bucketflow.storage import ledger
+from tests.pipeline.test_rows import ring
 
 WIDTH, STATES, SHARE = 9, 4, 8
+#: Groups of variables with so many joint states, and a budget in which their tables do not fit.
+ROWS, _ROWS_BYTES = 250, 9_000_000
 #: Makes a short plan worth a cluster.
 _DRIVER = (
     "import bucketflow.pipeline.api.placement as a; a.TASK_SECONDS = 1e-4; "
@@ -39,13 +44,15 @@ _TMPFS_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Case:
-    """What every trial runs."""
+    """What every trial runs; ``options`` are those of the command line besides the budget."""
 
     model: Path
     memory_bytes: int
     tasks: int
     receipts: int
     answer: Any
+    options: tuple[str, ...] = ("--tree", "bucket", "--order-time", "0.2")
+    title: str = "a run"
 
 
 @dataclass
@@ -71,8 +78,8 @@ class Trial:
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         """Start the run in the background."""
-        command = [sys.executable, "-c", _DRIVER, "solve", str(self.case.model), "--tree", "bucket", "--json"]
-        command += ["--fit", "spill", "--memory", f"{self.case.memory_bytes}B", "--order-time", "0.2"]
+        command = [sys.executable, "-c", _DRIVER, "solve", str(self.case.model), "--json", *self.case.options]
+        command += ["--fit", "spill", "--memory", f"{self.case.memory_bytes}B"]
         command += ["--workdir", str(self.run), *more]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -320,12 +327,28 @@ def make_case(folder: Path) -> Case:
     return Case(path, memory, spill.tasks, receipts, bucketflow.solve(model).value)
 
 
-def run_faults(trials: int, only: str = "") -> Table:
+def make_rows_case(folder: Path) -> Case:
+    """Write a model of functions by rows, and solve it with tables of rows on disk."""
+    model = ring(ROWS, groups=4)
+    path, run = folder / "ring.wcsp", folder / "whole"
+    bucketflow.save(model, path)
+    options: Any = {"representation": "rows", "memory": _ROWS_BYTES, "order_time": 0.2}
+    found = bucketflow.solve(bucketflow.load(path), fit="spill", workdir=run, **options)
+    receipts = ledger.load(run / "tables")
+    boxes = [key for key in receipts if not key[0].endswith(("_keys", "_values"))]
+    how = ("--representation", "rows", "--order-time", "0.2")
+    return Case(path, _ROWS_BYTES, len(boxes), len(receipts), found.value, how, "a run by rows")
+
+
+CASES: Mapping[str, Callable[[Path], Case]] = {"dense": make_case, "rows": make_rows_case}
+
+
+def run_faults(trials: int, kind: str = "dense", only: str = "") -> Table:
     """Run trials of every kind in turn and lay out what happened."""
     names = [name for name, (_, own) in FAULTS.items() if only in name and (not own or os.geteuid() == 0)]
     tallies = {name: Tally() for name in names}
     with TemporaryDirectory(prefix="bucketflow-") as folder:
-        case = make_case(Path(folder))
+        case = CASES[kind](Path(folder))
         with suppress(KeyboardInterrupt):
             for k in range(trials):
                 name = names[k % len(names)]
@@ -336,7 +359,9 @@ def run_faults(trials: int, only: str = "") -> Table:
 
 
 def _table(case: Case, tallies: Mapping[str, Tally]) -> Table:
-    table = Table(title=f"Faults in a run of {case.tasks} boxes with {case.receipts} receipts, at random moments")
+    table = Table(
+        title=f"Faults in {case.title} of {case.tasks} boxes with {case.receipts} receipts, at random moments"
+    )
     table.add_column("fault", no_wrap=True)
     for heading in ("trials", "right", "chunks damaged", "written again", "others rewritten", "s/trial"):
         table.add_column(heading, justify="right")

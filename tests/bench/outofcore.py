@@ -1,9 +1,9 @@
-"""Tables larger than memory: ``python tests/bench/outofcore.py [throughput] [bound] [growth] [faults]``.
+"""Tables larger than memory: ``python tests/bench/outofcore.py [throughput] [bound] [growth] [faults] [rows]``.
 
 throughput: time relative to the same plan in memory, with the page cache holding the tables, and the CPU time that
 transfers cost, beside raw writing and reading. bound: planned bytes per second without a page cache, beside the rate
 of the disk itself measured in the same folder. growth: time against the size of the largest table at a fixed
-budget. faults: what a run survives. All by default.
+budget. faults: what a run survives. rows: what one by rows survives. All by default.
 
 The models are complete graphs of binary costs: their buckets are one large table and ever smaller ones, so work
 and bytes are proportional to the largest table; grids with four states have many large tables.
@@ -75,7 +75,7 @@ def _discard(folder: Path) -> None:
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["throughput", "bound", "growth", "faults"], metavar="PART")
+    parser.add_argument("parts", nargs="*", default=["throughput", "bound", "growth", "faults", "rows"], metavar="PART")
     parser.add_argument("--cells", type=int, default=29, metavar="LOG2", help="largest table of the growth")
     parser.add_argument("--table", type=int, default=26, metavar="LOG2", help="largest table of the throughput")
     parser.add_argument(
@@ -103,6 +103,8 @@ def main() -> None:
             console.print(*growth(folder, options.cells, options.memory))
     if "faults" in options.parts:
         console.print(run_faults(options.faults))
+    if "rows" in options.parts:
+        console.print(run_faults(options.faults, "rows"))
 
 
 if __name__ == "__main__":
