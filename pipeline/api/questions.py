@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..evidence.findings import likelihood, named_findings
 from ..formats import load_evidence
+from ..models.links import with_links
 from ..models.model import Function, Model
 from ..models.preprocess import Network, reduce_model, with_joints
 from ..queries.expansion import Asked, local_targets
@@ -112,6 +113,8 @@ def question_of(
     groups = list(joint)
     if query_vars != "all" or groups or families:
         raise ModelError(f"variables, joints and families are asked of marginals, not of the {query}")
+    if query == "optimum":
+        model = with_links(model)
     return Question(model, query, observed(model, evidence))
 
 

@@ -65,6 +65,8 @@ class Model:
         Absolute path of the file that was read, empty for a model made in memory.
     top : int, optional
         Totals of at least this are forbidden; None for no such bound.
+    hidden : int
+        How many variables, the last ones, are not the model's own and follow from the others.
     """
 
     kind: Kind
@@ -78,6 +80,7 @@ class Model:
     name: str = ""
     source: str = ""
     evidence: Mapping[int, int] = field(default_factory=dict)
+    hidden: int = 0
 
     def __post_init__(self) -> None:
         kind = kind_named(self.kind)
@@ -196,6 +199,11 @@ class Model:
             return number
         known = ", ".join(labels) if labels is not None else f"0..{self.dims[variable] - 1}"
         raise ModelError(f"variable {self.names[variable]!r} has no state {state!r}; its states are {known}")
+
+    def shown(self, assignment: Sequence[int]) -> dict[str, str | int]:
+        """Return an assignment by the names of variables and states, without hidden variables."""
+        own = self.names[: len(self.names) - self.hidden]
+        return {name: self.label(v, assignment[v]) for v, name in enumerate(own)}
 
     def label(self, variable: int, state: int) -> str | int:
         """Return the label of a state, or its index where the variable has no labels."""

@@ -25,7 +25,6 @@ from ..models.leaf_tables import (
     integer_dtype,
     probability_leaf,
 )
-from ..models.model import Model
 from ..models.preprocess import Leaf, Network
 from ..plans.message_program import DeviceLeaves
 from ..results.result import Result
@@ -156,7 +155,7 @@ class CostOptimum(Least):
         cost = model.cost(states)
         if cost != expected:
             raise InternalError(f"the decoded assignment costs {cost}, the sweep found {expected}")
-        return Result("optimum", "optimal", value=model.objective(cost), assignment=named(model, states))
+        return Result("optimum", "optimal", value=model.objective(cost), assignment=model.shown(states))
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +187,7 @@ class EnergyOptimum(Least):
         found, expected = self.network.model.log10_value(states), (float(fixed) - total) / math.log(10)
         if not abs(found - expected) <= _LOG_TOLERANCE * max(1.0, abs(found)):
             raise InternalError(f"the decoded assignment has log10 {found}, the sweep found {expected}")
-        return Result("optimum", "optimal", log10=found, assignment=named(self.network.model, states))
+        return Result("optimum", "optimal", log10=found, assignment=self.network.model.shown(states))
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,11 +208,6 @@ class Partition(Sums):
     def total(self, roots: Sequence[Scaled]) -> float:
         """Return ln of the sum of one slice from its root tables; -inf for 0."""
         return math.fsum(root.log_value() for root in roots)
-
-
-def named(model: Model, states: Sequence[int]) -> dict[str, str | int]:
-    """Return an assignment by the names of variables and states."""
-    return {name: model.label(v, states[v]) for v, name in enumerate(model.names)}
 
 
 def optimum_arithmetic(network: Network) -> CostOptimum | EnergyOptimum:

@@ -32,7 +32,7 @@ def optimum_bounds(
     """
     model = network.model
     full = None if states is None else full_states(network, dict(enumerate(states)))
-    named = None if full is None else {name: model.label(v, full[v]) for v, name in enumerate(model.names)}
+    named = None if full is None else model.shown(full)
     status: BoundStatus = "optimal" if closed else "bounded"
     if model.kind != "cost":
         most = -(least - fixed) / math.log(10)
