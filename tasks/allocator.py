@@ -14,6 +14,12 @@ _MMAP_THRESHOLD = -3
 _LARGE = 1 << 20
 
 
+def return_freed_pages() -> None:
+    """Give pages back that hold only freed blocks, of whatever size; takes milliseconds."""
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def return_large_blocks() -> None:
     """Have every freed block of a megabyte and more given back to the system, where the C library can do that."""
     with suppress(OSError, AttributeError, TypeError):

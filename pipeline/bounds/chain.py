@@ -21,7 +21,7 @@ from .order import bucket_cells, depth_first_order
 from .outcome import Method, Outcome
 from .prepare import WORK, Prepared, Report, prepare
 from .rows import DEVICE_ROUNDS, ROUNDS, RowSearch
-from .search import Search
+from .search import Search, search_bytes
 from .turns import FIRST_SECONDS, Turns, Way
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ _FELL = 0.02
 _WORK_PER_SECOND = 50_000_000
 #: A local search takes this part of the memory, and begins anew in a network of at most this part of the cells.
 _LOCAL_PART, _MUCH_SMALLER = 4, 2
+#: Many small arrays leave about this part of the memory between them.
+_BETWEEN_PART = 8
 #: What holds more than this part of the memory between two turns is given up, unless it is the only way.
 _HELD_PART = 4
 #: Rounds from this many CPU seconds on also plan an elimination of all cells, which may take seconds.
@@ -371,9 +373,8 @@ class Chain:
         from .deepening.cut_offs import Deepening
 
         if self.diagrams is None:
-            self.diagrams = Deepening(
-                self.small, self.order, self.upper, self.lower, memory_bytes=self.limits.memory_bytes
-            )
+            memory_bytes = self.limits.memory_bytes - self.limits.memory_bytes // _BETWEEN_PART
+            self.diagrams = Deepening(self.small, self.order, self.upper, self.lower, memory_bytes=memory_bytes)
         self.diagrams.learn(self.upper, self.lower)
         outcome = self.diagrams.run(late, self._hear, self._see)
         if self._holds_much(self.diagrams):
@@ -382,9 +383,12 @@ class Chain:
                 self.diagrams = None
         return outcome
 
-    def _search(self, seconds: float, late: Callable[[], bool]) -> Outcome:
+    def _search(self, seconds: float, late: Callable[[], bool]) -> Outcome | None:
         """Go on with the search of the last turn."""
         if self.search is None:
+            if search_bytes(self.small) > self._memory_bytes:
+                self.turns.hopeless.add("search")
+                return None
             self.search = Search(self.small, self.order, self.upper)
         self.search.memory_bytes = self._memory_bytes + self.search.nbytes
         self.search.learn(self.upper, self.nearby)

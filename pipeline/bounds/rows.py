@@ -215,6 +215,9 @@ class RowSearch:
         if split.kept_bytes > memory_bytes // 2 and self._split is not None:
             # wider layers are what is left
             split = self._split
+        if split.kept_bytes > memory_bytes:
+            self.hopeless = True
+            return None
         if self._split is None or self._found is None or split.buckets != self._split.buckets:
             self._found = None
             cells = None if device_bytes is None else _DEVICE_CELLS

@@ -22,8 +22,15 @@ _NODES = 1024
 _SECONDS = 0.03
 #: Moves of so small a share of what is still open are not worth propagating, where costs are finer than this.
 _TINY, _COARSE = 1e-7, 1e7
+#: Tables are there so many times while a search is laid out.
+_COPIES = 3
 #: Bytes of an open node beside its values.
 _NODE_BYTES = 160
+
+
+def search_bytes(network: CostNetwork) -> int:
+    """Bytes that laying a network out for a search takes at least."""
+    return _COPIES * 8 * network.cells
 
 
 class Search:

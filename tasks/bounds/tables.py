@@ -17,6 +17,10 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
+#: Parts so long on average are copied one by one: positions of all entries would take three times their memory.
+_LONG_PART = 16
+
+
 class Flat(NamedTuple):
     """A network as arrays; an *edge* is one axis of one function. Arrays of offsets have one entry more.
 
@@ -74,6 +78,16 @@ def parts(starts: Integers, chosen: Integers) -> Integers:
     return np.arange(int(counts.sum())) + np.repeat(starts[chosen] - offsets(counts)[:-1], counts)
 
 
+def chosen_parts(values: Any, starts: Integers, chosen: Integers) -> Any:
+    """Return the chosen parts of an array that ``starts`` cuts, one part after the other; all of them are no copy."""
+    if len(chosen) == len(starts) - 1 and (np.diff(chosen) > 0).all():
+        return values
+    if len(values) < _LONG_PART * len(starts):
+        return values[parts(starts, chosen)]
+    begins, ends = starts[chosen].tolist(), starts[chosen + 1].tolist()
+    return np.concatenate([values[:0], *(values[a:b] for a, b in zip(begins, ends, strict=True))])
+
+
 def flatten(dims: Integers, unary: Costs, costs: Costs, arities: Integers, scope: Integers) -> Flat:
     """Put tables of two axes and more, one after the other in ``costs``, into a network."""
     edges = offsets(arities)
@@ -86,8 +100,8 @@ def flatten(dims: Integers, unary: Costs, costs: Costs, arities: Integers, scope
 
 def selected(flat: Flat, chosen: Integers) -> Flat:
     """Return the network of these functions only."""
-    costs = flat.costs[parts(flat.cells, chosen)]
-    scope = flat.scope[parts(flat.edges, chosen)]
+    costs = chosen_parts(flat.costs, flat.cells, chosen)
+    scope = chosen_parts(flat.scope, flat.edges, chosen)
     return flatten(flat.dims, flat.unary, costs, np.diff(flat.edges)[chosen], scope)
 
 

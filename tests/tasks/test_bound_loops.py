@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bucketflow.tasks.bounds import dominance, domination, levels, shifting
-from bucketflow.tasks.bounds.tables import Flat, flatten, fold_contained, offsets, restrict, take_out
+from bucketflow.tasks.bounds.tables import Flat, chosen_parts, flatten, fold_contained, offsets, restrict, take_out
 
 
 def network(seed: int) -> Flat:
@@ -94,6 +94,17 @@ def test_dominated_values(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         assert found[0] == found[1]
         same(a, b)
+
+
+@pytest.mark.parametrize("lengths", [[0, 3, 1, 0, 2], [40, 0, 90, 17, 33]])
+@pytest.mark.parametrize("chosen", [[], [1], [4, 0, 3], [0, 1, 2, 3, 4]])
+def test_parts_are_chosen_in_the_order_that_is_asked(lengths: list[int], chosen: list[int]) -> None:
+    starts = offsets(np.array(lengths))
+    values = np.arange(float(starts[-1]))
+    expected = [value for i in chosen for value in range(starts[i], starts[i + 1])]
+    found = chosen_parts(values, starts, np.array(chosen, np.int64))
+    assert found.tolist() == expected
+    assert found.dtype == values.dtype
 
 
 def test_what_is_folded_restricted_and_taken_out_keeps_totals() -> None:

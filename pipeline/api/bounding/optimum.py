@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ....cluster.budget import peak_rss_bytes
-from ....tasks.allocator import return_large_blocks
+from ....tasks.allocator import return_freed_pages, return_large_blocks
 from ...bounds.network import CostNetwork, States, Units, cost_network, model_of
 from ...bounds.outcome import Outcome
 from ...bounds.prepare import removed_by
@@ -112,6 +112,7 @@ class Task:
         memory_bytes = max(resources.host_bytes - question.model.nbytes - COPIES * 8 * costs.cells, 0)
         if memory_bytes < _SCARCE_BYTES:
             return_large_blocks()
+            return_freed_pages()
         device_bytes = resources.memory_bytes if resources.gpu_count and not resources.distributed else None
         limits = Limits(
             memory_bytes,

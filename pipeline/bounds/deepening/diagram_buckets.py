@@ -10,6 +10,7 @@ from operator import or_
 
 import numpy as np
 
+from ....tasks.allocator import return_freed_pages
 from ....tasks.diagrams.joins import (
     NOTHING,
     Integers,
@@ -289,6 +290,7 @@ class Elimination:
             for y in self._done:
                 self._drop(y)
             self._done, begun.join = None, None
+            return_freed_pages()
             result = self._join(begun, entries, minimise)
         begun.join = None
         self._edges += result.edges

@@ -80,7 +80,7 @@ def _keep_cheapest(flat: Flat, keep: np.ndarray) -> None:
 
 def _rebuild(problem: Problem, values: Integers, first: Integers, unary: Costs) -> None:
     """Restrict all functions to the values kept; those of no variable or one go to the constant and the unary costs."""
-    from ....tasks.bounds.tables import flatten, offsets, parts, restrict
+    from ....tasks.bounds.tables import chosen_parts, flatten, offsets, parts, restrict
 
     flat, counts = problem.flat, np.diff(first)
     live = counts > 1
@@ -97,7 +97,8 @@ def _rebuild(problem: Problem, values: Integers, first: Integers, unary: Costs) 
     np.add.at(unary, parts(new_first, owners), costs[parts(cells, ones)])
     more = np.flatnonzero(arities > 1)
     problem.count("contained", functions=flat.n_functions - len(more))
-    problem.flat = flatten(counts[live], unary, costs[parts(cells, more)], arities[more], scope[parts(edges, more)])
+    left = chosen_parts(costs, cells, more), arities[more], chosen_parts(scope, edges, more)
+    problem.flat = flatten(counts[live], unary, *left)
 
 
 def _fold(problem: Problem) -> None:

@@ -161,11 +161,11 @@ class _Pool:
 
     def flat(self) -> Flat:
         """Return what is left as arrays."""
-        from ....tasks.bounds.tables import flatten, parts
+        from ....tasks.bounds.tables import chosen_parts, flatten
 
         old = np.array([f for f in self.scopes if f not in self.tables], np.int64)
-        scope = [self.source.scope[parts(self.source.edges, old)]]
-        costs = [self.source.costs[parts(self.source.cells, old)]]
+        scope = [chosen_parts(self.source.scope, self.source.edges, old)]
+        costs = [chosen_parts(self.source.costs, self.source.cells, old)]
         arities = np.diff(self.source.edges)[old].tolist()
         for f, table in self.tables.items():
             scope.append(np.array(self.scopes[f], np.int64))

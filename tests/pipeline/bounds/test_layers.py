@@ -124,6 +124,16 @@ def test_stopped_searches_keep_what_they_proved(after: int) -> None:
     assert found.lower <= outcome.lower <= solve_rows(network, found, memory_bytes=MEMORY).lower
 
 
+def test_mini_buckets_that_do_not_fit_are_not_made() -> None:
+    network = grid(7, 1, d=4)
+    search = RowSearch(network, range(49), None, rounds=[Round(1 << 12, 10)])
+    search.memory_bytes = 1 << 12
+    outcome = search.run(bool, lambda lower, total: None, lambda states: None)
+    assert search.hopeless
+    assert not outcome.proved
+    assert search.nbytes == 0
+
+
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bucketflow.tasks.rows.rows._SHARED_ROWS", 4)
     monkeypatch.setattr("bucketflow.tasks.rows.rows._SHARED_CELLS", 4)

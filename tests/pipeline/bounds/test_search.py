@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds import search
+from bucketflow.pipeline.bounds import chain, search
+from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, cost_network
-from bucketflow.pipeline.bounds.search import Search
+from bucketflow.pipeline.bounds.search import Search, search_bytes
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.models.preprocess import reduce_model
 from bucketflow.tasks.search.state import REST_CELLS
@@ -62,6 +63,14 @@ def clique() -> CostNetwork:
     tables = [CostTable(pair, rng.integers(0, 40, (12, 12)).astype(float)) for pair in pairs]
     wide = [CostTable(scope, rng.integers(0, 30, (12, 12, 12)).astype(float)) for scope in [(0, 3, 5), (6, 2, 1)]]
     return CostNetwork((12,) * 7, (*tables, *wide), 4)
+
+
+def test_networks_that_do_not_fit_are_not_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "Search", lambda *_, **__: pytest.fail("it is laid out"))
+    network = CostNetwork((9, 9), (CostTable((0, 1), np.arange(81.0).reshape(9, 9)),))
+    alone = chain.Chain(network, None, "search", Limits(search_bytes(network) - 1, prune=False))
+    alone.run()
+    assert not alone.outcome().proved
 
 
 def test_open_nodes_keep_the_bound(clique: CostNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
