@@ -20,6 +20,7 @@ from ...tasks.steps.views import slice_of
 from ...tasks.sweeps.best_states import best_states
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import restrict
+from .matching import matched
 from .plan import AgentPlan, Scope
 
 Array = NDArray[Any]
@@ -34,13 +35,15 @@ VARIABLE_BYTES = 4
 class Knowledge:
     """What one agent knows: its plan, its own tables in ``program``, and what was taken from their entries.
 
-    ``clock`` measures its work: the time of its thread where it has only one, which other processes do not lengthen.
+    ``most`` is what no total is more than, which all know. ``clock`` measures its work: the time of its thread where it
+    has only one, which other processes do not lengthen.
     """
 
     plan: AgentPlan
     program: Program[Array]
     semiring: Semiring
     offset: int
+    most: int
     threads: int = 1
     clock: Callable[[], float] = thread_time
 
@@ -111,7 +114,10 @@ def util(knowledge: Knowledge, context: States, *messages: Message) -> Sent:
     for (_, numbers), message in zip(plan.incoming, messages, strict=True):
         for number, table in zip(numbers, message.tables, strict=True):
             given[number] = _restricted(table, context)
-    made = program.run(given, keep=plan.kept, threads=knowledge.threads)
+    if plan.matchings:
+        made = given | matched(plan, given, knowledge.semiring, knowledge.most, program.algebra, knowledge.threads)
+    else:
+        made = program.run(given, keep=plan.kept, threads=knowledge.threads)
     offset = knowledge.offset + sum(message.offset for message in messages)
     possible = all(message.possible for message in messages)
     tables = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -19,24 +20,30 @@ from ..models.leaf_tables import integer_dtype, model_scale
 from ..models.model import Model
 from ..queries.arithmetic import MAX_INPUTS
 from .agent import Knowledge
-from .plan import AgentPlan
+from .plan import WORK, AgentPlan
 
 Array = NDArray[Any]
 
 
-def semiring_of(model: Model) -> Semiring:
-    """Return the semiring of the narrowest integers that no total overflows, which all agents agree on.
+def most_of(model: Model) -> int:
+    """Return what no total is more than, above the least costs of all functions, which all agents agree on.
 
     Raises
     ------
     ModelError
         If totals may exceed 2**61.
     """
-    bound = model_scale(model, range(len(model.functions))).bound
-    return min_plus(integer_dtype(bound, MAX_INPUTS), MAX_INPUTS)
+    return model_scale(model, range(len(model.functions))).bound
 
 
-def knowledge_of(dcop: Dcop, plan: AgentPlan, semiring: Semiring, algebra: Plain, threads: int = 1) -> Knowledge:
+def semiring_of(most: int) -> Semiring:
+    """Return the semiring of the narrowest integers that no total overflows."""
+    return min_plus(integer_dtype(most, MAX_INPUTS), MAX_INPUTS)
+
+
+def knowledge_of(
+    dcop: Dcop, plan: AgentPlan, semiring: Semiring, most: int, algebra: Plain, threads: int = 1
+) -> Knowledge:
     """Give an agent its own functions, each with 0 as its least cost, and nothing else."""
     leaves = {number: own_table(dcop.model, f, plan, semiring) for number, f in enumerate(plan.functions)}
     for number, v in enumerate(plan.observed, start=len(leaves)):
@@ -44,10 +51,11 @@ def knowledge_of(dcop: Dcop, plan: AgentPlan, semiring: Semiring, algebra: Plain
         states[dcop.model.evidence[v]] = 0
         leaves[number] = states
     axes: Mapping[int, tuple[int, ...]] = {number: plan.axes[number] for number in leaves}
-    program = Program(plan.steps, leaves, axes, plan.outgoing, plan.dims, algebra)
+    own = replace(algebra, semiring=WORK) if plan.matchings else algebra
+    program = Program(plan.steps, leaves, axes, plan.outgoing, plan.dims, own)
     offset = sum(dcop.model.lowest[f] for f in plan.functions)
     clock = perf_counter if threads > 1 or isinstance(algebra, DevicePlain) else thread_time
-    return Knowledge(plan, program, semiring, offset, threads, clock)
+    return Knowledge(plan, program, semiring, offset, most, threads, clock)
 
 
 def own_table(model: Model, f: int, plan: AgentPlan, semiring: Semiring) -> Array:

@@ -11,13 +11,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...tasks.steps.semiring import Semiring
+from ...tasks.steps.semiring import Semiring, min_plus
 from ...tasks.steps.step import Step, make_step
 from ..bounds.buckets.partition import MiniBucket, Partition, Size, partition
 from ..models.dcop import Dcop
+from ..queries.arithmetic import MAX_INPUTS
 from .pseudo_tree import PseudoTree
 
 Scope = tuple[int, ...]
+
+WORK = min_plus("int64", MAX_INPUTS)
+"""In what agents compute where parts of buckets are matched: no sum of two totals is too large."""
+
+
+@dataclass(frozen=True)
+class Matching:
+    """How the parts of a bucket are matched.
+
+    Parameters
+    ----------
+    minima : tuple of Step
+        Each part's least costs of the states of what all have.
+    shares : tuple of int
+        Numbers of the tables that the parts get besides.
+    """
+
+    minima: tuple[Step, ...]
+    shares: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -49,6 +69,8 @@ class AgentPlan:
         Variables (of the model) that its parent fixes in every request.
     iterated : tuple of int
         Variables (of the model) that it goes through itself, one assignment after the other.
+    matchings : tuple of Matching or None
+        For each bucket, None for those that are not split; empty where nothing is matched.
     """
 
     variables: Scope
@@ -64,6 +86,7 @@ class AgentPlan:
     outgoing: tuple[int, ...]
     context: Scope = ()
     iterated: Scope = ()
+    matchings: tuple[Matching | None, ...] = ()
 
     @property
     def owned(self) -> Scope:
@@ -98,7 +121,16 @@ class AgentPlan:
     @cached_property
     def checks(self) -> int:
         """Look-ups in tables that the steps of one message take."""
-        return sum(step.lowered.cells * len(step.inputs) for step in self.steps)
+        minima = [step for matching in self.matchings if matching is not None for step in matching.minima]
+        return sum(step.lowered.cells * len(step.inputs) for step in (*self.steps, *minima))
+
+    @cached_property
+    def matched_cells(self) -> int:
+        """Cells of all tables that matching holds at once, and of shares; 0 where nothing is matched."""
+        if not self.matchings:
+            return 0
+        common = [step.lowered.out_cells for matching in self.matchings if matching for step in matching.minima]
+        return sum(math.prod(self.sizes[v] for v in axes) for axes in self.axes) + 4 * sum(common)
 
     @cached_property
     def value_checks(self) -> int:
@@ -128,6 +160,7 @@ def plan_agents(
     z: int | None = None,
     fixed: Mapping[int, Fixed] | None = None,
     single: bool = False,
+    matched: bool = False,
 ) -> dict[int, AgentPlan]:
     """Plan every agent, children first.
 
@@ -143,8 +176,10 @@ def plan_agents(
         By agent; see :class:`Fixed`.
     single : bool
         Whether a message is one table over the whole separator.
+    matched : bool
+        Whether parts of split buckets are matched; the steps of such agents are lowered for ``WORK``.
     """
-    work = _Planning(dcop, tree, semiring, Size(variables=z), fixed or {}, single)
+    work = _Planning(dcop, tree, semiring, Size(variables=z), fixed or {}, single, matched)
     return {agent: work.plan(agent) for agent in reversed(tree.walk)}
 
 
@@ -161,10 +196,17 @@ class _Planning:
     """The state of planning."""
 
     def __init__(
-        self, dcop: Dcop, tree: PseudoTree, semiring: Semiring, size: Size, fixed: Mapping[int, Fixed], single: bool
+        self,
+        dcop: Dcop,
+        tree: PseudoTree,
+        semiring: Semiring,
+        size: Size,
+        fixed: Mapping[int, Fixed],
+        single: bool,
+        matched: bool,
     ) -> None:
         self.dcop, self.tree, self.semiring = dcop, tree, semiring
-        self.size, self.fixed, self.single = size, fixed, single
+        self.size, self.fixed, self.single, self.matched = size, fixed, single, matched
         self.functions = own_functions(dcop, tree)
         self.orders = _own_orders(dcop, tree, self.functions)
         # the place of a variable on every branch: from the root on, within an agent the first eliminated last
@@ -192,23 +234,55 @@ class _Planning:
         axes = [tuple(sorted(local[v] for v in scope)) for scope in scopes]
         split = partition(dims, axes, range(len(dims))[::-1], self.size)
         buckets = split.buckets[: len(own)]
-        steps, outgoing = self._steps(split, buckets, len(axes), sizes)
+        matchings = self._matchings(split, buckets, len(axes)) if self.matched else ()
+        steps, outgoing = self._steps(split, buckets, matchings, len(axes), sizes)
         axes += [step.axes for step in steps]
         plan = AgentPlan(
             *(variables, len(own), dims, sizes, functions, observed, tuple(incoming), tuple(axes), buckets),
-            *(steps, outgoing, fixed.context, fixed.iterated),
+            *(steps, outgoing, fixed.context, fixed.iterated, matchings),
         )
         self.sent[agent] = plan.sent
         return plan
 
+    def _matchings(
+        self, split: Partition, buckets: Sequence[tuple[MiniBucket, ...]], tables: int
+    ) -> tuple[Matching | None, ...]:
+        """Return how split buckets are matched, with numbers behind those of all other tables; nothing for no such."""
+        if all(len(bucket) < 2 for bucket in buckets):
+            return ()
+        number = tables + sum(map(len, buckets))
+        found: list[Matching | None] = []
+        for bucket in buckets:
+            if len(bucket) < 2:
+                found.append(None)
+                continue
+            common, minima = split.shared(bucket), []
+            for mini in bucket:
+                inputs = tuple(split.scopes[table] for table in mini.tables)
+                minima.append(make_step(number, mini.tables, inputs, common, split.dims, WORK))
+                number += 1
+            found.append(Matching(tuple(minima), tuple(range(number, number + len(bucket)))))
+            number += len(bucket)
+        return tuple(found)
+
     def _steps(
-        self, split: Partition, buckets: Sequence[tuple[MiniBucket, ...]], tables: int, sizes: Sequence[int]
+        self,
+        split: Partition,
+        buckets: Sequence[tuple[MiniBucket, ...]],
+        matchings: Sequence[Matching | None],
+        tables: int,
+        sizes: Sequence[int],
     ) -> tuple[tuple[Step, ...], tuple[int, ...]]:
         """Return the steps, one for each mini-bucket, and what is left when they are done."""
         steps: list[Step] = []
-        for mini in (mini for bucket in buckets for mini in bucket):
-            inputs = tuple(split.scopes[table] for table in mini.tables)
-            steps.append(make_step(tables + len(steps), mini.tables, inputs, mini.message, sizes, self.semiring))
+        semiring = WORK if matchings else self.semiring
+        for k, bucket in enumerate(buckets):
+            matching = matchings[k] if matchings else None
+            for place, mini in enumerate(bucket):
+                read, inputs = mini.tables, [split.scopes[table] for table in mini.tables]
+                if matching is not None:
+                    read, inputs = (*read, matching.shares[place]), [*inputs, matching.minima[place].axes]
+                steps.append(make_step(tables + len(steps), read, tuple(inputs), mini.message, sizes, semiring))
         read = {table for step in steps for table in step.inputs}
         left = tuple(table for table in range(tables + len(steps)) if table not in read)
         if self.single and len(left) > 1:

@@ -19,11 +19,14 @@ from ..models.dcop import Dcop
 from .agent import Knowledge, assign, util
 from .bounded import BoundedRun
 from .cuts import check_runs, cuts
-from .knowledge import knowledge_of, own_cells, semiring_of
+from .knowledge import knowledge_of, most_of, own_cells, semiring_of
 from .network import Clock, Network, Traffic, building
-from .plan import AgentPlan, plan_agents
+from .plan import WORK, AgentPlan, plan_agents
 from .pseudo_tree import PseudoTree, pseudo_tree
 from .run import Found, run_agents
+
+# Shares of totals up to here are exact in the floating-point numbers that they are computed in.
+_MOST_MATCHED = 1 << 50
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Planned:
     tree: PseudoTree
     plans: Mapping[int, AgentPlan]
     semiring: Semiring
+    most: int
 
     @property
     def bounded(self) -> bool:
@@ -83,11 +87,12 @@ class Planned:
     @property
     def table_bytes(self) -> int:
         """Bytes of all tables in one process: functions, what steps make, and the largest of that once more, with a
-        mask of what is forbidden.
+        mask of what is forbidden; where parts of buckets are matched, what the largest agent computes with.
         """
         made = [plan.made_cells for plan in self.plans.values()]
         own = sum(own_cells(self.dcop, plan) for plan in self.plans.values())
-        return (own + sum(made) + max(made)) * self.semiring.itemsize + max(made)
+        working = WORK.itemsize * max(plan.matched_cells for plan in self.plans.values())
+        return (own + sum(made) + max(made)) * self.semiring.itemsize + max(made) + working
 
 
 @dataclass(frozen=True)
@@ -110,16 +115,17 @@ def plan_dcop(dcop: Dcop, asked: Asked, available_bytes: int) -> Planned:
     BudgetError
         If the tables of all agents need more than ``available_bytes``, or messages of the budget take too many.
     """
-    semiring = semiring_of(dcop.model)
+    most = most_of(dcop.model)
+    semiring = semiring_of(most)
     tree = pseudo_tree(dcop, asked.order, seed=asked.seed)
     single = asked.message_bytes is not None
-    plans = plan_agents(dcop, tree, semiring, z=asked.z, single=single)
+    plans = plan_agents(dcop, tree, semiring, z=asked.z, single=single, matched=most <= _MOST_MATCHED)
     if asked.message_bytes is not None:
         fixed = cuts(dcop, tree, plans, max(1, asked.message_bytes // semiring.itemsize))
         if fixed:
             plans = plan_agents(dcop, tree, semiring, fixed=fixed, single=single)
             check_runs(dcop, tree, plans, asked.message_bytes)
-    planned = Planned(dcop, asked, tree, plans, semiring)
+    planned = Planned(dcop, asked, tree, plans, semiring, most)
     if planned.table_bytes > available_bytes:
         agent = max(plans, key=lambda each: plans[each].message_cells)
         largest = plans[agent].message_cells * semiring.itemsize
@@ -151,7 +157,10 @@ def knowledge(planned: Planned, algebra: Plain | None = None) -> dict[int, Knowl
     dcop, semiring, threads = planned.dcop, planned.semiring, planned.asked.threads
     if algebra is None:
         algebra = DevicePlain(semiring, places=Places()) if planned.asked.device else Plain(semiring)
-    return {agent: knowledge_of(dcop, plan, semiring, algebra, threads) for agent, plan in planned.plans.items()}
+    return {
+        agent: knowledge_of(dcop, plan, semiring, planned.most, algebra, threads)
+        for agent, plan in planned.plans.items()
+    }
 
 
 def _warm(planned: Planned, known: Mapping[int, Knowledge]) -> None:
@@ -161,7 +170,7 @@ def _warm(planned: Planned, known: Mapping[int, Knowledge]) -> None:
         if lowered.regime not in smallest or lowered.cells < smallest[lowered.regime].cells:
             smallest[lowered.regime] = lowered
     for lowered in smallest.values():
-        run(lowered, [np.zeros(cells, planned.semiring.dtype) for cells in lowered.input_cells])
+        run(lowered, [np.zeros(cells, lowered.semiring.dtype) for cells in lowered.input_cells])
     leaf = min(known.values(), key=lambda each: (len(each.plan.incoming), each.plan.checks))
     if not leaf.plan.incoming:
         states = dict.fromkeys(leaf.plan.variables[: -leaf.plan.own], 0)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Agent, BucketflowError, Dcop, DpopResult, Model
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.agents import bounded
+from bucketflow.pipeline.agents import bounded, solving
 from bucketflow.pipeline.agents.bounded import BoundedRun
 from bucketflow.pipeline.agents.dpop import dpop
 from bucketflow.pipeline.agents.network import Network, Traffic
@@ -91,6 +91,47 @@ def test_adpop_brackets_the_optimum(dcop: Dcop, order: str, z: int) -> None:
         check(found, dcop)
 
 
+@given(cost_models(), ORDERS, st.integers(1, 4))
+@settings(max_examples=80)
+def test_adpop_brackets_any_cost_network(model: Model, order: str, z: int) -> None:
+    """Tops, forbidden assignments, constants."""
+    found, best = dpop(model, order=order, z=z), brute_optimum(model, {})
+    if best is None:
+        assert found.value is None
+    else:
+        assert found.bound is not None
+        assert found.bound <= best
+        assert found.value is None or found.value >= best
+
+
+@pytest.mark.parametrize("kind", ["grid", "random", "scale-free"])
+def test_matched_buckets_bound_better(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With messages of the same size; totals that are too large for exact shares are not matched."""
+    better = 0
+    for seed in range(4):
+        dcop = bucketflow.generate(kind, variables=12, domain=3, density=0.5, tightness=0.1, seed=seed)  # type: ignore[arg-type]
+        found = dpop(dcop, z=2, order="planned")
+        with monkeypatch.context() as patched:
+            patched.setattr(solving, "_MOST_MATCHED", -1)
+            plain = dpop(dcop, z=2, order="planned")
+        assert found.metrics.message_bytes == plain.metrics.message_bytes
+        assert found.bound is not None
+        assert plain.bound is not None
+        assert plain.bound <= found.bound <= (dpop(dcop).value or 0)
+        better += found.bound > plain.bound
+    assert better >= 3
+
+
+def test_costs_that_shares_cannot_be_exact_for() -> None:
+    far = grid(3)
+    functions = tuple(replace(f, values=f.values * 2**50) for f in far.model.functions)
+    far = replace(far, model=replace(far.model, functions=functions))
+    found, best = dpop(far, z=2), dpop(far).value
+    assert found.bound is not None
+    assert best is not None
+    assert found.bound <= best
+
+
 @given(PROBLEMS, st.sampled_from(["max-degree", "planned"]), st.sampled_from([1, 4, 12, 40, 1000]))
 @settings(max_examples=100)
 def test_bounded_messages_are_exact(dcop: Dcop, order: str, memory: int) -> None:
@@ -147,12 +188,15 @@ def test_large_joins_run_on_compiled_kernels_as_well() -> None:
 def test_large_joins_run_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages travel through the host's memory, whatever ran where."""
     here = dpop(grid(4, dim=4), order="planned")
+    parts = dpop(grid(4, dim=4), order="planned", z=3)
     with device(monkeypatch, least_cells=30):
         there = dpop(grid(4, dim=4), order="planned", gpus=1)
         bounded = dpop(grid(4, dim=4), order="planned", gpus=1, memory=60)
+        split = dpop(grid(4, dim=4), order="planned", gpus=1, z=3)
     assert (there.value, there.assignment) == (here.value, here.assignment)
     assert there.metrics.message_bytes == here.metrics.message_bytes
     assert bounded.value == here.value
+    assert (split.bound, split.value) == (parts.bound, parts.value)
 
 
 def test_a_hub_of_many_neighbours() -> None:
@@ -236,12 +280,13 @@ def test_a_task_that_answers_requests_receives_its_own_functions_only(agents: in
             assert held(payload, dtype) == set(), name
 
 
+@pytest.mark.parametrize("z", [None, 2])
 @pytest.mark.parametrize("agents", [16, 5])
-def test_a_task_never_receives_another_agents_function(agents: int) -> None:
+def test_a_task_never_receives_another_agents_function(agents: int, z: int | None) -> None:
     dcop = marked()
     owners = tuple(v % agents for v in range(16))
     dcop = replace(dcop, agents=tuple(Agent(f"a{k}") for k in range(agents)), owners=owners)
-    planned = plan_dcop(dcop, Asked(order="given"), 1 << 30)
+    planned = plan_dcop(dcop, Asked(order="given", z=z), 1 << 30)
     pool = Watched()
     found = run_agents(planned.tree, knowledge(planned), pool, Network(), Traffic())
     assert found.total is not None
