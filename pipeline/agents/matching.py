@@ -1,7 +1,8 @@
 """ADPOP's split buckets: their parts first agree on what they share, as mini-buckets do; an agent, on what it holds.
 
-Parts share out the sum of their minima (:func:`..bounds.buckets.mini_buckets.shifts`). Shares are lifted to be at least
-0, which a message loses again, so that what is forbidden stays so; what more than any total allows is forbidden too.
+Parts share out the sum of their minima, by :func:`bucketflow.pipeline.bounds.buckets.mini_buckets.shifts`. Shares are
+lifted to be at least 0, which a message loses again, so that what is forbidden stays so; what is more than any total is
+forbidden too.
 """
 
 from __future__ import annotations

@@ -279,10 +279,11 @@ class _Planning:
         for k, bucket in enumerate(buckets):
             matching = matchings[k] if matchings else None
             for place, mini in enumerate(bucket):
-                read, inputs = mini.tables, [split.scopes[table] for table in mini.tables]
+                joined = mini.tables
+                scopes = tuple(split.scopes[table] for table in joined)
                 if matching is not None:
-                    read, inputs = (*read, matching.shares[place]), [*inputs, matching.minima[place].axes]
-                steps.append(make_step(tables + len(steps), read, tuple(inputs), mini.message, sizes, semiring))
+                    joined, scopes = (*joined, matching.shares[place]), (*scopes, matching.minima[place].axes)
+                steps.append(make_step(tables + len(steps), joined, scopes, mini.message, sizes, semiring))
         read = {table for step in steps for table in step.inputs}
         left = tuple(table for table in range(tables + len(steps)) if table not in read)
         if self.single and len(left) > 1:
