@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.relations.relation import Relation
+from ...tasks.relations.relation import Relation, Table, to_dense
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
-from ...tasks.steps.views import slice_of
-from ...tasks.sweeps.best_states import best_states
+from ...tasks.steps.views import Slice, slice_of
+from ...tasks.sweeps.best_states import JOINED_CELLS, best_states
 from ...tasks.sweeps.rows.best import best_row, fixed
 
 Array = NDArray[Any]
+
+#: Rows are decoded as arrays of all cells where what is left of them has so few: variables are eliminated one by one.
+WHOLE_CELLS: int = JOINED_CELLS
 
 
 def decode(
@@ -50,10 +54,21 @@ def decode(
     for step in reversed(steps):
         read = list(zip(step.inputs, step.input_axes, strict=True))
         if any(isinstance(tables[node], Relation) for node in step.inputs):
-            assignment.update(best_row([fixed(tables[node], axes, sizes, assignment) for node, axes in read], semiring))
-            continue
-        slices = [slice_of(tables[node], axes, sizes, assignment) for node, axes in read]
+            found = [fixed(tables[node], axes, sizes, assignment) for node, axes in read]
+            if max(prod(table.keys.dims) for table in found) > WHOLE_CELLS:
+                assignment.update(best_row(found, semiring))
+                continue
+            slices = [_whole(table, assignment, semiring) for table in found]
+        else:
+            slices = [slice_of(tables[node], axes, sizes, assignment) for node, axes in read]
         assignment.update(best_states(slices, sizes, semiring, compiled))
+
+
+def _whole(table: Table, assignment: Mapping[int, int], semiring: Semiring) -> Slice:
+    """Return all cells of a table; of variables with one state none is left that was assigned one."""
+    values = to_dense(table, semiring).values if isinstance(table, Relation) else table.values
+    sizes = [table.keys.sizes.get(v, 1) for v in range(max(table.keys.variables, default=0) + 1)]
+    return slice_of(values, table.keys.variables, sizes, assignment)
 
 
 def _near(tables: Mapping[int, Array]) -> Mapping[int, Array]:

@@ -87,17 +87,30 @@ class Device:
 
     def expanded_sums(
         self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
-        semiring: Semiring,
+        semiring: Semiring, most: int,
     ) -> tuple[Any, Any]:  # fmt: skip
         """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros."""
         cp, rows, width = cupy(), span[1] - span[0], words[0].shape[1]
         if semiring.name not in _ANY_ORDER:
             none = np.zeros(width, np.uint64)
             return self.gathered(*self.expanded(matches, span, words, values, semiring), semiring, none, none)
-        out, sums, blocks = cp.empty((rows, width), np.uint64), cp.empty(rows, semiring.dtype), -(-rows // _TILE)
-        progress = cp.zeros(blocks + 2, np.uint64)
-        parts, places, bound = cp.empty(blocks, semiring.dtype), cp.empty(blocks, np.int64), _bound(semiring)
-        given = (*matches, len(matches[1]), *span, *words, *values, bound)
+        most, blocks = min(most, rows), -(-rows // _TILE)
+        out, sums, progress = (
+            cp.empty((most, width), np.uint64),
+            cp.empty(most, semiring.dtype),
+            cp.zeros(blocks + 2, np.uint64),
+        )
+        tile_rows, places = cp.empty(blocks + 1, np.int64), cp.empty(blocks, np.int64)
+        parts, bound = cp.empty(blocks, semiring.dtype), _bound(semiring)
+        _launch(
+            "tile_rows",
+            blocks + 1 if rows else 0,
+            (matches[1], len(matches[1]), *span, blocks, tile_rows),
+            width,
+            1,
+            semiring,
+        )
+        given = (*matches, tile_rows, *span, *words, *values, bound)
         _launch("expand_reduce", blocks * _THREADS, (*given, progress, out, sums, parts, places), width, 1, semiring)
         _launch("add_parts", blocks * _LANES, (parts, places, blocks, bound, sums), width, 1, semiring)
         written, zeros = progress[-2:].get().tolist()

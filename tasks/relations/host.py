@@ -108,7 +108,7 @@ class Host:
 
     def expanded_sums(
         self, matches: tuple[Array, Array], span: tuple[int, int], words: tuple[Array, Array],
-        values: tuple[Array, Array], semiring: Semiring,
+        values: tuple[Array, Array], semiring: Semiring, most: int,
     ) -> tuple[Array, Array]:  # fmt: skip
         """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros."""
         none = np.zeros(words[0].shape[1], np.uint64)

@@ -109,9 +109,11 @@ class _Meeting:
         ``summed``: they ascend, and equal ones are summed.
         """
         side, both = side_of(words), (moved(words, self.keys, self.target), self._words)
-        expanded = side.expanded_sums if summed else side.expanded
+        more = any(v not in self.keys.fields for v in self.target.varying)
         for start, stop, begins in spans:
-            yield *expanded(matches, (start, stop), both, (values, self._right.values), semiring), begins
+            given = matches, (start, stop), both, (values, self._right.values), semiring
+            most = stop - start if more else len(words)
+            yield *(side.expanded_sums(*given, most) if summed else side.expanded(*given)), begins
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,9 +63,15 @@ class Side(Protocol):
 
     def expanded_sums(
         self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
-        semiring: Semiring,
+        semiring: Semiring, most: int,
     ) -> tuple[Any, Any]:  # fmt: skip
-        """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros."""
+        """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros.
+
+        Parameters
+        ----------
+        most : int
+            How many different keys there are, at most.
+        """
 
     def multiplied(self, words: Any, values: Any, parts: Any, table: Any, semiring: Semiring) -> tuple[Any, Any]:
         """Return rows multiplied with entries of a dense table, without those that are zero.

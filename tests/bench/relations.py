@@ -311,7 +311,7 @@ def main() -> None:
     if "--gpu" in sys.argv:
         import cupy
 
-        console.print(measure(cupy, 50_000_000))
+        console.print(measure(cupy, 200_000_000))
         console.print(instances())
 
 

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.errors import BudgetError
+from bucketflow.pipeline.queries import decode
 from bucketflow.tasks.gpu.arrays import is_device
 from bucketflow.tasks.relations.relation import Relation
 from bucketflow.tasks.sweeps.rows import algebra, room
@@ -44,6 +45,7 @@ def kept(request: pytest.FixtureRequest, few: None, monkeypatch: pytest.MonkeyPa
     if request.param == "all rows":
         monkeypatch.setattr(algebra, "CELLS_OF_A_ROW", 0)
         monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
+        monkeypatch.setattr(decode, "WHOLE_CELLS", 0)
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from bucketflow.pipeline.budget import rows_fit
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.queries import decode
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import plan_figures
 from bucketflow.pipeline.runs.slices import run_group, slices_of
@@ -45,6 +46,7 @@ def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     if request.param == "all rows":
         monkeypatch.setattr(algebra, "CELLS_OF_A_ROW", 0)
         monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
+        monkeypatch.setattr(decode, "WHOLE_CELLS", 0)
 
 
 @st.composite
@@ -322,3 +324,14 @@ def test_small_tables_are_multiplied_before_rows_meet_them(monkeypatch: pytest.M
     found = bucketflow.solve(model, representation="rows", tree="junction")
     assert found.value == bucketflow.solve(model, representation="dense").value
     assert 0 < max(inputs) < 8
+
+
+def test_rows_with_few_cells_are_decoded_as_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
+    monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
+    model = dense_ring()
+    joined = bucketflow.solve(model, representation="rows")
+    monkeypatch.setattr(decode, "best_row", None)
+    monkeypatch.setattr(decode, "WHOLE_CELLS", 10**6)
+    found = bucketflow.solve(model, representation="rows")
+    assert (found.value, found.assignment) == (joined.value, joined.assignment)

@@ -268,16 +268,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// The first of ascending numbers that is above another, by all lanes of a warp.
-__device__ __forceinline__ i64 above_by_lanes(const i64* numbers, i64 rows, i64 at, int lane) {
-    i64 low = 0, high = rows;
-    while (high - low > 32) {
-        const i64 part = (high - low + 31) / 32, probe = min(low + part * (lane + 1), high) - 1;
-        const int below = __popc(__ballot_sync(ALL, numbers[probe] <= at));
-        low = min(low + part * below, high);
-        high = min(low + part, high);
-    }
-    return low + __popc(__ballot_sync(ALL, low + lane < high && numbers[low + lane] <= at));
+// The row of the left that the last output before each tile comes from, and that of the last one.
+extern "C" __global__ void tile_rows(const i64* ends, i64 rows, i64 start_at, i64 stop, i64 tiles, i64* out) {
+    const i64 tile = thread_number();
+    if (tile <= tiles) out[tile] = above(ends, 0, rows, max(min(start_at + tile * TILE, stop) - 1, start_at));
 }
 
 // What lanes have until the first of them, from each on, in which a run begins.
@@ -296,66 +290,77 @@ __device__ __forceinline__ T until_head(T mine, unsigned heads, int lane, i64 bo
 // that begin in a tile are written densely and in order. What a tile has of a run that began before is its part, for
 // the sum at a place; -1 where there is none. `progress` holds the number of blocks that began, what each counted, and
 // how many wrote a sum of zero: zeros before.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    expand_reduce(const i64* first, const i64* ends, i64 rows, i64 start_at, i64 stop, const u64* left,
+extern "C" __global__ void __launch_bounds__(THREADS, WORDS == 1 ? 4 : 2)
+    expand_reduce(const i64* first, const i64* ends, const i64* tile_rows, i64 start_at, i64 stop, const u64* left,
                   const u64* right, const T* left_values, const T* right_values, i64 bound, u64* progress, u64* out,
                   T* sums, T* parts, i64* places) {
+    __shared__ i64 shifts[TILE + 1];
     __shared__ int limits[TILE + 1];
-    __shared__ i64 taken, low, high;
+    __shared__ i64 taken;
     __shared__ unsigned before_warp[WARPS], headed;
     __shared__ T tails[WARPS];
     __shared__ u64 before;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (threadIdx.x == 0) taken = (i64)atomicAdd(progress, 1ull);
     __syncthreads();
-    const i64 from = start_at + taken * TILE, to = min(from + TILE, stop);
-    if (warp < 2) {
-        const i64 found = above_by_lanes(ends, rows, warp ? to - 1 : max(from - 1, start_at), lane);
-        if (lane == 0) (warp ? high : low) = found + warp;
+    const i64 from = start_at + taken * TILE;
+    const int size = (int)min((i64)TILE, stop - from);
+    const i64 low = tile_rows[taken], count = tile_rows[taken + 1] + 1 - low;
+    const bool near = count <= TILE + 1;
+    // what of the right an output meets is as far from its number as what its row meets first from that of its first
+    auto end_of = [&](i64 row) { return (int)min(ends[low + row] - from, (i64)TILE); };
+    auto shift_of = [&](i64 row) { return first[low + row] - (low + row ? ends[low + row - 1] : 0) + from; };
+    for (int i = threadIdx.x; near && i < count; i += THREADS) {
+        limits[i] = end_of(i);
+        shifts[i] = shift_of(i);
     }
     __syncthreads();
-    const i64 count = high - low;
-    const bool near = count <= TILE + 1;
-    for (i64 i = threadIdx.x; near && i < count; i += THREADS) limits[i] = (int)min(ends[low + i] - from, (i64)TILE);
-    __syncthreads();
 
-    i64 at = from + threadIdx.x * ITEMS;
-    u64 key[ITEMS][WORDS], last[WORDS];
+    int at = threadIdx.x * ITEMS;
+    u64 key[ITEMS][WORDS], last[WORDS], own_key[WORDS];
     T product[ITEMS];
     unsigned heads = 0;
-    if (at < to) {
-        const i64 look = max(at - 1, start_at);
-        i64 row;
-        if (near) {
-            int a = 0, b = (int)count;
-            while (a < b) {
-                const int middle = (a + b) / 2;
-                if (limits[middle] <= (int)(look - from)) a = middle + 1; else b = middle;
-            }
-            row = low + a;
-        } else {
-            row = above(ends, low, high, look);
+    if (at < size) {
+        const int look = from == start_at && at == 0 ? 0 : at - 1;
+        i64 row = 0, past = count;
+        while (row < past) {
+            const i64 middle = (row + past) / 2;
+            if ((near ? limits[middle] : end_of(middle)) <= look)
+                row = middle + 1;
+            else
+                past = middle;
         }
-        i64 end = ends[row], shift = first[row] - (row ? ends[row - 1] : 0);
+        int end = near ? limits[row] : end_of(row);
+        i64 shift = near ? shifts[row] : shift_of(row);
+        Product factor = (Product)left_values[low + row];
 #pragma unroll
-        for (int w = 0; w < WORDS; w++) last[w] = left[row * WORDS + w] | right[(shift + look) * WORDS + w];
+        for (int w = 0; w < WORDS; w++) {
+            own_key[w] = left[(low + row) * WORDS + w];
+            last[w] = own_key[w] | right[(shift + look) * WORDS + w];
+        }
 #pragma unroll
         for (int j = 0; j < ITEMS; j++, at++) {
-            if (at >= to) {
+            if (at >= size) {
                 heads |= 1u << j;
                 product[j] = zero(bound);
                 continue;
             }
             if (at >= end) {
-                do end = ends[++row]; while (at >= end);
-                shift = first[row] - ends[row - 1];
+                do {
+                    row++;
+                    end = near ? limits[row] : end_of(row);
+                } while (at >= end);
+                shift = near ? shifts[row] : shift_of(row);
+                factor = (Product)left_values[low + row];
+#pragma unroll
+                for (int w = 0; w < WORDS; w++) own_key[w] = left[(low + row) * WORDS + w];
             }
             const i64 other = shift + at;
-            product[j] = (T)times((Product)left_values[row], (Product)right_values[other], bound);
-            bool begins_here = at == start_at;
+            product[j] = (T)times(factor, (Product)right_values[other], bound);
+            bool begins_here = from + at == start_at;
 #pragma unroll
             for (int w = 0; w < WORDS; w++) {
-                key[j][w] = left[row * WORDS + w] | right[other * WORDS + w];
+                key[j][w] = own_key[w] | right[other * WORDS + w];
                 begins_here |= key[j][w] != last[w];
                 last[w] = key[j][w];
             }
@@ -366,9 +371,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int j = 0; j < ITEMS; j++) product[j] = zero(bound);
     }
-    const i64 begin = from + threadIdx.x * ITEMS;
-    const int here = (int)max((i64)0, min((i64)ITEMS, to - begin));
-    const unsigned own = heads & ((1u << here) - 1);
+    const unsigned own = heads & ((1u << max(0, min(ITEMS, size - (int)threadIdx.x * ITEMS))) - 1);
 
     // what comes before the first head of a thread belongs to a run of those before it
     Acc lead_sum = start(bound);
