@@ -88,7 +88,7 @@ def _receipt(record: dict[str, Any] | None) -> Receipt | None:
     """Read a line of a ledger; None where it is damaged."""
     try:
         return None if record is None else Receipt.from_record(record)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

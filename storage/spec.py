@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from math import prod
 from typing import Any
@@ -89,6 +89,8 @@ class Receipt:
         Scale and bounds of a chunk of probabilities; the value of a result.
     ended : float
         Seconds since 1970; 0 where that was not written down.
+    steps : mapping of str to (float, int)
+        Seconds of the steps of the task and how often each was done, by table; of several receipts one has them.
     """
 
     table: str
@@ -99,6 +101,7 @@ class Receipt:
     peak_bytes: int
     value: dict[str, Any]
     ended: float = 0.0
+    steps: Mapping[str, tuple[float, int]] = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -112,4 +115,5 @@ class Receipt:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Receipt:
         """Rebuild a receipt from its ledger record."""
-        return cls(**{**record, "chunk": tuple(record["chunk"])})
+        steps = {step: tuple(took) for step, took in record.get("steps", {}).items()}
+        return cls(**{**record, "chunk": tuple(record["chunk"]), "steps": steps})

@@ -13,7 +13,9 @@ from ...cluster.budget import peak_rss_bytes
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, SerialPool
 from ...storage.rundir import RunDir
+from ...tasks.boxes.boxes import told_steps
 from ...tasks.cpu.compiler import compiler_pays
+from ...tasks.sweeps.sweep import timed_steps
 from ..budget.stored import plan_record
 from ..options import Options
 from ..resources import Resources
@@ -91,8 +93,9 @@ def _in_directory(question: Question, options: Options, progress: Progress | Non
         if plan is not None and plan.spill is not None:
             check_space(folder, plan, used_bytes(folder))
         kept = partial(_keep_plan, rundir, question)
-        found = in_slices(prepared, lambda once: answered(once, progress, folder, []), kept)
-        rundir.write_result(found.to_dict())
+        with timed_steps() as spent:
+            found = in_slices(prepared, lambda once: answered(once, progress, folder, []), kept)
+        rundir.write_result({**found.to_dict(), "steps": told_steps(spent)})
         return found
 
 

@@ -171,7 +171,8 @@ def bars(title: str, names: Sequence[str], series: Mapping[str, Sequence[float]]
     from bokeh.transform import dodge
 
     shown = _distinct(names)
-    made = _figure(title, 60 + 26 * max(4, len(shown)), y_range=list(reversed(shown)), tools="hover,save")
+    height = 60 + 26 * max(4, len(shown)) + 40 * (len(series) > 1)
+    made = _figure(title, height, y_range=list(reversed(shown)), tools="hover,save")
     width = 0.8 / max(len(series), 1)
     for k, (label, values) in enumerate(series.items()):
         source = ColumnDataSource({"name": shown, "value": list(values)})
@@ -205,8 +206,23 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], acros
         made.step(x, y, mode="after", line_width=2, color=colour, legend_label=label)
         made.scatter(x, y, size=5, color=colour)
     made.xaxis.axis_label, made.yaxis.axis_label = across, unit
-    made.legend.location = "right"
+    made.add_layout(made.legend[0], "above")
+    made.legend.orientation = "horizontal"
     return made
+
+
+def convergence(query: str, history: Sequence[Sequence[Any]], unit: str) -> Any:
+    """Draw both bounds on an answer as they closed: seconds, and at least and at most what it was known to be."""
+    ends = {"at least": 1, "at most": 2}
+    series = {name: [(p[0], float(p[k])) for p in history if p[k] is not None] for name, k in ends.items()}
+    return lines(f"Bounds on the {query}", {name: points for name, points in series.items() if points}, "seconds", unit)
+
+
+def below(*figures: Any) -> Any:
+    """Put figures below each other."""
+    from bokeh.layouts import column
+
+    return column(*figures)
 
 
 def timeline(spans: Sequence[tuple[str, float, float, str]]) -> Any:
@@ -233,7 +249,7 @@ def table(columns: Mapping[str, Sequence[Any]], sparks: str = "") -> Any:
     shown = dict(columns)
     if sparks:
         shown[""] = sparklines([float(value or 0) for value in columns[sparks]])
-    made = [TableColumn(field=f"c{k}", title=n, width=_room(v)) for k, (n, v) in enumerate(shown.items())]
+    made = [TableColumn(field=f"c{k}", title=n, width=_room([n, *v])) for k, (n, v) in enumerate(shown.items())]
     source = ColumnDataSource({f"c{k}": list(values) for k, values in enumerate(shown.values())})
     height = min(600, 60 + 25 * max(map(len, columns.values()), default=0))
     return DataTable(source=source, columns=made, width=_WIDTH, height=height, index_position=None, sizing_mode="fixed")

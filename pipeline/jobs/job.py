@@ -184,7 +184,7 @@ class Job:
         found = stored_result(self.folder) or stored_bounds(self.folder)
         if found is None:
             raise StoppedError(f"the answer in {self.folder} is damaged; bucketflow resume {self.folder}")
-        return found
+        return {name: what for name, what in found.items() if name != "steps"}
 
     def cancel(self) -> State:
         """Stop it within seconds, so that it can be resumed; return its state then.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from ..errors import format_bytes
@@ -22,12 +23,27 @@ def answer_sections(found: Mapping[str, Any], query: str) -> Sections:
     if found.get("marginals"):
         sections.append(("Marginals", marginal_bars(found, query)))
     proof = found.get("proof")
+    history = _history(found)
+    if history:
+        sections.append(("Convergence", charts.convergence(str(found.get("query", query)), history, _unit(found))))
     if proof and proof.get("tried"):
         tried = {name: seconds for name, seconds in proof["tried"].items() if seconds}
         if tried:
             chart = charts.bars("CPU seconds by way", list(tried), {"seconds": list(tried.values())}, "seconds")
             sections.append(("Ways that were tried", chart))
     return sections
+
+
+def _history(found: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+    """Both bounds by seconds: of an optimum as they were proved and found, of ``bound`` by size of its mini-buckets."""
+    rounds = found.get("rounds") or ()
+    ends = accumulate(each["seconds"] for each in rounds)
+    by_size = [(t, each["lower"], each["upper"]) for t, each in zip(ends, rounds, strict=True)]
+    return by_size or (found.get("proof") or {}).get("history") or ()
+
+
+def _unit(found: Mapping[str, Any]) -> str:
+    return "cost" if found.get("log10") is None and found.get("value") is not None else "log10"
 
 
 def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from ..rates.cpu import cached_rates
 from ..resources import Resources
 from ..trees.costs import Rates, lowered_seconds
 from .answers import Sections, answer_sections
+from .steps import step_sections
 
 # Clocks that are read together differ by less.
 _SAME_SECONDS = 1e-4
@@ -94,7 +94,7 @@ def run_sections(folder: Path) -> Sections:
     sections: Sections = [("Question", _question_rows(stored))]
     sections += answer_sections(found, stored["identity"]["query"]) if found else [("Answer", [("status", "not yet")])]
     sections += _job_sections(folder)
-    sections += _plan_sections(folder, stored, history)
+    sections += _plan_sections(folder, stored, history, found or {})
     return sections + _history_sections(history)
 
 
@@ -105,7 +105,7 @@ def _question_rows(stored: dict[str, Any]) -> list[tuple[str, str]]:
     return [*rows, ("bucketflow", same["version"]), ("hash of the model", same["model"])]
 
 
-def _plan_sections(folder: Path, stored: dict[str, Any], history: History) -> Sections:
+def _plan_sections(folder: Path, stored: dict[str, Any], history: History, found: dict[str, Any]) -> Sections:
     """Show the plan, made again from the model's file; without that file, what is stored of it."""
     try:
         prepared = _prepared(folder, stored)
@@ -118,6 +118,7 @@ def _plan_sections(folder: Path, stored: dict[str, Any], history: History) -> Se
     sections: Sections = [("Plan", plan.rows()), ("Tree", plan.plot([names[v] for v in prepared.network.variables]))]
     if plan.spill is not None and history.written:
         sections.append(("Predicted and measured", _stages(prepared, plan, history)))
+    sections += step_sections(prepared, plan, history.latest, found)
     if history.written:
         sections.append(("Work", _work_rows(plan, history)))
     return sections
@@ -175,7 +176,7 @@ def _history_sections(history: History) -> Sections:
 
 
 def _job_sections(folder: Path) -> Sections:
-    """Show what happened to a job, and how its bounds closed."""
+    """Show what happened to a job."""
     job = JobDir(folder)
     if not job.holds_job():
         return []
@@ -183,21 +184,8 @@ def _job_sections(folder: Path) -> Sections:
     record = job.read()
     rows = [("job", record["id"]), ("state", record["state"]), ("cluster", record["scheduler"])]
     rows += [(note["time"].replace("T", " ")[:19], _told(note)) for note in notes if note["event"] != "progress"]
-    sections: Sections = [("Job", rows)]
-    points = [(_seconds(note), note["bounds"]) for note in notes if note.get("bounds")]
-    if points:
-        begin = points[0][0]
-        series = {
-            end: [(t - begin, float(b[k])) for t, b in points if b[k] is not None]
-            for k, end in enumerate(("at least", "at most"))
-        }
-        sections.append(("Bounds", charts.lines("Bounds on the optimum", series, "seconds", "")))
-    return sections
+    return [("Job", rows)]
 
 
 def _told(note: dict[str, Any]) -> str:
     return " ".join(str(note[name]) for name in ("event", "worker", "message") if note.get(name))
-
-
-def _seconds(note: dict[str, Any]) -> float:
-    return datetime.fromisoformat(note["time"]).timestamp()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from html import escape
@@ -42,6 +42,8 @@ class Proof:
         About how many cells sweeping the whole would take.
     gap_given : float or None
         The gap that was enough.
+    history : sequence of (float, number or None, number or None)
+        Both bounds by seconds, as they closed; not every step of many.
     """
 
     method: str
@@ -54,6 +56,7 @@ class Proof:
     unit: int | float
     sweep_cells: float | None = None
     gap_given: float | None = None
+    history: Sequence[tuple[float, Any, Any]] = field(default=(), repr=False)
 
     @property
     def reason(self) -> str:
@@ -81,6 +84,7 @@ class Proof:
             **vars(self),
             "lower": plain_number(self.lower),
             "upper": plain_number(self.upper),
+            "history": [(t, plain_number(lower), plain_number(upper)) for t, lower, upper in self.history],
         }
 
 
@@ -209,13 +213,16 @@ class Result:
         return json.dumps(self.to_dict(), allow_nan=False)
 
     def plot(self) -> Any:
-        """Draw what it took: seconds by phase, and by way where bounds proved it; in a notebook it is shown."""
-        from ..figures.charts import bars
+        """Draw what it took, by phase and by way, and how bounds closed on it; in a notebook it is shown."""
+        from ..figures.charts import bars, below, convergence
         from ..figures.pages import shown
 
         tried = dict(self.proof.tried) if self.proof else {}
         spent = {**self.seconds, **{f"by {way}": seconds for way, seconds in tried.items() if seconds}}
-        return shown(bars(f"{self.query}: {self.status}", list(spent), {"seconds": list(spent.values())}, "seconds"))
+        chart = bars(f"{self.query}: {self.status}", list(spent), {"seconds": list(spent.values())}, "seconds")
+        history = self.proof.history if self.proof else ()
+        unit = "cost" if self.log10 is None else "log10"
+        return shown(below(chart, convergence(self.query, history, unit)) if history else chart)
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the answer as labelled lines for a person."""

@@ -18,9 +18,9 @@ from ...storage.chunks import damaged, read_chunk, write_chunk
 from ...storage.errors import ChunkLostError
 from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table
-from ...tasks.boxes.boxes import new_receipt
+from ...tasks.boxes.boxes import new_receipt, told_steps
 from ...tasks.sweeps.program import Program
-from ...tasks.sweeps.sweep import OnTable
+from ...tasks.sweeps.sweep import OnTable, timed_steps
 from ..plans.plan import Plan, sliced_dims
 from ..queries.arithmetic import Arithmetic
 from ..queries.beliefs import Beliefs, merge, place
@@ -186,7 +186,8 @@ def store_group(slices: Slices[Any], number: int, threads: int, on_table: OnTabl
     if done := ledger.finished(slices.folder, slices.table, [(number, 0)]):
         return done[0]
     start = time.perf_counter()
-    found = run_group(slices, number, threads, on_table)
+    with timed_steps() as spent:
+        found = run_group(slices, number, threads, on_table)
     chunk, nbytes, checksum = (number, 0), 0, 0
     if slices.results:
         values = np.zeros(slices.table.shape[1], slices.table.dtype)
@@ -194,6 +195,7 @@ def store_group(slices: Slices[Any], number: int, threads: int, on_table: OnTabl
             np.concatenate([found.tables[target].reshape(-1) for target in slices.shapes], out=values)
         nbytes, checksum = write_chunk(slices.folder, slices.table, chunk, values)
     receipt = new_receipt(slices.table.name, chunk, nbytes, checksum, start, {"totals": found.totals})
+    receipt = replace(receipt, steps=told_steps(spent))
     ledger.append(slices.folder, [receipt])
     return receipt
 

@@ -22,6 +22,7 @@ from ..gpu import arrays
 from ..gpu.memory import DeviceMemoryError, is_short, own_stream
 from ..steps.step import Step, make_step
 from ..sweeps.program import Program
+from ..sweeps.sweep import Spent, timed_steps
 from .codecs import Codec, packed_roots
 from .stores import Chunk, Store, box_shape, place
 
@@ -210,7 +211,8 @@ def _swept(left: Left[T], program: Program[T], tables: Mapping[int, T], states: 
             left.take(step.node, table, states)
 
     leaves = program.restricted_leaves(states)
-    return program.again(program.steps, leaves).run(tables, threads=threads, on_table=made)
+    with timed_steps() as left.spent:
+        return program.again(program.steps, leaves).run(tables, threads=threads, on_table=made)
 
 
 @dataclass
@@ -227,6 +229,8 @@ class Left(Generic[T]):
         For each belief, and each table of a box in parts, what was made of it, by the states of ``also`` that it has.
     roots : list
         Of each part.
+    spent : dict
+        What steps of the last part took.
     """
 
     box: Box[T]
@@ -238,6 +242,7 @@ class Left(Generic[T]):
     done: list[Receipt] = field(default_factory=list)
     pieces: dict[int, dict[Chunk, T]] = field(default_factory=dict)
     roots: list[list[dict[str, Any]]] = field(default_factory=list)
+    spent: Spent = field(default_factory=dict)
 
     def parts(self) -> Iterator[dict[int, int]]:
         """Yield what each part of the box fixes; the last variable varies fastest."""
@@ -269,6 +274,8 @@ class Left(Generic[T]):
                 self._save(spec, table)
         if box.finds(self.wanted):
             self._find()
+        if self.done:
+            self.done[0] = replace(self.done[0], steps=told_steps(self.spent))
         box.store.record(self.done)
         return self.done
 
@@ -329,6 +336,11 @@ class Left(Generic[T]):
             ((_, nbytes, checksum),) = box.store.save(spec, values.reshape(1, -1), [chunk], where)
         value = {"parts": self.roots, "also": list(self.also)} if self.roots else {}
         self.done.append(new_receipt(spec.name, chunk, nbytes, checksum, self.start, value))
+
+
+def told_steps(spent: Spent) -> dict[str, tuple[float, int]]:
+    """Return what steps took as a receipt has it."""
+    return {str(node): (round(seconds, 7), times) for node, (seconds, times) in spent.items()}
 
 
 def new_receipt(

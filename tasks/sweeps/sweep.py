@@ -6,8 +6,11 @@ is the algebra, which knows how one step combines its input tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import local
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -25,6 +28,24 @@ OnTable = Callable[[Step, Any], None]
 
 # A smaller step is done before another thread has started.
 THREADED_CELLS = 1 << 22
+
+
+Spent = dict[int, tuple[float, int]]
+"""Wall seconds of steps and how often each was done, by the table that it makes."""
+
+_here = local()
+
+
+@contextmanager
+def timed_steps() -> Iterator[Spent]:
+    """Add up what each step takes that this thread sweeps meanwhile; on a device, until it is launched."""
+    before: Spent | None = getattr(_here, "spent", None)
+    spent: Spent = {}
+    _here.spent = spent
+    try:
+        yield spent
+    finally:
+        _here.spent = before
 
 
 class Steps(Protocol[T]):
@@ -130,11 +151,15 @@ def sweep(
         Every table that was not dropped, the given ones among them.
     """
     live: dict[int, T] = dict(tables)
-    several = 1
+    several, spent = 1, getattr(_here, "spent", None)
     for step, gone in zip(steps, freed, strict=True):
         if threads > 1:
             several = useful_threads(step, threads)
+        start = time.perf_counter()
         live[step.node] = made = algebra.step(step, [live[i] for i in step.inputs], several)
+        if spent is not None:
+            seconds, times = spent.get(step.node, (0.0, 0))
+            spent[step.node] = seconds + time.perf_counter() - start, times + 1
         if on_table is not None:
             on_table(step, made)
         for i in gone:

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,7 +32,7 @@ from .interval import optimum_bounds
 from .kept import Kept
 from .sums import summed
 from .sweeping import COPIES, is_swept, sweep_cells
-from .watching import Watch, Watcher
+from .watching import History, Point, Watch, Watcher
 
 if TYPE_CHECKING:
     from ...bounds.chain import Chain
@@ -97,6 +97,7 @@ class Task:
     kept: Kept | None = None
     helpers: Helpers | None = None
     ended: bool = False
+    history: History = field(default_factory=History)
 
     @classmethod
     def of(cls, question: Question, options: Options, effort: Effort, started: float, kept: Kept | None = None) -> Task:
@@ -170,6 +171,7 @@ class Task:
 
     def improved(self, lower: int, total: int | None) -> None:
         """Keep bounds that improved."""
+        self.history.add(lower, total)
         if self.kept is not None:
             self.kept.improve(lambda: self._dressed(self.chain.outcome()))
 
@@ -205,6 +207,7 @@ class Task:
         if local is not None:
             self.chain.improve(local)
         chain, proof = self.chain, known.get("proof") or {}
+        self.history.earlier = [(t, lower, upper) for t, lower, upper in proof.get("history", ())]
         if proof.get("least_total") is not None and proof.get("unit") == self.units.unit:
             lower = int(proof["least_total"])
             chain.lower = max(chain.lower, lower if chain.upper is None else min(lower, chain.upper))
@@ -270,6 +273,11 @@ class Task:
         """Return what a least total and an assignment of the network of costs say about the optimum."""
         return optimum_bounds(self.network, self.fixed, self.units.at_least(lower), states, closed=closed)
 
+    def _history(self, outcome: Outcome) -> list[Point]:
+        if outcome.feasible:
+            self.history.add(outcome.lower, outcome.total)
+        return self.history.points(lambda least: self.between(least, None, closed=False))
+
     def _dressed(self, outcome: Outcome) -> Result:
         chain = self.chain
         found = self._bounds(outcome) if outcome.feasible else Bounds("optimum", "infeasible")
@@ -289,6 +297,7 @@ class Task:
             self.units.unit,
             sweep_cells=self.sweep_cells,
             gap_given=self.effort.gap,
+            history=self._history(outcome),
         )
         elapsed = time.perf_counter() - self.started
         return Result(
