@@ -128,8 +128,11 @@ class Chain:
                 if not self.order:
                     with self._timed("preparation"):
                         self.order = self._searched_order()
+                    self.turns.suit(self.small.dims)
                 before = self.upper
                 self._try(way, share * seconds)
+                while self.turns.nearly_done(way, share * seconds) and self.upper is not None and not self._over():
+                    self._try(way, share * seconds)
                 self._prepare_again(before)
             if self._over() or self.turns.none_left:
                 break
@@ -144,6 +147,7 @@ class Chain:
                 self._glance(seconds)
             if self._over():
                 return
+        self.turns.owing["search"] = self.turns.tried.get("search", 0.0)
         self._prepare()
 
     def _glance(self, seconds: float) -> None:

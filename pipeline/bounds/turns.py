@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,6 +22,13 @@ _COMPILED: dict[Way, tuple[str, str, float]] = {
 }
 #: The way that closed most has the longest turns where one may close this part of the gap.
 _NOTABLE = 0.02
+#: What closed this part of it in one turn has another at once.
+_NEARLY_ALL = 0.5
+#: Networks of so few assignments, in bits, over domains of so many on average are searched rather than represented;
+#: of those of so many a search sees only a part, if short ones found no proof.
+_FEW_BITS, _LARGE_BITS, _MANY_BITS = 128, 3, 512
+#: What a turn of a local search is worth where its last one found something better, and where not.
+_GOING, _RESTING = 0.5, 0.25
 #: Turns are not shorter, for what they closed in a second.
 _LEAST_SECONDS = 0.01
 
@@ -59,6 +67,8 @@ class Turns:
         By way, the CPU seconds that its last turn took too long, as it could not be stopped; later ones make up for it.
     hopeless : set
         Ways that are not tried any more.
+    suited : dict
+        By way, how much longer its turns are for what the network looks like.
     """
 
     method: Method | Way
@@ -66,6 +76,7 @@ class Turns:
     tried: dict[str, float] = field(default_factory=dict)
     owing: dict[Way, float] = field(default_factory=dict)
     hopeless: set[Way] = field(default_factory=set)
+    suited: dict[Way, float] = field(default_factory=dict)
 
     @property
     def candidates(self) -> tuple[Way, ...]:
@@ -78,22 +89,44 @@ class Turns:
         return len(self.candidates) == 1
 
     @property
+    def left(self) -> tuple[Way, ...]:
+        """Those that are not hopeless."""
+        return tuple(way for way in self.candidates if way not in self.hopeless)
+
+    @property
     def none_left(self) -> bool:
         """Whether no way is worth trying."""
-        return len(self.hopeless) == len(self.candidates)
+        return not self.left
+
+    def suit(self, dims: Sequence[int]) -> None:
+        """Take note of what a network to solve looks like."""
+        bits = math.fsum(math.log2(d) for d in dims)
+        self.suited = {}
+        if bits <= _FEW_BITS and bits >= _LARGE_BITS * len(dims):
+            self.suited = {"rows": 0.5, "diagram": 0.25, "search": 4.0}
+        elif bits > _MANY_BITS:
+            self.suited = {"search": 0.5}
 
     def shares(self, seconds: float) -> Iterator[tuple[Way, float]]:
-        """The ways that are left, with how many turns of so many seconds they get.
+        """The ways that are left, with how many turns of so many seconds they get: at first all those that suit.
 
-        What closed most of the gap is first; it has two, and what closed nothing half a one, if it promises to close
-        something worth that: diagrams and layers of rows close nothing until they end.
+        What closed most of the gap is first and has twice as long, from the third round on: the first part of a gap is
+        closed easily by what never closes the last. What closed nothing loses nothing, as searches, diagrams and layers
+        of rows may do so until they end; but a local search proves nothing.
         """
-        ways = [way for way in self.candidates if way not in self.hopeless]
-        first = max(self.closed.values(), default=0.0)
-        first = first if first * seconds >= _NOTABLE else 0.0
-        for way in sorted(ways, key=lambda way: -self.closed.get(way, 0.0)):
+        beginning = seconds <= 2 * FIRST_SECONDS
+        first = max((closed for way, closed in self.closed.items() if way != "local"), default=0.0)
+        for way in sorted(self.left, key=lambda way: (-self.closed.get(way, 0.0), -self.suited.get(way, 1.0))):
             closed = self.closed.get(way)
-            yield way, 1.0 if closed is None or not first else 0.5 if not closed else 2.0 if closed == first else 1.0
+            if way == "local" and closed is not None:
+                yield way, _GOING if closed * seconds >= _NOTABLE else _RESTING
+            else:
+                leads = closed is not None and closed == first and closed * seconds >= _NOTABLE and not beginning
+                yield way, (2.0 if leads else 1.0) * self.suited.get(way, 1.0)
+
+    def nearly_done(self, way: Way, seconds: float) -> bool:
+        """Whether a turn of so many seconds, as long as the last one, is likely to complete the proof."""
+        return way != "local" and self.closed.get(way, 0.0) * seconds >= _NEARLY_ALL
 
     def begin(self, way: Way, seconds: float) -> Turn | None:
         """Begin a turn of so many CPU seconds, less what the way owes; None if it is not worth compiling for."""

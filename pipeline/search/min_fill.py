@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from math import log2
 from random import Random
@@ -29,6 +30,12 @@ def min_fill_order(dims: Sequence[int], scopes: Sequence[Sequence[int]], seed: i
 
     On networks too dense for this to be quick the last variables follow by their scores at that moment.
     """
+    return _min_fill_order(tuple(dims), tuple(map(tuple, scopes)), seed)
+
+
+@lru_cache(maxsize=4)
+def _min_fill_order(dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int) -> tuple[int, ...]:
+    """The same; one question asks for the order of one network several times."""
     graph = _Graph(dims, scopes)
     rng = Random(seed)
     chance = [rng.random() for _ in dims]

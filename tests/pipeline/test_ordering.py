@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.plans import planner
 from bucketflow.pipeline.plans.plan import PlanOptions, Problem
-from bucketflow.pipeline.search import orders
+from bucketflow.pipeline.search import min_fill, orders
 from bucketflow.pipeline.search.forests import Rearranger, group_units, pairwise_forest
 from bucketflow.pipeline.search.min_fill import min_fill_order, primal_graph
 from bucketflow.pipeline.search.orders import refine_tree, search_tree, search_trees
@@ -265,3 +265,13 @@ def test_small_models_load_no_compiler():
         "sys.exit(any(m in sys.modules for m in ('numba', 'cotengra', 'dask', 'zarr', 'cupy')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_same_order_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[min_fill._Graph] = []
+    graph = min_fill._Graph
+    monkeypatch.setattr(min_fill, "_Graph", lambda *given: graphs.append(graph(*given)) or graphs[-1])
+    scopes = [[v, v + 1] for v in range(30)]
+    first = min_fill_order([2] * 31, scopes, 5)
+    assert min_fill_order((2,) * 31, tuple(map(tuple, scopes)), 5) == first
+    assert len(graphs) == 1

@@ -26,7 +26,7 @@ _PROBE = 10
 _SWEEPS = 10
 _WORK = 20_000_000
 #: Sweeps that raise the bound by less than this part of what all did are the last.
-_STALL = 1e-5
+_STALL = 5e-4
 
 
 @dataclass(frozen=True)

@@ -107,13 +107,38 @@ def test_what_closes_most_of_the_gap_goes_first_and_longest() -> None:
     tried = turns.Turns("auto")
     assert dict(tried.shares(1.0)) == dict.fromkeys(("rows", "local", "diagram", "search", "dense"), 1.0)
     tried.closed = {"rows": 0.1, "diagram": 0.3, "search": 0.0}
-    assert list(tried.shares(1.0)) == [("diagram", 2.0), ("rows", 1.0), ("local", 1.0), ("search", 0.5), ("dense", 1.0)]
+    assert list(tried.shares(1.0)) == [("diagram", 2.0), ("rows", 1.0), ("local", 1.0), ("search", 1.0), ("dense", 1.0)]
     tried.hopeless = {"rows", "local", "dense"}
     tried.closed = {"diagram": 0.0, "search": 0.0}
     assert list(tried.shares(1.0)) == [("diagram", 1.0), ("search", 1.0)]
     tried.closed = {"diagram": 0.0, "search": 0.01}
     assert list(tried.shares(1.0)) == [("search", 1.0), ("diagram", 1.0)]
-    assert list(tried.shares(4.0)) == [("search", 2.0), ("diagram", 0.5)]
+    assert list(tried.shares(4.0)) == [("search", 2.0), ("diagram", 1.0)]
+
+
+def test_what_closes_half_of_the_gap_in_a_turn_goes_on_at_once() -> None:
+    tried = turns.Turns("auto", closed={"rows": 2.0, "diagram": 1.9, "local": 9.0})
+    assert [way for way in tried.left if tried.nearly_done(way, 0.25)] == ["rows"]
+    assert not turns.Turns("auto").nearly_done("rows", 9.0)
+    assert (dict(tried.shares(0.5))["rows"], dict(tried.shares(1.0))["rows"]) == (1.0, 2.0)
+
+
+def test_a_local_search_that_finds_nothing_has_the_shortest_turns() -> None:
+    tried = turns.Turns("auto", closed={"local": 0.5, "rows": 0.0})
+    assert dict(tried.shares(1.0)) == {"local": 0.5, "rows": 1.0, "diagram": 1.0, "search": 1.0, "dense": 1.0}
+    tried.closed["local"] = 0.0
+    assert dict(tried.shares(1.0))["local"] == 0.25
+
+
+def test_few_large_domains_are_searched_rather_than_represented() -> None:
+    tried = turns.Turns("auto")
+    tried.suit((44,) * 14)
+    shares = list(tried.shares(1.0))
+    assert shares == [("search", 4.0), ("local", 1.0), ("dense", 1.0), ("rows", 0.5), ("diagram", 0.25)]
+    tried.suit((2,) * 100)
+    assert set(dict(tried.shares(1.0)).values()) == {1.0}
+    tried.suit((2,) * 1000)
+    assert dict(tried.shares(1.0))["search"] == 0.5
 
 
 def test_turns_that_took_too_long_are_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
