@@ -160,8 +160,13 @@ class _Reader:
         fixed = dict(self.fixed)
         if "partial" in part.value:
             frozen = self._mapping(part.value["partial"], "values of variables")
-            fixed.update({str(variable): value.value for variable, value in frozen.items()})
+            fixed.update({str(variable): self._plain_value(value) for variable, value in frozen.items()})
         self._tabulate(name, function, expression, [each for each in expression.names if each not in fixed], fixed)
+
+    def _plain_value(self, part: Part) -> Value:
+        if isinstance(part.value, list | dict) or part.value is None:
+            raise self.draft.fail(part.line, "a word or a number as a value", shown(part))
+        return part.value
 
     def _parsed(self, part: Part) -> Expression:
         try:

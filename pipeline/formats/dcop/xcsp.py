@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
@@ -68,11 +68,11 @@ def read_xcsp(source: Source) -> Dcop:
         draft.name = element.attributes.get("name", "")
     for agent in _inside(root, "agents", "agent"):
         draft.agent(agent.line, Agent(agent.attributes.get("name", "")))
-    domains = {_name(e, draft): _domain(e, draft) for e in _inside(root, "domains", "domain")}
+    domains = {name: _domain(e, draft) for name, e in _named(root, "domains", "domain", draft)}
     alone = not draft.agents
     for variable in _inside(root, "variables", "variable"):
         _read_variable(variable, domains, draft, alone)
-    relations = {_name(e, draft): _relation(e, draft) for e in _inside(root, "relations", "relation")}
+    relations = {name: _relation(e, draft) for name, e in _named(root, "relations", "relation", draft)}
     intensions = read_intensions(root, draft)
     _read_bounds(root, draft)
     for constraint in _inside(root, "constraints", "constraint"):
@@ -82,6 +82,16 @@ def read_xcsp(source: Source) -> Dcop:
 
 def _inside(root: Element, section: str, tag: str) -> list[Element]:
     return [element for part in root.every(section) for element in part.every(tag)]
+
+
+def _named(root: Element, section: str, tag: str, draft: Draft) -> Iterator[tuple[str, Element]]:
+    """Elements of a section that others refer to, by name."""
+    seen: set[str] = set()
+    for element in _inside(root, section, tag):
+        if (name := _name(element, draft)) in seen:
+            raise draft.fail(element.line, f"a {tag} with a name of its own", repr(shorten(name)))
+        seen.add(name)
+        yield name, element
 
 
 def _name(element: Element, draft: Draft) -> str:
@@ -172,6 +182,8 @@ def _constraint(
     if reference not in relations and reference not in intensions:
         raise draft.fail(element.line, "a relation, predicate or function of the file", _unknown(reference))
     scope = draft.scope(element.line, attributes.get("scope", "").split())
+    if (arity := attributes.get("arity", str(len(scope)))).strip() != str(len(scope)):
+        raise draft.fail(element.line, f"a scope of {shorten(arity)} variables, as its arity says", f"{len(scope)}")
     if reference in intensions:
         return tabulated(name, element, scope, intensions[reference], draft)
     relation = relations[reference]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -119,7 +120,9 @@ class _Builder:
         try:
             return event.value if construct is None else construct(node)
         except (ValueError, OverflowError) as error:
-            raise self._fail(line, "a number", f"{shorten(event.value)!r} ({error})") from None
+            long = len(event.value) > sys.get_int_max_str_digits() > 0
+            reason = f"{len(event.value)} characters" if long else str(error)
+            raise self._fail(line, "a number", f"{shorten(event.value)!r} ({reason})") from None
 
     def _fail(self, line: int | None, expected: str, found: str) -> FormatError:
         return FormatError(self.source.path, line, expected, found)

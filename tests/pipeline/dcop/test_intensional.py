@@ -207,7 +207,7 @@ def test_what_is_no_expression_is_refused(changes: dict[str, str], message: str,
 def test_scopes_that_are_too_large_are_refused_before_they_are_evaluated(tmp_path: Path) -> None:
     variables = "".join(f'<variable name="Z{k}" domain="D" agent="A"/>' for k in range(40))
     names = " ".join(f"Z{k}" for k in range(40))
-    text = XML.format(**{**DEFAULTS, "scope": names, "parameters": "Z0 Z1 0"}).replace(
+    text = XML.format(**{**DEFAULTS, "arity": "40", "scope": names, "parameters": "Z0 Z1 0"}).replace(
         "</variables>", f"{variables}</variables>"
     )
     (tmp_path / "p.xml").write_text(text)
