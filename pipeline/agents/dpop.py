@@ -48,8 +48,9 @@ def dpop(
     problem : Dcop or Model
         From :func:`bucketflow.load_dcop`; variables of a model have an agent each.
     order : str or sequence of str, optional
-        Whom the depth-first walk visits first: ``"max-degree"``, ``"most-constrained"`` (fewest joint states),
-        ``"given"``, or names of all agents; ``"planned"`` is the tree of a good elimination order instead.
+        Whom the depth-first walk visits first: ``"max-degree"``, ``"most-connected"`` (most neighbours that were
+        visited, then fewest at all), ``"most-constrained"`` (fewest joint states), ``"given"``, or names of all agents;
+        ``"planned"`` is the tree of a good elimination order instead.
     z : int, optional
         Most variables of a mini-bucket: a bound, an assignment and what it is worth, with messages of at most
         ``z - 1`` variables (a function with more is not split).

@@ -92,7 +92,7 @@ def building(tree: PseudoTree, network: Network, traffic: Traffic) -> Clock:
     for token in tree.tokens:
         nbytes = AGENT_BYTES * token.visited
         traffic.sent("tree", token.sender, token.receiver, nbytes)
-        seconds[roots[token.sender]] += network.delay(nbytes)
+        seconds[roots[token.sender]] += network.delay(nbytes) if token.waits else 0.0
     return Clock(max(seconds.values(), default=0.0))
 
 

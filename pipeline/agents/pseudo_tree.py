@@ -8,7 +8,7 @@ the graph, and whose separators are as small as the order is good.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -19,20 +19,26 @@ from ..models.dcop import Dcop
 from ..search.orders import search_tree
 from ..trees.tree import elimination_order
 
-Heuristic = Literal["max-degree", "most-constrained", "given", "planned"]
-"""Whom the token visits first: who has most neighbours, who has fewest joint states, who comes first in the file; or
-the tree of an elimination order, for which no token is passed."""
+Heuristic = Literal["max-degree", "most-connected", "most-constrained", "given", "planned"]
+"""Whom the token visits first: who has most neighbours; who has most neighbours that were visited, then fewest at all;
+who has fewest joint states; who comes first in the file. Or the tree of an elimination order, for which no token is
+passed."""
 
 HEURISTICS = get_args(Heuristic)
 
 
 @dataclass(frozen=True)
 class Token:
-    """A message of the walk: from whom to whom, and how many agents it names as visited."""
+    """A message of the walk: from whom to whom, and how many agents it names as visited.
+
+    A question to several at once, or an answer, may name one number instead; ``waits`` is for the one that the walk
+    waits for.
+    """
 
     sender: int
     receiver: int
     visited: int
+    waits: bool = True
 
 
 @dataclass(frozen=True)
@@ -132,15 +138,30 @@ def pseudo_tree(dcop: Dcop, order: str | Sequence[str] = "max-degree", *, seed: 
     graph = neighbours(dcop)
     if order == "planned":
         return _eliminated(dcop, seed)
-    return _walked(graph, _ranks(dcop, graph, order), [bool(own) for own in dcop.owned])
+    return _walked(graph, _ranks(dcop, graph, order), [bool(own) for own in dcop.owned], order == "most-connected")
 
 
-def next_hop(around: Sequence[int], visited: set[int]) -> int | None:
-    """What an agent that has the token decides, from its own neighbours, the best first; None is back to its parent."""
-    return next((agent for agent in around if agent not in visited), None)
+def next_hop(around: Sequence[int], visited: set[int], connected: Mapping[int, int] | None = None) -> int | None:
+    """What an agent that has the token decides, from its own neighbours, the best first; None is back to its parent.
+
+    With ``connected``, what neighbours answered, it is the first of those who have most neighbours that were visited.
+    """
+    left = [agent for agent in around if agent not in visited]
+    if not left or connected is None:
+        return left[0] if left else None
+    return max(left, key=lambda agent: connected.get(agent, 0))
 
 
-def _walked(graph: Sequence[set[int]], ranks: Sequence[int], owns: Sequence[bool]) -> PseudoTree:
+def _asked(current: int, around: Sequence[int], visited: set[int], named: int) -> list[Token]:
+    """Ask neighbours how many of theirs were visited, if there is a choice; they answer at the same time."""
+    left = [agent for agent in around if agent not in visited]
+    if len(left) < 2:
+        return []
+    asked = [Token(current, other, named, other == left[0]) for other in left]
+    return [*asked, *(Token(other, current, 1, other == left[0]) for other in left)]
+
+
+def _walked(graph: Sequence[set[int]], ranks: Sequence[int], owns: Sequence[bool], asks: bool = False) -> PseudoTree:
     """Pass a token through every component, from the agent of the least rank."""
     around = [sorted(each, key=ranks.__getitem__) for each in graph]
     parents, walk, tokens = [-1] * len(graph), list[int](), list[Token]()
@@ -152,7 +173,11 @@ def _walked(graph: Sequence[set[int]], ranks: Sequence[int], owns: Sequence[bool
         visited.add(root)
         walk.append(root)
         while True:
-            chosen = next_hop(around[current], visited)
+            connected = None
+            if asks:
+                tokens += _asked(current, around[current], visited, len(visited) - before)
+                connected = {other: len(graph[other] & visited) for other in around[current]}
+            chosen = next_hop(around[current], visited, connected)
             if chosen is None and current == root:
                 break
             receiver = parents[current] if chosen is None else chosen
@@ -172,6 +197,8 @@ def _ranks(dcop: Dcop, graph: Sequence[set[int]], order: str | Sequence[str]) ->
         return list(agents)
     if order == "max-degree":
         return _places(sorted(agents, key=lambda agent: (-len(graph[agent]), agent)))
+    if order == "most-connected":
+        return _places(sorted(agents, key=lambda agent: (len(graph[agent]), agent)))
     if order == "most-constrained":
         states = [math.prod(dcop.model.dims[v] for v in own) for own in dcop.owned]
         return _places(sorted(agents, key=lambda agent: (states[agent], -len(graph[agent]), agent)))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
 
-_HEURISTICS = "max-degree, most-constrained, given, planned"
+_HEURISTICS = "max-degree, most-connected, most-constrained, given, planned"
 
 
 def dpop_command(guarded: Decorator) -> click.Command:

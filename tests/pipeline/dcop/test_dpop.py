@@ -180,6 +180,27 @@ def test_orders_of_the_walk() -> None:
     assert planned.metrics.width <= walked.metrics.width
 
 
+@pytest.mark.parametrize("side", [4, 6, 9])
+def test_most_connected_walks_keep_grids_narrow(side: int) -> None:
+    dcop = bucketflow.generate("grid", variables=side * side, domain=2)
+    connected, degree = (
+        plan_dcop(dcop, Asked(order=order), 1 << 60).plans.values() for order in ("most-connected", "max-degree")
+    )
+    assert max(len(plan.separator) for plan in connected) <= side
+    assert max(len(plan.separator) for plan in degree) > side
+
+
+def test_asking_neighbours_who_was_visited_is_counted() -> None:
+    """On a ring the first agent asks its two neighbours, which answer at the same time; then there is no choice."""
+    names = list("abcd")
+    functions = [((names[k], names[(k + 1) % 4]), [[0, 1], [1, 0]]) for k in range(4)]
+    model = Model.build("cost", dict.fromkeys(names, 2), functions)
+    metrics = dpop(model, order="most-connected", latency=1.0).metrics
+    assert metrics.messages["tree"] == 6 + 4
+    assert metrics.message_bytes["tree"] == 4 * (1 + 2 + 3 + 4 + 4 + 4) + 4 * 4
+    assert metrics.simulated_seconds["tree"] == 6 + 2
+
+
 def test_large_joins_run_on_compiled_kernels_as_well() -> None:
     dcop = grid(4, dim=8)
     assert dpop(dcop, order="planned").value == bucketflow.solve(dcop.model).value
@@ -392,7 +413,10 @@ def test_long_branches_of_bounded_messages_do_not_recurse() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"order": "best"}, "unknown order 'best'; one of max-degree, most-constrained, given, planned"),
+        (
+            {"order": "best"},
+            "unknown order 'best'; one of max-degree, most-connected, most-constrained, given, planned",
+        ),
         ({"order": ["v0_0", "x"]}, "the order names 'x', which is no agent"),
         ({"order": ["v0_0", "v0_0"]}, "an agent twice"),
         ({"order": ["v0_0", "v0_1"]}, "the order lacks the agent 'v1_0'"),
