@@ -12,6 +12,7 @@ from ..errors import InternalError
 from ..models.model import Model
 from ..models.preprocess import Network
 from ..results.result import Result
+from ..runs.best_first import bounds_of, least_slice
 from ..runs.box_decoding import decoded, swept_roots
 from ..runs.boxes import opened_boxes
 from ..runs.decoding import decode_parts, sweep_and_decode
@@ -60,11 +61,15 @@ def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """Return optimum, states and seconds of decoding of a plan in memory; None if it is infeasible."""
     at_once = not run.serial and not run.plan.cuts
     plan, sent = run.plan, None
+    bounds = bounds_of(run) if plan.slices > 1 else None
     if at_once or plan.slices > 1:
         slices = slices_of(run)
         sent = run.pool.put(slices)
     if plan.slices > 1:
-        best = _least(total for found in sweep_groups(run, slices, sent) for total in found.totals)
+        if bounds is not None:
+            best = least_slice(run, slices, bounds, sent)
+        else:
+            best = _least(total for found in sweep_groups(run, slices, sent) for total in found.totals)
         if best is None:
             return None
         run = replace(run, states=slice_states(plan.dims, plan.sliced, best[1]), progress=None)

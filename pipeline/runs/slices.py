@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cluster.pool import Call
 from ...storage import ledger
 from ...storage.chunks import damaged, read_chunk, write_chunk
 from ...storage.errors import ChunkLostError
@@ -129,9 +131,21 @@ def slice_states(dims: tuple[int, ...], sliced: tuple[int, ...], index: int) -> 
     return states
 
 
-def run_group(slices: Slices[Any], number: int, threads: int, on_table: OnTable | None = None) -> Found:
-    """Task: sweep the slices of a group; the tables that all slices share stay for the worker's next task."""
+def run_group(
+    slices: Slices[Any],
+    number: int,
+    threads: int,
+    on_table: OnTable | None = None,
+    worth: Sequence[bool] | None = None,
+) -> Found:
+    """Task: sweep the slices of a group; the tables that all slices share stay for the worker's next task.
+
+    Of those that are not ``worth`` it, if any, nothing is found: None. Beliefs are of all.
+    """
     chosen, dims = slices.states(number), sliced_dims(slices.program.dims, slices.sliced)
+    if worth is not None:
+        some = _swept(slices, [s for s, w in zip(chosen, worth, strict=True) if w], threads, on_table)
+        return Found([next(some)[0] if w else None for w in worth], {})
     swept = _swept(slices, chosen, threads, on_table)
     if not slices.results:
         return Found([total for total, _ in swept], {})
@@ -180,14 +194,20 @@ def whole_beliefs(arithmetic: Arithmetic[T], plan: Plan, tables: Mapping[int, T]
     return Beliefs(arithmetic.joined(found.totals), found.tables)
 
 
-def store_group(slices: Slices[Any], number: int, threads: int, on_table: OnTable | None = None) -> Receipt:
+def store_group(
+    slices: Slices[Any],
+    number: int,
+    threads: int,
+    on_table: OnTable | None = None,
+    worth: Sequence[bool] | None = None,
+) -> Receipt:
     """Task: run a group, unless it was, and leave its beliefs, if any, and its receipt in the run directory."""
     assert slices.folder is not None
     if done := ledger.finished(slices.folder, slices.table, [(number, 0)]):
         return done[0]
     start = time.perf_counter()
     with timed_steps() as spent:
-        found = run_group(slices, number, threads, on_table)
+        found = run_group(slices, number, threads, on_table, worth)
     chunk, nbytes, checksum = (number, 0), 0, 0
     if slices.results:
         values = np.zeros(slices.table.shape[1], slices.table.dtype)
@@ -237,6 +257,42 @@ def sweep_groups(run: Run[Any], slices: Slices[Any], sent: Any = None) -> Iterat
                 run.report(moved // slices.groups)
             yield found if slices.folder is None else _reread(run, slices, number, found)
         run.report(moved)
+    finally:
+        slices.program.shared.clear()
+    if slices.folder is not None:
+        ledger.sync(slices.folder)
+
+
+def group_totals(
+    run: Run[Any], slices: Slices[Any], wanted: Iterable[tuple[int, Sequence[bool]]], sent: Any = None
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield what groups with receipts found, by slice, then run others; slices have no beliefs.
+
+    Parameters
+    ----------
+    wanted : iterable
+        Groups in the order in which they are run, and which of their slices; each is asked for when it begins.
+    sent
+        What the pool returned for ``slices``, if it has them already.
+    """
+    by_step = run.on_table()
+    receipts = {} if slices.folder is None else _receipts(run, slices)
+    yield from ((number, receipt.value["totals"]) for number, receipt in receipts.items())
+    task, under_way = run_group if slices.folder is None else store_group, deque[int]()
+
+    def calls() -> Iterator[Call]:
+        there = run.pool.put(slices) if sent is None else sent
+        for number, worth in wanted:
+            if number not in receipts:
+                under_way.append(number)
+                yield there, number, run.threads, by_step, worth
+
+    try:
+        for found in run.pool.stream(task, calls()):
+            if by_step is None:
+                run.report(run.plan.moved_bytes // slices.groups)
+            yield under_way.popleft(), found.totals if slices.folder is None else found.value["totals"]
+        run.report(run.plan.moved_bytes)
     finally:
         slices.program.shared.clear()
     if slices.folder is not None:

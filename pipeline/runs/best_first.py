@@ -1,0 +1,89 @@
+"""Slices of an optimum, those of the least bounds first; what can hold nothing better than what is known is never run.
+
+Every slice that reaches the optimum is run, so that the first of them is found whatever the order was.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..queries.arithmetic import CostOptimum, EnergyOptimum
+from ..trees.memory import leaf_bytes
+from .run import Run
+from .slices import Slices, group_totals
+
+if TYPE_CHECKING:
+    from ..bounds.buckets.slice_bounds import SliceBounds
+
+# Bounds may take this part of what the slices are predicted to take, at so many seconds a cell.
+_PART, _CELL_SECONDS = 16, 5e-9
+# Numbers of each slice that are there at a time.
+_SLICE_BYTES = 5 * 8
+# It is not worth thinking about less.
+_LEAST_SECONDS = 0.1
+# Sums of logarithms may be off by so much of their size.
+_ROUNDING = 1e-9
+_LOG = logging.getLogger(__name__)
+
+
+def bounds_of(run: Run[Any], seed: int = 0) -> SliceBounds | None:
+    """Bound the total of every slice of an optimum, in its arithmetic; None where that does not pay."""
+    plan, arithmetic = run.plan, run.arithmetic
+    if plan.seconds < _LEAST_SECONDS or not isinstance(arithmetic, (CostOptimum, EnergyOptimum)):
+        return None
+    cells = plan.seconds / _PART / _CELL_SECONDS
+    left = plan.peak_bytes - plan.model_bytes - 3 * leaf_bytes(plan.tree, plan.dims, 8) - _SLICE_BYTES * plan.slices
+    if left <= 0:
+        return None
+    from ..bounds.buckets.slice_bounds import SliceBounds, affordable, slice_bounds
+    from ..bounds.network import cost_network
+
+    network, units = cost_network(run.network)
+    split = affordable(network, plan.sliced, seed, cells=cells, memory_bytes=left)
+    if split is None:
+        return None
+    found = slice_bounds(network, plan.sliced, split)
+    offset = arithmetic.scale.offset if isinstance(arithmetic, CostOptimum) else 0
+    least = units.base - offset + units.unit * (found.least - units.below)
+    known = units.base - offset + units.unit * (found.known + units.above)
+    if isinstance(arithmetic, EnergyOptimum):
+        least, known = least - _ROUNDING * (1 + abs(least)), known + _ROUNDING * (1 + abs(known))
+    elif arithmetic.scale.cap is not None:
+        known = min(known, float(arithmetic.scale.cap - 1))
+    return SliceBounds(least, known)
+
+
+def least_slice(run: Run[Any], slices: Slices[Any], bounds: SliceBounds, sent: Any = None) -> tuple[Any, int] | None:
+    """Return the least total and the first slice that has it; None if there is none.
+
+    Parameters
+    ----------
+    bounds : SliceBounds
+        In the run's arithmetic.
+    sent
+        What the pool returned for ``slices``, if it has them already.
+    """
+    size, least = slices.size, np.minimum.reduceat(bounds.least, range(0, slices.slices, slices.size))
+    best: tuple[Any, int] | None = None
+    known, done = bounds.known, 0
+
+    def wanted() -> Iterator[tuple[int, list[bool]]]:
+        nonlocal done
+        for number in np.argsort(least, kind="stable").tolist():
+            here = bounds.least[number * size : (number + 1) * size]
+            worth = (here <= known) & (here < np.inf)
+            if not worth.any():
+                return
+            done += int(np.count_nonzero(worth))
+            yield number, worth.tolist()
+
+    for number, totals in group_totals(run, slices, wanted(), sent):
+        found = [(total, number * size + i) for i, total in enumerate(totals) if total is not None]
+        best = min(found if best is None else [best, *found], default=None)
+        known = known if best is None else min(known, float(best[0]))
+    _LOG.info("%d of %d slices run, best bound first: no other holds anything better", done, slices.slices)
+    return best
