@@ -28,6 +28,8 @@ _LEAST_SECONDS: Final = 2.0
 # Rows are tried for this part of what all cells are predicted to take; so many are joined in a second.
 _TRIAL_PART: Final = 0.05
 _ROWS_PER_SECOND: Final = 1e7
+# Before shorter sweeps rows are tried over the same tree: to search for one would take longer than the trial.
+_SEARCHED_SECONDS: Final = 20.0
 # Dense ways read the tables of all functions several times; a row takes as long as so many of their cells.
 _LARGE_CELLS: Final = 1 << 22
 _CELLS_OF_A_ROW: Final = 20
@@ -86,8 +88,12 @@ def _trial(prepared: Prepared) -> Prepared | None:
     if not is_sparse(trial.problem):
         return None
     options = plan_options(trial.arithmetic, trial.resources, trial.memory_bytes)
-    try:  # over the same tree: a search would take longer than the trial
-        rows = rows_plan(trial.problem, replace(options, children=plan.tree.children), Rates())
+    tree = replace(plan.tree, dims=plan.dims)
+    try:
+        if plan.seconds < _SEARCHED_SECONDS:
+            rows = rows_plan(trial.problem, replace(options, children=tree.children), Rates())
+        else:
+            rows = rows_plan(trial.problem, options, Rates(), tree)
     except BudgetError:
         return None
     later = plan.evaluations and replace(plan.evaluations, together=1, steps=())

@@ -10,22 +10,33 @@ from ...tasks.sweeps.rows.room import NoRoomError
 from ..errors import BudgetError, format_bytes
 from ..plans.plan import Plan, PlanOptions, Problem
 from ..plans.planner import plan_tree, searched_tree
-from ..plans.row_bounds import LEAF_ROW_BYTES
+from ..plans.row_bounds import LEAF_ROW_BYTES, expected_work, states_left
 from ..plans.slices import MAX_SLICES
 from ..trees.costs import Rates
+from ..trees.tree import Tree
 from .boxes import MARGIN
 
 #: Nominal seconds of the search for a tree, unless told: cells say little about rows.
 _SEARCH_SECONDS: Final = 0.25
 _FUNCTION_SECONDS: Final = 1e-3
+# Fewer rows are joined before another tree is found.
+_MANY_ROWS: Final = 1e6
+# Sparse variables count as so many times the states that they have left: with more, wide tables are avoided rather.
+_TIMES: Final = (1, 8)
+_CLEARLY: Final = 0.9
 # Slices grow by this factor at most before it is tried again.
 _MOST_AT_ONCE: Final = 64
 # Slices that take so many times the cells of a sweep take longer than writing and reading its tables.
 _WORTH_STORING: Final = 2.0
 
 
-def rows_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
+def rows_plan(problem: Problem, options: PlanOptions, rates: Rates, tree: Tree | None = None) -> Plan:
     """Plan a sweep by rows, both ways where the problem has targets.
+
+    Parameters
+    ----------
+    tree : Tree, optional
+        One that is known, and taken unless another has far fewer rows.
 
     Raises
     ------
@@ -34,8 +45,8 @@ def rows_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
     """
     wanted = replace(options, by_rows=True)
     longest = min(_SEARCH_SECONDS, _FUNCTION_SECONDS * len(problem.scopes))
-    plan = plan_tree(problem, wanted, rates, searched_tree(problem, wanted, rates, longest=longest))
     assert problem.rows is not None
+    plan = plan_tree(problem, wanted, rates, _sparsest_tree(problem, wanted, rates, longest, tree))
     making = LEAF_ROW_BYTES * max(problem.rows, default=0)
     if (least := plan.model_bytes + plan.leaf_bytes + making) > options.memory_bytes:
         raise BudgetError(
@@ -43,6 +54,25 @@ def rows_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
             f"{format_bytes(options.memory_bytes)}; try a larger --memory"
         )
     return plan
+
+
+def _sparsest_tree(problem: Problem, options: PlanOptions, rates: Rates, longest: float, known: Tree | None) -> Tree:
+    """Search for a tree by cells and, where that leaves many rows, by the states that sparse tables leave."""
+    assert problem.rows is not None
+    found = known or searched_tree(problem, options, rates, longest=longest)
+    least = expected_work(found, problem.rows)
+    given = options.children is not None or options.order != "auto" or options.tree != "refined"
+    if given or problem.targets is not None or least < _MANY_ROWS:
+        return found
+    left = states_left(problem.dims, problem.scopes, problem.rows)
+    for times in _TIMES:
+        # integers: of one state stay those that had one
+        dims = tuple([max(2, round(times * n)) if d > 1 else 1 for n, d in zip(left, problem.dims, strict=True)])
+        other = searched_tree(replace(problem, dims=dims), options, rates, longest=longest)
+        other = replace(other, dims=problem.dims)
+        if (work := expected_work(other, problem.rows)) < _CLEARLY * least:
+            found, least = other, work
+    return found
 
 
 def with_stored_rows(plan: Plan, memory_bytes: int) -> Plan:

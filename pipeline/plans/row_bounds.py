@@ -12,17 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import inf, log, prod
+from math import exp, inf, log, prod
 from typing import Final
 
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.rows.algebra import CELLS_OF_A_ROW
 from ...tasks.sweeps.sweep import freed_tables
 from ..trees.costs import Rates
+from ..trees.tree import Tree
 from .plan import Plan
 
 #: What each row of a leaf table takes while it is made: packed, in order, and sorted.
 LEAF_ROW_BYTES: Final = 136
+_LARGEST_LOG: Final = 700.0
 
 
 def most_rows(axes: Sequence[int], inputs: Sequence[tuple[Sequence[int], int]], sizes: Sequence[int]) -> int:
@@ -37,6 +39,42 @@ def most_rows(axes: Sequence[int], inputs: Sequence[tuple[Sequence[int], int]], 
         rows *= factor
         left -= found
     return min(rows, prod(sizes[v] for v in axes))
+
+
+def expected_work(tree: Tree, leaf_rows: Sequence[int]) -> float:
+    """Return about how many rows the joins of a tree have together; steps that are shorter as loops count as these.
+
+    As query planners do: tables that share variables agree in one of as many states of these as the table with most of
+    them has, if nothing else is known.
+
+    Parameters
+    ----------
+    leaf_rows : sequence of int
+        Assignments that each leaf table allows, at most.
+    """
+    logs = [log(d) for d in tree.dims]
+    tables = [(frozenset(scope), log(max(rows, 1))) for scope, rows in zip(tree.leaves, leaf_rows, strict=True)]
+    work = 0.0
+    for kids, out in zip(tree.children, tree.scopes[tree.n_leaves :], strict=True):
+        scope, rows = frozenset[int](), 0.0
+        for own, count in sorted((tables[kid] for kid in kids), key=lambda table: table[1]):
+            shared = sum([logs[v] for v in scope & own])
+            scope |= own
+            rows = min(rows + count - max(min(rows, shared), min(count, shared)), sum([logs[v] for v in scope]))
+        tables.append((frozenset(out), min(rows, sum([logs[v] for v in out]))))
+        looped = sum([logs[v] for v in scope]) - log(CELLS_OF_A_ROW)
+        work += exp(min(rows, looped, _LARGEST_LOG))
+    return work
+
+
+def states_left(dims: Sequence[int], scopes: Sequence[Sequence[int]], leaf_rows: Sequence[int]) -> list[float]:
+    """Return as how many states each variable counts, if the rows of its sparsest table are spread evenly over it."""
+    found = [log(d) for d in dims]
+    for scope, rows in zip(scopes, leaf_rows, strict=True):
+        cells = sum([log(dims[v]) for v in scope])
+        for v in scope:
+            found[v] = min(found[v], log(dims[v]) * log(max(rows, 1)) / cells if cells else 0.0)
+    return [exp(states) for states in found]
 
 
 def row_bytes(sizes: Sequence[int], axes: Sequence[int], itemsize: int) -> int:
