@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.relations.relation import Relation, Table, to_dense
+from ...tasks.relations.relation import Dense, Relation, Table, to_dense
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from ...tasks.steps.views import Slice, slice_of
@@ -23,8 +22,10 @@ from ...tasks.sweeps.rows.best import best_row, fixed
 
 Array = NDArray[Any]
 
-#: Rows are decoded as arrays of all cells where what is left of them has so few: variables are eliminated one by one.
+#: Rows are decoded as arrays of all cells where what is left of them has so few, or so many for each row: variables
+#: are eliminated one by one.
 WHOLE_CELLS: int = JOINED_CELLS
+CELLS_OF_A_ROW: int = 8
 
 
 def decode(
@@ -55,13 +56,17 @@ def decode(
         read = list(zip(step.inputs, step.input_axes, strict=True))
         if any(isinstance(tables[node], Relation) for node in step.inputs):
             found = [fixed(tables[node], axes, sizes, assignment) for node, axes in read]
-            if max(prod(table.keys.dims) for table in found) > WHOLE_CELLS:
+            if not all(_is_mostly_there(table) for table in found):
                 assignment.update(best_row(found, semiring))
                 continue
             slices = [_whole(table, assignment, semiring) for table in found]
         else:
             slices = [slice_of(tables[node], axes, sizes, assignment) for node, axes in read]
         assignment.update(best_states(slices, sizes, semiring, compiled))
+
+
+def _is_mostly_there(table: Table) -> bool:
+    return isinstance(table, Dense) or table.cells <= max(WHOLE_CELLS, CELLS_OF_A_ROW * len(table))
 
 
 def _whole(table: Table, assignment: Mapping[int, int], semiring: Semiring) -> Slice:

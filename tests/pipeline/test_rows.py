@@ -47,6 +47,7 @@ def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(algebra, "CELLS_OF_A_ROW", 0)
         monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
         monkeypatch.setattr(decode, "WHOLE_CELLS", 0)
+        monkeypatch.setattr(decode, "CELLS_OF_A_ROW", 0)
 
 
 @st.composite
@@ -330,8 +331,10 @@ def test_rows_with_few_cells_are_decoded_as_arrays(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
     monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
     model = dense_ring()
-    joined = bucketflow.solve(model, representation="rows")
     monkeypatch.setattr(decode, "best_row", None)
-    monkeypatch.setattr(decode, "WHOLE_CELLS", 10**6)
-    found = bucketflow.solve(model, representation="rows")
-    assert (found.value, found.assignment) == (joined.value, joined.assignment)
+    found = []
+    for cells, of_a_row in ((10**6, 0), (0, 10**6)):
+        monkeypatch.setattr(decode, "WHOLE_CELLS", cells)
+        monkeypatch.setattr(decode, "CELLS_OF_A_ROW", of_a_row)
+        found.append(bucketflow.solve(model, representation="rows").value)
+    assert found == [bucketflow.solve(model, representation="dense").value] * 2
