@@ -98,12 +98,12 @@ class Host:
             products = plain.product(values[0][left], values[1][right], semiring)
             kept = products != semiring.zero
             return (words[0][left] | words[1][right])[kept], products[kept]
-        from . import loops
+        from . import product_loops
 
         out, products = np.empty((rows + 1, words[0].shape[1]), np.uint64), np.empty(rows + 1, semiring.dtype)
         row = int(np.searchsorted(matches[1], span[0], side="right"))
         law = LAWS[semiring.name], products.dtype.type(semiring.zero), semiring.modulus
-        count = loops.expand(*law, row, *matches, *span, *words, *values, out, products)
+        count = product_loops.expand(*law, row, *matches, *span, *words, *values, out, products)
         return out[:count], products[:count]
 
     def expanded_sums(
@@ -118,7 +118,15 @@ class Host:
         self, words: Array, values: Array, parts: Array, table: Array, semiring: Semiring
     ) -> tuple[Array, Array]:
         """Return rows multiplied with entries of a dense table, without those that are zero."""
-        products = plain.product(values, table[offsets(words, parts)], semiring)
+        if self.compiles(len(words)):
+            from . import product_loops
+
+            products = np.empty_like(values)
+            law = LAWS[semiring.name], products.dtype.type(semiring.zero), semiring.modulus
+            if not product_loops.multiply(*law, words, values, parts, table, products):
+                return words, products
+        else:
+            products = plain.product(values, table[offsets(words, parts)], semiring)
         kept = products != semiring.zero
         return (words, products) if kept.all() else (words[kept], products[kept])
 

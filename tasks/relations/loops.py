@@ -1,4 +1,4 @@
-"""Compiled loops over rows: moving fields, radix sorting, finding, multiplying and summing."""
+"""Compiled loops over rows: moving fields, radix sorting, finding and summing."""
 
 from __future__ import annotations
 
@@ -293,66 +293,6 @@ def hashed(words: Any, among: Any, slots: Any, groups: Any, first: Any, count: A
         g = slots[slot]
         first[i] = groups[g] if g >= 0 else 0
         count[i] = groups[g + 1] - groups[g] if g >= 0 else 0
-
-
-@njit(nogil=True)
-def _times(law: int, zero: Any, modulus: int, a: Any, b: Any) -> Any:
-    """Multiply; `law` is the number of the semiring's name in :data:`.host.LAWS`."""
-    if law == 1:
-        return a * b
-    if law == 3:
-        return a * b % modulus
-    total = a + b
-    return zero if law == 0 and total > zero else total
-
-
-@njit(nogil=True, cache=True)
-def expand(
-    law: int,
-    zero: Any,
-    modulus: int,
-    row: int,
-    first: Any,
-    ends: Any,
-    start: int,
-    stop: int,
-    left: Any,
-    right: Any,
-    left_values: Any,
-    right_values: Any,
-    out: Any,
-    values: Any,
-) -> int:
-    """Write outputs `start` to `stop` of a join, the first of them of `row`; zeros are left out.
-
-    Parameters
-    ----------
-    first, ends : (rows,) int64
-        Row i of the left meets rows of the right from ``first[i]`` on; its outputs end before ``ends[i]``.
-    left, right : (rows, words) uint64
-        Keys in the layout of the result, zeros where a side has no state.
-    out, values
-        The result, with room for one row more.
-    """
-    n = 0
-    at = start
-    narrow = out.shape[1] == 1
-    while at < stop:
-        last = min(ends[row], stop)
-        begin = ends[row - 1] if row else 0
-        begin = first[row] + at - begin
-        for j in range(begin, begin + last - at):
-            product = _times(law, zero, modulus, left_values[row], right_values[j])
-            if narrow:
-                out[n, 0] = left[row, 0] | right[j, 0]
-            else:
-                for w in range(out.shape[1]):
-                    out[n, w] = left[row, w] | right[j, w]
-            values[n] = product
-            n += product != zero
-        at = max(at, last)
-        row += 1
-    return n
 
 
 @njit(nogil=True)

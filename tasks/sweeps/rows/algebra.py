@@ -33,8 +33,9 @@ Array = NDArray[Any]
 CELLS_OF_A_ROW: Final = 50
 #: Tables of so few cells are arrays, and steps on arrays of so few cells loops.
 SMALL_CELLS: int = 1 << 10
-#: Arrays of so few cells are multiplied before a join reads them.
+#: Arrays are multiplied before a join reads them up to so many cells, or to one for so many rows of a table.
 MULTIPLIED_CELLS: Final = 1 << 13
+ROWS_OF_A_CELL: Final = 16
 
 
 def takes_less(dense_bytes: int, rows_bytes: int) -> bool:
@@ -172,13 +173,14 @@ class Choice:
         """Multiply small arrays of the host with each other: a join reads every input for each of its rows."""
         groups: list[tuple[Keys, list[Dense]]] = []
         others: list[Table] = []
+        most = max(MULTIPLIED_CELLS, max(map(len, tables)) // ROWS_OF_A_CELL)
         for table in sorted(tables, key=len, reverse=True):
-            if not isinstance(table, Dense) or len(table) > MULTIPLIED_CELLS or is_device(table.values):
+            if not isinstance(table, Dense) or len(table) > most or is_device(table.values):
                 others.append(table)
                 continue
             for i, (keys, members) in enumerate(groups):
                 both = self.keys(tuple(dict.fromkeys((*keys.variables, *table.keys.variables))))
-                if prod(both.dims) <= MULTIPLIED_CELLS:
+                if prod(both.dims) <= most:
                     groups[i] = both, [*members, table]
                     break
             else:
