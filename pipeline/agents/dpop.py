@@ -10,7 +10,7 @@ from typing import Any
 from ...cluster.budget import peak_rss_bytes
 from ...cluster.pool import Pool
 from ..errors import InternalError, ModelError
-from ..models.dcop import Dcop, one_agent_each
+from ..models.dcop import Dcop, with_agents
 from ..models.model import Model
 from ..options import Options, parse_size
 from ..resources import Resources
@@ -76,7 +76,7 @@ def dpop(
         If the tables of all agents do not fit memory, or bounded messages would be too many.
     """
     start = perf_counter()
-    dcop = problem if isinstance(problem, Dcop) else one_agent_each(problem)
+    dcop = with_agents(problem)
     options = Options(workers=workers, scheduler=scheduler, client=client, gpus=gpus, threads=threads)
     resources = Resources(options)
     asked = Asked(

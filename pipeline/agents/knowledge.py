@@ -61,10 +61,7 @@ def knowledge_of(
 def own_table(model: Model, f: int, plan: AgentPlan, semiring: Semiring) -> Array:
     """Return a function's costs above its least, flat, in the order of an agent's axes."""
     function = model.functions[f]
-    values = function.values
-    if function.rows is not None:
-        values = np.full([model.dims[v] for v in function.scope], function.default, np.int64)
-        values[tuple(function.rows.T)] = function.values
+    values = function.dense(model.dims)
     allowed = values < model.limits[f]
     costs = np.where(allowed, np.where(allowed, values, 0) - model.lowest[f], semiring.zero).astype(semiring.dtype)
     places = {v: place for place, v in enumerate(plan.variables)}

@@ -14,7 +14,7 @@ from ..formats import load_any
 from ..formats import load_dcop as load_dcop_file
 from ..formats import save as save
 from ..keywords import Keywords
-from ..models.dcop import Dcop
+from ..models.dcop import Dcop, model_of
 from ..models.model import Model
 from ..options import Effort, Method, Options, parse_size
 from ..plans.plan import Plan
@@ -56,8 +56,8 @@ def load_noted(path: str | PathLike[str], memory: int | str | None = None) -> tu
     """Read a model as :func:`load` does; return with it what its answers leave out, in sentences."""
     path = file_or_example(path)
     found = load_any(path, None if memory is None else parse_size(memory))
-    model, notes = (found.model, found.notes) if isinstance(found, Dcop) else (found, ())
-    return replace(model, source=os.path.abspath(path)), notes
+    notes = found.notes if isinstance(found, Dcop) else ()
+    return replace(model_of(found), source=os.path.abspath(path)), notes
 
 
 def load_dcop(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ...cluster.budget import default_memory_bytes
 from ..errors import BudgetError, format_bytes
 from ..examples import file_or_example
-from ..models.dcop import Dcop, one_agent_each
+from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
 from .bif import read_bif
 from .cfn.reader import read_cfn
@@ -65,8 +65,7 @@ def load(
     BudgetError
         If reading takes more than ``memory``, by default most of what is free.
     """
-    found = load_any(path, memory)
-    model = found.model if isinstance(found, Dcop) else found
+    model = model_of(load_any(path, memory))
     return model if evidence_path is None else replace(model, evidence=load_evidence(evidence_path, model))
 
 
@@ -89,7 +88,7 @@ def load_dcop(
     found = load_any(path, memory)
     if agents_path is not None:
         return read_owners(read_source(agents_path, default_memory_bytes() if memory is None else memory), found)
-    return found if isinstance(found, Dcop) else one_agent_each(found)
+    return with_agents(found)
 
 
 def load_any(path: str | os.PathLike[str], memory: int | None = None) -> Model | Dcop:
@@ -99,7 +98,7 @@ def load_any(path: str | os.PathLike[str], memory: int | None = None) -> Model |
         found = _READERS[detect_format(source)](source)
     except MemoryError:
         raise BudgetError(f"{source.path}: reading it takes more memory than this process can get") from None
-    _check_states(source, found.model if isinstance(found, Dcop) else found)
+    _check_states(source, model_of(found))
     return found
 
 

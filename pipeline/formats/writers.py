@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ModelError, writing
-from ..models.dcop import Dcop, one_agent_each
+from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
 from .text.source import strip_compression
 from .whole_files import whole_file
@@ -72,13 +72,13 @@ def _packed(target: Path, lines: Iterable[str]) -> bytes:
 
 
 def _distributed(model: Model | Dcop, suffix: str) -> _Written:
-    dcop = model if isinstance(model, Dcop) else one_agent_each(model)
+    dcop = with_agents(model)
     lines, notes = xcsp_lines(dcop) if suffix == ".xml" else pydcop_lines(dcop)
     return _Written(lines, [*notes, *_lost_evidence(dcop.model)])
 
 
 def _plain(problem: Model | Dcop, suffix: str, path: str | os.PathLike[str]) -> _Written:
-    model = problem.model if isinstance(problem, Dcop) else problem
+    model = model_of(problem)
     lost = list(_lost_evidence(model))
     if isinstance(problem, Dcop):
         lost += lost_of_agents(problem)

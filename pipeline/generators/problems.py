@@ -145,10 +145,14 @@ def _meetings(shape: Shape, rng: np.random.Generator) -> Dcop:
         first, *rest = (index[f"m{meeting}_a{agent}"] for agent in group)
         functions += [Function((first, other), equal) for other in rest]
         titles += [f"same_{names[first]}_{names[other]}" for other in rest]
+    own: dict[int, list[int]] = {}
+    for v, agent in reversed(list(enumerate(owners))):
+        own.setdefault(agent, []).append(v)
     for v, agent in enumerate(owners):
         functions.append(Function((v,), _times(shape, rng)))
         titles.append(f"times_{names[v]}")
-        later = [u for u in range(v + 1, len(owners)) if owners[u] == agent]
+        own[agent].pop()
+        later = own[agent][::-1]
         functions += [Function((v, u), np.where(equal == 0, FORBIDDEN, 0)) for u in later]
         titles += [f"apart_{names[v]}_{names[u]}" for u in later]
     name = f"meetings_{shape.variables}_{shape.agents}_{shape.seed}"

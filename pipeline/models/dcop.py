@@ -134,6 +134,16 @@ def one_agent_each(model: Model) -> Dcop:
     return Dcop(model, tuple(map(Agent, model.names)), tuple(range(len(model.dims))))
 
 
+def with_agents(problem: Model | Dcop) -> Dcop:
+    """Return a distributed problem, or one of a model: of an agent for each variable."""
+    return problem if isinstance(problem, Dcop) else one_agent_each(problem)
+
+
+def model_of(problem: Model | Dcop) -> Model:
+    """Return a model, or that of a distributed problem."""
+    return problem.model if isinstance(problem, Dcop) else problem
+
+
 def owned_by(problem: Model | Dcop, variables: Mapping[str, Sequence[str]]) -> Dcop:
     """Give variables to agents: new ones of a model, those that are there of a distributed problem.
 

@@ -90,6 +90,14 @@ class Function:
         found = int(self.values[self.values < limit].max(initial=least))
         return max(found, int(self.default)) if self.rows is not None and self.default < limit else found
 
+    def dense(self, dims: Sequence[int]) -> NDArray[Any]:
+        """Return all values, an axis for each variable of the scope; ``dims`` are the model's domain sizes."""
+        if self.rows is None:
+            return self.values
+        table = np.full([dims[v] for v in self.scope], self.default, self.values.dtype)
+        table[tuple(self.rows.T)] = self.values
+        return table
+
     def at(self, states: Sequence[int]) -> int | float:
         """Return the value at one assignment of the scope (state indices in scope order)."""
         if self.rows is None:

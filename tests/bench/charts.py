@@ -49,7 +49,8 @@ def chart(title: str, x_name: str, y_name: str, lines: Sequence[Series]) -> str:
         color = _COLORS[k % len(_COLORS)]
         places = [place(x, y) for x, y in line.points]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
+        dashes = ' stroke-dasharray="7 5"' if k % 2 else ""  # so that one line does not hide another
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"{dashes}/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in places]
         parts.append(_text(_WIDTH - _RIGHT + 12, _TOP + 18 * k + 10, line.name, 12, color))
     return "\n".join([*parts, "</svg>"])

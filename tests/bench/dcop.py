@@ -2,13 +2,15 @@
 
 Grids, random and scale-free graphs, by |X|, |D|, p1 and (ADPOP) z: seconds of all agents together by a straightforward
 loop over rows (compiled, one row after the other, as a sequential C program would), by the CPU kernels of one core,
-and with ``--gpu`` on a GPU; the simulated runtime of agents that work at the same time; messages' load. Figures are
-means over ``--instances`` seeds of the better of two runs; what would take longer than ``--seconds`` is left out.
+and with ``--gpu`` on a GPU; wall seconds of the run on the CPU; the simulated runtime of agents that work at the same
+time; messages' load. Figures are means over ``--instances`` seeds of the better of two runs; what would take longer
+than ``--seconds`` is left out.
 
 Trees are those of ``--order``, max-degree as in the paper; ``planned`` ones reach further, and are simulated beside.
 
-``--json FILE`` keeps the figures, ``--plots DIR`` writes a chart (SVG) of each series. ``--only grid --by domain`` is a
-part of it; ``--workers N`` compares the simulation with agents as tasks on N Dask workers.
+``--json FILE`` keeps the figures, ``--plots DIR`` writes two charts (SVG) of each series: seconds, and network load.
+``--only grid --by domain`` is a part of it; ``--workers N`` compares the simulation with agents as tasks on N Dask
+workers.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from bucketflow.tasks.sweeps.sweep import Plain
 # About what a look-up takes, to leave out what would take too long.
 _LOOP_SECONDS, _KERNEL_SECONDS = 4e-9, 0.6e-9
 _MEMORY = 8 << 30
+_LOADS = {"load": "all messages", "largest": "largest message"}
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Row:
     largest: float
     loop: float | None = None
     cpu: float | None = None
+    wall: float | None = None
     gpu: float | None = None
     simulated: float | None = None
     simulated_gpu: float | None = None
@@ -80,7 +84,7 @@ def cases() -> Iterator[Case]:
     """All points of the experiments."""
     for variables in (9, 16, 25, 36, 49, 64, 81):
         yield Case("grid", "variables", variables, 5)
-    for variables in (5, 10, 15, 20, 25):
+    for variables in (5, 10, 15, 20, 25, 30, 40, 50):
         yield Case("random", "variables", variables, 5)
     for variables in (10, 20, 30, 40, 50):
         yield Case("scale-free", "variables", variables, 5)
@@ -208,7 +212,7 @@ def _instance(case: Case, seed: int, options: argparse.Namespace) -> Row:
         row = replace(row, loop=_best(planned, RowLoop(planned.semiring))[0])
     if checks * _KERNEL_SECONDS < options.seconds:
         seconds, ran = _best(planned)
-        row = replace(row, cpu=seconds, simulated=_simulated(ran), gap=_gap(planned, ran))
+        row = replace(row, cpu=seconds, wall=ran.seconds, simulated=_simulated(ran), gap=_gap(planned, ran))
         if options.workers and case.z is None:
             row = replace(row, workers=_on_workers(dcop, options.workers))
     if options.gpu:
@@ -260,7 +264,22 @@ def _on_workers(dcop: Dcop, workers: int) -> float:
 def table_of(rows: Sequence[Row]) -> Table:
     """Figures side by side."""
     table = Table(title="DPOP and ADPOP, seconds", title_justify="left")
-    columns = ("topology", "by", "|X|", "|D|", "p1", "z", "width", "depth", "load", "largest", "row loop", "CPU", "GPU")
+    columns = (
+        "topology",
+        "by",
+        "|X|",
+        "|D|",
+        "p1",
+        "z",
+        "width",
+        "depth",
+        "load",
+        "largest",
+        "row loop",
+        "CPU",
+        "GPU",
+        "wall",
+    )
     for column in (*columns, "loop/CPU", "CPU/GPU", "sim. CPU", "sim. GPU", "sim. planned", "gap %", "workers"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
@@ -269,7 +288,7 @@ def table_of(rows: Sequence[Row]) -> Table:
         table.add_row(
             *(case.kind, case.by, str(case.variables), str(case.domain), density, str(case.z or "")),
             *(f"{row.width:.1f}", f"{row.depth:.1f}", format_bytes(round(row.load)), format_bytes(round(row.largest))),
-            *map(_seconds, (row.loop, row.cpu, row.gpu)),
+            *map(_seconds, (row.loop, row.cpu, row.gpu, row.wall)),
             *(_ratio(row.loop, row.cpu), _ratio(row.cpu, row.gpu)),
             *map(_seconds, (row.simulated, row.simulated_gpu, row.planned)),
             *("" if row.gap is None else f"{100 * row.gap:.1f}", _seconds(row.workers)),
@@ -288,15 +307,23 @@ def _ratio(slow: float | None, fast: float | None) -> str:
 def write_plots(rows: Sequence[Row], folder: Path) -> None:
     """Write a chart for every topology and what was varied."""
     folder.mkdir(parents=True, exist_ok=True)
-    names = {"loop": "row loop", "cpu": "CPU", "gpu": "GPU", "simulated": "simulated", "planned": "simulated, planned"}
+    names = {
+        "loop": "row loop",
+        "cpu": "CPU",
+        "gpu": "GPU",
+        "wall": "wall",
+        "simulated": "simulated",
+        "planned": "simulated, planned",
+    }
     for kind, by in dict.fromkeys((row.case.kind, row.case.by) for row in rows):
         own = [row for row in rows if (row.case.kind, row.case.by) == (kind, by)]
-        lines = [
-            Series(title, [(row.case.x, value) for row in own if (value := getattr(row, name)) is not None])
-            for name, title in names.items()
-        ]
-        path = folder / f"{kind}_{by}.svg"
-        path.write_text(chart(f"{kind}: seconds by {by}", by, "seconds", [line for line in lines if line.points]))
+        for what, unit, shown in (("seconds", "seconds", names), ("load", "bytes", _LOADS)):
+            lines = [
+                Series(title, [(row.case.x, value) for row in own if (value := getattr(row, name))])
+                for name, title in shown.items()
+            ]
+            path = folder / f"{kind}_{by}_{what}.svg"
+            path.write_text(chart(f"{kind}: {what} by {by}", by, unit, [line for line in lines if line.points]))
 
 
 if __name__ == "__main__":

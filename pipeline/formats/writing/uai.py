@@ -52,15 +52,11 @@ def _child_last(function: Function) -> Function:
 
 
 def _dense_values(function: Function, model: Model) -> NDArray[np.generic]:
-    if function.rows is None:
-        return function.values
     shape = [model.dims[v] for v in function.scope]
-    if (least := _LEAST_ENTRY_BYTES * prod(shape)) > MAX_TEXT_BYTES:
+    if function.rows is not None and (least := _LEAST_ENTRY_BYTES * prod(shape)) > MAX_TEXT_BYTES:
         raise ModelError(
             f"the model cannot be written as .uai, which lists every entry of a table: a function of "
             f"{len(function.values):,} rows over {len(shape)} variables has {format_count(prod(shape))}, "
             f"{format_bytes(least)} of text, and files of at most {format_bytes(MAX_TEXT_BYTES)} are read"
         )
-    table = np.full(shape, float(function.default))
-    table[tuple(function.rows.T)] = function.values
-    return table
+    return function.dense(model.dims)
