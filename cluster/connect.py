@@ -6,15 +6,18 @@ import logging
 import signal
 import socket
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeVar
 
 from . import address as addresses
 from .address import ClusterError as ClusterError
 from .address import ClusterLostError, verify_listening
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -69,6 +72,19 @@ def children_ignore_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def client_of(given: Any, address: str | None, *, with_workers: bool = True) -> AbstractContextManager[Any]:
+    """The client that the caller gave, or one of the scheduler at an address.
+
+    Raises
+    ------
+    ClusterError
+        On entering, if no scheduler answers there, or it has no workers that can be used and some are needed.
+    """
+    if given is not None:
+        return nullcontext(given)
+    return remote_client(str(address)) if with_workers else connection(str(address))
+
+
 @contextmanager
 def remote_client(address: str) -> Iterator[Any]:
     """Connect to a running scheduler and yield its client.
@@ -107,6 +123,51 @@ def connection(address: str, patience_seconds: float = 0.0) -> Iterator[Any]:
         raise ClusterError(f"no Dask scheduler answers at {address} ({error})") from None
     with client:
         yield client
+
+
+class Link:
+    """Asks a scheduler that may be gone again and again, over one connection.
+
+    Parameters
+    ----------
+    given : distributed.Client, optional
+        Used as long as it is connected.
+    """
+
+    def __init__(self, given: Any = None):
+        self._given = given
+        self._kept: Any = None
+        self._address = ""
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+    def client(self, address: str) -> Any:
+        """Return a client of a scheduler; None where that is gone."""
+        if self._given is not None and self._given.status == "running":
+            return self._given
+        if self._kept is None or self._kept.status != "running" or self._address != address:
+            self._opened.close()
+            self._kept = None
+            try:
+                self._kept, self._address = self._opened.enter_context(connection(address)), address
+            except ClusterError:
+                return None
+        return self._kept
+
+    def asked(self, address: str, question: Callable[[Any], T]) -> T | None:
+        """Return what a question finds with a client; None where the scheduler is gone, or goes away meanwhile."""
+        client = self.client(address)
+        try:
+            return None if client is None else question(client)
+        except OSError:
+            return None
 
 
 def verify_certificates(address: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
@@ -51,7 +51,7 @@ class DaskPool:
                 found = self.client.nthreads(callback_timeout=_ANSWER_SECONDS)
                 return {address: int(found[address]) for address in self._chosen(found)}
 
-    def _chosen(self, addresses: Iterable[str]) -> list[str]:
+    def _chosen(self, addresses: Collection[str]) -> list[str]:
         """Return all workers, or as many as are allowed: as long as those are there, the same ones."""
         if self._most_workers is None:
             return list(addresses)

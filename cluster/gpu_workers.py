@@ -109,6 +109,8 @@ class GpuPool(DaskPool):
         Tasks that one device has room for.
     light : collection of functions
         Tasks that use no device and may run anywhere.
+    priority, most_workers
+        As of any pool.
     """
 
     def __init__(
@@ -119,19 +121,25 @@ class GpuPool(DaskPool):
         at_a_time: int = 1,
         light: Collection[Callable[..., Any]] = (),
         priority: int = 0,
+        most_workers: int | None = None,
     ):
-        super().__init__(client, key, priority)
-        self._workers = list(workers)
+        super().__init__(client, key, priority, most_workers)
+        self._workers = self._allowed = list(workers)
         self._at_a_time = at_a_time
         self._light = {*light, itself}
         self._mixed = True
 
     def slots(self) -> dict[str, int]:
         """Return how many tasks each worker's device has room for, by address."""
-        threads = super().slots()
-        there = [address for address in self._workers or threads if address in threads]
-        self._mixed = len(there) < len(threads)
-        return {address: min(int(threads[address]), self._at_a_time) for address in there}
+        return {address: min(threads, self._at_a_time) for address, threads in super().slots().items()}
+
+    def _chosen(self, addresses: Collection[str]) -> list[str]:
+        """Return the workers with a device, or as many of them as are allowed."""
+        chosen = super()._chosen([address for address in self._workers or addresses if address in addresses])
+        self._mixed = len(chosen) < len(addresses)
+        if self._most_workers is not None:
+            self._allowed = chosen
+        return chosen
 
     def where(self, function: Callable[..., Any], worker: str | None) -> dict[str, Any]:
         """Restrict a task to workers whose device has room for it, unless it uses none.
@@ -144,6 +152,6 @@ class GpuPool(DaskPool):
         loose = worker is not None and not self._mixed
         return {
             "resources": {RESOURCE: (_UNITS // self._at_a_time) / _UNITS},
-            "workers": [worker] if loose else self._workers or None,
+            "workers": [worker] if loose else self._allowed or None,
             "allow_other_workers": loose,
         }

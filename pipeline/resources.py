@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from ..cluster.budget import default_memory_bytes
-from ..cluster.connect import ClusterError, remote_client
+from ..cluster.connect import ClusterError, client_of
 from ..cluster.gpu import count_gpus, free_gpu_bytes
 from ..cluster.gpu_workers import GpuWorker, gpu_workers
 from ..tasks.gpu import arrays
@@ -18,6 +18,16 @@ from ..tasks.steps.semiring import Semiring
 from .errors import BucketflowError
 from .options import Options, parse_size
 from .rates.device import DeviceRates, cached_device_rates, known_device_rates, least_device_cells
+
+
+@contextmanager
+def connected(given: Any, address: str | None, *, with_workers: bool = True) -> Iterator[Any]:
+    """Enter the client that the caller gave, or one of a scheduler; what goes wrong there ends as one sentence."""
+    try:
+        with client_of(given, address, with_workers=with_workers) as client:
+            yield client
+    except ClusterError as error:
+        raise BucketflowError(str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -95,21 +105,10 @@ class Resources:
         """GPU workers; what the first was measured to do, and from how many cells on it beats the CPU beside it."""
         if self.asked.gpus is None or not self.asked.remote:
             return (), {}
-        with self._connected() as client:
+        with connected(self.asked.client, self.asked.scheduler) as client:
             workers = gpu_workers(client, self.asked.gpus)
             (rates,) = client.run(known_device_rates, workers=[workers[0].address]).values()
             return workers, rates
-
-    @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        """The caller's client, or one of the running scheduler."""
-        asked = self.asked
-        opened = remote_client(asked.scheduler) if asked.scheduler and not asked.client else nullcontext(asked.client)
-        try:
-            with opened as client:
-                yield client
-        except ClusterError as error:
-            raise BucketflowError(str(error)) from None
 
     def device_rates(self, semiring: Semiring) -> DeviceRates:
         """Return what is known of the devices: measured where they are, or nominal."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ...cluster import coordination
-from ...cluster.address import ClusterError
-from ...cluster.connect import connection
 from ...storage.folders.jobdir import JobDir, job_folders
 from ..errors import BucketflowError, ModelError
+from ..resources import connected
 from .job import Job
 from .listing import PREFIX
 
@@ -28,12 +26,8 @@ def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = No
         return [Job(folder, client) for folder in job_folders(Path(place))]
     if scheduler is None and client is None:
         raise ModelError("whose jobs: give a folder of run directories, or a --scheduler")
-    opened_client = nullcontext(client) if client is not None else connection(str(scheduler))
-    try:
-        with opened_client as connected:
-            known = coordination.announced(connected, PREFIX)
-    except ClusterError as error:
-        raise BucketflowError(str(error)) from None
+    with connected(client, scheduler, with_workers=False) as opened:
+        known = coordination.announced(opened, PREFIX)
     return [Job(found["folder"], client) for found in known.values()]
 
 

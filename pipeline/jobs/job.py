@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ...cluster import coordination
-from ...cluster.address import ClusterError
-from ...cluster.connect import connection, remote_client
+from ...cluster.connect import Link
 from ...storage.folders.jobdir import JobDir
 from ...storage.rundir import stored_bounds, stored_result
 from ..api.resume import stored_question
 from ..api.workdir import resumable
 from ..errors import BucketflowError, StoppedError
 from ..models.model import Model
+from ..resources import connected
 from ..results.posteriors import Marginals, marginals_before
 from ..results.result import Result, answered_before
 from .driving import hand_over, new_key
@@ -67,42 +67,28 @@ class Job:
 
     def standing(self) -> Record:
         """Return the record, with the state that is true now."""
+        with Link(self._client) as link:
+            return self._standing(link)
+
+    def _standing(self, link: Link) -> Record:
         record = self.record
         if record.state in DONE:
             return record
         if self._dir.is_claimed():
             return record if record.state == "running" else record.begun("")
-        if self._is_known(record):
+        if link.asked(record.scheduler, lambda client: coordination.is_known(client, record.key)):
             return record if record.state == "waiting" else record.again(record.scheduler, record.key)
         record = self.record  # it may have ended while the cluster was asked
         if record.state in ENDED:
             return record
-        return record.at_end("interrupted", self._why(record), 4)
+        return record.at_end("interrupted", self._why(record, link), 4)
 
-    def _is_known(self, record: Record) -> bool:
-        with self._connected(record) as client:
-            return client is not None and coordination.is_known(client, record.key)
-
-    def _why(self, record: Record) -> str:
-        with self._connected(record) as client:
-            gone = f"the cluster at {record.scheduler} no longer knows it"
-            if client is None:
-                return gone
+    def _why(self, record: Record, link: Link) -> str:
+        def why(client: Any) -> str:
             told = coordination.announced_as(client, PREFIX + record.id).get("why")
-            return told or coordination.failure_of(client, record.key) or gone
+            return told or coordination.failure_of(client, record.key)
 
-    @contextmanager
-    def _connected(self, record: Record) -> Iterator[Any]:
-        """A client of the job's cluster, or None where that is gone."""
-        if self._client is not None and self._client.status == "running":
-            yield self._client
-            return
-        with ExitStack() as opened:
-            try:
-                client = opened.enter_context(connection(record.scheduler))
-            except ClusterError:
-                client = None
-            yield client
+        return link.asked(record.scheduler, why) or f"the cluster at {record.scheduler} no longer knows it"
 
     @property
     def progress(self) -> Progress:
@@ -126,10 +112,14 @@ class Job:
         TimeoutError
             After so many seconds.
         """
+        with Link(self._client) as link:
+            return self._ended(link, timeout, seen)
+
+    def _ended(self, link: Link, timeout: float | None, seen: Callable[[Job], None] | None = None) -> Record:
         end = None if timeout is None else time.monotonic() + timeout
         pause = _FIRST_PAUSE
         while True:
-            record = self.standing()
+            record = self._standing(link)
             if seen is not None:
                 seen(self)
             if record.state in ENDED:
@@ -195,18 +185,19 @@ class Job:
             If its cluster cannot be asked.
         """
         asked = ""
-        while (record := self.standing()).state not in ENDED:
-            if record.key != asked:  # another task drives it where a worker died just now
-                asked = self._asked_to_stop(record)
-            with suppress(TimeoutError):
-                return self.wait(_LONGEST_PAUSE).state
+        with Link(self._client) as link:
+            while (record := self._standing(link)).state not in ENDED:
+                if record.key != asked:  # another task drives it where a worker died just now
+                    asked = self._asked_to_stop(record, link)
+                with suppress(TimeoutError):
+                    return self._ended(link, _LONGEST_PAUSE).state
         return record.state
 
-    def _asked_to_stop(self, record: Record) -> str:
-        with self._connected(record) as client:
-            if client is None:
-                raise BucketflowError(f"no Dask scheduler answers at {record.scheduler} to cancel job {record.id}")
-            coordination.ask_to_stop(client, record.key)
+    def _asked_to_stop(self, record: Record, link: Link) -> str:
+        client = link.client(record.scheduler)
+        if client is None:
+            raise BucketflowError(f"no Dask scheduler answers at {record.scheduler} to cancel job {record.id}")
+        coordination.ask_to_stop(client, record.key)
         self._dir.note("cancelling", key=record.key)
         return record.key
 
@@ -223,14 +214,9 @@ class Job:
             raise BucketflowError(f"job {record.id} is {record.state} at {record.scheduler}")
         if record.state == "finished":
             return self
-        address = scheduler or record.scheduler
-        opened = remote_client(address) if client is None else nullcontext(client)
-        try:
-            with resumable(self.folder), opened as connected:
-                write_record(self._dir, record.again(connected.scheduler.address, new_key(record.id)))
-                hand_over(connected, self._dir)
-        except ClusterError as error:
-            raise BucketflowError(str(error)) from None
+        with resumable(self.folder), connected(client, scheduler or record.scheduler) as opened:
+            write_record(self._dir, record.again(opened.scheduler.address, new_key(record.id)))
+            hand_over(opened, self._dir)
         return Job(self.folder, client)
 
     def __await__(self) -> Generator[Any, None, Result | Marginals]:

@@ -6,14 +6,13 @@ import os
 import time
 import uuid
 from collections.abc import Iterable
-from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
 from ...cluster.address import ClusterError
-from ...cluster.connect import remote_client, verify_shared
+from ...cluster.connect import verify_shared
 from ...storage.folders.jobdir import JobDir
 from ...storage.rundir import RunDir
 from ..api.bounding.kept import Kept
@@ -26,6 +25,7 @@ from ..errors import BucketflowError, ModelError
 from ..keywords import Sharing
 from ..models.model import Model
 from ..options import Effort, Method, Options
+from ..resources import connected
 from .driving import hand_over, new_key
 from .job import Job
 from .record import Record, kept_effort, kept_options, write_record
@@ -85,12 +85,8 @@ def submitted(question: Question, options: Options, effort: Effort) -> Job:
     if not question.model.source:
         raise ModelError("a job needs a model that the workers can read: save it to a file, and load that")
     folder, given = options.folder.absolute(), options.client
-    connected = nullcontext(given) if given is not None else remote_client(str(options.scheduler))
-    try:
-        with connected as client:
-            hand_over(client, _recorded(question, replace(options, client=client, workdir=folder), effort, folder))
-    except ClusterError as error:
-        raise BucketflowError(str(error)) from None
+    with connected(given, options.scheduler) as client:
+        hand_over(client, _recorded(question, replace(options, client=client, workdir=folder), effort, folder))
     return Job(folder, given)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from ...cluster.address import ClusterError, ClusterLostError, verify_listening
-from ...cluster.connect import local_client, remote_client
+from ...cluster.connect import client_of, local_client
 from ...cluster.dask_pool import DaskPool
 from ...cluster.gpu import gpu_client
 from ...cluster.gpu_workers import GpuPool
@@ -33,12 +33,12 @@ class DaskPools(AbstractContextManager[Pool]):
         options = resources.asked
         self._resources = resources
         self._at_a_time = at_a_time
-        self._opened: AbstractContextManager[Any] = nullcontext(options.client)
-        if options.client is None and options.scheduler is not None:
-            self._opened = remote_client(options.scheduler)
-        elif options.client is None and resources.gpu_count:
+        self._opened: AbstractContextManager[Any]
+        if options.remote:
+            self._opened = client_of(options.client, options.scheduler)
+        elif resources.gpu_count:
             self._opened = gpu_client(resources.gpu_count)
-        elif options.client is None:
+        else:
             self._opened = local_client(options.workers or 1)
 
     def __enter__(self) -> Pool:
@@ -48,7 +48,8 @@ class DaskPools(AbstractContextManager[Pool]):
             if not self._resources.gpu_count:
                 return DaskPool(client, key, asked.priority, asked.most_workers)
             addresses = [worker.address for worker in self._resources.gpu_workers]
-            return GpuPool(client, key, addresses, self._at_a_time, light=(pick,), priority=asked.priority)
+            limits = asked.priority, asked.most_workers
+            return GpuPool(client, key, addresses, self._at_a_time, (pick,), *limits)
         except ClusterError as error:
             raise BucketflowError(str(error)) from None
 

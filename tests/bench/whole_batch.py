@@ -29,6 +29,8 @@ from bucketflow.pipeline.query_kinds import QUERIES
 _DATA = Path(os.environ.get("BUCKETFLOW_DATA", Path(__file__).parents[3] / "shared" / "data"))
 _DIFFERENCE = 1e-6
 _TOUCHED = "bn/asia.bif.gz"
+# Up to 75,266 sweeps, some 4,140 s on one core.
+_LEFT_OUT = {("wcsp/spot5_vac/29_VAC.wcsp", "count")}
 
 
 def asked(folder: Path, log2: float, seconds: float) -> dict[str, Question]:
@@ -47,7 +49,7 @@ def asked(folder: Path, log2: float, seconds: float) -> dict[str, Question]:
         for query, kind in QUERIES.items():
             if query != question.query and not (several and query not in ("optimum", "partition")):
                 continue
-            if costs and kind.not_of_costs:
+            if (costs and kind.not_of_costs) or (question.name, query) in _LEFT_OUT:
                 continue
             name = f"{number} {question.name} {query}"
             named[name] = question

@@ -18,6 +18,9 @@ from bucketflow.cluster.connect import ClusterError
 from bucketflow.cluster.gpu_workers import GpuPool, GpuWorker, gpu_workers
 from bucketflow.cluster.pool import Node
 from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.runs.pools import DaskPools
 from bucketflow.tasks.gpu import run as gpu
 from bucketflow.tasks.gpu.memory import DeviceMemoryError
 from tests.device_stand_in import StandIn, device
@@ -127,6 +130,20 @@ BUSY = [Busy(1)]
 def task(number: int) -> int:
     """What runs on the workers of this process."""
     return BUSY[0].task(number)
+
+
+@pytest.mark.parametrize("names", [("gpu-a", "gpu-b", "gpu-c"), ("cpu", "gpu-a", "gpu-b", "gpu-c")])
+def test_a_limited_run_keeps_so_many_devices_busy(names: tuple[str, ...]) -> None:
+    with cluster(*names) as client:
+        asked = Resources(Options(client=client, gpus="all", most_workers=2))
+        vars(asked)["_gpu_cluster"] = gpu_workers(client, "all"), {}
+        with DaskPools(asked) as pool:
+            assert isinstance(pool, GpuPool)
+            assert pool.width == 2
+            busy = BUSY[0] = Busy(1)
+            assert sorted(pool.stream(task, [(i,) for i in range(12)])) == list(range(12))
+            assert len(busy.names) <= 2
+            assert "cpu" not in busy.names
 
 
 @pytest.mark.parametrize("at_a_time", [1, 3])
