@@ -13,8 +13,9 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from instances import Question, questions
@@ -173,16 +174,43 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--processes", type=int, default=1, metavar="N", help="at the same time, each on a core of its own"
     )
+    parser.add_argument("--kept", type=Path, metavar="FILE", help="answers are kept there, and not asked for again")
     parser.add_argument("--configurations", action="store_true", help="further configurations of toulbar2")
     return parser.parse_args()
+
+
+class Kept:
+    """Answers that are kept in a file, a line each, and not asked for again.
+
+    Parameters
+    ----------
+    path : Path or None
+        None keeps nothing.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._writing = path, Lock()
+        lines = path.read_text().splitlines() if path is not None and path.exists() else []
+        self._known = {key: Answer(**answer) for key, answer in map(json.loads, lines)}
+
+    def asked(self, solver: str, question: Question, limit: float, memory: float) -> Answer:
+        """Ask, unless the answer is known."""
+        key = f"{question.name} {solver} {limit:g} s {memory:g} GB"
+        if key not in self._known:
+            self._known[key] = answer = asked(solver, question, limit, memory)
+            if self._path is not None:
+                with self._writing, self._path.open("a") as file:
+                    file.write(json.dumps([key, asdict(answer)]) + "\n")
+        return self._known[key]
 
 
 def answers_of_all(
     questions: list[Question], solvers: tuple[str, ...], options: argparse.Namespace
 ) -> Generator[Answer]:
     """Yield the answers of every solver to every question, a question after the other, with some ahead of time."""
+    kept = Kept(options.kept)
     with ThreadPoolExecutor(options.processes) as pool:
-        futures = [pool.submit(asked, s, q, options.limit, options.memory) for q in questions for s in solvers]
+        futures = [pool.submit(kept.asked, s, q, options.limit, options.memory) for q in questions for s in solvers]
         try:
             for future in futures:
                 yield future.result()
