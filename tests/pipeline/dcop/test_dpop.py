@@ -384,10 +384,12 @@ def test_bounded_messages_on_workers() -> None:
     free = dpop(grid(4))
     with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as client:
         alone, shared = dpop(grid(4), memory=18), dpop(grid(4), memory=18, client=client)
+        parts, split = dpop(grid(4), z=2), dpop(grid(4), z=2, client=client)
     assert (shared.value, shared.assignment) == (free.value, alone.assignment)
     assert shared.metrics.message_bytes == alone.metrics.message_bytes
     assert shared.metrics.messages == alone.metrics.messages
     assert shared.metrics.nccc == alone.metrics.nccc
+    assert (split.bound, split.value) == (parts.bound, parts.value)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
