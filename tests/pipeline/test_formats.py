@@ -613,8 +613,9 @@ def test_what_cannot_be_written(read: Read, tmp_path: Path) -> None:
     for model, name, reason in [
         (cost, "b.uai", "write .wcsp"),
         (potential, "b.wcsp", "write .uai"),
+        (potential, "b.cfn", "write .uai"),
         (apart, "b.wcsp", "2..62 or more apart"),
-        (cost, "b.bif", "written as .uai, .wcsp, .xml or .yaml"),
+        (cost, "b.bif", "written as .uai, .wcsp, .cfn, .xml or .yaml"),
         (cost, "missing/b.wcsp", "No such file"),
     ]:
         with pytest.raises(ModelError, match=reason):
