@@ -79,9 +79,9 @@ def batch(
         If the folder is something else, or the batch is running.
     """
     deadline = Deadline(earliest(max_time, stop_at))
-    rows = read_manifest(manifest, query)
+    rows, asked = read_manifest(manifest, query), Options(**options)
     with _opened(Path(out)) as folder:
-        run = _Batch(rows, Options(**options), folder, tell, deadline)
+        run = _Batch(rows, asked, folder, tell, deadline)
         run.answer_all()
         summary = summary_of(run.outcomes(), time.perf_counter() - run.started, folder.path)
         write_results(folder, run.outcomes(), summary)

@@ -146,24 +146,24 @@ def summary_of(outcomes: Sequence[Outcome], seconds: float, out: Path) -> BatchS
 
 def write_results(folder: BatchDir, outcomes: Sequence[Outcome], summary: BatchSummary) -> None:
     """Write ``results.jsonl``, ``summary.csv``, ``summary.json`` and, with pyarrow, ``summary.parquet``."""
-    folder.write("results.jsonl", "".join(json.dumps(outcome.to_dict()) + "\n" for outcome in outcomes))
+    folder.write("results.jsonl", "".join(json.dumps(outcome.to_dict()) + "\n" for outcome in outcomes).encode())
     table = [outcome.cells() for outcome in outcomes]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(_COLUMNS), lineterminator="\n")
     writer.writeheader()
     writer.writerows(table)
-    folder.write("summary.csv", text.getvalue())
-    folder.write("summary.json", json.dumps(summary.to_dict(), indent=1) + "\n")
+    folder.write("summary.csv", text.getvalue().encode())
+    folder.write("summary.json", (json.dumps(summary.to_dict(), indent=1) + "\n").encode())
     if find_spec("pyarrow") is not None:
-        _write_parquet(folder.path / "summary.parquet", table)
+        folder.write("summary.parquet", _parquet(table))
 
 
-def _write_parquet(path: Path, table: Sequence[Mapping[str, Any]]) -> None:
+def _parquet(table: Sequence[Mapping[str, Any]]) -> bytes:
     import pyarrow
     import pyarrow.parquet
 
     kinds = {int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_(), str: pyarrow.string()}
     schema = pyarrow.schema([(name, kinds[kind]) for name, kind in _COLUMNS.items()])
-    partial = path.with_name(f"{path.name}.partial")
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(table), schema=schema), partial)
-    partial.replace(path)
+    written = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(table), schema=schema), written)
+    return written.getvalue()

@@ -35,7 +35,11 @@ class BatchDir:
     def __init__(self, path: Path):
         self.path = path
         self._lock = locked_folder(path, _KIND, lambda p: p.name.endswith(PARTIAL))
-        self._file = opened(path / _ANSWERS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        try:
+            self._file = opened(path / _ANSWERS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        except OSError as error:
+            self._lock.close()
+            raise disk_full(error, f"no space left in {path}") from None
         self._synced = 0.0
 
     def close(self) -> None:
@@ -65,7 +69,7 @@ class BatchDir:
         except OSError as error:
             raise disk_full(error, f"no space left in {self.path}") from None
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, content: bytes) -> None:
         """Write a file, whole or not at all.
 
         Raises
@@ -75,7 +79,7 @@ class BatchDir:
         """
         try:
             with written_whole(self.path / name) as file:
-                write_all(file, memoryview(text.encode()))
+                write_all(file, memoryview(content))
         except OSError as error:
             raise disk_full(error, f"no space left in {self.path}") from None
 

@@ -59,9 +59,9 @@ def asked(folder: Path, log2: float, seconds: float) -> dict[str, Question]:
     return named
 
 
-def run(folder: Path, workers: int, memory: str, max_time: float | None) -> tuple[dict[str, Any], float]:
+def run(folder: Path, where: list[str], memory: str, max_time: float | None) -> tuple[dict[str, Any], float]:
     """Run the batch; return its summary and the wall seconds."""
-    options = ["--workers", str(workers)] if workers else []
+    options = list(where)
     options += ["--max-time", str(max_time)] if max_time else []
     command = [sys.executable, "-m", "bucketflow", "batch", str(folder / "list.jsonl"), "--out", str(folder / "out")]
     start = time.perf_counter()
@@ -119,20 +119,24 @@ def slowest(folder: Path, count: int) -> Table:
 @click.option("--log2", default=26.0, show_default=True, help="Cells of the largest clique of the manifest's order.")
 @click.option("--out", type=click.Path(path_type=Path), required=True)
 @click.option("--workers", default=2, show_default=True)
+@click.option("--gpus", metavar="all|N", help="Instead of workers.")
 @click.option("--memory", default="4GB", show_default=True)
 @click.option("--time", "seconds", default=20.0, show_default=True, help="Of an optimum between bounds.")
 @click.option("--max-time", type=float)
-def main(log2: float, out: Path, workers: int, memory: str, seconds: float, max_time: float | None) -> None:
+def main(
+    log2: float, out: Path, workers: int, gpus: str | None, memory: str, seconds: float, max_time: float | None
+) -> None:
     """Print what three runs of the batch came to."""
     out.mkdir(parents=True, exist_ok=True)
     named = asked(out, log2, seconds)
-    table = Table(title=f"{len(named)} questions on {len({q.path for q in named.values()})} files, {workers} workers")
+    where = ["--gpus", gpus] if gpus else ["--workers", str(workers)] if workers else []
+    table = Table(title=f"{len(named)} questions on {len({q.path for q in named.values()})} files, {' '.join(where)}")
     for heading in ("run", "seconds", "answered", "bounded", "refused", "failed", "stopped", "known before"):
         table.add_column(heading)
     for name in ("first", "again", "one file touched"):
         if name == "one file touched":
             touch(out / _TOUCHED)
-        found, wall = run(out, workers, memory, max_time)
+        found, wall = run(out, where, memory, max_time)
         counts = [found[key] for key in ("answered", "bounded", "refused", "failed", "stopped", "reused")]
         table.add_row(name, f"{wall:.1f}", *map(str, counts))
         if found["stopped"]:

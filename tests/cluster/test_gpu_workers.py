@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from bucketflow.cluster.connect import ClusterError
 from bucketflow.cluster.gpu_workers import GpuPool, GpuWorker, gpu_workers
 from bucketflow.cluster.pool import Node
 from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.batches import asking
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.runs.pools import DaskPools
@@ -231,6 +234,23 @@ def test_a_mixed_cluster_answers_on_its_gpu_workers(
     assert got.value == free.value
     if free.log10 is not None:
         assert got.log10 == pytest.approx(free.log10, rel=1e-12)
+
+
+def test_large_questions_of_a_batch_use_gpu_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, kind in (("a.wcsp", "cost"), ("b.uai", "markov")):
+        bucketflow.save(grid(6, 6, 3, kind), tmp_path / name)
+    (tmp_path / "list.csv").write_text("model,query\na.wcsp,optimum\nb.uai,partition\nb.uai,optimum\n")
+    alone = bucketflow.batch(tmp_path / "list.csv", tmp_path / "alone")
+    monkeypatch.setattr(asking, "LARGE_SECONDS", 0.0)
+    with watched(monkeypatch) as (_, used), cluster("cpu", "gpu-a", "gpu-c", threads=3) as client:
+        there = bucketflow.batch(tmp_path / "list.csv", tmp_path / "there", client=client, gpus="all")
+    assert (there.answered, there.exit_code) == (alone.answered, 0) == (3, 0)
+    assert used
+    assert used <= {"gpu-a", "gpu-c"}
+    ours, theirs = ((tmp_path / out / "results.jsonl").read_text().splitlines() for out in ("alone", "there"))
+    for one, other in zip(map(json.loads, ours), map(json.loads, theirs), strict=True):
+        assert other["answer"]["value"] == one["answer"]["value"]
+        assert other["answer"]["log10"] == pytest.approx(one["answer"]["log10"] or 0) or one["answer"]["log10"] is None
 
 
 def test_a_worker_without_memory_is_asked_for_less(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +26,9 @@ from bucketflow.pipeline.batches.manifest import read_manifest
 from bucketflow.pipeline.batches.packing import packs
 from bucketflow.pipeline.batches.row import Row
 from bucketflow.pipeline.examples import example_path
+from bucketflow.pipeline.query_kinds import QUERIES, VALUES
 from bucketflow.storage.folders.batchdir import BatchDir
+from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.pipeline.test_budget import grid
 
 
@@ -173,6 +175,68 @@ def test_workers_answer_as_one_process_does(folder: Path) -> None:
     for ours, theirs in zip(answers(folder / "out"), answers(folder / "shared"), strict=True):
         for name in ("value", "log10", "assignment", "marginals"):
             assert ours.get("answer", {}).get(name) == theirs.get("answer", {}).get(name)
+
+
+@pytest.fixture(params=["stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
+def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn | RealDevice]:
+    with (device if request.param == "stand-in" else real_device)(monkeypatch) as there:
+        yield there
+
+
+@pytest.mark.parametrize("longest", [0.0, asking.LARGE_SECONDS])
+def test_a_gpu_answers_as_the_cpu_does(
+    folder: Path, longest: float, gpu: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small questions, and large ones that get a run directory; the stand-in sweeps one way only."""
+    kinds = VALUES if isinstance(gpu, StandIn) else tuple(QUERIES)
+    queries = [("a.uai", query) for query in kinds] + [("b.wcsp", query) for query in ("optimum", "count")]
+    lines = [{"model": model, "query": query, "evidence": "x0=1"} for model, query in queries]
+    (folder / "list.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    alone = bucketflow.batch(folder / "list.jsonl", folder / "out")
+    monkeypatch.setattr(asking, "LARGE_SECONDS", longest)
+    on_device: list[bool] = []
+    prepared = asking.prepare
+
+    def seen(question: Any, resources: Any, *rest: Any) -> Any:
+        found = prepared(question, resources, *rest)
+        on_device.append(found.plan is not None and found.plan.device)
+        return found
+
+    monkeypatch.setattr(asking, "prepare", seen)
+    there = bucketflow.batch(folder / "list.jsonl", folder / "there", gpus=1)
+    assert any(on_device)
+    assert (there.answered, there.exit_code) == (alone.answered, 0) == (len(queries), 0)
+    for ours, theirs in zip(answers(folder / "out"), answers(folder / "there"), strict=True):
+        expected, found = ours["answer"], theirs["answer"]
+        assert found.get("value") == expected.get("value")
+        for name in ("log10", "log10_evidence"):
+            if expected.get(name) is not None:
+                assert found[name] == pytest.approx(expected[name], rel=1e-9)
+    assert bucketflow.batch(folder / "list.jsonl", folder / "there", gpus=1).reused == len(queries)
+
+
+def test_workers_and_gpus_are_not_asked_for_together(folder: Path) -> None:
+    with pytest.raises(bucketflow.ModelError, match="leave out workers, or gpus"):
+        bucketflow.batch(folder / "list.jsonl", folder / "out", gpus=1, workers=2)
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize("what", ["a folder", "a link"])
+def test_answers_that_are_no_file_are_refused(folder: Path, what: str) -> None:
+    (folder / "out").mkdir()
+    if what == "a folder":
+        (folder / "out" / "answers.jsonl").mkdir()
+    else:
+        (folder / "out" / "answers.jsonl").symlink_to(folder / "list.jsonl")
+    with pytest.raises(bucketflow.IncompatibleRunError, match=r"answers\.jsonl"):
+        bucketflow.batch(folder / "list.jsonl", folder / "out")
+
+
+def test_the_table_is_written_whole(folder: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed", exc_type=ImportError)
+    bucketflow.batch(folder / "list.jsonl", folder / "out")
+    assert parquet.read_table(folder / "out" / "summary.parquet").num_rows == len(table(folder / "out"))
+    assert not list((folder / "out").glob("*.partial"))
 
 
 def test_the_command_line(folder: Path) -> None:
