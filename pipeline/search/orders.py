@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..trees.costs import Rates, tree_cost
-from ..trees.sizes import Sizer
+from ..trees.sizes import sizer_of
 from ..trees.tree import Tree, bucket_tree, elimination_order, junction_tree
 from .effort import FUNCTION_SECONDS, Effort
 from .forests import Forest, Rearranger, forest_tree, group_units, merge_steps, pairwise_forest, split_steps
@@ -176,7 +176,7 @@ class _Search:
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self.sizer = Sizer(self.dims)
+        self.sizer = sizer_of(self.dims)
         self.units = group_units(len(self.dims), self.scopes)
         self.trees: list[tuple[float, int, Tree]] = []
 

@@ -15,7 +15,7 @@ from ...tasks.steps.loops import MERGED_CELLS, SPREAD_CELLS
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
 from ...tasks.steps.products import pays
 from ...tasks.steps.step import Step
-from .sizes import Sizer
+from .sizes import Sizer, sizer_of
 from .tree import Tree, mask_of
 
 #: Up to here a belief of several variables is stored and each of them summed from it; a larger one is swept for each.
@@ -185,7 +185,7 @@ def tree_cost(tree: Tree, rates: Rates | None = None, itemsize: int = 8, sliced:
         product of their domain sizes.
     """
     rates = rates or Rates()
-    sizer = Sizer([1 if v in sliced else d for v, d in enumerate(tree.dims)])
+    sizer = sizer_of(tuple([1 if v in sliced else d for v, d in enumerate(tree.dims)]))
     masks, fixed = tree.scope_masks, mask_of(sliced)
     cells = read = written = 0
     seconds = 0.0
@@ -205,7 +205,7 @@ def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:
 
     No message goes back to a function: what only functions have is read from the join above them.
     """
-    sizer, masks, first = Sizer(tree.dims), tree.scope_masks, tree.n_leaves
+    sizer, masks, first = sizer_of(tree.dims), tree.scope_masks, tree.n_leaves
     seconds = 0.0
     for node, (kids, joined) in enumerate(zip(tree.children, tree.joined_masks, strict=True), first):
         tables = [*[masks[c] for c in kids], masks[node]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import inf
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import bucketflow
 from bucketflow.pipeline import plans
 from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.errors import BudgetError, format_bytes, format_count
@@ -18,7 +20,7 @@ from bucketflow.pipeline.models.preprocess import reduce_model
 from bucketflow.pipeline.plans import planner, slices
 from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
 from bucketflow.pipeline.plans.planner import forget_plans, whole_plan
-from bucketflow.pipeline.search import orders
+from bucketflow.pipeline.search import min_fill, orders
 from bucketflow.pipeline.search.effort import LEAST, SHARE, Effort
 from bucketflow.pipeline.search.orders import search_trees
 from bucketflow.pipeline.trees.costs import Rates
@@ -116,3 +118,18 @@ def test_short_propagations_keep_no_more_messages_than_they_need() -> None:
     targets = tuple((v,) for v in range(len(network.dims)))
     plan = whole_plan(Problem(network.dims, network.scopes, SUM_PRODUCT, 8, 0, targets), PlanOptions(), RATES)
     assert plan.peak_bytes < 30e6
+
+
+def test_the_first_order_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether an optimum is swept is asked of the order that the search then begins with."""
+    graphs = []
+
+    class Counted(min_fill._Graph):
+        def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> None:
+            graphs.append(dims)
+            super().__init__(dims, scopes)
+
+    monkeypatch.setattr(min_fill, "_Graph", Counted)
+    min_fill._min_fill_order.cache_clear()
+    bucketflow.solve(bucketflow.load("satellite"))
+    assert len(graphs) == 1
