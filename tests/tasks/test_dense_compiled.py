@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bucketflow.tasks.dense import run
 from bucketflow.tasks.steps.lowering import Lowered, lower
+from bucketflow.tasks.steps.row_order import SUMMED_CELLS
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 
 INT32 = min_plus("int32", 3)
@@ -121,6 +122,18 @@ def test_small_outputs_are_turned_where_the_largest_input_would_be_read_across(s
     straight = lower([(0, 1, 2), (1, 2)], (0, 2), sizes, semiring.dtype, semiring)
     assert straight.loops is not None
     assert straight.loops.turn is None
+
+
+def test_a_long_eliminated_axis_is_cut_to_be_summed_later() -> None:
+    """The largest input ends in so many eliminated cells that no row of them all was kept: it was gathered."""
+    step = lower([(0, 1, 2), (2, 0)], (1, 0), {0: 16, 1: 64, 2: 1024}, INT32.dtype, INT32)
+    assert step.loops is not None
+    assert 8 <= step.loops.summed <= SUMMED_CELLS
+    assert all(operand.role == "row" for operand in step.loops.operands)
+    check(step)
+    large, small = (t.astype(np.int64) for t in tables_for(step))
+    totals = large.reshape(16, 64, 1024) + small.reshape(1024, 16).T[:, None]
+    np.testing.assert_array_equal(run(step, tables_for(step)), np.minimum(totals, INT32.zero).min(2).T.reshape(-1))
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])

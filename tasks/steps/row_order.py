@@ -1,0 +1,222 @@
+"""The row of a streaming step: which cells its innermost loop runs over, and in which order the loops see the axes.
+
+By the predicted time of a cell: a row is long, and contiguous in most tables; what is not is gathered, or copied before
+the loops. Where the largest input ends in eliminated axes, some of them are kept as a row that is summed later. A small
+output may be made in the order of the largest input, and turned. Pure: no values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .axes import Axes
+
+Group = tuple[int, ...]
+
+MERGED_CELLS: Final = 4096
+"""Small inputs are merged while their join has at most so many cells: it stays in the first-level cache."""
+
+SPREAD_CELLS: Final = 65536
+"""Inputs with a part of the row are spread over all of it up to so many cells."""
+
+COPIED_CELLS: Final = 1 << 22
+_COPIED_SHARE: Final = 8
+"""A larger input that loops would gather again and again is copied in the order of the row up to so many cells or this
+part of those of the largest input, and no more than that has."""
+
+_GATHER_NS, _COPY_NS = 1.2, 5.0
+"""Nanoseconds of a cell: gathered by the loops, or copied before them."""
+
+_NEAR_NS, _FAR_NS, _FAR_CELLS = 4.0, 14.0, 1 << 19
+_LINE_CELLS, _PAGE_CELLS, _CACHED_LINES = 8, 1 << 12, 1 << 13
+"""Nanoseconds more where every cell comes with a cache line that is gone again before its other cells are read: from
+the next level of the cache, and from memory where the table has so many cells or more; the less for parts of a row
+that lie pages apart in memory."""
+
+_TURN_NS, _TURN_SHARE, _TURN_GAIN = 4.0, 16, 0.75
+"""Nanoseconds of a cell of the output that is put in order after the loops, and the least part of the step's cells
+that it must be; and what the predicted time of a cell must become."""
+
+_SHORTEST_ROW: Final = 8
+
+SUMMED_CELLS: Final = 256
+"""Eliminated axes are kept as a row up to so many cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """How a small output that the loops make in another order is put in its own.
+
+    Attributes
+    ----------
+    sizes
+        Of its axes, in the order of the loops.
+    order
+        For each axis of the output its place among those.
+    """
+
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+def ordered(axes: Axes, largest: int) -> tuple[Axes, int, Turn | None, Group | None]:
+    """Choose axes, the cells of a row that is summed later, the output's turn and the row: the output's own order,
+    if no other takes far less.
+    """
+    kept, summed = _keep_last(axes, largest)
+    cost, row = _choose_row(kept, largest)
+    found: tuple[Axes, int, Turn | None, Group | None] = kept, summed, None, row
+    if summed > 1:
+        return found
+    turned, turn = _turned(axes, largest)
+    for other, later in ((turned, turn), (_split_last(axes, largest), None)):
+        if other is None:
+            continue
+        other, summed = _keep_last(other, largest)
+        other_cost, row = _choose_row(other, largest)
+        other_cost += _TURN_NS * size_of(axes, range(axes.eliminated, len(axes.sizes))) * summed / axes.cells
+        if other_cost < _TURN_GAIN * cost:
+            found, cost = (other, summed, later, row), other_cost
+    return found
+
+
+def _turned(axes: Axes, largest: int) -> tuple[Axes | None, Turn | None]:
+    """Put the axes of a small output in the order of the largest input, if that is another."""
+    first, mine = axes.eliminated, axes.strides[largest]
+    kept = range(first, len(axes.sizes))
+    order = sorted(kept, key=lambda axis: -mine[axis] if mine[axis] else -math.inf)
+    if order == [*kept] or size_of(axes, kept) * _TURN_SHARE > axes.cells:
+        return None, None
+    sizes = [axes.sizes[axis] for axis in order]
+    places = [*range(first), *order]
+    turned = Axes(
+        sizes=tuple([axes.sizes[axis] for axis in places]),
+        strides=tuple([tuple([strides[axis] for axis in places]) for strides in axes.strides]),
+        out=(*axes.out[:first], *[math.prod(sizes[i + 1 :]) for i in range(len(sizes))]),
+    )
+    return turned, Turn(tuple(sizes), tuple([order.index(axis) for axis in kept]))
+
+
+def _split_last(axes: Axes, largest: int) -> Axes | None:
+    """Cut the eliminated axis in which the largest input ends, where all of it is too long to be summed later."""
+    mine = axes.strides[largest]
+    last = min((a for a, stride in enumerate(mine) if stride), key=mine.__getitem__, default=-1)
+    if not 0 <= last < axes.eliminated:
+        return None
+    most = min(SUMMED_CELLS, axes.cells // (16 * size_of(axes, range(axes.eliminated, len(axes.sizes)))))
+    part = max((n for n in range(1, most + 1) if axes.sizes[last] % n == 0), default=1)
+    if part < _SHORTEST_ROW or part == axes.sizes[last]:
+        return None
+
+    def cut(values: Sequence[int], outside: int, inside: int) -> tuple[int, ...]:
+        return (*values[:last], outside, inside, *values[last + 1 :])
+
+    strides = [cut(each, each[last] * part, each[last]) for each in axes.strides]
+    return Axes(cut(axes.sizes, axes.sizes[last] // part, part), tuple(strides), cut(axes.out, 0, 0))
+
+
+def _keep_last(axes: Axes, largest: int) -> tuple[Axes, int]:
+    """Where the largest input ends in eliminated axes and the output is small, sum the last of them later.
+
+    If all inputs are tiny, it is not enough of them for a row, which others then complete.
+    """
+    mine = axes.strides[largest]
+    out_cells = math.prod(axes.sizes[axes.eliminated :])
+    kept: list[int] = []
+    size = 1
+    own = sorted([a for a, stride in enumerate(mine) if stride], key=lambda a: mine[a])
+    others = [a for a in reversed(range(axes.eliminated)) if not mine[a]] if out_cells < _SHORTEST_ROW else []
+    for k, axis in enumerate((*own, *others)):
+        if k >= len(own) and size >= _SHORTEST_ROW:
+            break
+        if axes.out[axis] and out_cells < _SHORTEST_ROW:
+            continue
+        wider = size * axes.sizes[axis]
+        if axes.out[axis] or out_cells * wider * 16 > axes.cells or (size >= _SHORTEST_ROW and wider > SUMMED_CELLS):
+            break
+        kept.insert(0, axis)
+        size = wider
+    if size < _SHORTEST_ROW:
+        return axes, 1
+    order = [axis for axis in range(len(axes.sizes)) if axis not in kept] + kept
+    out = [axes.out[axis] * size for axis in order]
+    for i in range(len(order) - len(kept), len(order)):
+        out[i] = math.prod([axes.sizes[axis] for axis in order[i + 1 :]])
+    return Axes(
+        sizes=tuple([axes.sizes[axis] for axis in order]),
+        strides=tuple([tuple([strides[axis] for axis in order]) for strides in axes.strides]),
+        out=tuple(out),
+    ), size
+
+
+def _choose_row(axes: Axes, largest: int) -> tuple[float, Group | None]:
+    """Choose how many trailing axes of the output make the row, by the predicted time of a cell; return both."""
+    best, choice = math.inf, None
+    count = len(axes.sizes)
+    cells = 1
+    for start in range(count - 1, axes.eliminated - 1, -1):
+        cells *= axes.sizes[start]
+        if cells > MERGED_CELLS and start < count - 1:
+            break
+        row = tuple(range(start, count))
+        cost = _cost(axes, row, cells, largest)
+        if cells >= _SHORTEST_ROW and cost < best:
+            best, choice = cost, row
+    return best, choice
+
+
+def _cost(axes: Axes, row: Group, cells: int, largest: int) -> float:
+    """Predict the nanoseconds of a cell: overhead shared by the row, loads, and gathers where not reused."""
+    overhead, per_cell = 8.0, 0.1
+    for i, strides in enumerate(axes.strides):
+        role = role_of(axes, strides, row)
+        if role == "number":
+            overhead += 1
+        elif role == "row" or axes.cells_of(i) * cells <= min(SPREAD_CELLS, axes.cells // 16):
+            per_cell += 0.06
+        else:
+            per_cell += 0.06 + min(gathering(axes, i, row, largest), copying(axes, i, row, largest))
+    return per_cell + overhead / cells
+
+
+def gathering(axes: Axes, i: int, row: Group, largest: int) -> float:
+    """Nanoseconds for each cell of the step where the loops gather an input."""
+    inner = [axis for axis in range(axes.eliminated, row[0]) if not axes.strides[largest][axis]]
+    reused = 1 if any(axes.strides[i][axis] for axis in inner) else size_of(axes, inner)
+    return (_GATHER_NS + _missing(axes, i, row, largest)) / reused
+
+
+def _missing(axes: Axes, i: int, row: Group, largest: int) -> float:
+    """Nanoseconds more for a cell where more lines are read than a cache holds before the next cell of one is."""
+    mine, strides, lines = axes.strides[largest], axes.strides[i], 1
+    outside = sorted(range(axes.eliminated, row[0]), key=lambda axis: mine[axis] or math.inf)
+    for axis in (*reversed(row), *reversed(range(axes.eliminated)), *outside):
+        if 0 < strides[axis] < _LINE_CELLS:
+            break
+        lines *= axes.sizes[axis] if strides[axis] else 1
+    if axes.cells_of(i) < _FAR_CELLS:
+        return _NEAR_NS if lines > _CACHED_LINES else 0.0
+    apart = any(strides[axis] > _PAGE_CELLS for axis in row)
+    return _FAR_NS if lines > _CACHED_LINES else _NEAR_NS if apart else 0.0
+
+
+def copying(axes: Axes, i: int, row: Group, largest: int) -> float:
+    """Nanoseconds for each cell of the step where an input is copied in the order of the row before the loops."""
+    cells = size_of(axes, {*row, *(axis for axis, stride in enumerate(axes.strides[i]) if stride)})
+    whole = axes.cells_of(largest)
+    if cells > min(max(COPIED_CELLS, whole // _COPIED_SHARE), whole):
+        return math.inf
+    return (_COPY_NS + _missing(axes, i, row, largest) / 2) * cells / axes.cells
+
+
+def role_of(axes: Axes, strides: Sequence[int], row: Group) -> str:
+    if not any(strides[axis] for axis in row):
+        return "number"
+    return "row" if all(strides[axis] == axes.out[axis] for axis in row) else "gather"
+
+
+def size_of(axes: Axes, group: Iterable[int]) -> int:
+    return math.prod([axes.sizes[axis] for axis in group])
