@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import takewhile
 from math import prod
 from typing import Any, Final
@@ -54,6 +54,7 @@ def join(a: Relation, b: Relation, semiring: Semiring) -> Relation:
     return Relation(meeting.target, words, values)
 
 
+@lru_cache(maxsize=1 << 12)
 def joined(a: Keys, b: Keys) -> Keys:
     """Return the layout of a join."""
     dims = a.sizes | b.sizes

@@ -17,8 +17,12 @@ from .sides import side_of
 
 def layout(keys: Keys, variables: Sequence[int]) -> Keys:
     """Return the layout of some of the variables of other keys in this order."""
-    dims = keys.sizes
-    return Keys(tuple(variables), tuple([dims[v] for v in variables]))
+    return _layout(keys, tuple(variables))
+
+
+@lru_cache(maxsize=1 << 12)
+def _layout(keys: Keys, variables: tuple[int, ...]) -> Keys:
+    return Keys(variables, tuple([keys.sizes[v] for v in variables]))
 
 
 def order_holds(keys: Keys, target: Keys) -> bool:
@@ -36,6 +40,11 @@ class Disorder(NamedTuple):
 
 def disorder(order: Sequence[int], target: Keys) -> Disorder:
     """Return what is missing for rows in ascending order of some variables to be in that of other keys."""
+    return _disorder(tuple(order), target)
+
+
+@lru_cache(maxsize=1 << 12)
+def _disorder(order: Sequence[int], target: Keys) -> Disorder:
     order = [v for v in order if target.sizes.get(v, 2) > 1]
     wanted = target.varying
     common = len([*takewhile(lambda pair: pair[0] == pair[1], zip(order, wanted, strict=False))])

@@ -6,6 +6,7 @@ All run on a stand-in for the device everywhere, and on a GPU where there is one
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,21 @@ def test_slices_read_leaves_that_went_once(
     leaves = sum(function.values.size for function in model.functions) * 16
     assert max(copies) > leaves / 4
     assert sum(nbytes > leaves / 4 for nbytes in copies) <= 6  # not once a slice: for each sweep, and to decode
+
+
+@pytest.mark.parametrize("query", ["optimum", "count", "partition"])
+def test_run_directories(place: Any, few: None, query: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_MERGING", 20)
+    model = ring(60, "markov" if query == "partition" else "cost", groups=4)
+    whole = bucketflow.solve(model, query, representation="rows")
+    for fit, memory, name in (("auto", 900_000, "slices"), ("spill", 900_000, "disk")):
+        options: Any = {"gpu_memory": memory, "fit": fit, "workdir": tmp_path / name}
+        first = by_rows(model, query, **options)
+        (tmp_path / name / "result.json").unlink()
+        again = by_rows(model, query, **options)
+        for found in (first, again):
+            assert found.value == whole.value
+            assert found.log10 is whole.log10 is None or found.log10 == pytest.approx(whole.log10, rel=1e-12)
 
 
 def test_what_fits_in_no_slices_is_refused_with_both_numbers(
