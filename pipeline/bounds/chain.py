@@ -122,13 +122,11 @@ class Chain:
         """Try the ways in turn, from short turns on; each goes on where it was."""
         seconds = FIRST_SECONDS
         while not self._over():
+            self._find_order()
             for way, share in self.turns.shares(seconds):
                 if self._over():
                     break
-                if not self.order:
-                    with self._timed("preparation"):
-                        self.order = self._searched_order()
-                    self.turns.suit(self.small.dims)
+                self._find_order()
                 before = self.upper
                 self._try(way, share * seconds)
                 while self.turns.nearly_done(way, share * seconds) and self.upper is not None and not self._over():
@@ -204,6 +202,13 @@ class Chain:
         self.order = ()
         self.dense = self.diagrams = self.search = self.rows = self.nearby = None
         self.turns.hopeless.clear()
+
+    def _find_order(self) -> None:
+        """Begin with a network that preparation has changed."""
+        if not self.order:
+            with self._timed("preparation"):
+                self.order = self._searched_order()
+            self.turns.suit(self.small.dims)
 
     def _searched_order(self) -> tuple[int, ...]:
         """An order that is searched for the longer, the more time was spent."""

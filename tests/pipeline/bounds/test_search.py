@@ -104,7 +104,7 @@ def test_enumerations_that_are_given_up(seed: int) -> None:
     most_cells(whole, 0)
     expected = whole.run()
     assert expected.proved
-    for cells in (1 << 10, 1 << 60):
+    for cells in (1 << 12, 1 << 60):
         begun = Search(network, range(11), None)
         most_cells(begun, cells)
         outcome = begun.run()
@@ -161,3 +161,20 @@ def test_cut_offs_that_others_found(network: CostNetwork, turns: int, beside: in
         assert outcome.total == outcome.lower == least
     else:
         assert least >= max(cut_off, outcome.lower)
+
+
+def test_many_values_are_halved_by_their_order() -> None:
+    costs = np.random.default_rng(0).integers(0, 1000, (3, 20, 20)).astype(float)
+    pairs = ((0, 1), (0, 2), (1, 2))
+    network = CostNetwork((20,) * 3, tuple(CostTable(*pair) for pair in zip(pairs, costs, strict=True)))
+    begun = Search(network, range(3), None)
+    most_cells(begun, 0)
+    begun._explore()
+    begun._left = 3
+    begun._explore()
+    begun._open()
+    for _, _, mask in begun._nodes:
+        for values in np.unpackbits(np.frombuffer(mask, np.uint8), count=60).reshape(3, 20):
+            assert np.count_nonzero(np.diff(values, prepend=0, append=0)) == 2
+    sizes = {int(np.frombuffer(mask, np.uint8).sum()) for _, _, mask in begun._nodes}
+    assert len(sizes) > 1
