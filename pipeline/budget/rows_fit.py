@@ -104,7 +104,7 @@ def stored_or_sliced(problem: Problem, options: PlanOptions, whole: Plan, plan: 
     sliced: Plan | BudgetError
     try:
         sliced = with_more_slices(problem, options, plan, error)
-        if sliced.cells <= _WORTH_STORING * whole.cells:
+        if _swept_cells(sliced) <= _WORTH_STORING * _swept_cells(whole):
             return sliced
     except BudgetError as refused:
         sliced = refused
@@ -114,6 +114,12 @@ def stored_or_sliced(problem: Problem, options: PlanOptions, whole: Plan, plan: 
         if isinstance(sliced, Plan):
             return sliced
         raise sliced from None
+
+
+def _swept_cells(plan: Plan) -> int:
+    """Return the cells of all steps of all slices; those that no slice changes are done once."""
+    cells = [step.lowered.cells for step in plan.steps]
+    return sum(cells[: plan.variant_from]) + plan.slices * sum(cells[plan.variant_from :])
 
 
 def is_sparse(problem: Problem) -> bool:

@@ -289,7 +289,7 @@ class RowTables(Generic[T]):
             i: self._read(i, {}) for i in step.inputs if i not in stored and (i in self.held or i not in self.steps)
         }
         nbytes = self.room.nbytes - self.room.nbytes // _HELD_SHARE
-        how = self.algebra, self.run.problem.semiring, self._keys(step.node).dims, self.store
+        how = self.algebra, self.run.problem.semiring, self.run.plan.tree.dims, self.store
         return RowBoxes(step, *how, held, stored, self._name(step.node), nbytes)
 
     def _in_boxes(self, step: Step) -> None:

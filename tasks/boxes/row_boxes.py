@@ -14,11 +14,11 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from ...storage.spec import Receipt
-from ..relations.ranges import Ranges
+from ..relations.ranges import Ranges, put_back
 from ..relations.relation import Dense, Relation, Table
 from ..rows.keys import Keys
 from ..steps.semiring import LOG_SUM, Semiring
-from ..steps.step import Step
+from ..steps.step import Step, make_step
 from ..sweeps.rows.room import NoRoomError, Room
 from ..sweeps.sweep import Algebra
 from .boxes import new_receipt
@@ -51,7 +51,7 @@ class RowsAlgebra(Algebra[T], Protocol[T]):
         ...
 
     def within(self, table: T, axes: Sequence[int], ranges: Ranges) -> T:
-        """Return a table whose entries outside of ranges are zero."""
+        """Return the part of a table within ranges, whose states count from there."""
         ...
 
     def united(self, parts: Sequence[tuple[Relation, Mapping[str, Any]]]) -> T:
@@ -74,7 +74,7 @@ class RowBoxes(Generic[T]):
     semiring : Semiring
         Of the values, unless they are logarithms.
     sizes : tuple of int
-        Domain sizes of the variables of the table that the boxes write.
+        Domain sizes of all variables.
     store : Store
     held : mapping of int to table
         Inputs that are in memory.
@@ -95,6 +95,11 @@ class RowBoxes(Generic[T]):
     stored: Mapping[int, Sequence[RowRun]]
     name: str
     nbytes: int
+
+    @property
+    def keys(self) -> Keys:
+        """Layout of the table that the boxes write."""
+        return Keys(self.step.axes, tuple([self.sizes[v] for v in self.step.axes]))
 
     @property
     def axes(self) -> dict[int, tuple[int, ...]]:
@@ -129,7 +134,7 @@ def _there(boxes: RowBoxes[Any], path: Path) -> dict[Key, Receipt]:
     receipts, key = boxes.store.known({}), (boxes.name, path)
     if key not in receipts or "rows" not in receipts[key].value:
         return {}
-    run = _run_of(receipts[key], Keys(boxes.step.axes, boxes.sizes))
+    run = _run_of(receipts[key], boxes.keys)
     chunks = {one: receipts[one] for n in range(run.chunks) for one in run.keys_of(n) if one in receipts}
     for lost in boxes.store.damaged({spec.name: spec for spec in run.specs}, chunks):
         del chunks[lost]
@@ -143,14 +148,24 @@ def _done(
     tables, read = {}, 0
     for node, axes in boxes.axes.items():
         if node in boxes.held:
-            tables[node] = boxes.algebra.within(boxes.held[node], axes, ranges)
-            continue
-        tables[node], nbytes = read_table(boxes.store, boxes.algebra, boxes.stored[node], ranges, limit - read)
-        read += nbytes
-    room = Room(boxes.nbytes - _COPIES * read)
-    made = boxes.algebra.in_room(room).step(boxes.step, [tables[i] for i in boxes.step.inputs], threads)
+            table = boxes.held[node]
+        else:
+            table, nbytes = read_table(boxes.store, boxes.algebra, boxes.stored[node], ranges, limit - read)
+            read += nbytes
+        tables[node] = boxes.algebra.within(table, axes, ranges)
+        del table
+    room, step = Room(boxes.nbytes - _COPIES * read), boxes.step
+    sizes = sizes_within(boxes.sizes, ranges)
+    step = make_step(step.node, step.inputs, step.input_axes, step.axes, sizes, boxes.semiring)
+    made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)
     work = {"joined": room.joined, "work": room.done, "dense": room.dense}
-    return stored_run(boxes, path, made, start, work, there)
+    return stored_run(boxes, path, made, start, work, there, ranges)
+
+
+def sizes_within(sizes: Sequence[int], ranges: Ranges) -> tuple[int, ...]:
+    """Return domain sizes within ranges."""
+    own = (ranges.get(v, (0, d)) for v, d in enumerate(sizes))
+    return tuple([stop - first for first, stop in own])
 
 
 def read_table(
@@ -193,15 +208,24 @@ def stored_run(
     start: float,
     work: Mapping[str, Any],
     there: Mapping[Key, Receipt] = MappingProxyType({}),
+    ranges: Ranges = MappingProxyType({}),
 ) -> list[Receipt]:
-    """Write a table as a sorted run; returns the receipts of its chunks and, last, of the box, which are recorded."""
-    bare, kept = boxes.algebra.keyed(table, boxes.step.axes)
+    """Write a table as a sorted run; returns the receipts of its chunks and, last, of the box, which are recorded.
+
+    Parameters
+    ----------
+    ranges : mapping
+        Those that the table is within; its states count from there.
+    """
+    keys = boxes.keys
+    bare, kept = boxes.algebra.resized(sizes_within(boxes.sizes, ranges)).keyed(table, boxes.step.axes)
     semiring = LOG_SUM if kept.get("logs") else boxes.semiring
     rows = len(bare) if isinstance(bare, Relation) else _possible(bare, semiring)
     dtype = bare.values.dtype
-    chunk_rows = max(1, min(rows, chunk_bytes(boxes.nbytes) // (8 * bare.keys.n_words + dtype.itemsize)))
-    run = RowRun(_run_name(boxes.name, path), bare.keys, rows, chunk_rows, dtype.name, kept)
-    receipts = [*run.write(boxes.store, blocks_of(bare, semiring), there)]
+    chunk_rows = max(1, min(rows, chunk_bytes(boxes.nbytes) // (8 * keys.n_words + dtype.itemsize)))
+    run = RowRun(_run_name(boxes.name, path), keys, rows, chunk_rows, dtype.name, kept)
+    blocks = (put_back(block, keys, ranges) for block in blocks_of(bare, semiring))
+    receipts = [*run.write(boxes.store, blocks, there)]
     value = {"rows": rows, "chunk_rows": run.chunk_rows, "dtype": run.dtype, "kept": kept, **work}
     receipts.append(new_receipt(boxes.name, path, 0, 0, start, value))
     boxes.store.record(receipts)

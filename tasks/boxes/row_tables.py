@@ -28,7 +28,7 @@ Array = NDArray[Any]
 
 #: Keys of a chunk, evenly spread over it, that are kept to tell how many rows some ranges have.
 SAMPLES: Final = 32
-_BLOCK_CELLS: Final = 1 << 20
+_BLOCK_CELLS: Final = 1 << 16
 
 
 @dataclass(frozen=True)

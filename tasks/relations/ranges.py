@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
-from .ordering import concatenated, without_zeros
+from .ordering import concatenated, moved, without_zeros
 from .plain import comparable, starts, sums
-from .relation import Dense, Relation
+from .relation import Dense, Relation, Table
 
 Ranges = Mapping[int, tuple[int, int]]
 """For some variables the first state and the one behind the last; others may have any."""
@@ -30,21 +30,35 @@ def inside(keys: Keys, words: Words, ranges: Ranges) -> NDArray[np.bool_]:
     return found
 
 
-def within(relation: Relation, ranges: Ranges) -> Relation:
-    """Return the rows of a relation of the host within ranges."""
-    found = inside(relation.keys, relation.words, ranges)
-    return relation if bool(found.all()) else relation.rows(found)
-
-
-def zeroed(table: Dense, ranges: Ranges, semiring: Semiring) -> Dense:
-    """Return a dense table whose entries outside of ranges are zero."""
-    own = [ranges.get(v, (0, d)) for v, d in zip(table.keys.variables, table.keys.dims, strict=True)]
-    if all(part == (0, d) for part, d in zip(own, table.keys.dims, strict=True)):
+def within(table: Table, ranges: Ranges) -> Table:
+    """Return the part of a table of the host within ranges, whose states count from there."""
+    keys = part_of(table.keys, ranges)
+    if keys == table.keys:
         return table
-    values = np.full(table.keys.dims, semiring.zero, table.values.dtype)
-    place = tuple([slice(*part) for part in own])
-    values[place] = table.values.reshape(table.keys.dims)[place]
-    return replace(table, values=values.reshape(-1))
+    if isinstance(table, Dense):
+        place = tuple([slice(*ranges.get(v, (0, d))) for v, d in table.keys.sizes.items()])
+        return Dense(keys, np.ascontiguousarray(table.values.reshape(table.keys.dims)[place]).reshape(-1))
+    found = inside(table.keys, table.words, ranges)
+    rows = table if bool(found.all()) else table.rows(found)
+    return Relation(keys, moved(rows.words - _origin(table.keys, ranges), table.keys, keys), rows.values)
+
+
+def put_back(part: Relation, keys: Keys, ranges: Ranges) -> Relation:
+    """Return rows of :func:`within` with the states of the whole table, whose keys are given."""
+    if part.keys == keys:
+        return part
+    return replace(part, keys=keys, words=moved(part.words, part.keys, keys) + _origin(keys, ranges))
+
+
+def part_of(keys: Keys, ranges: Ranges) -> Keys:
+    """Return the layout of a table within ranges."""
+    own = [ranges.get(v, (0, d)) for v, d in keys.sizes.items()]
+    return Keys(keys.variables, tuple([stop - first for first, stop in own]))
+
+
+def _origin(keys: Keys, ranges: Ranges) -> Words:
+    """Return the key of the first states of ranges."""
+    return ends(keys, ranges)[0]
 
 
 def ends(keys: Keys, ranges: Ranges) -> tuple[Words, Words]:

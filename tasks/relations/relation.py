@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
 from operator import mul
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from ..gpu.arrays import is_device
 from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
 from .sides import side_of
+
+_BLOCK_CELLS: Final = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +82,12 @@ def empty(keys: Keys, like: Any) -> Relation:
 
 def from_dense(table: Dense, semiring: Semiring, part: slice = slice(None)) -> Relation:
     """Return the rows of a dense table, or of a part of its cells."""
+    if type(table.values) is np.ndarray and part == slice(None) and len(table) > _BLOCK_CELLS:
+        # in blocks that stay in a cache, which take little memory besides
+        starts = range(0, len(table), _BLOCK_CELLS)
+        blocks = [from_dense(table, semiring, slice(start, start + _BLOCK_CELLS)) for start in starts]
+        words = np.concatenate([block.words for block in blocks])
+        return Relation(table.keys, words, np.concatenate([block.values for block in blocks]))
     arrays, keys = side_of(table.values).arrays, table.keys
     found = arrays.flatnonzero(table.values[part] != semiring.zero)
     if part.start:

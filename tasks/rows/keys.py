@@ -109,14 +109,15 @@ class Keys:
     def moves(self, target: Keys) -> Words:
         """Return how keys become keys of the variables of `target` that are here too: see :func:`.loops.advance`.
 
-        Neighbours that stay neighbours move together. Fields of `target` that are not here become 0.
+        Neighbours that stay neighbours move together. Fields of `target` that are not here become 0; of two fields of
+        one variable the smaller one has to hold all states that there are.
         """
         runs: list[tuple[int, int, int]] = []
         masks: list[int] = []
         for v, (to_word, to_shift, bits) in target.fields.items():
             if v in self.fields:
-                word, shift, _ = self.fields[v]
-                run = word, shift - to_shift, to_word
+                word, shift, own = self.fields[v]
+                bits, run = min(bits, own), (word, shift - to_shift, to_word)
                 if not runs or runs[-1] != run:
                     runs.append(run)
                     masks.append(0)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketflow.tasks.relations.ordering import gathered
-from bucketflow.tasks.relations.ranges import ends, union, within, zeroed
-from bucketflow.tasks.relations.relation import Relation, from_dense, to_dense
+from bucketflow.tasks.relations.ranges import ends, put_back, union, within
+from bucketflow.tasks.relations.relation import Dense, Relation, from_dense, to_dense
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.steps.semiring import LOG_SUM, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 from tests.tasks.test_relations import plus, rows_of
@@ -44,20 +44,27 @@ def test_rows_within_ranges(keys: Keys, rows: int, part: tuple[int, int]) -> Non
     table = relation(keys, semiring, rows, np.random.default_rng(rows))
     dims = dict(zip(keys.variables, keys.dims, strict=True))
     ranges = {v: (min(part[0], d - 1), min(part[0] + part[1], d)) for v, d in dims.items()}
-    found = within(table, ranges)
+    part = within(table, ranges)
+    assert isinstance(part, Relation)
+    assert part.keys.dims == tuple(b - a for a, b in ranges.values())
+    found = put_back(part, keys, ranges)
     wanted = {
         states: value
         for states, value in rows_of(table, semiring).items()
         if all(a <= s < b for s, (a, b) in zip(states, ranges.values(), strict=True))
     }
     assert rows_of(found, semiring) == wanted
+    starts = [a for a, _ in ranges.values()]
+    moved = {tuple(s - a for s, a in zip(states, starts, strict=True)): value for states, value in wanted.items()}
+    assert rows_of(part, semiring) == moved
     if len(found):
         low, high = (end.tolist()[0] for end in ends(keys, ranges))
         assert low <= found.words[0].tolist()
         assert found.words[-1].tolist() <= high
     if table.cells < 100:
-        dense = zeroed(to_dense(table, semiring), ranges, semiring)
-        assert rows_of(from_dense(dense, semiring), semiring) == wanted
+        dense = within(to_dense(table, semiring), ranges)
+        assert isinstance(dense, Dense)
+        assert rows_of(from_dense(dense, semiring), semiring) == moved
 
 
 def test_nothing_is_no_union() -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...gpu.arrays import is_device
 from ...relations.ordering import gathered
 from ...relations.plain import product
-from ...relations.ranges import Ranges, union, within, zeroed
+from ...relations.ranges import Ranges, union, within
 from ...relations.relation import Dense, Relation, Table, from_dense, restricted, to_dense
 from ...relations.sides import side_of
 from ...rows.keys import Keys, Words
@@ -76,11 +76,8 @@ class Choice:
         return values if isinstance(values, Relation) else Dense(self.keys(axes), values)
 
     def within(self, values: Array | Relation, axes: Sequence[int], ranges: Ranges) -> Array | Relation:
-        """Return a table whose entries outside of ranges are zero."""
-        if isinstance(values, Relation):
-            return within(values, ranges)
-        found: Array = zeroed(Dense(self.keys(axes), values), ranges, self.semiring).values
-        return found
+        """Return the part of a table within ranges, whose states count from there."""
+        return bare(within(self.table(values, axes), ranges))
 
     def smaller(self, values: Array, axes: Sequence[int]) -> Array | Relation:
         """Return an array as rows where those take fewer bytes."""
@@ -267,7 +264,7 @@ class PlainRows:
         return self.choice.table(table, axes), {}
 
     def within(self, table: Array | Relation, axes: Sequence[int], ranges: Ranges) -> Array | Relation:
-        """Return a table whose entries outside of ranges are zero."""
+        """Return the part of a table within ranges, whose states count from there."""
         return self.choice.within(table, axes, ranges)
 
     def united(self, parts: Sequence[tuple[Relation, Mapping[str, Any]]]) -> Relation:

@@ -114,7 +114,7 @@ class SumProductRows:
         return self.choice.table(values_of(table, logs=table.logs), axes), kept
 
     def within(self, table: Weights, axes: Sequence[int], ranges: Ranges) -> Weights:
-        """Return a table whose entries outside of ranges are zero."""
+        """Return the part of a table within ranges, whose states count from there."""
         choice = replace(self.choice, semiring=_semiring(table))
         return with_values(table, choice.within(values_of(table, logs=table.logs), axes, ranges))
 
