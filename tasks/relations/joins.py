@@ -206,9 +206,7 @@ def leading(keys: Keys, scope: Keys) -> list[int]:
 
 def reduced(relation: Relation, scope: Sequence[int], semiring: Semiring, budget_rows: int = 1 << 24) -> Relation:
     """Sum the variables out that `scope` lacks; those that stay come in its order."""
-    target = layout(relation.keys, scope)
-    chain = _Chain(relation, (), relation.keys, tuple(relation.keys.varying), target)
-    return _assembled(chain, semiring, budget_rows)
+    return joined_reduced([relation], scope, semiring, budget_rows)
 
 
 def joined_reduced(
@@ -300,7 +298,8 @@ def _driver(inputs: Sequence[Table], scope: Keys) -> tuple[Relation, list[Table]
         raise ValueError("a join of rows needs rows")
     first = max(relations, key=lambda table: _likeness(table, relations, scope))
     rest = [table for table in inputs if table is not first]
-    if scope.varying and not leading(first.keys, scope) and scope.varying[0] in first.keys.fields:
+    joins = any(isinstance(table, Relation) or not {*table.keys.fields} <= {*first.keys.fields} for table in rest)
+    if joins and scope.varying and not leading(first.keys, scope) and scope.varying[0] in first.keys.fields:
         own = [v for v in scope.variables if v in first.keys.fields]
         first = reordered(first, (*own, *[v for v in first.keys.variables if v not in scope.fields]))
     return first, rest

@@ -194,6 +194,9 @@ def single_cases(xp: Any, n: int) -> list[Case]:
     peers = {}
     if xp is np:
         peers = Databases(a=Relation(a.keys, words, values)).sql("select * from a order by all")
+    wide = [
+        to_dense(random_relation(xp, scope, 40 * STATES**3, 9), COSTS) for scope in ((0, 3, 5), (1, 2, 7), (2, 4, 6))
+    ]
     other, side, unordered = layout(a.keys, turned), side_of(words), disorder((), a.keys)
     return [
         Case("keys to another layout", rows, 2 * 8 * rows, rows, lambda: moved(a.words, a.keys, other)),
@@ -203,6 +206,13 @@ def single_cases(xp: Any, n: int) -> list[Case]:
         Case("groups", rows, 8 * rows, rows, lambda: runs(a.words)),
         Case("last summed out", rows, 2 * nbytes, rows, lambda: reduced(a, range(7), COSTS)),
         Case("inner summed out", rows, 2 * nbytes, rows, lambda: reduced(a, [v for v in range(8) if v != 4], COSTS)),
+        Case(
+            "3 arrays, turned around",
+            rows,
+            2 * nbytes,
+            rows,
+            lambda: joined_reduced([a, *wide], range(7, 0, -1), COSTS),
+        ),
         Case("8 runs merged", rows, 2 * nbytes, rows, lambda: merged(parts, COSTS)),
         Case("duplicates", rows, 2 * nbytes, rows, lambda: gathered(a.keys, copies, costs, COSTS)),
         Case("one variable fixed", rows, nbytes, rows, lambda: restricted(a, {3: 1})),

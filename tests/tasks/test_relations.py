@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.relations import host
+from bucketflow.tasks.relations import host, joins
 from bucketflow.tasks.relations.blocks import TooManyRowsError
 from bucketflow.tasks.relations.joins import join, join_size, joined_reduced, reduced, semijoin
 from bucketflow.tasks.relations.ordering import distinct, gathered, merged, order_holds, reordered, runs
@@ -300,3 +300,16 @@ def test_keys_of_dense_tables_take_neighbours_without_gaps_together(dims: tuple[
     digits = _digits(table)
     assert len(digits) == passes
     assert (from_dense(table, SUM_PRODUCT).words == keys.pack(np.array(np.unravel_index(cells, dims)))).all()
+
+
+def test_rows_that_only_meet_arrays_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    semiring = min_plus("int64", 2)
+    rng = np.random.default_rng(0)
+    dims = {0: 5, 1: 4, 2: 3, 3: 6}
+    a, b = random_relation(rng, [0, 1, 2, 3], dims, semiring, 0.4), random_relation(rng, [1, 3], dims, semiring, 1.0)
+    inputs = [a, to_dense(b, semiring)]
+    wanted = reordered(joined_reduced(inputs, [0, 1, 3], semiring), [3, 1, 0])
+    monkeypatch.setattr(joins, "reordered", None)
+    found = joined_reduced(inputs, [3, 1, 0], semiring)
+    assert found.words.tolist() == wanted.words.tolist()
+    assert found.values.tolist() == wanted.values.tolist()
