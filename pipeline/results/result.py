@@ -303,10 +303,14 @@ def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, 
         seconds={**stored["seconds"], "plan": plan_seconds},
         peak_rss_bytes=stored["peak_rss_bytes"],
         notes=tuple(stored.get("notes", ())),
-        proof=Proof(**stored["proof"]) if stored.get("proof") else None,
+        proof=_proof_before(stored["proof"]) if stored.get("proof") else None,
         diagram=_done(DiagramWork, stored.get("diagram")),
         search=_done(SearchWork, stored.get("search")),
     )
+
+
+def _proof_before(stored: Mapping[str, Any]) -> Proof:
+    return Proof(**{**stored, "history": [tuple(point) for point in stored.get("history", ())]})
 
 
 def _done(kind: type[_Work], stored: Mapping[str, Any] | None) -> _Work | None:

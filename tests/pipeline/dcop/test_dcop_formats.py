@@ -266,7 +266,8 @@ WRONG_XML = [
     (xml().replace('name="B"/', 'name="A"/'), "expected an agent with a name of its own, found 'A'"),
     (xml().replace('domain="E"', 'domain="F"'), "expected a domain of variable 'Y', found 'F'"),
     (xml().replace('semantics="supports"', 'semantics="fuzzy"'), "found 'fuzzy'"),
-    (xml().replace("<instance>", '<instance format="XCSP3">').replace("</instance>", ""), "XML"),
+    (xml().replace("</instance>", ""), "well-formed XML"),
+    (xml().replace("<instance>", '<instance format="XCSP3">'), "a constraint problem of XCSP3, which is not read"),
 ]
 
 
