@@ -39,7 +39,7 @@ def bench(name: str, *options: str) -> list[str]:
 
 def tests() -> list[str]:
     """Return the command of the tests."""
-    names = ("test_device_spill", "test_calibrate", "test_gpu_marginals", "bounds/test_layers")
+    names = ("test_device_spill", "test_device_rows", "test_calibrate", "test_gpu_marginals", "bounds/test_layers")
     whole = [str(TESTS / "pipeline" / f"{name}.py") for name in names]
     options = ["-m", "gpu", "--import-mode=importlib", "-p", "no:cacheprovider", "-p", "no:benchmark"]
     options += ["-n", "8"] if find_spec("xdist") else []
@@ -55,7 +55,7 @@ def parts(quick: bool) -> dict[str, tuple[list[str], int]]:
         "far ladder": (bench("ladder", "--gpus", "1", "--jobs", "4", "--from", "24.01", "--up-to", "50"), 900),
         "kernels": (bench("gpu", *(["--quick"] if quick else [])), 300),
         "rows": (bench("rows", "--gpu"), 120),
-        "relations": (bench("relations", "--gpu", "--quick"), 120),
+        "relations": (bench("relations", "--gpu", "--quick"), 240),
         "spill": (bench("gpu_spill"), 300),
         "propagations": (bench("gpu_marginals"), 300),
         "scaling": (bench("gpu_scaling"), 300),
