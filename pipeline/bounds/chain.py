@@ -345,10 +345,8 @@ class Chain:
         if self.rows is None:
             rounds = ROUNDS if self.limits.device_bytes is None else DEVICE_ROUNDS
             left = rounds[len(rounds) - self.rounds_left :] if self.rounds_left else rounds
-            device_bytes, threads = self.limits.device_bytes, self.limits.threads
-            self.rows = RowSearch(
-                self.small, self.order, self.upper, device_bytes=device_bytes, rounds=left, threads=threads
-            )
+            means = {name: getattr(self.limits, name) for name in ("device_bytes", "threads", "files")}
+            self.rows = RowSearch(self.small, self.order, self.upper, rounds=left, **means)
         self.rows.memory_bytes = self._memory_bytes + self.rows.nbytes
         self.rows.learn(self.upper)
         outcome = self.rows.run(late, self._hear, self._see)

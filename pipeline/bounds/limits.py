@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .network import CostNetwork
 from .outcome import Outcome
+
+if TYPE_CHECKING:
+    from .stored.row_files import RowFiles
 
 OnBounds = Callable[[int, int | None], None]
 """Is told a proven lower bound, and the total of the best assignment so far."""
@@ -50,6 +53,8 @@ class Limits:
         Memory of a GPU that may be used.
     threads : int
         Share large layers and joins.
+    files : callable, optional
+        Return where layers may be that exceed memory.
     on_way : callable
         Told which way is tried next.
     """
@@ -62,4 +67,5 @@ class Limits:
     on_bounds: OnBounds = lambda lower, total: None
     device_bytes: int | None = None
     threads: int = 1
+    files: Callable[[], RowFiles] | None = None
     on_way: Callable[[str], None] = lambda way: None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...tasks.code_files import Patience
 from ...tasks.gpu.arrays import free_pools
@@ -18,6 +18,10 @@ from .network import CostNetwork, States
 from .order import depth_first_order
 from .outcome import Outcome
 from .prepare import prepare
+
+if TYPE_CHECKING:
+    from .stored.row_files import RowFiles
+    from .stored.stored_layers import StoredLayers
 
 
 class Round(NamedTuple):
@@ -54,6 +58,9 @@ _DEVICE_CELLS = 1 << 20
 
 #: Layers are not shared by more threads than have so much memory each, a few times what one needs beside its rows.
 _THREAD_BYTES = 1 << 22
+#: Mini-buckets of a search on disk take this part of the memory, so that they can stay while others have their turn.
+_KEPT_PART = 6
+_STORED_BITS = (28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4)
 #: NumPy takes so long for a cell of a join.
 _CELL_SECONDS = 5e-9
 _PATIENCE = Patience("tasks.cpu.streaming", "_stream")
@@ -109,6 +116,8 @@ def prove_by_rows(
 class RowSearch:
     """A search by rows that goes on where it was stopped; see :func:`prove_by_rows`.
 
+    Where there are ``files``, layers are on disk once no round is left, and nothing of them is cut.
+
     Attributes
     ----------
     memory_bytes : int
@@ -130,19 +139,22 @@ class RowSearch:
         device_bytes: int | None = None,
         rounds: Sequence[Round],
         threads: int = 1,
+        files: Callable[[], RowFiles] | None = None,
     ) -> None:
         self.network, self.order, self.upper = network, tuple(order), upper
         self.memory_bytes, self.lower = 0, network.least
         self.total: int | None = None
         self.states: States | None = None
         self.done = self.hopeless = False
-        self._device_bytes, self._threads = device_bytes, threads
+        self._device_bytes, self._threads, self._files = device_bytes, threads, files
         self._rounds = [*rounds]
         # how often the network had been made smaller when it was given
         self._given = len(network.made)
         self._split: Partition | None = None
         self._found: MiniBuckets | None = None
         self._layers: LayeredSearch | None = None
+        self._stored: StoredLayers | None = None
+        self._to_disk = False
         self._stop: Stop = bool
         self._on_states: Callable[[States], None] = lambda states: None
 
@@ -154,28 +166,32 @@ class RowSearch:
     @property
     def nbytes(self) -> int:
         """Bytes of host memory that are held between two runs."""
-        if self._device_bytes is not None or self._split is None or self._found is None:
+        if self._split is None or self._found is None or (self._device_bytes is not None and self._stored is None):
             return 0
-        return self._split.kept_bytes + (0 if self._layers is None else self._layers.nbytes)
+        return self._split.kept_bytes + sum(each.nbytes for each in (self._layers, self._stored) if each is not None)
 
     def rest(self) -> None:
         """Give up what the next run can make again."""
-        self._split, self._found, self._layers = None, None, None
+        self._split, self._found, self._layers, self._stored = None, None, None, None
 
     def learn(self, upper: int | None) -> None:
         """Search only below ``upper`` from now on."""
         if upper is not None and (self.upper is None or upper < self.upper):
             self.upper = upper
-        if self._layers is not None and self.upper is not None:
-            self._layers.upper = min(self._layers.upper, self.upper)
+        for search in (self._layers, self._stored):
+            if search is not None and self.upper is not None:
+                search.upper = min(search.upper, self.upper)
 
     def run(self, stop: Stop, on_bounds: OnBounds, on_states: Callable[[States], None]) -> Outcome:
         """Go on until the proof is complete, no round is left, or it is told to stop."""
         self._stop, self._on_states = stop, on_states
-        while not (self.done or self.hopeless) and self._round(self._rounds[0]):
+        while not (self.done or self.hopeless or self._to_disk) and self._round(self._rounds[0]):
             del self._rounds[0]
             on_bounds(self.lower, self.total)
             self.hopeless = not self._rounds
+        self._to_disk |= self.hopeless and self._files is not None
+        if self._to_disk and not self.done:
+            self._go_on_disk()
         if self.done and (self.total is None or (self.upper is not None and self.upper < self.total)):
             return Outcome(self.lower, feasible=False)
         return Outcome(self.lower, self.total, self.states)
@@ -219,24 +235,57 @@ class RowSearch:
             self.hopeless = True
             return None
         if self._split is None or self._found is None or split.buckets != self._split.buckets:
-            self._found = None
-            cells = None if device_bytes is None else _DEVICE_CELLS
-            compiled = _PATIENCE.ends(split.cells * _CELL_SECONDS)
-            self._found = eliminate(
-                *(self.network, split),
-                upper=self.upper,
-                threads=self._threads,
-                compiled=compiled,
-                device_cells=cells,
-                stop=self._stop,
-            )
-            self._split = split
+            self._eliminate(split, None if device_bytes is None else _DEVICE_CELLS)
         if self._found is None:
             return None
         left = memory_bytes - split.kept_bytes
         threads = max(1, min(self._threads, left // _THREAD_BYTES))
         side = host(threads) if device_bytes is None else DEVICE
         return LayeredSearch(self.network, self._found, self.upper, memory_bytes=left, width=sizes.width, side=side)
+
+    def _go_on_disk(self) -> None:
+        """Search layers that are on disk, of which nothing is cut."""
+        from ...storage.errors import StorageError
+
+        try:
+            self._stored = self._stored or self._on_disk()
+            if self._stored is not None:
+                self._take(self._stored.run(self._stop))
+        except StorageError:
+            self._stored, self.hopeless = None, True
+            return
+        stopped = self._split is not None if self._stored is None else self._stored.stopped
+        self.hopeless = not (self.done or stopped)
+
+    def _on_disk(self) -> StoredLayers | None:
+        """Begin a search on disk with the largest mini-buckets that leave memory to others; None without any."""
+        from .stored.stored_layers import StoredLayers
+
+        assert self._files is not None
+        self.rest()
+        most = self.memory_bytes // _KEPT_PART
+        sizes = (1 << bits for bits in _STORED_BITS)
+        splits = (partition(self.network.dims, self.network.scopes, self.order, Size(cells=each)) for each in sizes)
+        split = next((each for each in splits if each.kept_bytes <= most), None)
+        if split is not None:
+            self._eliminate(split, None)
+        if split is None or self._found is None:
+            return None
+        left = self.memory_bytes - split.kept_bytes
+        side = host(max(1, min(self._threads, left // _THREAD_BYTES)))
+        return StoredLayers(self.network, self._found, self.upper, memory_bytes=left, files=self._files(), side=side)
+
+    def _eliminate(self, split: Partition, device_cells: int | None) -> None:
+        """Make mini-buckets; there are none if that was stopped."""
+        self._found, self._split = None, split
+        self._found = eliminate(
+            *(self.network, split),
+            upper=self.upper,
+            threads=self._threads,
+            compiled=_PATIENCE.ends(split.cells * _CELL_SECONDS),
+            device_cells=device_cells,
+            stop=self._stop,
+        )
 
     def _take(self, outcome: Outcome) -> None:
         """Take over what a round proved; without an assignment it is about those below the cut-off alone."""

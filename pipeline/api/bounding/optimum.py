@@ -6,8 +6,9 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ....cluster.budget import peak_rss_bytes
@@ -232,11 +233,14 @@ class Task:
         return self._dressed(self.chain.outcome())
 
     def _run_chain(self) -> None:
-        try:
-            self.chain.run()
-        finally:
+        """Run the chain, with room on disk for layers that exceed memory."""
+        from .directory import row_files
+
+        with ExitStack() as stack:
             if self.helpers is not None:
-                self.helpers.close()
+                stack.callback(self.helpers.close)
+            self.chain.limits = replace(self.chain.limits, files=cache(lambda: row_files(self.options, stack)))
+            self.chain.run()
 
     def kept_result(self, progress: Progress | None) -> Result:
         """The same, and keep what is known in the run directory, however it ends."""

@@ -1,0 +1,1 @@
+"""Layers of rows on disk, for bounded searches whose layers exceed memory."""

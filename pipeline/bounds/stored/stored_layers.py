@@ -1,0 +1,170 @@
+"""Bounded rows whose layers are on disk: none is cut, so that what is left in the end is the optimum.
+
+A layer is expanded piece by piece, each leaves a sorted run; where variables fall out of the keys, runs are merged
+range by range. What leads back to the rows of every layer stays on disk too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import accumulate
+
+import numpy as np
+
+from ....tasks.rows.layer import Layer, Rows, first_rows
+from ....tasks.rows.rows import Operations
+from ..buckets.mini_buckets import MiniBuckets
+from ..layers import Stop, layers
+from ..network import CostNetwork, States
+from ..outcome import Outcome
+from .merging import merged
+from .row_files import Numbers, Piece, RowFiles
+
+# While a piece is expanded or merged, its rows are there about so many times.
+_COPIES = 4
+#: Origins of a piece are 32-bit numbers of a row and a state.
+_MOST_CELLS = (1 << 32) - 1
+
+
+class StoredLayers:
+    """A search layer by layer, on disk, that goes on where it was stopped.
+
+    Parameters
+    ----------
+    network : CostNetwork
+    found : MiniBuckets
+        Of this network, with its buckets and messages.
+    upper : int or None
+        Only totals below it interest.
+    memory_bytes : int
+        For the pieces that are worked on, beside the tables of `found`.
+    files : RowFiles
+        Cleared first.
+    side : Operations
+        Of this host.
+
+    Attributes
+    ----------
+    upper : float
+        It may fall.
+    stopped : bool
+        Whether it was told to stop, and may be run again.
+    nbytes : int
+        Memory that is held then.
+    """
+
+    def __init__(
+        self,
+        network: CostNetwork,
+        found: MiniBuckets,
+        upper: int | None,
+        *,
+        memory_bytes: int,
+        files: RowFiles,
+        side: Operations,
+    ) -> None:
+        self.network, self.found, self.files, self.side = network, found, files, side
+        self.upper = math.inf if upper is None else float(upper)
+        self.memory_bytes, self.stopped, self.nbytes = memory_bytes, False, 0
+        files.clear()
+        first = first_rows(found.lower)
+        self._pieces = [files.write(_table(first.keys, first.costs))]
+        self._least = float(found.lower)
+        self._trail: list[tuple[int, int, list[Piece]]] = []
+        self._work = self._steps()
+
+    def run(self, stop: Stop) -> Outcome:
+        """Go on to the last layer, or until it is told to stop.
+
+        Raises
+        ------
+        StorageError
+            If there is no room on the disk, or what was written there is damaged.
+        """
+        if not self.found.feasible:
+            return Outcome(self.found.lower, feasible=False)
+        self.stopped = False
+        for _ in self._work:
+            if stop():
+                self.stopped = True
+                return Outcome(max(self.found.lower, int(min(self._least, self.upper))))
+        if not self._pieces:
+            return Outcome(self.found.lower if self.upper == math.inf else int(self.upper), feasible=False)
+        states = self._states()
+        total = int(self.network.total(states))
+        return Outcome(total, total, states)
+
+    def _steps(self) -> Iterator[None]:
+        """Do all layers; a look at the clock may be taken whenever this yields."""
+        for layer in layers(self.network, self.found, self.side):
+            runs: list[Piece] = []
+            for piece, offset in [*zip(self._pieces, _offsets(self._pieces), strict=True)]:
+                table = self.files.mapped(piece)
+                for first in range(0, len(piece), self._size(layer)):
+                    self._expand(layer, table, first, offset, runs)
+                    yield
+            origins: list[Piece] = []
+            pieces: list[Piece] = []
+            self.nbytes = self.memory_bytes
+            yield from self._merge(layer, runs, pieces, origins)
+            self.nbytes = 0
+            for piece in (*self._pieces, *runs):
+                self.files.delete(piece)
+            self._pieces = pieces
+            self._trail.append((layer.variable, layer.d, origins))
+            if not pieces:
+                return
+
+    def _size(self, layer: Layer) -> int:
+        """Rows that are expanded at a time."""
+        words = max(layer.keys.n_words, layer.next_keys.n_words)
+        row_bytes = self.side.row_bytes(words) + 8 * _COPIES * (words + 2)
+        left = self.memory_bytes - self.side.least_room(layer) * self.side.row_bytes(words)
+        return max(1, min(left // (row_bytes * (1 + layer.d)), _MOST_CELLS // layer.d))
+
+    def _expand(self, layer: Layer, table: Numbers, first: int, offset: int, runs: list[Piece]) -> None:
+        """Expand some rows of a piece, which leave a run of keys, costs and origins."""
+        words = layer.keys.n_words
+        table = np.array(table[first : first + self._size(layer)])
+        rows = Rows(np.ascontiguousarray(table[:, :words]), table[:, words].copy().view(np.float64))
+        most = len(rows) * layer.d
+        found, origin, _ = self.side.next_rows(rows, layer, self.upper, most, self.side.space(), 0)
+        if len(found):
+            origins = origin.astype(np.uint64) + np.uint64((offset + first) * layer.d)
+            runs.append(self.files.write(_table(found.keys, found.costs, origins)))
+
+    def _merge(self, layer: Layer, runs: list[Piece], pieces: list[Piece], origins: list[Piece]) -> Iterator[None]:
+        """Write the rows of the next layer, and where they came from."""
+        words = layer.next_keys.n_words
+        tables = [self.files.mapped(run) for run in runs]
+        most = max(1, self.memory_bytes // (8 * _COPIES * (words + 2)))
+        # where nothing leaves, runs follow each other
+        found = merged(tables, words, most) if layer.leaving and len(runs) > 1 else map(np.array, tables)
+        least = math.inf
+        for rows in found:
+            least = min(least, float(rows[:, words].copy().view(np.float64).min()))
+            pieces.append(self.files.write(np.ascontiguousarray(rows[:, : words + 1])))
+            origins.append(self.files.write(np.ascontiguousarray(rows[:, words + 1 :])))
+            yield
+        self._least = least
+
+    def _states(self) -> States:
+        """Go back from the one row of no variables."""
+        states = [0] * len(self.network.dims)
+        row = 0
+        for variable, d, origins in reversed(self._trail):
+            for piece, offset in zip(origins, _offsets(origins), strict=True):
+                if offset <= row < offset + len(piece):
+                    row, states[variable] = divmod(int(self.files.mapped(piece)[row - offset, 0]), d)
+                    break
+        return tuple(states)
+
+
+def _table(keys: Numbers, costs: np.ndarray, *columns: Numbers) -> Numbers:
+    """Put keys, the bits of costs, and more columns beside each other."""
+    return np.column_stack([keys, costs.view(np.uint64), *columns])
+
+
+def _offsets(pieces: list[Piece]) -> list[int]:
+    return [*accumulate(map(len, pieces), initial=0)][:-1]
