@@ -110,18 +110,19 @@ class Turns:
     def shares(self, seconds: float) -> Iterator[tuple[Way, float]]:
         """The ways that are left, with how many turns of so many seconds they get: at first all those that suit.
 
-        What closed most of the gap is first and has twice as long, from the third round on: the first part of a gap is
-        closed easily by what never closes the last. What closed nothing loses nothing, as searches, diagrams and layers
-        of rows may do so until they end; but a local search proves nothing.
+        What closed most of the gap is first and has twice as long if it suits, from the third round on: the first part
+        of a gap is closed easily by what never closes the last. What closed nothing loses nothing, as searches,
+        diagrams and layers of rows may do so until they end; but a local search proves nothing.
         """
         beginning = seconds <= 2 * FIRST_SECONDS
-        first = max((closed for way, closed in self.closed.items() if way != "local"), default=0.0)
+        able = [way for way in self.closed if way != "local" and self.suited.get(way, 1.0) >= 1.0]
+        first = max((self.closed[way] for way in able), default=0.0)
         for way in sorted(self.left, key=lambda way: (-self.closed.get(way, 0.0), -self.suited.get(way, 1.0))):
             closed = self.closed.get(way)
             if way == "local" and closed is not None:
                 yield way, _GOING if closed * seconds >= _NOTABLE else _RESTING
             else:
-                leads = closed is not None and closed == first and closed * seconds >= _NOTABLE and not beginning
+                leads = way in able and closed == first and first * seconds >= _NOTABLE and not beginning
                 yield way, (2.0 if leads else 1.0) * self.suited.get(way, 1.0)
 
     def nearly_done(self, way: Way, seconds: float) -> bool:
