@@ -7,6 +7,7 @@ ones. What a reader needs to know is in the receipts: how many rows a chunk has,
 from __future__ import annotations
 
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,7 +28,7 @@ from .stores import Key, Store
 Array = NDArray[Any]
 
 #: Keys of a chunk, evenly spread over it, that are kept to tell how many rows some ranges have.
-SAMPLES: Final = 32
+SAMPLES: Final = 8
 _BLOCK_CELLS: Final = 1 << 16
 
 
@@ -91,15 +92,17 @@ class RowRun:
     @cached_property
     def firsts(self) -> Words:
         """The first key of each chunk, ``(chunks, words)``."""
-        return _words([ours.value["first"] for ours, _ in self.receipts], self.keys)
+        listed = [ours.value["first"] for ours, _ in self.receipts]
+        return np.array(listed, np.uint64).reshape(-1, self.keys.n_words)
 
     @cached_property
     def samples(self) -> tuple[Words, Array]:
         """Some keys, and how many rows each of them stands for."""
         found = [ours.value for ours, _ in self.receipts]
-        words = _words([key for value in found for key in value["sample"]], self.keys)
-        shares = [np.full(len(value["sample"]), value["rows"] / len(value["sample"])) for value in found]
-        return words, np.concatenate(shares) if shares else np.zeros(0)
+        samples = [np.frombuffer(b64decode(value["sample"]), "<u8") for value in found]
+        words = np.concatenate([np.zeros(0, np.uint64), *samples]).reshape(-1, self.keys.n_words).astype(np.uint64)
+        counts = [len(sample) // self.keys.n_words for sample in samples]
+        return words, np.repeat([value["rows"] / n for value, n in zip(found, counts, strict=True)], counts)
 
     def with_receipts(self, receipts: Mapping[Key, Receipt]) -> RowRun | None:
         """Return the run with the receipts of its chunks; None if some are missing."""
@@ -162,11 +165,9 @@ class RowRun:
 def _told(part: Relation) -> dict[str, Any]:
     """What is known of a chunk without reading it."""
     chosen = np.unique(np.linspace(0, len(part) - 1, min(SAMPLES, len(part))).astype(np.int64))
-    return {"rows": len(part), "first": part.words[0].tolist(), "sample": part.words[chosen].tolist()}
-
-
-def _words(listed: Sequence[Sequence[int]], keys: Keys) -> Words:
-    return np.array(listed, np.uint64).reshape(-1, keys.n_words)
+    # many lists of numbers take far more memory than texts
+    sample = b64encode(part.words[chosen].astype("<u8").tobytes()).decode()
+    return {"rows": len(part), "first": part.words[0].tolist(), "sample": sample}
 
 
 def _chunks(blocks: Iterable[Relation], rows: int) -> Iterator[Relation]:
