@@ -36,6 +36,8 @@ _SMALL_BYTES = 1 << 25
 _SHORT_SECONDS = 1e-3
 # Where no plan of all cells fits, rows are joined for about a minute.
 PATIENCE: Final = 3e8
+# Where all cells are asked for, for a second or two.
+SHORT_PATIENCE: Final = 1.5e7
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def prepare(
     resources: Resources,
     stored: Mapping[str, Any] | None = None,
     rates: Callable[[Semiring], Rates] = known_rates,
+    patient: bool = True,
 ) -> Prepared:
     """Preprocess and plan a question.
 
@@ -103,6 +106,8 @@ def prepare(
         The plan of an earlier run, to be made again.
     rates : callable
         This machine's rates for a semiring, for predictions.
+    patient : bool
+        Whether joins by rows may take about a minute where no plan of all cells fits.
 
     Raises
     ------
@@ -112,7 +117,7 @@ def prepare(
     start = time.perf_counter()
     found = replace(unplanned(question, resources), stored=stored)
     if found.network.leaves:
-        found = _with_plan(found, rates)
+        found = _with_plan(found, rates, patient)
     return replace(found, seconds=time.perf_counter() - start)
 
 
@@ -125,7 +130,7 @@ def unplanned(question: Question, resources: Resources) -> Prepared:
     return Prepared(question, resources, network, arithmetic, problem_of(network, arithmetic, targets))
 
 
-def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepared:
+def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates], patient: bool) -> Prepared:
     """Plan by rows where that was asked for, or where all cells are refused and few of them possible."""
     asked, stored = prepared.resources.asked, prepared.stored
     if asked.representation == "rows" or (stored and stored.get("rows")):
@@ -137,7 +142,7 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepar
             raise
         counts = leaf_rows(prepared.network)
         why = f"as {possible(prepared.network, counts)}, and all cells are refused: {refused}"
-        rows = by_rows(prepared, counts, why, PATIENCE)
+        rows = by_rows(prepared, counts, why, PATIENCE if patient else SHORT_PATIENCE)
         if not is_sparse(rows.problem):
             raise
         return planned(rows, rates)

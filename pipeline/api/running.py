@@ -47,17 +47,18 @@ _ANSWERS: dict[str, Callable[[Run[Any], Question], Answer]] = {
 }
 
 
-def answer(question: Question, options: Options, progress: Progress | None) -> Answer:
+def answer(question: Question, options: Options, progress: Progress | None, *, patient: bool = True) -> Answer:
     """Plan and run, in the run directory of the options if there is one.
 
-    Without one, a plan that a device has too little memory for all the same is made again for half of it.
+    Without one, a plan that a device has too little memory for all the same is made again for half of it. Where no
+    plan of all cells fits, joins by rows may take about a minute, or a second or two if nobody is ``patient``.
     """
     if options.folder is not None:
-        return _in_directory(question, options, progress, options.folder)
+        return _in_directory(question, options, progress, options.folder, patient)
     notes: list[str] = []
     resources = Resources(options)
     while True:
-        prepared = prepare(question, resources)
+        prepared = prepare(question, resources, patient=patient)
         found = tried_first(prepared, lambda once: answered(once, None, None, notes), notes.append)
         if found is not None:
             return found
@@ -80,10 +81,12 @@ def answered_by_rows(question: Question, options: Options) -> Answer | None:
     return None if trial is None else tried(trial, lambda once: answered(once, None, None, []), lambda _: None)
 
 
-def _in_directory(question: Question, options: Options, progress: Progress | None, folder: Path) -> Answer:
+def _in_directory(
+    question: Question, options: Options, progress: Progress | None, folder: Path, patient: bool
+) -> Answer:
     """Run in a run directory, or continue the run that it holds; a finished one answers at once."""
     with opened(folder) as rundir:
-        prepared = planned_in(rundir, question, options)
+        prepared = planned_in(rundir, question, options, patient)
         plan = prepared.plan
         if question.asked is None and (plan is None or plan.spill is None):
             known = rundir.read_result()
@@ -99,7 +102,7 @@ def _in_directory(question: Question, options: Options, progress: Progress | Non
         return found
 
 
-def planned_in(rundir: RunDir, question: Question, options: Options) -> Prepared:
+def planned_in(rundir: RunDir, question: Question, options: Options, patient: bool = True) -> Prepared:
     """Plan in a run directory, or make the plan that it holds again; it is kept there.
 
     Raises
@@ -112,7 +115,7 @@ def planned_in(rundir: RunDir, question: Question, options: Options) -> Prepared
     stored, wanted = rundir.read_plan(), question.identity()
     if stored is not None:
         check_identity(rundir.path, stored, wanted)
-    prepared = prepare(question, Resources(options), stored and stored["plan"])
+    prepared = prepare(question, Resources(options), stored and stored["plan"], patient=patient)
     plan = prepared.plan
     if stored is None or (stored["plan"] is None and plan is not None):
         _keep_plan(rundir, question, prepared)

@@ -237,6 +237,12 @@ def test_what_is_refused_dense_is_answered_by_rows(monkeypatch: pytest.MonkeyPat
     with pytest.raises(BudgetError, match="the plan needs"):
         bucketflow.solve(model, representation="dense", **options)
     monkeypatch.setattr(prepared_module, "PATIENCE", 1.0)
+    unswept: Any = {"fit": "auto", "tree": "bucket"}
+    with pytest.raises(BudgetError, match="--representation rows goes on however long it takes"):
+        bucketflow.solve(model, **unswept)
+    # whoever asks for all cells does not wait for rows as long
+    assert bucketflow.solve(model, **options).value == found.value
+    monkeypatch.setattr(prepared_module, "SHORT_PATIENCE", 1.0)
     with pytest.raises(BudgetError, match="--representation rows goes on however long it takes"):
         bucketflow.solve(model, **options)
 

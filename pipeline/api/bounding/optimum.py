@@ -67,7 +67,7 @@ def solved(
         return summed(question, options, effort, progress)
     started = time.perf_counter()
     if is_swept(question, options, effort):
-        found = answer(question, options, progress)
+        found = answer(question, options, progress, patient=effort.method != "dense")
         assert isinstance(found, Result)
     elif options.folder is None:
         found = Task.of(question, options, effort, started).watched(watch).result(progress)

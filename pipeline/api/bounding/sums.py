@@ -69,7 +69,7 @@ def summed(question: Question, options: Options, effort: Effort, progress: Progr
     network, _ = question.reduced
     by_rows = options.representation == "rows" and effort.method == "auto"
     if effort.method == "dense" or by_rows or fixed_value(network) is None or not network.leaves:
-        return _swept(question, options, progress)
+        return _swept(question, options, progress, patient=effort.method != "dense")
     task = _Task(question, options, network, time.perf_counter())
     if effort.method == "diagram":
         return kept(question, options.folder, task.forced)
@@ -87,8 +87,8 @@ def summed(question: Question, options: Options, effort: Effort, progress: Progr
     return kept(question, options.folder, lambda: task.instead(refused))
 
 
-def _swept(question: Question, options: Options, progress: Progress | None) -> Result:
-    found = answer(question, options, progress)
+def _swept(question: Question, options: Options, progress: Progress | None, patient: bool = True) -> Result:
+    found = answer(question, options, progress, patient=patient)
     assert isinstance(found, Result)
     return found
 
