@@ -51,7 +51,9 @@ def bounds_of(run: Run[Any], seed: int = 0) -> SliceBounds | None:
     least = units.base - offset + units.unit * (found.least - units.below)
     known = units.base - offset + units.unit * (found.known + units.above)
     if isinstance(arithmetic, EnergyOptimum):
-        least, known = least - _ROUNDING * (1 + abs(least)), known + _ROUNDING * (1 + abs(known))
+        some = least < np.inf
+        least[some] -= _ROUNDING * (1 + abs(least[some]))
+        known += _ROUNDING * (1 + abs(known))
     elif arithmetic.scale.cap is not None:
         known = min(known, float(arithmetic.scale.cap - 1))
     return SliceBounds(least, known)

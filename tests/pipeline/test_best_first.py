@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from bucketflow.pipeline.api import answers, placement
 from bucketflow.pipeline.bounds.buckets.slice_bounds import SliceBounds, affordable, slice_bounds
 from bucketflow.pipeline.bounds.network import CostNetwork
 from bucketflow.pipeline.errors import StoppedError
-from bucketflow.pipeline.models.model import Model
+from bucketflow.pipeline.models.model import FORBIDDEN, Model
 from bucketflow.pipeline.runs import best_first, slices
 from bucketflow.pipeline.runs.run import Run
 from tests.pipeline.bounds.networks import cost_networks
@@ -93,6 +93,28 @@ def test_the_answer_is_that_of_all_slices(
     every = in_slices(model)
     assert (best.value, best.log10, best.assignment) == (every.value, every.log10, every.assignment)
     assert 2 * few < len(thoughtful) - few
+
+
+def clique(kind: Any, seed: int) -> Model:
+    """Six variables, each pair with a table that allows little."""
+    rng, nothing = np.random.default_rng(seed), FORBIDDEN if kind == "cost" else 0.0
+    names = {f"x{v}": 4 for v in range(6)}
+    tables = [rng.integers(1, 9, (4, 4)) * (1 if kind == "cost" else 0.5) for _ in combinations(names, 2)]
+    allowed = [np.where(rng.random((4, 4)) < 0.25, nothing, table) for table in tables]
+    return Model.build(kind, names, [*zip(combinations(names, 2), allowed, strict=True)])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["cost", "markov"])
+def test_slices_that_allow_nothing_hide_no_others(
+    kind: str, thoughtful: list[dict[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "TASK_SECONDS", 1e-5)
+    for seed in range(16):
+        model = clique(kind, seed)
+        found, wanted = in_slices(model), bucketflow.solve(model, method="dense")
+        assert (found.status, found.value) == (wanted.status, wanted.value)
+        assert found.log10 is wanted.log10 is None or found.log10 == pytest.approx(wanted.log10)
 
 
 def test_bounds_are_counted_in_the_log_and_runs_resume(

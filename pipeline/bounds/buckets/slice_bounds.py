@@ -74,7 +74,8 @@ def _sums(found: MiniBuckets, sliced: Sequence[int], shape: list[int]) -> NDArra
     for v in sliced:
         sums -= found.offsets[v]
         for table in found.messages[v]:
-            sums -= _placed(table, sliced, shape)
+            told = _placed(table, sliced, shape)
+            sums -= np.where(told < np.inf, told, 0.0)  # what is forbidden is so in the bucket too
     for v in sliced:
         for table in found.buckets[v]:
             sums += _placed(table, sliced, shape)
