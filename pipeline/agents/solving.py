@@ -9,6 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from ...cluster.pool import Pool
+from ...tasks.cpu.compiler import compiler_pays
 from ...tasks.dense import run
 from ...tasks.steps.lowering import Lowered
 from ...tasks.steps.semiring import Semiring
@@ -142,8 +143,9 @@ def run_dcop(planned: Planned, pool: Pool, algebra: Plain | None = None) -> Ran:
     traffic = Traffic()
     network = planned.asked.network
     built = building(planned.tree, network, traffic)
+    algebra = algebra or _algebra(planned)
     known = knowledge(planned, algebra)
-    _warm(planned, known)
+    _warm(planned, known, algebra.compiled)
     start = perf_counter()
     if planned.bounded:
         found = BoundedRun(planned.tree, known, pool, network, traffic).run()
@@ -155,22 +157,29 @@ def run_dcop(planned: Planned, pool: Pool, algebra: Plain | None = None) -> Ran:
 def knowledge(planned: Planned, algebra: Plain | None = None) -> dict[int, Knowledge]:
     """Return what each agent knows."""
     dcop, semiring, threads = planned.dcop, planned.semiring, planned.asked.threads
-    if algebra is None:
-        algebra = DevicePlain(semiring, places=Places()) if planned.asked.device else Plain(semiring)
+    made = algebra or _algebra(planned)
     return {
-        agent: knowledge_of(dcop, plan, semiring, planned.most, algebra, threads)
-        for agent, plan in planned.plans.items()
+        agent: knowledge_of(dcop, plan, semiring, planned.most, made, threads) for agent, plan in planned.plans.items()
     }
 
 
-def _warm(planned: Planned, known: Mapping[int, Knowledge]) -> None:
+def _algebra(planned: Planned) -> Plain:
+    """What runs the steps of all agents: a device, or compiled kernels where they pay."""
+    if planned.asked.device:
+        return DevicePlain(planned.semiring, places=Places())
+    cells = sum(step.lowered.cells for plan in planned.plans.values() for step in plan.steps)
+    return Plain(planned.semiring, compiler_pays(cells))
+
+
+def _warm(planned: Planned, known: Mapping[int, Knowledge], compiled: bool) -> None:
     """Load what the first agent would load: kernels, on the smallest step of each kind, and modules, by one leaf."""
     smallest: dict[str, Lowered] = {}
     for lowered in (step.lowered for plan in planned.plans.values() for step in plan.steps):
         if lowered.regime not in smallest or lowered.cells < smallest[lowered.regime].cells:
             smallest[lowered.regime] = lowered
     for lowered in smallest.values():
-        run(lowered, [np.zeros(cells, lowered.semiring.dtype) for cells in lowered.input_cells])
+        tables = [np.zeros(cells, lowered.semiring.dtype) for cells in lowered.input_cells]
+        run(lowered, tables, compiled=compiled)
     leaf = min(known.values(), key=lambda each: (len(each.plan.incoming), each.plan.checks))
     if not leaf.plan.incoming:
         states = dict.fromkeys(leaf.plan.variables[: -leaf.plan.own], 0)

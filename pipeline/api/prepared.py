@@ -21,7 +21,7 @@ from ..models.preprocess import Network
 from ..plans.plan import Plan, PlanOptions, Problem
 from ..plans.planner import remembered_with_rates, whole_plan
 from ..queries.arithmetic import Arithmetic, arithmetic_for
-from ..rates.cpu import cached_rates
+from ..rates.cpu import cached_rates, is_worth_measuring
 from ..rates.disk import measured_disk_rate
 from ..resources import Resources
 from ..trees.costs import Rates
@@ -32,8 +32,6 @@ from .questions import Question
 
 # Less than what starting took.
 _SMALL_BYTES = 1 << 25
-# Nothing depends on how long a shorter plan takes here: looking up this machine's rates would take longer.
-_SHORT_SECONDS = 1e-3
 # Where no plan of all cells fits, rows are joined for about a minute.
 PATIENCE: Final = 3e8
 # Where all cells are asked for, for a second or two.
@@ -169,7 +167,7 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepared:
     if problem.rows is not None:
         known = Rates()
     elif not plan.device:
-        known = Rates() if plan.seconds < _SHORT_SECONDS else rates(problem.semiring)
+        known = rates(problem.semiring) if is_worth_measuring(plan.seconds) else Rates()
     else:
         known = Rates() if both_ways else resources.device_rates(problem.semiring).rates
     if known != Rates() and (stored or not plan.device):

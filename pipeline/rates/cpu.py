@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...tasks.code_files import is_compiled
 from ...tasks.dense import run
 from ...tasks.steps.lowering import lower
 from ...tasks.steps.semiring import Semiring
@@ -20,6 +21,8 @@ from ..trees.costs import Rates
 from . import store as rate_files
 
 _REPEATS = 3
+# Looking up this machine's rates takes longer than this; compiling what measures them a good part of that.
+_SHORT_SECONDS, _LONG_SECONDS = 1e-3, 10.0
 # A further table costs neither nothing nor as much as a pass of its own, whatever a busy machine says.
 _SHARES = (0.05, 0.5)
 
@@ -42,6 +45,11 @@ def machine_rates(semiring: Semiring) -> Rates:
     """Return this machine's rates for a semiring, measuring them (about a second) if they are not cached."""
     rates = cached_rates(semiring)
     return measure_again(semiring) if rates is None else rates
+
+
+def is_worth_measuring(seconds: float) -> bool:
+    """Return whether it matters what this machine does in a second to a plan of so many nominal ones."""
+    return seconds >= (_SHORT_SECONDS if is_compiled("tasks.cpu.streaming", "_stream") else _LONG_SECONDS)
 
 
 def measure_again(semiring: Semiring) -> Rates:

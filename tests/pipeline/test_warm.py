@@ -1,11 +1,15 @@
-"""Compiling ahead leaves nothing to compile."""
+"""Compiling ahead leaves nothing to compile, and small questions need no compiler."""
 
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 import bucketflow
@@ -34,3 +38,20 @@ def test_everything_is_compiled_ahead() -> None:
     assert "search" in run.output
     assert len({*kept()}) > 100
     assert [name for name in kept() if not is_compiled(*name)] == []
+
+
+# A command line that fails where the compiler was loaded for it.
+_WITHOUT = """
+import sys
+from bucketflow.pipeline.cli.main import main
+main(sys.argv[1:], standalone_mode=False)
+assert "numba" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("command", ["dpop meetings", "plan grid", "solve satellite"])
+def test_small_first_questions_compile_nothing(command: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "BUCKETFLOW_CACHE": str(tmp_path)}
+    script = [sys.executable, "-c", _WITHOUT, *command.split(), "--json"]
+    done = subprocess.run(script, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
