@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,6 +62,7 @@ _THREAD_BYTES = 1 << 22
 #: Mini-buckets of a search on disk take this part of the memory, so that they can stay while others have their turn.
 _KEPT_PART = 6
 _STORED_BITS = (28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4)
+_LOG = logging.getLogger(__name__)
 #: NumPy takes so long for a cell of a join.
 _CELL_SECONDS = 5e-9
 _PATIENCE = Patience("tasks.cpu.streaming", "_stream")
@@ -273,6 +275,7 @@ class RowSearch:
             return None
         left = self.memory_bytes - split.kept_bytes
         side = host(max(1, min(self._threads, left // _THREAD_BYTES)))
+        _LOG.info("layers of rows go on on disk, beside mini-buckets of up to %d cells", split.largest)
         return StoredLayers(self.network, self._found, self.upper, memory_bytes=left, files=self._files(), side=side)
 
     def _eliminate(self, split: Partition, device_cells: int | None) -> None:

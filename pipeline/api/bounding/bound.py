@@ -185,7 +185,7 @@ class _Ladder:
             wanted, there = format_bytes(split.live_bytes + beside), format_bytes(self.resources.memory_bytes)
             raise BudgetError(
                 f"mini-buckets of {split.largest} cells take {wanted}, more than the {there} of memory; "
-                "give a smaller --z or a larger --memory"
+                "give a smaller --z, a larger --memory, or --time without --z: mini-buckets grow while they fit"
             )
         return None
 

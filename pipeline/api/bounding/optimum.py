@@ -264,7 +264,10 @@ class Task:
                 raise BudgetError(
                     f"{error}; {self._known()}; run with --time to get the best in a given time"
                 ) from None
-        raise BudgetError(f"the method {self.effort.method!r} does not fit memory; {self._known()}; give more --memory")
+        raise BudgetError(
+            f"the method {self.effort.method!r} does not fit memory; {self._known()}; give more --memory, or run with "
+            "--time to get the best in a given time"
+        )
 
     def _known(self) -> str:
         found = self._bounds(self.chain.outcome())
