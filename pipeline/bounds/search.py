@@ -24,6 +24,8 @@ _SECONDS = 0.03
 _TINY, _COARSE = 1e-7, 1e7
 #: Tables are there so many times while a search is laid out.
 _COPIES = 3
+#: A longer trail is there beside the one it continues.
+_GROWING = 3
 #: Bytes of an open node beside its values.
 _NODE_BYTES = 160
 
@@ -160,7 +162,7 @@ class Search:
         """Make room for longer trails; False if that would be too much."""
         from ...tasks.search.state import grown
 
-        if 2 * self.nbytes > self.memory_bytes:
+        if _GROWING * self.nbytes > self.memory_bytes:
             return False
         self._state = grown(self._state)
         return True

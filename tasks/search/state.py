@@ -218,11 +218,15 @@ def root_of(state: State) -> Array:
 
 
 def grown(state: State) -> State:
-    """Return the same state with room for twice the decisions and the trail."""
+    """Return the same state with room for twice the decisions and the trail, which takes no memory yet."""
     old = state.memory
     regions = [old[old[place] : old[place + 1]] for place in range(DECISIONS, END)]
-    memory = np.concatenate([old[: old[DECISIONS]], *(np.resize(region, 2 * len(region)) for region in regions)])
-    memory[DECISIONS + 1 : END + 1] = old[DECISIONS] + np.cumsum([2 * len(region) for region in regions])
+    ends = int(old[DECISIONS]) + np.cumsum([2 * len(region) for region in regions])
+    memory = np.zeros(ends[-1], dtype=np.int64)
+    memory[: old[DECISIONS]] = old[: old[DECISIONS]]
+    for region, end in zip(regions, ends.tolist(), strict=True):
+        memory[end - 2 * len(region) : end - len(region)] = region
+    memory[DECISIONS + 1 : END + 1] = ends
     return State(memory, state.entries)
 
 

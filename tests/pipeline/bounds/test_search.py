@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from itertools import product
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, cost_netw
 from bucketflow.pipeline.bounds.search import Search, search_bytes
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.models.preprocess import reduce_model
-from bucketflow.tasks.search.state import REST_CELLS
+from bucketflow.tasks.search.state import DECISIONS, END, REST_CELLS, grown
 from tests.pipeline.bounds.networks import brute_least, cost_networks
 
 
@@ -178,3 +179,23 @@ def test_many_values_are_halved_by_their_order() -> None:
             assert np.count_nonzero(np.diff(values, prepend=0, append=0)) == 2
     sizes = {int(np.frombuffer(mask, np.uint8).sum()) for _, _, mask in begun._nodes}
     assert len(sizes) > 1
+
+
+def test_longer_trails_are_not_there_several_times() -> None:
+    rng = np.random.default_rng(0)
+    tables = [CostTable((v, v + 1), rng.integers(0, 9, (30, 30)).astype(float)) for v in range(99)]
+    begun = Search(CostNetwork((30,) * 100, tuple(tables)), range(100), None)
+    while begun.nbytes < 4_000_000:
+        assert begun._grow()
+    before = begun._state
+    tracemalloc.start()
+    try:
+        longer = grown(before)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 2.1 * before.memory.nbytes
+    for place in range(DECISIONS, END):
+        old, new = (s.memory[s.memory[place] : s.memory[place + 1]] for s in (before, longer))
+        assert len(new) == 2 * len(old)
+        assert (new[: len(old)] == old).all()
