@@ -22,10 +22,10 @@ from ...tasks.sweeps.rows.best import best_row, fixed
 
 Array = NDArray[Any]
 
-#: Rows are decoded as arrays of all cells where what is left of them has so few, or so many for each row: variables
-#: are eliminated one by one.
+#: Rows are decoded as arrays of all cells where what is left of them has so few, or these take no more than so many
+#: times their bytes: variables are eliminated one by one.
 WHOLE_CELLS: int = JOINED_CELLS
-CELLS_OF_A_ROW: int = 8
+WHOLE_BYTES: float = 1.0
 
 
 def decode(
@@ -66,7 +66,9 @@ def decode(
 
 
 def _is_mostly_there(table: Table) -> bool:
-    return isinstance(table, Dense) or table.cells <= max(WHOLE_CELLS, CELLS_OF_A_ROW * len(table))
+    if isinstance(table, Dense) or table.cells <= WHOLE_CELLS:
+        return True
+    return table.cells * table.values.itemsize <= WHOLE_BYTES * table.nbytes
 
 
 def _whole(table: Table, assignment: Mapping[int, int], semiring: Semiring) -> Slice:

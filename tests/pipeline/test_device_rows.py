@@ -47,7 +47,7 @@ def kept(request: pytest.FixtureRequest, few: None, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(algebra, "CELLS_OF_A_ROW", 0)
         monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
         monkeypatch.setattr(decode, "WHOLE_CELLS", 0)
-        monkeypatch.setattr(decode, "CELLS_OF_A_ROW", 0)
+        monkeypatch.setattr(decode, "WHOLE_BYTES", 0.0)
 
 
 @pytest.fixture

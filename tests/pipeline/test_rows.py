@@ -47,7 +47,7 @@ def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(algebra, "CELLS_OF_A_ROW", 0)
         monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
         monkeypatch.setattr(decode, "WHOLE_CELLS", 0)
-        monkeypatch.setattr(decode, "CELLS_OF_A_ROW", 0)
+        monkeypatch.setattr(decode, "WHOLE_BYTES", 0.0)
 
 
 @st.composite
@@ -339,8 +339,8 @@ def test_rows_with_few_cells_are_decoded_as_arrays(monkeypatch: pytest.MonkeyPat
     model = dense_ring()
     monkeypatch.setattr(decode, "best_row", None)
     found = []
-    for cells, of_a_row in ((10**6, 0), (0, 10**6)):
+    for cells, share in ((10**6, 0.0), (0, 1e6)):
         monkeypatch.setattr(decode, "WHOLE_CELLS", cells)
-        monkeypatch.setattr(decode, "CELLS_OF_A_ROW", of_a_row)
+        monkeypatch.setattr(decode, "WHOLE_BYTES", share)
         found.append(bucketflow.solve(model, representation="rows").value)
     assert found == [bucketflow.solve(model, representation="dense").value] * 2
