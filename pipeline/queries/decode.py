@@ -68,7 +68,7 @@ def decode(
 def _is_mostly_there(table: Table) -> bool:
     if isinstance(table, Dense) or table.cells <= WHOLE_CELLS:
         return True
-    return table.cells * table.values.itemsize <= WHOLE_BYTES * table.nbytes
+    return bool(table.cells * table.values.itemsize <= WHOLE_BYTES * table.nbytes)
 
 
 def _whole(table: Table, assignment: Mapping[int, int], semiring: Semiring) -> Slice:
