@@ -14,6 +14,9 @@ _SHARE = 0.8
 # Where little is free, small models that need no compiled code still get this much of it.
 _LEAST_SHARE = 0.25
 
+# A limit that is none, as version 1 writes it: about the largest number there is.
+_UNLIMITED = 1 << 62
+
 # For each version of control groups: limit, usage, and the entry of memory.stat for what can be taken back.
 _FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -49,8 +52,11 @@ def _left_in_groups(root: Path) -> Iterator[int]:
 def _left(group: Path, version: int) -> int | None:
     """What a group may still take; what it keeps of files in memory is given back when needed."""
     limit_file, usage_file, entry = _FILES[version]
-    limit, used = _read_int(group / limit_file), _read_int(group / usage_file)
-    if limit is None or used is None:
+    limit = _read_int(group / limit_file)
+    if limit is None or limit >= _UNLIMITED:
+        return None
+    used = _read_int(group / usage_file)
+    if used is None:
         return None
     return max(limit - max(used - _stat(group, entry), 0), 0)
 

@@ -16,8 +16,9 @@ from ..answers import fixed_value
 from ..questions import Question
 from ..workdir import opened
 
-# A sweep of so many cells is over before anything else has begun.
-_QUICK_CELLS = 1 << 25
+# A sweep of so many cells is over before anything else has begun; of so many where memory is limited, as it may take
+# slices then.
+_QUICK_CELLS, _QUICK_WITHIN_MEMORY = 1 << 28, 1 << 25
 #: Preparation has the network's tables so many times, 8 bytes a cell.
 COPIES = 8
 # Ways that find an optimum want more than nothing.
@@ -38,7 +39,8 @@ def is_swept(question: Question, options: Options, effort: Effort) -> bool:
         at_leisure = effort.time is None and effort.gap is None and effort.method in ("auto", "dense")
         return at_leisure and _rounded(question)
     plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
-    if not plain or stored_plan(options) or sweep_cells(network, options.seed) <= _QUICK_CELLS:
+    quick = _QUICK_CELLS if options.memory is None else min(_QUICK_CELLS, _QUICK_WITHIN_MEMORY)
+    if not plain or stored_plan(options) or sweep_cells(network, options.seed) <= quick:
         return True
     return not tables_fit(question, options) or _rounded(question)
 

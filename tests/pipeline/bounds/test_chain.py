@@ -247,3 +247,14 @@ def test_what_a_short_search_proves_needs_nothing_else(monkeypatch: pytest.Monke
     assert set(begun) == {"preparation", "search"}
     assert tried.way == "search"
     assert tried.outcome().proved
+
+
+@pytest.mark.parametrize(("memory", "proved"), [(None, False), ("1GB", True)])
+def test_sweeps_that_are_quicker_than_bounds_are_swept(
+    memory: str | None, proved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CSP_13 and SPOT5 404, of 2^25.4 cells, took 0.65 s by way of bounds, and are swept in 0.13."""
+    monkeypatch.setattr(sweeping, "_QUICK_CELLS", 1 << 28)
+    monkeypatch.setattr(sweeping, "sweep_cells", lambda *_: 2.0**27)
+    result = bucketflow.solve(bucketflow.load("satellite"), memory=memory)
+    assert (result.proof is not None) is proved
