@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...tasks.allocator import return_freed_pages
 from ...tasks.working_time import working_seconds
 from .limits import Elimination, Limits
 from .local.local_search import LocalSearch
@@ -37,6 +38,8 @@ _FELL = 0.02
 _WORK_PER_SECOND = 50_000_000
 #: A local search takes this part of the memory, and begins anew in a network of at most this part of the cells.
 _LOCAL_PART, _MUCH_SMALLER = 4, 2
+#: With less memory than this, what others freed is worth returning, which takes milliseconds.
+_SCARCE_BYTES = 1 << 28
 #: Many small arrays leave about this part of the memory between them.
 _BETWEEN_PART = 8
 #: What holds more than this part of the memory between two turns is given up, unless it is the only way.
@@ -380,8 +383,12 @@ class Chain:
         from .deepening.cut_offs import Deepening
 
         if self.diagrams is None:
-            memory_bytes = self.limits.memory_bytes - self.limits.memory_bytes // _BETWEEN_PART
+            memory_bytes = self._memory_bytes - self._memory_bytes // _BETWEEN_PART
             self.diagrams = Deepening(self.small, self.order, self.upper, self.lower, memory_bytes=memory_bytes)
+        if self.limits.memory_bytes < _SCARCE_BYTES:
+            return_freed_pages()
+        left = self._memory_bytes + self.diagrams.nbytes
+        self.diagrams.limit(left - left // _BETWEEN_PART)
         self.diagrams.learn(self.upper, self.lower)
         outcome = self.diagrams.run(late, self._hear, self._see)
         if self._holds_much(self.diagrams):

@@ -89,6 +89,11 @@ class Deepening:
         held = 0 if self._buckets is None else self._buckets.held
         return held if self._running is None else self._running.nbytes
 
+    def limit(self, memory_bytes: int) -> None:
+        """Take no more memory than this from now on."""
+        if self._buckets is not None:
+            self._buckets.memory_bytes = memory_bytes
+
     def rest(self) -> None:
         """Let go of what only spares time in the next run."""
         if self._running is not None:
