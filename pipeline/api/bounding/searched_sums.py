@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ....cluster.budget import peak_rss_bytes
-from ...bounds.counting.formulas import Formula, UnfitError, formula_of
+from ...bounds.counting.formulas import Formula, UnfitError, formula_of, has_mixed_tables
 from ...errors import BudgetError, InternalError
 from ...models.preprocess import Network
 from ...options import Options
@@ -48,7 +48,13 @@ class SearchedSum:
 
     def run(self, most_work: float, stop: Callable[[], bool] = bool) -> Result | None:
         """Go on until the answer is found, so much work was done or it is told to end; None if it was not found."""
-        return self._run(most_work, stop) if self.formula and self.formula.suits else None
+        if self._unsuited or not (self.formula and self.formula.suits):
+            return None
+        return self._run(most_work, stop)
+
+    @cached_property
+    def _unsuited(self) -> bool:
+        return has_mixed_tables(self.network, self.question.model)
 
     def forced(self) -> Result:
         """Answer, whatever it takes but memory.

@@ -187,6 +187,23 @@ def formula_of(network: Network, model: Model) -> Formula:
     return made
 
 
+def has_mixed_tables(network: Network, model: Model) -> bool:
+    """Whether tables of several weights have too few zeros for a formula to suit, which is told before it is made."""
+    if network.query == "count":
+        return False
+    given, entries, zeros = replace(network, model=model), 0, 0
+    for f in [f for leaf in network.leaves for f in leaf.functions]:
+        if model.functions[f].rows is not None and not is_listed(network, f):
+            continue
+        try:
+            _, values = _values(given, f)
+        except UnfitError:
+            return True
+        if values.ndim > 1 and len(np.unique(values[values > 0.0])) > 1:
+            entries, zeros = entries + values.size, zeros + int(np.count_nonzero(values == 0))
+    return 2 * zeros < entries
+
+
 def _weigh_rows(made: Formula, listed: Listed, states: list[list[int]], default: float) -> bool:
     """Let rows weigh what they are worth, all others the default; whether any but those of 0 differ from it."""
     made.log_scale += math.log(default)

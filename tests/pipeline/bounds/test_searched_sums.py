@@ -6,13 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
 import bucketflow
 from bucketflow import Model, Result
 from bucketflow.pipeline.api.bounding import sums
 from bucketflow.pipeline.bounds.counting import formulas
-from bucketflow.pipeline.bounds.counting.formulas import UnfitError, formula_of
+from bucketflow.pipeline.bounds.counting.formulas import UnfitError, formula_of, has_mixed_tables
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.models.preprocess import reduce_model
 from tests.models import brute_count, brute_log10_sum, cost_models, markov_models
@@ -127,3 +127,16 @@ def test_sums_are_searched_for_as_long_as_counts(monkeypatch: pytest.MonkeyPatch
     for name, value in (("_QUICK_CELLS", 0), ("_TRIAL_WORK", 0), ("_TRIAL_PART", 64.0)):
         monkeypatch.setattr(sums, name, value)
     assert bucketflow.solve(deterministic(3), query).search is not None
+
+
+@settings(max_examples=60)
+@given(markov_models())
+def test_tables_of_many_weights_are_told_before_a_formula_is_made(model: Model) -> None:
+    """What suits is the same; the clauses of tables that do not took longer than sweeping them."""
+    network = reduce_model(model, "partition", {})
+    assume(network.feasible and network.leaves)
+    try:
+        suits = formula_of(network, model).suits
+    except UnfitError:
+        return
+    assert has_mixed_tables(network, model) is not suits
