@@ -118,7 +118,8 @@ class _Builder:
         if event.tag is not None and construct is None and kind != "str":
             raise self._fail(line, "plain YAML", f"the tag {shorten(event.tag)}")
         try:
-            return event.value if construct is None else construct(node)
+            value = event.value if construct is None else construct(node)
+            return _Written(value, event.value) if isinstance(value, float) else value
         except (ValueError, OverflowError) as error:
             long = len(event.value) > sys.get_int_max_str_digits() > 0
             reason = f"{len(event.value)} characters" if long else str(error)
@@ -126,6 +127,27 @@ class _Builder:
 
     def _fail(self, line: int | None, expected: str, found: str) -> FormatError:
         return FormatError(self.source.path, line, expected, found)
+
+
+class _Written(float):
+    """A number that remembers its decimals: a table's entries are exactly as they are written."""
+
+    exact: Decimal
+
+    def __new__(cls, value: float, text: str) -> _Written:
+        """Take the decimals of a text, unless that is another notation of YAML's."""
+        written = super().__new__(cls, value)
+        try:
+            written.exact = Decimal(text)
+        except InvalidOperation:
+            written.exact = Decimal(repr(value))
+        return written
+
+    def __eq__(self, other: object) -> bool:
+        return self.exact == other.exact if isinstance(other, _Written) else float(self) == other
+
+    def __hash__(self) -> int:
+        return hash(self.exact)
 
 
 def number_of(part: Part, source: Source) -> Number:
@@ -140,7 +162,7 @@ def number_of(part: Part, source: Source) -> Number:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     try:
-        found = Decimal(repr(value) if isinstance(value, float) else str(value).strip())
+        found = value.exact if isinstance(value, _Written) else Decimal(str(value).strip())
     except InvalidOperation:
         found = Decimal("nan")
     if isinstance(value, bool) or found.is_nan():

@@ -140,6 +140,19 @@ def test_what_is_written_reads_back(seed: int, suffix: str, tmp_path: Path) -> N
         assert given is None or dcop.model.objective(given) == again.model.objective(read_back or 0)
 
 
+def test_decimals_beyond_floats_are_read_as_written(tmp_path: Path) -> None:
+    long = ("43999999999999999.1", "43999999999999999.3", "-.25", "1e3")
+    one = f"one: {{type: extensional, variables: b, values: {{{long[0]}: R, {long[1]}: G}}}}"
+    full = f"full: {{type: extensional, variables: [b, a], values: [[0, {long[2]}, 2], [3, {long[3]}, .inf]]}}"
+    lines = [line for line in YAML.splitlines() if not line.startswith(("  one:", "  full:"))]
+    at = lines.index("agents:")
+    dcop = read("\n".join([*lines[:at], f"  {one}", f"  {full}", *lines[at:]]), tmp_path / "p.yaml")
+    model = dcop.model
+    ones, costs = (model.functions[dcop.functions.index(n)].dense(model.dims) for n in ("one", "full"))
+    assert [model.objective(int(cost)) for cost in ones] == [Decimal(text) for text in long[:2]]
+    assert [model.objective(int(cost)) for cost in costs[:, 1]] == [Decimal("-0.25"), 1000]
+
+
 def test_agents_and_what_they_cost_are_written(tmp_path: Path) -> None:
     dcop = read(YAML, tmp_path / "p.yaml")
     assert bucketflow.save(dcop, tmp_path / "q.yaml") == ()
