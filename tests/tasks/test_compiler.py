@@ -1,0 +1,38 @@
+"""When compiled kernels pay."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from bucketflow.tasks.code_files import Patience
+from bucketflow.tasks.cpu import compiler
+
+STREAMING = "bucketflow.tasks.cpu.streaming"
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process without a compiler, and an installation without machine code."""
+    for name in ("numba", STREAMING):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(Patience, "compiled", False)
+    monkeypatch.setattr(compiler, "_PATIENCE", Patience("tasks.cpu.streaming", "_stream", loading=0.0))
+
+
+def test_nothing_is_compiled_for_what_takes_numpy_less(fresh: None) -> None:
+    assert not compiler.compiler_pays(1 << 20)
+    assert not compiler.compiler_pays(1 << 26)
+    assert not compiler.compiler_pays(1 << 24)
+    assert compiler.compiler_pays(1 << 26)  # NumPy would have had as long as the compiler takes
+
+
+def test_long_runs_are_compiled(fresh: None) -> None:
+    assert compiler.compiler_pays(1 << 28)
+
+
+def test_what_is_compiled_is_used(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Patience, "compiled", True)
+    assert not compiler.compiler_pays(1 << 22)
+    assert compiler.compiler_pays(1 << 23)
