@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from ...cluster.pool import Node
 from ...storage.errors import ChunkLostError
-from ...storage.spec import Receipt
+from ...storage.spec import Receipt, TableSpec
 from ...tasks.boxes.boxes import new_receipt
 from ...tasks.boxes.row_boxes import (
     INPUT_SHARE,
@@ -112,8 +112,7 @@ class RowTables(Generic[T]):
         """Take over what an earlier run finished and is still there."""
         open_tables(self.run.pool, self.store.folder)
         self.receipts = self.store.known({})
-        specs = {spec.name: spec for node in self.steps for run in self._runs(node) for spec in run.specs}
-        self.receipts = self.store.known(specs)
+        self.receipts = self.store.known(self._specs())
 
     def complete(self) -> None:
         """Make the tables that the answer lacks. Once a chunk turns out to be lost, all others are verified too."""
@@ -147,8 +146,11 @@ class RowTables(Generic[T]):
             self.receipts.pop(key, None)
 
     def _damaged(self) -> list[Key]:
-        specs = {spec.name: spec for node in self.steps for run in self._runs(node) for spec in run.specs}
-        return self.store.damaged(specs, self.receipts)
+        return self.store.damaged(self._specs(), self.receipts)
+
+    def _specs(self) -> dict[str, TableSpec]:
+        """Return the arrays of everything that finished boxes wrote, by name."""
+        return {spec.name: spec for node in self.steps for run in self._runs(node) for spec in run.specs}
 
     def _states(self) -> dict[int, int]:
         states: dict[int, int] = {}
