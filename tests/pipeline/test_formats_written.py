@@ -26,27 +26,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("written")
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    model=cost_models(low=-30),
-    top=st.sampled_from([None, -40, -3, 0, 1, 30, 2**62 + 9]),
-    far=st.booleans(),
-    maximize=st.booleans(),
-    decimals=st.integers(0, 3),
-    suffix=st.sampled_from(["wcsp", "wcsp.gz", "wcsp.xz"]),
-)
-def test_costs(
-    folder: Path, model: Model, top: int | None, far: bool, maximize: bool, decimals: int, suffix: str
-) -> None:
+@st.composite
+def written_costs(draw: st.DrawFn) -> Model:
+    """Cost networks of every kind that files hold: tops, forbidden entries, decimals, the least or the most."""
+    model, far = draw(cost_models(low=-30)), draw(st.booleans())
     functions = [replace(f, values=np.where(f.values > 8, FORBIDDEN, f.values)) if far else f for f in model.functions]
-    model = replace(model, top=top, functions=tuple(functions), maximize=maximize, decimals=decimals)
+    return replace(
+        model,
+        top=draw(st.sampled_from([None, -40, -3, 0, 1, 30, 2**62 + 9])),
+        functions=tuple(functions),
+        maximize=draw(st.booleans()),
+        decimals=draw(st.integers(0, 3)),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(model=written_costs(), suffix=st.sampled_from(["wcsp", "wcsp.gz", "wcsp.xz"]))
+def test_costs(folder: Path, model: Model, suffix: str) -> None:
     notes = save(model, folder / f"a.{suffix}")
     again = load(folder / f"a.{suffix}")
     shift = -sum(min(low, 0) for low in model.lowest)
     for states in assignments(model, {}):
         cost = model.cost(states)
         assert again.cost(states) == (None if cost is None else cost + shift)
-    scaled = decimals > 0 or maximize
+    scaled = model.decimals > 0 or model.maximize
     assert any("the file's total is" in note for note in notes) == (shift > 0 or scaled)
 
 
@@ -61,21 +64,11 @@ def test_probabilities(folder: Path, model: Model, suffix: str) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    model=cost_models(low=-30),
-    top=st.sampled_from([None, -40, -3, 0, 1, 30, 2**62 + 9]),
-    far=st.booleans(),
-    maximize=st.booleans(),
-    decimals=st.integers(0, 3),
-)
-def test_cost_function_networks(
-    folder: Path, model: Model, top: int | None, far: bool, maximize: bool, decimals: int
-) -> None:
-    functions = [replace(f, values=np.where(f.values > 8, FORBIDDEN, f.values)) if far else f for f in model.functions]
-    model = replace(model, top=top, functions=tuple(functions), maximize=maximize, decimals=decimals)
+@given(model=written_costs())
+def test_cost_function_networks(folder: Path, model: Model) -> None:
     assert save(model, folder / "a.cfn") == ()
     again = load(folder / "a.cfn")
-    assert (again.names, again.states, again.maximize) == (model.names, model.states, maximize)
+    assert (again.names, again.states, again.maximize) == (model.names, model.states, model.maximize)
     for states in assignments(model, {}):
         cost, read_back = model.cost(states), again.cost(states)
         assert (cost is None) == (read_back is None)
