@@ -155,6 +155,28 @@ def map_chunk(folder: Path, spec: TableSpec, chunk: tuple[int, ...]) -> Array:
     return mapped.reshape(spec.chunk_shape)
 
 
+def read_rows(folder: Path, spec: TableSpec, chunk: tuple[int, ...], first: int, stop: int) -> Array:
+    """Return some rows of an uncompressed chunk, which are not checked; of a map, pages would count as memory in use.
+
+    Raises
+    ------
+    ChunkLostError
+        If the file cannot be read, or ends before.
+    """
+    rows = np.empty((stop - first, *spec.chunk_shape[1:]), spec.dtype)
+    try:
+        with opened(folder / spec.name / spec.file_name(chunk)) as file:
+            file.seek(first * (rows.nbytes // max(1, len(rows))))
+            data = _bytes_of(rows)
+            while data and (count := file.readinto(data)):
+                data = data[count:]
+    except OSError as error:
+        raise ChunkLostError(spec.name, chunk, f"its file cannot be read: {error.strerror}") from None
+    if data:
+        raise ChunkLostError(spec.name, chunk, f"it ends {len(data)} bytes before row {stop}")
+    return rows
+
+
 def damaged(folder: Path, specs: Mapping[str, TableSpec], receipts: Mapping[Any, Receipt]) -> list[Receipt]:
     """Return the receipts that their chunk files do not match; reads every file once."""
     found = lost_files(folder, specs, receipts)

@@ -170,7 +170,7 @@ class RowSearch:
         """Bytes of host memory that are held between two runs."""
         if self._split is None or self._found is None or (self._device_bytes is not None and self._stored is None):
             return 0
-        return self._split.kept_bytes + sum(each.nbytes for each in (self._layers, self._stored) if each is not None)
+        return self._split.kept_bytes + (0 if self._layers is None else self._layers.nbytes)
 
     def rest(self) -> None:
         """Give up what the next run can make again."""
@@ -187,6 +187,7 @@ class RowSearch:
     def run(self, stop: Stop, on_bounds: OnBounds, on_states: Callable[[States], None]) -> Outcome:
         """Go on until the proof is complete, no round is left, or it is told to stop."""
         self._stop, self._on_states = stop, on_states
+        self._limit()
         while not (self.done or self.hopeless or self._to_disk) and self._round(self._rounds[0]):
             del self._rounds[0]
             on_bounds(self.lower, self.total)
@@ -197,6 +198,16 @@ class RowSearch:
         if self.done and (self.total is None or (self.upper is not None and self.upper < self.total)):
             return Outcome(self.lower, feasible=False)
         return Outcome(self.lower, self.total, self.states)
+
+    def _limit(self) -> None:
+        """Go on with as much memory as there is now."""
+        if self._split is None:
+            return
+        left = max(0, self.memory_bytes - self._split.kept_bytes)
+        if self._stored is not None:
+            self._stored.memory_bytes = left
+        if self._layers is not None and self._device_bytes is None:
+            self._layers.memory_bytes = left
 
     def _round(self, sizes: Round) -> bool:
         """Go on with a round; False if it was stopped, or if there is no memory for it."""

@@ -29,6 +29,8 @@ from ..network import CostNetwork, CostTable, States
 
 #: Messages that serve every cut-off take at most this part of the memory.
 _KEPT_PART = 4
+#: With less memory than this, what joins freed is given back each time it was so large a part of it.
+_SCARCE_BYTES, _FREED_PART = 1 << 28, 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +202,7 @@ class Elimination:
         self._pure = [True] * len(buckets.entries)
         self._base, self._held = buckets.base, buckets.held
         self._left_out, self._edges = NOTHING, 0
+        self._unused = 0
         # messages of this elimination only, and buckets whose functions are there just for decoding
         self._own: set[Entry] = set()
         self._begun: _Begun | None = None
@@ -292,7 +295,7 @@ class Elimination:
             self._done, begun.join = None, None
             return_freed_pages()
             result = self._join(begun, entries, minimise)
-        begun.join = None
+        self._freed(begun)
         self._edges += result.edges
         if result.left_out < NOTHING:
             self._pure[x] = False
@@ -302,6 +305,15 @@ class Elimination:
         self._base += result.constant
         self._held += result.nbytes
         return Entry.of(result)
+
+    def _freed(self, begun: _Begun) -> None:
+        """Let go of a join that is complete; many of them leave pages with nothing but holes."""
+        assert begun.join is not None
+        self._unused += begun.join.nbytes
+        begun.join = None
+        if self._buckets.memory_bytes < _SCARCE_BYTES and _FREED_PART * self._unused > self._buckets.memory_bytes:
+            self._unused = 0
+            return_freed_pages()
 
     def _join(self, begun: _Begun, entries: list[Entry], minimise: bool) -> Summed:
         if begun.join is None:

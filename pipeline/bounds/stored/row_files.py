@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ....storage.chunks import damaged, map_chunk, read_chunk, write_chunk
+from ....storage.chunks import damaged, read_rows, write_chunk
 from ....storage.errors import ChunkLostError, DiskFullError
 from ....storage.spec import Receipt, TableSpec
 
@@ -28,6 +28,25 @@ class Piece:
 
     def __len__(self) -> int:
         return self.spec.shape[0]
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of a piece, read as they are asked for."""
+
+    folder: Path
+    piece: Piece
+
+    def __len__(self) -> int:
+        return len(self.piece)
+
+    def __getitem__(self, rows: slice) -> Numbers:
+        first, stop, _ = rows.indices(len(self))
+        return read_rows(self.folder, self.piece.spec, self.piece.receipt.chunk, first, max(first, stop))
+
+    def all(self) -> Numbers:
+        """Return all rows."""
+        return self[:]
 
 
 class RowFiles:
@@ -71,20 +90,8 @@ class RowFiles:
         self.nbytes += nbytes
         return Piece(spec, Receipt(spec.name, chunk, nbytes, checksum, 0.0, 0, {}))
 
-    def read(self, piece: Piece) -> Numbers:
-        """Read rows.
-
-        Raises
-        ------
-        ChunkLostError
-            If they are not as they were written.
-        """
-        rows = np.empty(piece.spec.shape, np.uint64)
-        read_chunk(self.folder, piece.spec, piece.receipt, rows)
-        return rows
-
-    def mapped(self, piece: Piece) -> Numbers:
-        """Return rows of which only what is used is read; they are checked before.
+    def checked(self, piece: Piece) -> StoredRows:
+        """Return rows that are read as they are asked for; all of them are checked before.
 
         Raises
         ------
@@ -93,7 +100,7 @@ class RowFiles:
         """
         if damaged(self.folder, {piece.spec.name: piece.spec}, {piece.receipt.key: piece.receipt}):
             raise ChunkLostError(piece.spec.name, piece.receipt.chunk, "its checksum differs")
-        return map_chunk(self.folder, piece.spec, piece.receipt.chunk)
+        return StoredRows(self.folder, piece)
 
     def delete(self, piece: Piece) -> None:
         """Remove rows."""

@@ -18,7 +18,7 @@ from ..buckets.mini_buckets import MiniBuckets
 from ..layers import Stop, layers
 from ..network import CostNetwork, States
 from ..outcome import Outcome
-from .merging import merged
+from .merging import merges
 from .row_files import Numbers, Piece, RowFiles
 
 # While a piece is expanded or merged, its rows are there about so many times.
@@ -38,7 +38,7 @@ class StoredLayers:
     upper : int or None
         Only totals below it interest.
     memory_bytes : int
-        For the pieces that are worked on, beside the tables of `found`.
+        For the pieces that are worked on, beside the tables of `found`; it may change between runs.
     files : RowFiles
         Cleared first.
     side : Operations
@@ -50,8 +50,6 @@ class StoredLayers:
         It may fall.
     stopped : bool
         Whether it was told to stop, and may be run again.
-    nbytes : int
-        Memory that is held then.
     """
 
     def __init__(
@@ -66,7 +64,7 @@ class StoredLayers:
     ) -> None:
         self.network, self.found, self.files, self.side = network, found, files, side
         self.upper = math.inf if upper is None else float(upper)
-        self.memory_bytes, self.stopped, self.nbytes = memory_bytes, False, 0
+        self.memory_bytes, self.stopped = memory_bytes, False
         files.clear()
         first = first_rows(found.lower)
         self._pieces = [files.write(_table(first.keys, first.costs))]
@@ -100,15 +98,14 @@ class StoredLayers:
         for layer in layers(self.network, self.found, self.side):
             runs: list[Piece] = []
             for piece, offset in [*zip(self._pieces, _offsets(self._pieces), strict=True)]:
-                table = self.files.mapped(piece)
-                for first in range(0, len(piece), self._size(layer)):
-                    self._expand(layer, table, first, offset, runs)
+                table = self.files.checked(piece)
+                size = self._size(layer)
+                for first in range(0, len(piece), size):
+                    self._expand(layer, table[first : first + size], offset + first, runs)
                     yield
             origins: list[Piece] = []
             pieces: list[Piece] = []
-            self.nbytes = self.memory_bytes
             yield from self._merge(layer, runs, pieces, origins)
-            self.nbytes = 0
             for piece in (*self._pieces, *runs):
                 self.files.delete(piece)
             self._pieces = pieces
@@ -123,31 +120,34 @@ class StoredLayers:
         left = self.memory_bytes - self.side.least_room(layer) * self.side.row_bytes(words)
         return max(1, min(left // (row_bytes * (1 + layer.d)), _MOST_CELLS // layer.d))
 
-    def _expand(self, layer: Layer, table: Numbers, first: int, offset: int, runs: list[Piece]) -> None:
+    def _expand(self, layer: Layer, table: Numbers, first: int, runs: list[Piece]) -> None:
         """Expand some rows of a piece, which leave a run of keys, costs and origins."""
         words = layer.keys.n_words
-        table = np.array(table[first : first + self._size(layer)])
         rows = Rows(np.ascontiguousarray(table[:, :words]), table[:, words].copy().view(np.float64))
         most = len(rows) * layer.d
         found, origin, _ = self.side.next_rows(rows, layer, self.upper, most, self.side.space(), 0)
         if len(found):
-            origins = origin.astype(np.uint64) + np.uint64((offset + first) * layer.d)
+            origins = origin.astype(np.uint64) + np.uint64(first * layer.d)
             runs.append(self.files.write(_table(found.keys, found.costs, origins)))
 
     def _merge(self, layer: Layer, runs: list[Piece], pieces: list[Piece], origins: list[Piece]) -> Iterator[None]:
         """Write the rows of the next layer, and where they came from."""
         words = layer.next_keys.n_words
-        tables = [self.files.mapped(run) for run in runs]
+        tables = [self.files.checked(run) for run in runs]
         most = max(1, self.memory_bytes // (8 * _COPIES * (words + 2)))
-        # where nothing leaves, runs follow each other
-        found = merged(tables, words, most) if layer.leaving and len(runs) > 1 else map(np.array, tables)
+        together = layer.leaving and len(runs) > 1
         least = math.inf
-        for rows in found:
-            least = min(least, float(rows[:, words].copy().view(np.float64).min()))
-            pieces.append(self.files.write(np.ascontiguousarray(rows[:, : words + 1])))
-            origins.append(self.files.write(np.ascontiguousarray(rows[:, words + 1 :])))
+        # where nothing leaves, runs follow each other
+        for merge in merges(tables, words, most) if together else [table.all for table in tables]:
+            least = min(least, self._write(merge(), words, pieces, origins))
             yield
         self._least = least
+
+    def _write(self, rows: Numbers, words: int, pieces: list[Piece], origins: list[Piece]) -> float:
+        """Write rows of the next layer, and where they came from; return the least cost."""
+        pieces.append(self.files.write(np.ascontiguousarray(rows[:, : words + 1])))
+        origins.append(self.files.write(np.ascontiguousarray(rows[:, words + 1 :])))
+        return float(rows[:, words].copy().view(np.float64).min())
 
     def _states(self) -> States:
         """Go back from the one row of no variables."""
@@ -156,7 +156,8 @@ class StoredLayers:
         for variable, d, origins in reversed(self._trail):
             for piece, offset in zip(origins, _offsets(origins), strict=True):
                 if offset <= row < offset + len(piece):
-                    row, states[variable] = divmod(int(self.files.mapped(piece)[row - offset, 0]), d)
+                    ((origin,),) = self.files.checked(piece)[row - offset : row - offset + 1].tolist()
+                    row, states[variable] = divmod(origin, d)
                     break
         return tuple(states)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.bounds.network import CostNetwork
 from bucketflow.pipeline.bounds.rows import Round, RowSearch
-from bucketflow.pipeline.bounds.stored.merging import merged
+from bucketflow.pipeline.bounds.stored.merging import merges
 from bucketflow.pipeline.bounds.stored.row_files import RowFiles
 from bucketflow.pipeline.bounds.stored.stored_layers import StoredLayers
 from bucketflow.storage.errors import ChunkLostError, DiskFullError
@@ -80,7 +82,7 @@ def test_runs_are_merged_by_keys_of_two_words() -> None:
         costs = rng.integers(0, 4, len(keys)).astype(float)
         origins = np.arange(len(keys), dtype=np.uint64) + np.uint64(100 * number)
         runs.append(np.column_stack([keys, costs.view(np.uint64), origins]))
-    found = np.concatenate([*merged(runs, 2, 17)])
+    found = np.concatenate([merge() for merge in merges(runs, 2, 17)])
     best: dict[tuple[int, int], tuple[float, int]] = {}
     for a, b, cost, origin in np.concatenate(runs).tolist():
         entry = float(np.uint64(cost).view(np.float64)), origin
@@ -88,7 +90,40 @@ def test_runs_are_merged_by_keys_of_two_words() -> None:
     costs = found[:, 2].copy().view(np.float64)
     left = zip(costs.tolist(), found[:, 3].tolist(), strict=True)
     assert [*zip(map(tuple, found[:, :2].tolist()), left, strict=True)] == sorted(best.items())
-    assert len([*merged(runs, 2, 17)]) > 3
+    assert len([*merges(runs, 2, 17)]) > 3
+
+
+MERGE = """
+import sys
+from pathlib import Path
+import numpy as np
+from bucketflow.pipeline.bounds.stored.merging import merges
+from bucketflow.pipeline.bounds.stored.row_files import RowFiles
+
+def resident(key):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(key)).split()[1])
+
+def run(number):
+    keys = np.arange(50_000, dtype=np.uint64) * np.uint64(7) + np.uint64(number)
+    return np.column_stack([keys, np.zeros(50_000).view(np.uint64), keys])
+
+files = RowFiles(lambda: Path(sys.argv[1]), 1 << 40)
+runs = [files.checked(files.write(run(number))) for number in range(1 + int(sys.argv[2]))]
+next(merges(runs[:2], 1, 100))()  # loads what it needs
+Path("/proc/self/clear_refs").write_text("5")
+before = resident("VmRSS")
+rows = sum(len(merge()) for merge in merges(runs, 1, 50_000))
+print(resident("VmHWM") - before, rows)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is measured on Linux only")
+def test_merging_takes_no_more_memory_for_more_runs(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MERGE, str(tmp_path), "24"]
+    grown, rows = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert rows == len({7 * row + number for row in range(50_000) for number in range(25)})
+    assert grown < 8_000_000  # a range and its copies, of 30 MB on disk
 
 
 def test_full_disks_and_damage_are_seen() -> None:
@@ -99,9 +134,8 @@ def test_full_disks_and_damage_are_seen() -> None:
         piece = search.files.write(np.arange(6, dtype=np.uint64).reshape(3, 2))
         path = search.files.folder / piece.spec.name / piece.spec.file_name(piece.receipt.chunk)
         path.write_bytes(path.read_bytes()[:-1] + b"x")
-        for look in (search.files.read, search.files.mapped):
-            with pytest.raises(ChunkLostError, match="checksum"):
-                look(piece)
+        with pytest.raises(ChunkLostError, match="checksum"):
+            search.files.checked(piece)
 
 
 @pytest.mark.parametrize("disk_bytes", [1 << 30, 500])
