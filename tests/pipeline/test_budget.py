@@ -21,6 +21,7 @@ from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options, parse_size
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.resources import Resources
+from bucketflow.tasks.code_files import impatient
 from tests.models import named_model
 
 # Python objects that are not tables: the plan, lists, small temporaries of NumPy.
@@ -55,7 +56,8 @@ def grid(rows: int, columns: int, states: int, kind: str = "cost", seed: int = 0
 
 def measured_peak(model: Model, query: str, **options: Any) -> tuple[int, bucketflow.Result]:
     """Peak bytes that NumPy and Python allocate while solving."""
-    bucketflow.solve(model, query, **options)  # imports and compiled kernels
+    with impatient():
+        bucketflow.solve(model, query, **options)  # imports and compiled kernels
     gc.collect()
     tracemalloc.start()
     try:

@@ -186,6 +186,7 @@ def test_some_variables_visit_some_stages() -> None:
     assert most["none"] == 1 <= most["some"] <= most["all"]
 
 
+@pytest.mark.usefixtures("compiled_at_once")
 @pytest.mark.parametrize("maximum", [False, True])
 def test_measured_peak_is_within_the_plan(maximum: bool) -> None:
     model = grid(10, 10, 4, "markov")
@@ -205,6 +206,7 @@ def test_measured_peak_is_within_the_plan(maximum: bool) -> None:
         assert peak + model.nbytes <= found.plan.peak_bytes + SLACK_BYTES
 
 
+@pytest.mark.usefixtures("compiled_at_once")
 @pytest.mark.parametrize("runs", [(), spill._RUNS])
 @pytest.mark.parametrize("maximum", [False, True])
 def test_every_task_is_within_its_plan(maximum: bool, runs: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:

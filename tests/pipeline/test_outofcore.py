@@ -90,6 +90,7 @@ def memory_of_tasks(monkeypatch: pytest.MonkeyPatch, planned: Callable[[int], in
     return ratios
 
 
+@pytest.mark.usefixtures("compiled_at_once")
 @pytest.mark.parametrize(
     ("query", "kind", "runs"),
     [

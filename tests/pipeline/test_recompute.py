@@ -42,6 +42,7 @@ def test_a_plan_that_makes_messages_again_finds_the_same(model: Model, data: st.
         np.testing.assert_allclose(parts[again.results[target]].values, whole[table].values, rtol=1e-13)
 
 
+@pytest.mark.usefixtures("compiled_at_once")
 @pytest.mark.parametrize("maximum", [False, True])
 @pytest.mark.parametrize("share", [2.0, 2.5])
 def test_posteriors_of_a_long_grid_fit_a_part_of_their_memory(share: float, maximum: bool) -> None:

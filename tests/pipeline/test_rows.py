@@ -158,6 +158,7 @@ def prepared_by_rows(model: Model, query: str, **options: Any) -> Prepared:
     return prepare(question_of(model, query), Resources(Options(representation="rows", **options)))
 
 
+@pytest.mark.usefixtures("compiled_at_once")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_tables_keep_to_their_budget(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Host, "compiles", lambda *_: compiled)

@@ -148,6 +148,7 @@ def test_every_table_is_stored_and_read_again(query: Any, monkeypatch: pytest.Mo
     assert found.assignment is None or [*found.assignment] == names
 
 
+@pytest.mark.usefixtures("compiled_at_once")
 def test_peak_is_within_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(Host, "compiles", lambda *_: False)

@@ -446,6 +446,7 @@ def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
         dpop(Model.build("cost", {"a": 2}, [("a", [0, 1 << 61])]))
 
 
+@pytest.mark.usefixtures("compiled_at_once")
 def test_tables_take_what_was_planned() -> None:
     planned = plan_dcop(grid(4, dim=8), Asked(), 1 << 40)
     run_dcop(planned, SerialPool())
