@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 from ..cluster.budget import default_memory_bytes
 from ..cluster.connect import ClusterError, client_of
 from ..cluster.gpu import count_gpus, free_gpu_bytes
 from ..cluster.gpu_workers import GpuWorker, gpu_workers
+from ..storage.files import free_bytes
 from ..tasks.gpu import arrays
 from ..tasks.steps.semiring import Semiring
 from .errors import BucketflowError
@@ -70,6 +73,12 @@ class Resources:
     def host_bytes(self) -> int:
         """The budget for this machine's memory in bytes."""
         return default_memory_bytes() if self.asked.memory is None else parse_size(self.asked.memory)
+
+    @property
+    def disk_bytes(self) -> int:
+        """The budget for tables on disk in bytes: what is free where they would be, unless told."""
+        asked = self.asked.disk_bytes
+        return free_bytes(self.asked.folder or Path(gettempdir())) if asked is None else asked
 
     @cached_property
     def gpu_count(self) -> int:

@@ -32,6 +32,13 @@ def opened(path: Path, flags: int = os.O_RDONLY) -> FileIO:
     return FileIO(handle, mode + "b")
 
 
+def free_bytes(path: Path) -> int:
+    """Return what the file system has left that a path, there or not yet, is in."""
+    place = next((one for one in (path, *path.absolute().parents) if one.exists()), path)
+    status = os.statvfs(place)
+    return status.f_bavail * status.f_frsize
+
+
 def partial_of(path: Path) -> Path:
     """Return the name under which this thread writes a file before it counts; no other has the same."""
     return path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}.{get_ident()}{PARTIAL}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from math import log2, prod
+from math import inf, log2, prod
 from typing import Final, TypeVar
 
 from ...tasks.sweeps.rows.room import NoRoomError, Room, TooMuchWorkError
@@ -18,7 +18,7 @@ from ..plans.plan import Plan
 from ..resources import Resources
 from ..results.rows_work import RowsWork
 from ..trees.costs import Rates
-from .prepared import Prepared, by_rows, known_rates, plan_options, planned, unplanned
+from .prepared import SHORT_PATIENCE, Prepared, by_rows, known_rates, plan_options, planned, unplanned
 from .questions import Question
 
 A = TypeVar("A")
@@ -37,9 +37,14 @@ _CELLS_OF_A_ROW: Final = 20
 _LOG = logging.getLogger(__name__)
 
 
-def tried_first(prepared: Prepared, run: Callable[[Prepared], A], note: Callable[[str], None]) -> A | None:
-    """Answer by rows where that takes a small part of the work of all cells; None, with a note, where it does not."""
-    trial = _trial(prepared)
+def tried_first(
+    prepared: Prepared, run: Callable[[Prepared], A], note: Callable[[str], None], patient: bool
+) -> A | None:
+    """Answer by rows where that takes a small part of the work of all cells; None, with a note, where it does not.
+
+    Whoever is not ``patient`` waits for a second or two at most.
+    """
+    trial = _trial(prepared, inf if patient else SHORT_PATIENCE)
     return None if trial is None else tried(trial, run, note)
 
 
@@ -76,7 +81,7 @@ def before_all_cells(question: Question, resources: Resources) -> Prepared | Non
         return None
 
 
-def _trial(prepared: Prepared) -> Prepared | None:
+def _trial(prepared: Prepared, most_work: float) -> Prepared | None:
     plan, resources, asked = prepared.plan, prepared.resources, prepared.resources.asked
     if plan is None or prepared.problem.rows is not None or prepared.stored or asked.representation != "auto":
         return None
@@ -84,7 +89,7 @@ def _trial(prepared: Prepared) -> Prepared | None:
         return None
     counts = leaf_rows(prepared.network)
     why = f"as {possible(prepared.network, counts)}, and all cells would take {plan.seconds:.2g} s"
-    trial = by_rows(prepared, counts, why, _TRIAL_PART * plan.seconds * _ROWS_PER_SECOND)
+    trial = by_rows(prepared, counts, why, min(_TRIAL_PART * plan.seconds * _ROWS_PER_SECOND, most_work))
     if not is_sparse(trial.problem):
         return None
     options = plan_options(trial.arithmetic, trial.resources, trial.memory_bytes)

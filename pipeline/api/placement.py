@@ -12,6 +12,7 @@ from typing import Final
 from ...cluster.coordination import leave_slot
 from ...cluster.pool import Pool
 from ...cluster.threads import ThreadPool
+from ...storage.files import free_bytes
 from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
 from ..budget.device_fit import boxes_at_a_time
@@ -21,7 +22,7 @@ from ..plans.planner import with_rates
 from ..resources import Resources
 from ..runs.pools import DaskPools, serial_pool, width_of
 from ..trees.costs import Rates
-from .workdir import check_space, free_bytes
+from .workdir import check_space
 
 # A file system in memory, for tables that several processes of this machine share.
 _SHARED_MEMORY: Final = Path("/dev/shm")

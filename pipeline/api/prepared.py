@@ -199,7 +199,7 @@ def cheapest_way(problem: Problem, arithmetic: Arithmetic[Any], resources: Resou
     wanted = plan_options(arithmetic, resources, resources.memory_bytes)
     if not wanted.device:
         rate = partial(measured_disk_rate, asked.folder)
-        return fitted(problem, wanted, Rates(), asked.fit, asked.disk_bytes, rate)
+        return fitted(problem, wanted, Rates(), asked.fit, resources.disk_bytes, rate)
     if both_ways:
         return fitted_propagation_for_device(problem, wanted, asked.fit, lambda: _around(resources))
     device = resources.device_rates(problem.semiring)
@@ -223,7 +223,7 @@ def _around(resources: Resources, **link: float) -> Around:
     asked = resources.asked
     rate = partial(measured_disk_rate, asked.folder)
     files = asked.folder is not None or asked.remote
-    return Around(resources.host_bytes, files, asked.disk_bytes, rate, **link)
+    return Around(resources.host_bytes, files, resources.disk_bytes, rate, **link)
 
 
 def plan_options(arithmetic: Arithmetic[Any], resources: Resources, memory_bytes: int) -> PlanOptions:

@@ -59,7 +59,7 @@ def answer(question: Question, options: Options, progress: Progress | None, *, p
     resources = Resources(options)
     while True:
         prepared = prepare(question, resources, patient=patient)
-        found = tried_first(prepared, lambda once: answered(once, None, None, notes), notes.append)
+        found = tried_first(prepared, lambda once: answered(once, None, None, notes), notes.append, patient)
         if found is not None:
             return found
         try:

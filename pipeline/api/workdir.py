@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 
 from ... import __version__
 from ...storage.errors import DiskFullError, StorageError
-from ...storage.files import file_bytes
+from ...storage.files import file_bytes, free_bytes
 from ...storage.rundir import RunDir
 from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, IncompatibleRunError, StoppedError
@@ -87,12 +86,6 @@ def check_room(path: Path, needed: int) -> None:
             f"the tables of the plan need {format_bytes(needed)} more in {path}, which has {format_bytes(free)} "
             "left; try a larger --memory, another --workdir, or --fit slice"
         )
-
-
-def free_bytes(path: Path) -> int:
-    """Return what a file system has left."""
-    status = os.statvfs(path)
-    return status.f_bavail * status.f_frsize
 
 
 def used_bytes(path: Path) -> int:

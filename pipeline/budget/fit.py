@@ -22,8 +22,9 @@ Fit = Literal["auto", "slice", "spill", "refuse"]
 Spilled = Callable[[PlanOptions, Plan, Effort], Plan]
 """Makes boxes of a plan."""
 
-# A longer search makes plans that need less than this factor less memory.
-_MOST_SAVED = 4
+# A longer search makes plans that need less than this factor less memory. What fits only then is not hoped for where
+# it would take longer than this all the same, some twelve days.
+_MOST_SAVED, _LONGEST_HOPED = 4, 1e6
 # The first boxes that fit take so many times the work of a plan.
 _FIRST_BOXES = 2
 
@@ -96,7 +97,7 @@ def _spilled(
 def _refuse_hopeless(
     tree: Tree, problem: Problem, options: PlanOptions, rates: Rates, fit: Fit, spilled: Spilled | None
 ) -> None:
-    """End a search that nobody hopes for: whose tree fits in no way, not even within many times the memory.
+    """End a search that nobody hopes for: whose tree fits in no way, and within more memory in none that is short.
 
     Raises
     ------
@@ -106,8 +107,9 @@ def _refuse_hopeless(
         wanted = replace(options, memory_bytes=times * options.memory_bytes)
         try:
             plan = plan_tree(problem, wanted, rates, tree)
-            cheapest(iter([plan]), problem, wanted, rates, fit, spilled, Effort(spent=inf))
-            return
+            found = cheapest(iter([plan]), problem, wanted, rates, fit, spilled, Effort(spent=inf))
+            if times == 1 or found.chosen.seconds <= _LONGEST_HOPED:
+                return
         except BudgetError:
             if times == 1:
                 raise
@@ -186,5 +188,5 @@ def check_disk(needed_bytes: int, disk_bytes: int | None) -> None:
     if disk_bytes is not None and needed_bytes > disk_bytes:
         raise BudgetError(
             f"the tables of the plan need {format_bytes(needed_bytes)} of disk, allowed "
-            f"{format_bytes(disk_bytes)}; try a larger --disk or --memory, or --fit slice"
+            f"{format_bytes(disk_bytes)}; try a larger --disk or --memory, another --workdir, or --fit slice"
         )

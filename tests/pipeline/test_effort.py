@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import bucketflow
 from bucketflow.pipeline import plans
+from bucketflow.pipeline.budget import fit
 from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.errors import BudgetError, format_bytes, format_count
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.models.preprocess import reduce_model
 from bucketflow.pipeline.plans import planner, slices
 from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
-from bucketflow.pipeline.plans.planner import forget_plans, whole_plan
+from bucketflow.pipeline.plans.planner import forget_plans, plan_tree, whole_plan
 from bucketflow.pipeline.search import min_fill, orders
 from bucketflow.pipeline.search.effort import LEAST, SHARE, Effort
 from bucketflow.pipeline.search.orders import search_trees
 from bucketflow.pipeline.trees.costs import Rates
+from bucketflow.pipeline.trees.tree import Tree
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT
 
 DATA = Path(os.environ.get("BUCKETFLOW_DATA", Path(plans.__file__).resolve().parents[3] / "shared" / "data"))
@@ -110,6 +114,31 @@ def test_a_long_search_asks_once_whether_it_is_worth_it(monkeypatch: pytest.Monk
     assert asked[0] == asked[1]
     search_trees(problem.dims, problem.scopes, seconds=0.1, rates=slow, check=check)
     assert len(asked) == 2
+
+
+def test_what_more_memory_would_only_bring_within_weeks_is_hopeless() -> None:
+    problem = replace(grid(8, 12, 3), targets=None)
+    tree = search_trees(problem.dims, problem.scopes, seconds=0.0)[0]
+    fast, slow = Rates(1e9, 1e9, 1e9), Rates(1e-2, 1e-2, 1e-2)
+    asked: dict[str, Any] = {"problem": problem, "fit": "slice", "spilled": None}
+    # in slices it fits four times as much
+    options = PlanOptions(memory_bytes=least_sliced(problem, tree) - 1)
+    fit._refuse_hopeless(tree, options=options, rates=fast, **asked)
+    with pytest.raises(BudgetError, match="slicing would take"):
+        fit._refuse_hopeless(tree, options=options, rates=slow, **asked)
+    # what fits is searched for however long it takes
+    fit._refuse_hopeless(tree, options=replace(options, memory_bytes=4 * options.memory_bytes), rates=slow, **asked)
+
+
+def least_sliced(problem: Problem, tree: Tree) -> int:
+    """The memory, to a factor of two, in which no slices of a tree fit."""
+    memory = 1 << 20
+    with suppress(BudgetError):
+        while True:
+            whole = plan_tree(problem, PlanOptions(memory_bytes=memory), RATES, tree)
+            slices.sliced_plan(problem, PlanOptions(memory_bytes=memory), RATES, [whole], Effort(spent=inf))
+            memory //= 2
+    return memory + 1
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the benchmark instances are not here")

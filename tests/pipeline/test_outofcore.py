@@ -19,6 +19,7 @@ import bucketflow
 from bucketflow.cluster import pool
 from bucketflow.cluster.connect import local_client
 from bucketflow.cluster.pool import SerialPool
+from bucketflow.pipeline import resources
 from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.rates import disk
@@ -136,6 +137,17 @@ def test_disk_budget_is_refused_with_both_numbers() -> None:
     model = grid(7, 7, 4, "markov")
     with pytest.raises(bucketflow.BudgetError, match=r"need .* of disk, allowed 10 kB"):
         bucketflow.solve(model, "partition", fit="spill", memory=budget(model, "partition", 4), disk=10_000)
+
+
+def test_tables_on_disk_are_planned_within_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "free_bytes", lambda _: 10_000)
+    model = grid(7, 7, 4, "markov")
+    memory = budget(model, "partition", 4)
+    with pytest.raises(bucketflow.BudgetError, match=r"need .* of disk, allowed 10 kB"):
+        bucketflow.plan(model, "partition", fit="spill", memory=memory)
+    spilled = bucketflow.plan(model, "partition", fit="spill", memory=memory, disk="1GB")
+    assert spilled is not None
+    assert spilled.way == "disk"
 
 
 def test_refuse_names_the_other_ways() -> None:

@@ -221,6 +221,19 @@ def test_rows_are_tried_before_long_sweeps(query: Any, monkeypatch: pytest.Monke
     assert "by rows it was tried first" in ended.notes[0]
 
 
+def test_whoever_asks_for_all_cells_does_not_wait_for_rows_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
+    monkeypatch.setattr(by_rows, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(by_rows, "_TRIAL_PART", 1e12)
+    allowed = []
+    monkeypatch.setattr(by_rows, "tried", lambda trial, *_: allowed.append(trial.most_work))
+    model, options = dense_ring("markov"), dict[str, Any](tree="bucket")
+    bucketflow.solve(model, "partition", **options)
+    bucketflow.solve(model, "partition", method="dense", **options)
+    assert allowed[0] > prepared_module.PATIENCE
+    assert allowed[1:] == [prepared_module.SHORT_PATIENCE]
+
+
 def test_what_is_refused_dense_is_answered_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise BudgetError("the plan needs too much")

@@ -8,12 +8,13 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
+from ....storage.files import free_bytes
 from ....storage.scratch import scratch_folder
 from ...options import Options
 from ...results.result import Result, answered_before, is_confirmed
 from ...runs.slices import TABLES
 from ..questions import Question
-from ..workdir import check_identity, free_bytes, opened
+from ..workdir import check_identity, opened
 
 if TYPE_CHECKING:
     from ...bounds.stored.row_files import RowFiles
