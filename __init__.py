@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .pipeline.api.bounding.bound import bound
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
-    from .pipeline.api.solve import load, load_dcop, plan, save, solve
+    from .pipeline.api.solve import load, load_dcop, plan, solve
     from .pipeline.batches.batch import batch
     from .pipeline.batches.summary import BatchSummary
     from .pipeline.compiled.compiled import Compiled
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         StoppedError,
     )
     from .pipeline.evidence.cases import CaseMarginals
+    from .pipeline.formats.writers import save
     from .pipeline.generators.problems import generate
     from .pipeline.jobs.finding import jobs
     from .pipeline.jobs.job import Job
@@ -79,7 +80,7 @@ __all__ = [
 _HOME = {
     "api.bounding.bound": ("bound",),
     "agents.dpop": ("dpop",),
-    "api.solve": ("load", "load_dcop", "plan", "save", "solve"),
+    "api.solve": ("load", "load_dcop", "plan", "solve"),
     "evidence.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),
     "errors": (
@@ -92,6 +93,7 @@ _HOME = {
         "StoppedError",
     ),
     "api.marginals": ("marginals",),
+    "formats.writers": ("save",),
     "generators.problems": ("generate",),
     "models.dcop": ("Agent", "Dcop"),
     "models.model": ("Function", "Model"),

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, TypedDict
 
-from .budget.fit import Fit
-from .plans.plan import Representation, TreeKind
+from .plans.kinds import Fit, Representation, TreeKind
 
 
 class Where(TypedDict, total=False):

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from .bounds.outcome import Method as Method
-from .budget.fit import Fit
 from .errors import ModelError
-from .plans.plan import Representation, TreeKind
+from .plans.kinds import Fit, Representation, TreeKind
 
 
 @dataclass(frozen=True, kw_only=True)

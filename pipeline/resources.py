@@ -8,24 +8,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import gettempdir
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cluster.budget import default_memory_bytes
-from ..cluster.connect import ClusterError, client_of
-from ..cluster.gpu import count_gpus, free_gpu_bytes
-from ..cluster.gpu_workers import GpuWorker, gpu_workers
 from ..storage.files import free_bytes
-from ..tasks.gpu import arrays
-from ..tasks.steps.semiring import Semiring
 from .errors import BucketflowError
 from .options import Options, parse_size
-from .rates.device import DeviceRates, cached_device_rates, known_device_rates, least_device_cells
+
+if TYPE_CHECKING:
+    from ..cluster.gpu_workers import GpuWorker
+    from ..tasks.steps.semiring import Semiring
+    from .rates.device import DeviceRates
 
 
 @contextmanager
 def connected(given: Any, address: str | None, *, with_workers: bool = True) -> Iterator[Any]:
     """Enter the client that the caller gave, or one of a scheduler; what goes wrong there ends as one sentence."""
+    from ..cluster.connect import ClusterError, client_of
+
     try:
         with client_of(given, address, with_workers=with_workers) as client:
             yield client
@@ -64,6 +64,9 @@ class Resources:
     @property
     def _free_device_bytes(self) -> int:
         """What the device with the least free memory has free."""
+        from ..cluster.gpu import free_gpu_bytes
+        from ..tasks.gpu import arrays
+
         if self.asked.remote:
             return min(worker.free_bytes for worker in self.gpu_workers)
         arrays.free_pools()
@@ -77,6 +80,8 @@ class Resources:
     @property
     def disk_bytes(self) -> int:
         """The budget for tables on disk in bytes: what is free where they would be, unless told."""
+        from tempfile import gettempdir
+
         asked = self.asked.disk_bytes
         return free_bytes(self.asked.folder or Path(gettempdir())) if asked is None else asked
 
@@ -93,6 +98,9 @@ class Resources:
             return 0
         if self.asked.remote:
             return len(self.gpu_workers)
+        from ..cluster.address import ClusterError
+        from ..cluster.gpu import count_gpus
+
         try:
             return count_gpus(self.asked.gpus)
         except ClusterError as error:
@@ -114,6 +122,9 @@ class Resources:
         """GPU workers; what the first was measured to do, and from how many cells on it beats the CPU beside it."""
         if self.asked.gpus is None or not self.asked.remote:
             return (), {}
+        from ..cluster.gpu_workers import gpu_workers
+        from .rates.device import known_device_rates
+
         with connected(self.asked.client, self.asked.scheduler) as client:
             workers = gpu_workers(client, self.asked.gpus)
             (rates,) = client.run(known_device_rates, workers=[workers[0].address]).values()
@@ -121,12 +132,16 @@ class Resources:
 
     def device_rates(self, semiring: Semiring) -> DeviceRates:
         """Return what is known of the devices: measured where they are, or nominal."""
+        from .rates.device import DeviceRates, cached_device_rates
+
         if self.asked.remote:
             return self._gpu_cluster[1].get(semiring, (DeviceRates(), 0))[0]
         return cached_device_rates(semiring) or DeviceRates()
 
     def least_cells(self, semiring: Semiring) -> int | None:
         """Return from how many cells on a step runs on the device, or None where that was not measured."""
+        from .rates.device import cached_device_rates, least_device_cells
+
         if self.asked.remote:
             return self._gpu_cluster[1].get(semiring, (None, None))[1]
         device = cached_device_rates(semiring)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from ..errors import InternalError
-from ..models.model import Model
-from ..models.preprocess import Network
+from ..models.fixed import fixed_value, full_states
 from ..results.result import Result
 from ..runs.best_first import bounds_of, least_slice
 from ..runs.box_decoding import decoded, swept_roots
@@ -113,42 +112,10 @@ def _least(totals: Iterable[Any]) -> tuple[Any, int] | None:
     return min(((total, i) for i, total in enumerate(totals) if total is not None), default=None)
 
 
-def fixed_value(network: Network) -> float | int | None:
-    """Combine the functions whose variables are all fixed; None if that is impossible already.
-
-    A cost above the sum of the functions' least costs, or a natural logarithm.
-    """
-    if not network.feasible:
-        return None
-    model = network.model
-    values = [
-        model.functions[f].at([int(network.domains[v][0]) for v in model.functions[f].scope]) for f in network.constants
-    ]
-    if model.kind == "cost":
-        above = [int(v) - model.lowest[f] for f, v in zip(network.constants, values, strict=True)]
-        forbidden = any(v >= model.limits[f] for f, v in zip(network.constants, values, strict=True))
-        return None if forbidden or _reaches_top(model, sum(above)) else sum(above)
-    return None if 0.0 in values else math.fsum(math.log(v) for v in values)
-
-
-def _reaches_top(model: Model, above: int) -> bool:
-    """Whether a cost above the least costs of all functions brings the total to ``top``."""
-    return model.top is not None and sum(model.lowest) + above >= model.top
-
-
 def _checked(run: Run[Any], states: dict[int, int], fixed: float | int, total: float | int) -> Result:
     """Evaluate the decoded assignment on the original model and compare it with what was swept."""
     network = run.network
     return run.arithmetic.checked(full_states(network, states), fixed, total)
-
-
-def full_states(network: Network, states: Mapping[int, int]) -> list[int]:
-    """Turn states of the variables that were left into states of the model's; those without a function take any."""
-    full = [int(domain[0]) for domain in network.domains]
-    for v, state in states.items():
-        variable = network.variables[v]
-        full[variable] = int(network.domains[variable][state])
-    return full
 
 
 def partition(run: Run[Any]) -> Result:

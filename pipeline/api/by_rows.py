@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf, log2, prod
+from math import inf, log2
 from typing import Final, TypeVar
 
 from ...tasks.sweeps.rows.room import NoRoomError, Room, TooMuchWorkError
@@ -19,7 +19,7 @@ from ..resources import Resources
 from ..results.rows_work import RowsWork
 from ..trees.costs import Rates
 from .prepared import SHORT_PATIENCE, Prepared, by_rows, known_rates, plan_options, planned, unplanned
-from .questions import Question
+from .questions import LARGE_CELLS, Question
 
 A = TypeVar("A")
 
@@ -31,7 +31,6 @@ _ROWS_PER_SECOND: Final = 1e7
 # Before shorter sweeps rows are tried over the same tree: to search for one would take longer than the trial.
 _SEARCHED_SECONDS: Final = 20.0
 # Dense ways read the tables of all functions several times; a row takes as long as so many of their cells.
-_LARGE_CELLS: Final = 1 << 22
 _CELLS_OF_A_ROW: Final = 20
 
 _LOG = logging.getLogger(__name__)
@@ -66,9 +65,8 @@ def before_all_cells(question: Question, resources: Resources) -> Prepared | Non
         return None
     if resources.distributed or not question.reduced[0].feasible:
         return None
-    dims, scopes = question.reduced[0].dims, question.reduced[0].scopes
-    cells = sum(prod([dims[v] for v in scope]) for scope in scopes)
-    if cells < _LARGE_CELLS:
+    cells = question.reduced[0].cells
+    if cells < LARGE_CELLS:
         return None
     found = unplanned(question, resources)
     rows = leaf_rows(found.network)
@@ -76,7 +74,7 @@ def before_all_cells(question: Question, resources: Resources) -> Prepared | Non
         return None
     why = f"as functions have 2^{log2(cells):.0f} cells, and {possible(found.network, rows)}"
     try:
-        return planned(by_rows(found, rows, why, max(cells / _CELLS_OF_A_ROW, _LARGE_CELLS)), known_rates)
+        return planned(by_rows(found, rows, why, max(cells / _CELLS_OF_A_ROW, LARGE_CELLS)), known_rates)
     except BudgetError:
         return None
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...tasks.steps.semiring import mod_sum_product
 from ..errors import BudgetError, InternalError
 from ..models.consistency import allowed
+from ..models.fixed import fixed_value
 from ..models.leaf_tables import COST_LIMIT, CostScale, cost_leaf
 from ..models.preprocess import Leaf, Network
 from ..plans.evaluations import plan_of_points, with_evaluations
@@ -36,7 +37,7 @@ from ..runs.run import Run
 from ..runs.slices import TABLES
 from ..search.orders import HOPELESS_SECONDS
 from ..trees.costs import Rates
-from .answers import fixed_value, swept_total
+from .answers import swept_total
 
 # A count up to here follows from its logarithm, whose rounding is far below half a unit.
 _LOG_EXACT = 1 << 30

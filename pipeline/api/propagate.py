@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ..models.fixed import fixed_value
 from ..queries.beliefs import Beliefs
 from ..queries.expansion import dressed
 from ..results.posteriors import Marginals
@@ -13,7 +14,6 @@ from ..runs.boxes import opened_boxes
 from ..runs.parts import sweep_parts
 from ..runs.run import Run
 from ..runs.slices import TABLES, sweep_beliefs, whole_beliefs
-from .answers import fixed_value
 from .questions import Question
 
 

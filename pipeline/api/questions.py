@@ -17,10 +17,12 @@ from ..formats import load_evidence
 from ..models.links import with_links
 from ..models.model import Function, Model
 from ..models.preprocess import Network, reduce_model, with_joints
-from ..queries.expansion import Asked, local_targets
+from ..queries.asked import Asked, local_targets
 from ..query_kinds import QUERIES
 from ..trees.tree import Target
-from .workdir import identity
+
+# Before functions of so many cells are made dense, rows are thought of.
+LARGE_CELLS = 1 << 22
 
 Array = NDArray[Any]
 Evidence = str | PathLike[str] | Mapping[str, str | int] | None
@@ -77,6 +79,8 @@ class Question:
 
     def identity(self) -> dict[str, Any]:
         """Return what must be the same for a run to be continued."""
+        from .workdir import identity
+
         names, asked = self.model.names, self.asked
         same = identity(self.model, self.query, self.hard)
         if asked is None:

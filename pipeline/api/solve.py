@@ -1,4 +1,4 @@
-"""The public functions: load, save, plan, solve."""
+"""The public functions: load, plan, solve."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 from os import PathLike
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from ..errors import ModelError
 from ..examples import file_or_example
 from ..formats import load_any
 from ..formats import load_dcop as load_dcop_file
-from ..formats import save as save
 from ..keywords import Keywords
 from ..models.dcop import Dcop, model_of
 from ..models.model import Model
 from ..options import Effort, Method, Options, parse_size
-from ..plans.plan import Plan
 from ..query_kinds import VALUES
-from ..rates.cpu import machine_rates
 from ..resources import Resources
 from ..results.result import Result
 from .bounding.optimum import solved
 from .bounding.watching import OnBounds, Watch
-from .prepared import prepare
 from .questions import Evidence, Findings, Names, question_of
-from .running import Progress
+
+if TYPE_CHECKING:
+    from ..plans.plan import Plan
+    from .running import Progress
 
 
 def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model:
@@ -109,6 +108,9 @@ def plan(
     BudgetError
         If no acceptable plan fits ``memory``.
     """
+    from ..rates.cpu import machine_rates
+    from .prepared import prepare
+
     question = question_of(model, query, evidence, query_vars, joint, families)
     return prepare(question, Resources(Options(**options)), rates=machine_rates).plan
 

@@ -21,12 +21,12 @@ from .network import CostNetwork, States
 from .order import bucket_cells, depth_first_order
 from .outcome import Method, Outcome
 from .prepare import WORK, Prepared, Report, prepare
-from .rows import DEVICE_ROUNDS, ROUNDS, RowSearch
 from .search import Search, search_bytes
 from .turns import FIRST_SECONDS, Turns, Way
 
 if TYPE_CHECKING:
     from .deepening.cut_offs import Deepening
+    from .rows import RowSearch
 
 #: Cells that the first preparations touch, and CPU seconds of the short search after each: easy networks need no more.
 _GLANCES = ((30_000_000, 0.1), (100_000_000, 0.15))
@@ -226,8 +226,8 @@ class Chain:
         return bucket_cells(self.small.dims, self.small.scopes, order)
 
     def _reorder(self) -> None:
-        """Search for an order once more; half as many cells are worth beginning anew."""
-        if self.spent < self.order_from:
+        """Search for an order once more, if there is one; half as many cells are worth beginning anew."""
+        if not self.order or self.spent < self.order_from:
             return
         with self._timed("preparation"):
             order = self._searched_order()
@@ -345,6 +345,8 @@ class Chain:
 
     def _rows(self, seconds: float, late: Callable[[], bool]) -> Outcome:
         """Go on with the round of the last turn."""
+        from .rows import DEVICE_ROUNDS, ROUNDS, RowSearch
+
         if self.rows is None:
             rounds = ROUNDS if self.limits.device_bytes is None else DEVICE_ROUNDS
             left = rounds[len(rounds) - self.rounds_left :] if self.rounds_left else rounds

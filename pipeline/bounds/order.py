@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from ...tasks.code_files import Patience
 from ..search.min_fill import min_fill_order
-from ..search.orders import search_tree
 from ..trees.tree import elimination_order
 
 #: Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
@@ -28,6 +27,8 @@ def depth_first_order(
     if _PATIENCE.ends(0.0) or (
         seconds >= _COMPILED_FROM or (_PATIENCE.compiled and bucket_cells(dims, scopes, first) > _LOADED_FROM)
     ):
+        from ..search.orders import search_tree
+
         first = elimination_order(search_tree(dims, scopes, tree="bucket", seconds=seconds, seed=seed))
     return rearranged(dims, scopes, first)
 

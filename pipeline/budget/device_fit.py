@@ -9,13 +9,14 @@ from heapq import heappop, heappush
 from typing import Final
 
 from ..errors import BudgetError
+from ..plans.kinds import Fit
 from ..plans.parts import in_parts
 from ..plans.plan import Plan, PlanOptions, Problem
 from ..plans.planner import conditioned_plan, whole_plans, with_rates
 from ..search.effort import Effort
 from ..trees.costs import GPU_RATES, Rates, lowered_seconds, tree_cost
 from ..trees.memory import parts_below
-from .fit import Fit, Prices, cheapest, check_disk
+from .fit import Prices, cheapest, check_disk
 from .spill import DISK_RATE, plan_spill
 
 SLOTS: Final = 3

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Literal
 
 from ..errors import BudgetError
+from ..plans.kinds import Fit
 from ..plans.plan import Plan, PlanOptions, Problem, format_bytes
 from ..plans.planner import plan_tree, planning_seconds, whole_plans
 from ..plans.slices import CLOSE, sliced_plan
@@ -16,8 +16,6 @@ from ..search.effort import Effort
 from ..trees.costs import Rates
 from ..trees.tree import Tree
 from .spill import plan_spill
-
-Fit = Literal["auto", "slice", "spill", "refuse"]
 
 Spilled = Callable[[PlanOptions, Plan, Effort], Plan]
 """Makes boxes of a plan."""

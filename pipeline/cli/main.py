@@ -323,12 +323,13 @@ def convert(source: str, target: str, agents: str | None) -> None:
 
     Of a problem of agents a .wcsp or .cfn gets a file beside it, NAME.agents.yaml, that says who owns what.
     """
-    from ..api import solve as api
+    from ..api.solve import load_dcop
     from ..examples import file_or_example
     from ..formats import load_any
+    from ..formats.writers import save
 
-    model = load_any(file_or_example(source)) if agents is None else api.load_dcop(source, agents=agents)
-    for note in api.save(model, target):
+    model = load_any(file_or_example(source)) if agents is None else load_dcop(source, agents=agents)
+    for note in save(model, target):
         click.echo(f"bucketflow: note: {note}", err=True)
 
 

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.sweeps.scaled import Scaled
-from ..api.answers import fixed_value
 from ..errors import FormatError
+from ..models.fixed import fixed_value
 from ..models.model import Function, Model
 from ..models.preprocess import reduce_model, with_joints
 from ..options import Options
 from ..plans.plan import PlanOptions, Problem
 from ..plans.planner import plan_tree
 from ..queries.arithmetic import Partition
-from ..queries.expansion import Asked, local_targets
+from ..queries.asked import Asked, local_targets
 from ..trees.costs import Rates
 from ..trees.tree import Tree
 from .structure import Skeleton

@@ -23,8 +23,9 @@ from ..models.model import Model
 from ..options import Options
 from ..plans.plan import Plan
 from ..queries.arithmetic import Partition
+from ..queries.asked import Asked, local_targets
 from ..queries.beliefs import Beliefs, posteriors
-from ..queries.expansion import Asked, dressed, local_targets
+from ..queries.expansion import dressed
 from ..resources import Resources
 from ..results.posteriors import Marginals
 from ..trees.tree import Target

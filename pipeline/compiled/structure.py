@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..api.answers import fixed_value
 from ..api.prepared import cheapest_way, problem_of
 from ..api.questions import Names, asked_of
 from ..errors import BudgetError, ModelError
+from ..models.fixed import fixed_value
 from ..models.model import Model
 from ..models.preprocess import Network, reduce_model, with_joints
 from ..options import Options
 from ..plans.plan import Plan, format_bytes
 from ..queries.arithmetic import Partition
-from ..queries.expansion import Asked, local_targets
+from ..queries.asked import Asked, local_targets
 from ..resources import Resources
 from ..trees.tree import Target
 

@@ -5,45 +5,35 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 
 from ...cluster.budget import default_memory_bytes
 from ..errors import BudgetError, format_bytes
 from ..examples import file_or_example
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
-from .bif import read_bif
-from .cfn.reader import read_cfn
-from .dcop.owners import read_owners
-from .dcop.pydcop import read_pydcop
-from .dcop.xcsp import read_xcsp
-from .dimacs import read_dimacs
-from .erg import read_erg
 from .evidence import read_evidence
-from .hugin import read_hugin
 from .text.detect import detect_format
 from .text.source import Source, read_source
-from .uai import read_uai
-from .wcsp import read_wcsp
-from .writers import save
-from .xml_networks import read_xdsl, read_xmlbif
 
-__all__ = ["load", "load_any", "load_dcop", "load_evidence", "save"]
+__all__ = ["load", "load_any", "load_dcop", "load_evidence"]
 
 # Every state has a place in a few arrays of integers, whatever is asked.
 _STATE_BYTES = 32
 
-_READERS: dict[str, Callable[[Source], Model | Dcop]] = {
-    "wcsp": read_wcsp,
-    "cfn": read_cfn,
-    "uai": read_uai,
-    "erg": read_erg,
-    "bif": read_bif,
-    "xmlbif": read_xmlbif,
-    "xdsl": read_xdsl,
-    "net": read_hugin,
-    "dimacs": read_dimacs,
-    "xcsp": read_xcsp,
-    "pydcop": read_pydcop,
+# Module and function by format; only what a file needs is imported.
+_READERS = {
+    "wcsp": ("wcsp", "read_wcsp"),
+    "cfn": ("cfn.reader", "read_cfn"),
+    "uai": ("uai", "read_uai"),
+    "erg": ("erg", "read_erg"),
+    "bif": ("bif", "read_bif"),
+    "xmlbif": ("xml_networks", "read_xmlbif"),
+    "xdsl": ("xml_networks", "read_xdsl"),
+    "net": ("hugin", "read_hugin"),
+    "dimacs": ("dimacs", "read_dimacs"),
+    "xcsp": ("dcop.xcsp", "read_xcsp"),
+    "pydcop": ("dcop.pydcop", "read_pydcop"),
 }
 
 
@@ -87,6 +77,8 @@ def load_dcop(
     """
     found = load_any(path, memory)
     if agents_path is not None:
+        from .dcop.owners import read_owners
+
         return read_owners(read_source(agents_path, default_memory_bytes() if memory is None else memory), found)
     return with_agents(found)
 
@@ -95,10 +87,16 @@ def load_any(path: str | os.PathLike[str], memory: int | None = None) -> Model |
     """Read a model as :func:`load` does, with its agents where the format has some."""
     source = read_source(path, default_memory_bytes() if memory is None else memory)
     try:
-        found = _READERS[detect_format(source)](source)
+        found = _reader(detect_format(source))(source)
     except MemoryError:
         raise BudgetError(f"{source.path}: reading it takes more memory than this process can get") from None
     _check_states(source, model_of(found))
+    return found
+
+
+def _reader(name: str) -> Callable[[Source], Model | Dcop]:
+    module, function = _READERS[name]
+    found: Callable[[Source], Model | Dcop] = getattr(import_module(f".{module}", __name__), function)
     return found
 
 

@@ -10,18 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.budget import default_memory_bytes
-from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled, from_logs, measured
 from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
 from .consistency import allowed
 from .leaf_rows import Listed, values_at
 from .model import Model
 from .preprocess import Leaf, Network
+
+if TYPE_CHECKING:
+    from ...tasks.sweeps.scaled import Scaled
 
 # Costs above this are refused, so that a sum of two of them still fits int64.
 COST_LIMIT = 1 << 61
@@ -117,6 +119,8 @@ def probability_leaf(network: Network, leaf: Leaf, axes: Cells) -> Scaled:
 
     Products that might underflow are taken as logarithms first, and stay such where they span too much.
     """
+    from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled, from_logs, measured
+
     functions = network.model.functions
     lows = [math.log(functions[f].positive[0]) for f in leaf.functions]
     highs = [math.log(functions[f].positive[1]) for f in leaf.functions]

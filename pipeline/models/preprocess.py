@@ -116,6 +116,11 @@ class Network:
         return tuple(leaf.scope for leaf in self.leaves)
 
     @cached_property
+    def cells(self) -> int:
+        """Cells of the tables of all leaves, dense."""
+        return sum(prod([self.dims[v] for v in scope]) for scope in self.scopes)
+
+    @cached_property
     def free(self) -> tuple[int, ...]:
         """Variables of the model with several states and no function: any state will do."""
         used = {*self.variables, *self.barren}

@@ -17,10 +17,8 @@ from ..search.orders import OrderName
 from ..trees.costs import TreeCost
 from ..trees.memory import Sizing
 from ..trees.tree import Target, Tree
+from .kinds import TreeKind
 from .stages import DeviceNeeds, Spill
-
-TreeKind = Literal["refined", "bucket", "junction"]
-Representation = Literal["auto", "dense", "rows"]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,26 +16,13 @@ from ..models.preprocess import Network
 from ..results.posteriors import Marginals
 from ..trees.tree import Target
 from .arithmetic import Arithmetic, CostOptimum
+from .asked import Asked, local_part
 from .beliefs import Beliefs
 
 Array = NDArray[Any]
 
 # float64 holds all integers up to here.
 _EXACT = 1 << 53
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is wanted, as indices of the model's variables and functions."""
-
-    variables: tuple[int, ...]
-    joints: tuple[tuple[int, ...], ...]
-    families: tuple[int, ...]
-
-    @property
-    def involved(self) -> frozenset[int]:
-        """All variables that some answer names."""
-        return frozenset((*self.variables, *(v for joint in self.joints for v in joint)))
 
 
 def dressed(
@@ -172,16 +158,3 @@ def expanded(
     full = np.full([network.model.dims[v] for v in variables], outside)
     full[np.ix_(*(network.domains[v] for v in variables))] = inside
     return full
-
-
-def local_part(network: Network, variables: Iterable[int]) -> Target:
-    """Local indices, ascending, of those variables that are still in the network."""
-    local = network.local
-    return tuple(sorted([local[v] for v in variables if v in local]))
-
-
-def local_targets(network: Network, asked: Asked) -> list[Target]:
-    """What has to be read from the tree: the parts of the asked sets that are left in the network."""
-    sets = [(v,) for v in asked.variables] + list(asked.joints)
-    targets = (local_part(network, variables) for variables in sets)
-    return list(dict.fromkeys(t for t in targets if t))

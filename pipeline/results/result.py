@@ -7,15 +7,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from html import escape
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from ..errors import ModelError
+from ..errors import ModelError, format_bytes
 from ..models.model import Model
 from ..models.preprocess import Query
-from ..plans.plan import Plan, format_bytes
 from ..text import logarithm, printable, shown_number
 from .rows_work import RowsWork
+
+if TYPE_CHECKING:
+    from ..plans.plan import Plan
 
 Status = Literal["optimal", "bounded", "infeasible", "ok"]
 
@@ -262,6 +263,8 @@ class Result:
         return "\n".join(f"{label:<{width}}  {text}" for label, text in self.rows())
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         body = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in self.rows())
         return f"<table>{body}</table>"
 

@@ -41,7 +41,7 @@ from rich.table import Table
 import bucketflow
 from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.options import Method
-from bucketflow.pipeline.plans.plan import Representation
+from bucketflow.pipeline.plans.kinds import Representation
 
 #: What bucketflow declines to read on purpose, by the words of its messages.
 BY_DESIGN = ("which is not read", "a compact one")

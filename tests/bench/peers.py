@@ -178,9 +178,9 @@ def bucketflow_session(question: Question, memory_bytes: int) -> Session:
 def cotengra_session(question: Question, memory_bytes: int) -> Session:
     """Build our leaf tables and contract them along our tree with NumPy, in one piece where our plan is sliced."""
     import bucketflow
-    from bucketflow.pipeline.api.answers import fixed_value
     from bucketflow.pipeline.api.prepared import prepare
     from bucketflow.pipeline.api.questions import question_of
+    from bucketflow.pipeline.models.fixed import fixed_value
     from bucketflow.pipeline.options import Options
     from bucketflow.pipeline.resources import Resources
 

@@ -13,11 +13,11 @@ from distributed import get_worker
 
 import bucketflow
 from bucketflow.cluster import gpu_workers as module
-from bucketflow.pipeline import resources
 from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.compiled import device_propagation as gpu_marginals
 from bucketflow.pipeline.evidence.cases import Cases
+from bucketflow.pipeline.rates import device
 from bucketflow.pipeline.runs import device_sweeps
 from tests.cluster.test_gpu_workers import cluster, pretended_device
 from tests.device_stand_in import OutOfMemoryError
@@ -56,7 +56,7 @@ def no_rates() -> dict[Any, Any]:
 @pytest.fixture(autouse=True)
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "device_of_worker", pretended_device)
-    monkeypatch.setattr(resources, "known_device_rates", no_rates)
+    monkeypatch.setattr(device, "known_device_rates", no_rates)
     for each in (gpu_marginals, device_cases, device_sweeps):
         monkeypatch.setattr(each, "DeviceMessages", Watched)
     monkeypatch.setattr(device_cases, "_LEAST_SECONDS", 0.0)

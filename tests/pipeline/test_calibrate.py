@@ -115,7 +115,7 @@ def test_rates_of_a_cluster_are_those_of_its_workers(monkeypatch: pytest.MonkeyP
     options = Options(scheduler="tcp://somewhere:1", gpus="all")
     there = DeviceRates(Rates(1.0, 2.0, 3.0, 4.0), 5.0, 6.0)
     workers = (GpuWorker("tcp://there:1", 1),)
-    monkeypatch.setattr(resources, "cached_device_rates", measured)
+    monkeypatch.setattr(calibrate_device, "cached_device_rates", measured)
     monkeypatch.setattr(resources.Resources, "_gpu_cluster", (workers, {INT32: (there, 7)}))
     assert resources.Resources(options).least_cells(INT32) == 7
     assert resources.Resources(options).device_rates(INT32) == there

@@ -16,6 +16,7 @@ from ...bounds.buckets.questions import Means, OptimumBounds, SumBounds
 from ...bounds.order import depth_first_order, rearranged
 from ...errors import BudgetError, ModelError, format_bytes
 from ...keywords import Bounding
+from ...models.fixed import fixed_value
 from ...models.model import Model
 from ...models.preprocess import Network, reduce_model
 from ...options import Options
@@ -24,7 +25,6 @@ from ...results.bounds import Bounds, Number, Round
 from ...search.min_fill import min_fill_order
 from ...search.orders import search_tree
 from ...trees.tree import elimination_order
-from ..answers import fixed_value
 from ..prepared import local_order
 from ..questions import Evidence, observed
 from .interval import OUTWARD, optimum_bounds

@@ -6,9 +6,9 @@ import math
 
 from ...bounds.network import States
 from ...errors import InternalError
+from ...models.fixed import full_states
 from ...models.preprocess import Network
 from ...results.bounds import Bounds, BoundStatus
-from ..answers import full_states
 
 # Results of float64 arithmetic with a handful of operations are moved outwards by more than it may be off.
 OUTWARD = 2.0**-50

@@ -17,27 +17,25 @@ from ...bounds.network import CostNetwork, States, Units, cost_network, model_of
 from ...bounds.outcome import Outcome
 from ...bounds.prepare import removed_by
 from ...errors import BudgetError, InternalError
+from ...models.fixed import fixed_value
 from ...models.preprocess import Network
 from ...options import Effort, Options
 from ...resources import Resources
 from ...results.bounds import Bounds, Number, relative_gap
 from ...results.result import Proof, Result
-from ..answers import fixed_value
-from ..placement import temporary_folder
-from ..prepared import Prepared, prepare
-from ..questions import Question, question_of
-from ..running import Progress, answer, answered, answered_by_rows
-from ..workdir import opened, resumable
+from ..questions import LARGE_CELLS, Question, question_of
 from .given import cut_off, within
 from .interval import optimum_bounds
-from .kept import Kept
-from .sums import summed
 from .sweeping import COPIES, is_swept, sweep_cells
 from .watching import History, Point, Watch, Watcher
 
 if TYPE_CHECKING:
     from ...bounds.chain import Chain
+    from ...bounds.stored.row_files import RowFiles
+    from ..prepared import Prepared
+    from ..running import Progress
     from .helpers import Helpers
+    from .kept import Kept
 
 # An order for a sweep is searched for this part of what was spent already.
 _ORDER_SHARE = 0.2
@@ -59,26 +57,62 @@ def solved(
     """
     if question.query != "optimum":
         effort.refuse_for(question.query)
-    by_rows = None if effort.limited or effort.method != "auto" else answered_by_rows(question, options)
+    by_rows = _by_rows(question, options, effort)
     if by_rows is not None:
-        assert isinstance(by_rows, Result)
         return by_rows
     if question.query != "optimum":
+        from .sums import summed
+
         return summed(question, options, effort, progress)
     started = time.perf_counter()
     if is_swept(question, options, effort):
-        found = answer(question, options, progress, patient=effort.method != "dense")
-        assert isinstance(found, Result)
+        found = _swept(question, options, progress, patient=effort.method != "dense")
     elif options.folder is None:
         found = Task.of(question, options, effort, started).watched(watch).result(progress)
     else:
-        with opened(options.folder) as rundir, resumable(options.folder):
-            kept = Kept.of(rundir, question, options, effort)
-            before = kept.answer(question)
-            found = before or Task.of(question, options, effort, started, kept).watched(watch).kept_result(progress)
+        found = _in_directory(question, options, effort, started, progress, watch)
     if found.proof is not None:
         logging.getLogger(__name__).info(found.proof.reason)
     return within(found, question.model, effort)
+
+
+def _by_rows(question: Question, options: Options, effort: Effort) -> Result | None:
+    """Answer by rows where functions are large, and rows take less than making them dense."""
+    if effort.limited or effort.method != "auto" or question.reduced[0].cells < LARGE_CELLS:
+        return None
+    from ..running import answered_by_rows
+
+    found = answered_by_rows(question, options)
+    assert found is None or isinstance(found, Result)
+    return found
+
+
+def _swept(question: Question, options: Options, progress: Progress | None, *, patient: bool = True) -> Result:
+    """Sweep every cell."""
+    from ..running import answer
+
+    found = answer(question, options, progress, patient=patient)
+    assert isinstance(found, Result)
+    return found
+
+
+def _in_directory(
+    question: Question,
+    options: Options,
+    effort: Effort,
+    started: float,
+    progress: Progress | None,
+    watch: Watch | None,
+) -> Result:
+    """Search in the run directory of the options, from what it holds."""
+    from ..workdir import opened, resumable
+    from .kept import Kept
+
+    assert options.folder is not None
+    with opened(options.folder) as rundir, resumable(options.folder):
+        kept = Kept.of(rundir, question, options, effort)
+        before = kept.answer(question)
+        return before or Task.of(question, options, effort, started, kept).watched(watch).kept_result(progress)
 
 
 @dataclass
@@ -155,6 +189,8 @@ class Task:
 
     def elimination(self, network: CostNetwork, upper: int | None) -> _Elimination | None:
         """Plan to sweep every cell of a smaller network; None if that does not fit."""
+        from ..prepared import prepare
+
         seconds = _ORDER_SHARE * self.chain.spent
         resources = Resources(replace(self.resources.asked, order_time=seconds, representation="dense"))
         try:
@@ -234,13 +270,16 @@ class Task:
 
     def _run_chain(self) -> None:
         """Run the chain, with room on disk for layers that exceed memory."""
-        from .directory import row_files
-
         with ExitStack() as stack:
             if self.helpers is not None:
                 stack.callback(self.helpers.close)
-            self.chain.limits = replace(self.chain.limits, files=cache(lambda: row_files(self.options, stack)))
+            self.chain.limits = replace(self.chain.limits, files=cache(lambda: self._row_files(stack)))
             self.chain.run()
+
+    def _row_files(self, stack: ExitStack) -> RowFiles:
+        from .directory import row_files
+
+        return row_files(self.options, stack)
 
     def kept_result(self, progress: Progress | None) -> Result:
         """The same, and keep what is known in the run directory, however it ends."""
@@ -257,9 +296,7 @@ class Task:
         """Sweep if anything fits, or refuse with what is known."""
         if self.effort.method == "auto":
             try:
-                found = answer(self.question, replace(self.options, workdir=None), progress)
-                assert isinstance(found, Result)
-                return found
+                return _swept(self.question, replace(self.options, workdir=None), progress)
             except BudgetError as error:
                 raise BudgetError(
                     f"{error}; {self._known()}; run with --time to get the best in a given time"
@@ -339,6 +376,9 @@ class _Elimination:
 
     def run(self) -> Outcome | None:
         """Run the plan, on all workers if there are any; None if that was ended."""
+        from ..placement import temporary_folder
+        from ..running import answered
+
         if self.helpers is not None:
             self.helpers.close()
         try:

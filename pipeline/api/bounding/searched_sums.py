@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from ....cluster.budget import peak_rss_bytes
 from ...bounds.counting.formulas import Formula, UnfitError, formula_of, has_mixed_tables
 from ...errors import BudgetError, InternalError
+from ...models.fixed import fixed_value
 from ...models.preprocess import Network
 from ...options import Options
 from ...results.result import Result, SearchWork
 from ...search.min_fill import min_fill_order
-from ..answers import fixed_value
 from ..questions import Question
 from .sweeping import spare_bytes
 

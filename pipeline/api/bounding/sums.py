@@ -15,6 +15,7 @@ from ....cluster.budget import peak_rss_bytes
 from ....tasks.steps.semiring import mod_sum_product
 from ...bounds.order import bucket_cells, depth_first_order, rearranged
 from ...errors import BudgetError, InternalError
+from ...models.fixed import fixed_value
 from ...models.leaf_rows import is_listed
 from ...models.preprocess import Network
 from ...options import Effort, Options
@@ -31,7 +32,6 @@ from ...queries.counting import (
 )
 from ...results.result import DiagramWork, Result
 from ...search.min_fill import min_fill_order
-from ..answers import fixed_value
 from ..counts import spectrum_of
 from ..questions import Question
 from ..running import Progress, answer

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from ....cluster.budget import default_memory_bytes
 from ...bounds.network import cost_network
 from ...bounds.order import bucket_cells
+from ...models.fixed import fixed_value
 from ...models.preprocess import Network
 from ...options import Effort, Options, parse_size
 from ...resources import Resources
 from ...search.min_fill import min_fill_order
-from ..answers import fixed_value
 from ..questions import Question
-from ..workdir import opened
 
 # A sweep of so many cells is over before anything else has begun; of so many where memory is limited, as it may take
 # slices then.
@@ -67,6 +65,8 @@ def stored_plan(options: Options) -> bool:
     """Whether a run directory holds a plan of a sweep."""
     if options.folder is None or not (options.folder / "plan.json").exists():
         return False
+    from ..workdir import opened
+
     with opened(options.folder) as rundir:
         stored = rundir.read_plan()
     return stored is not None and stored["plan"] is not None
@@ -80,5 +80,4 @@ def sweep_cells(network: Network, seed: int) -> float:
 
 def _least_bytes(network: Network) -> int:
     """What bounds take at least: copies of the tables, and some rows or nodes."""
-    cells = sum(math.prod([network.dims[v] for v in scope]) for scope in network.scopes)
-    return 2 * COPIES * 8 * cells + _LEAST_BYTES
+    return 2 * COPIES * 8 * network.cells + _LEAST_BYTES

@@ -32,7 +32,7 @@ def generate_command(guarded: Decorator) -> click.Command:
     @guarded
     def generate(kind: str, target: str, cost: int | None, **options: Any) -> None:
         """Write a random problem of KIND to TARGET, a .yaml, .xml, .wcsp or .cfn file (.gz and .xz too)."""
-        from ...api.solve import save
+        from ...formats.writers import save
         from ...generators.problems import generate as made
 
         options["cost"] = cost if cost is not None else 1 if kind == "coloring" else 100

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow.pipeline.api.bounding import sweeping
-from bucketflow.pipeline.bounds import chain, turns
+from bucketflow.pipeline.bounds import chain, rows, turns
 from bucketflow.pipeline.bounds.deepening import cut_offs
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
@@ -170,7 +170,7 @@ def test_interrupted_searches_answer_what_they_know(model: Model, best: Any, mon
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(cut_offs, "Deepening", interrupted)
-    monkeypatch.setattr(chain, "ROUNDS", chain.ROUNDS[:1])
+    monkeypatch.setattr(rows, "ROUNDS", rows.ROUNDS[:1])
     result = bucketflow.solve(model, prune=False)
     if result.status == "bounded":
         assert result.proof is not None
@@ -234,6 +234,16 @@ def test_ways_that_are_not_compiled_wait_for_longer_turns(monkeypatch: pytest.Mo
     monkeypatch.setattr(forced, "_search", lambda seconds, late: None)
     forced._try("search", 0.25)
     assert begun == ["diagram", "search", "search"]
+
+
+def test_a_network_that_has_just_changed_is_not_ordered_anew() -> None:
+    tables = (CostTable((0, 1), np.zeros((2, 2))),)
+    tried = chain.Chain(CostNetwork((2, 2), tables), None, "auto", Limits(1 << 20))
+    assert tried.spent >= tried.order_from
+    tried._reorder()
+    assert tried.order == ()
+    tried._find_order()
+    assert sorted(tried.order) == [0, 1]
 
 
 def test_what_a_short_search_proves_needs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
