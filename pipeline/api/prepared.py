@@ -19,7 +19,7 @@ from ..errors import BudgetError, ModelError
 from ..models.leaf_rows import leaf_rows, possible
 from ..models.preprocess import Network
 from ..plans.plan import Plan, PlanOptions, Problem
-from ..plans.planner import remembered_with_rates, whole_plan
+from ..plans.planner import HopelessError, remembered_with_rates, whole_plan
 from ..queries.arithmetic import Arithmetic, arithmetic_for
 from ..rates.cpu import cached_rates, is_worth_measuring
 from ..rates.disk import measured_disk_rate
@@ -143,7 +143,7 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates], patient: 
         rows = by_rows(prepared, counts, why, PATIENCE if patient else SHORT_PATIENCE)
         if not is_sparse(rows.problem):
             raise
-        return planned(rows, rates)
+        return planned(rows, rates, refused.tree if isinstance(refused, HopelessError) else None)
 
 
 def by_rows(prepared: Prepared, rows: tuple[int, ...], why: str, most_work: float = inf) -> Prepared:
@@ -153,12 +153,20 @@ def by_rows(prepared: Prepared, rows: tuple[int, ...], why: str, most_work: floa
     )
 
 
-def planned(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepared:
-    """Choose the way, or make the stored plan again; predict it, and cut into parts what workers share."""
+def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree | None = None) -> Prepared:
+    """Choose the way, or make the stored plan again; predict it, and cut into parts what workers share.
+
+    Parameters
+    ----------
+    tree : Tree, optional
+        One that a search found, for tables by rows.
+    """
     problem, resources, stored = prepared.problem, prepared.resources, prepared.stored
     if stored:
         wanted = plan_options(prepared.arithmetic, resources, stored["memory_bytes"])
         prices = Prices(stored_plan(problem, wanted, Rates(), stored))
+    elif problem.rows is not None:
+        prices = _rows_prices(prepared, tree)
     else:
         prices = cheapest_way(problem, prepared.arithmetic, resources)
     plan, both_ways = prices.chosen, problem.targets is not None
@@ -179,17 +187,22 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates]) -> Prepared:
     return replace(prepared, resources=resources, prices=replace(prices, chosen=plan))
 
 
+def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
+    """Plan by rows, where a spill was asked for with tables on disk."""
+    problem, resources = prepared.problem, prepared.resources
+    stored = resources.asked.fit == "spill" and problem.targets is None
+    resources = resources.without_devices() if stored else resources
+    options = plan_options(prepared.arithmetic, resources, resources.memory_bytes)
+    plan = rows_plan(problem, options, Rates(), tree, prepared.most_work)
+    return Prices(with_stored_rows(plan, resources.memory_bytes) if stored else plan)
+
+
 def cheapest_way(problem: Problem, arithmetic: Arithmetic[Any], resources: Resources) -> Prices:
-    """Choose how a problem runs: by rows, dense, in slices or spilled, on this machine's cores or a device.
+    """Choose how tables of all cells run: whole, in slices or spilled, on this machine's cores or a device.
 
     For both ways the machine is asked for its memory only where the plan needs more than next to nothing.
     """
     asked, both_ways = resources.asked, problem.targets is not None
-    if problem.rows is not None:
-        stored = asked.fit == "spill" and not both_ways
-        resources = resources.without_devices() if stored else resources
-        plan = rows_plan(problem, plan_options(arithmetic, resources, resources.memory_bytes), Rates())
-        return Prices(with_stored_rows(plan, resources.memory_bytes) if stored else plan)
     if both_ways and asked.memory is asked.gpu_memory is None and asked.fit != "spill":
         # a refusal names the memory that there is
         with suppress(BudgetError):

@@ -10,7 +10,7 @@ from math import inf
 from ..errors import BudgetError
 from ..plans.kinds import Fit
 from ..plans.plan import Plan, PlanOptions, Problem, format_bytes
-from ..plans.planner import plan_tree, planning_seconds, whole_plans
+from ..plans.planner import HopelessError, plan_tree, planning_seconds, whole_plans
 from ..plans.slices import CLOSE, sliced_plan
 from ..search.effort import Effort
 from ..trees.costs import Rates
@@ -99,7 +99,7 @@ def _refuse_hopeless(
 
     Raises
     ------
-    BudgetError
+    HopelessError
     """
     for times in (_MOST_SAVED, 1):
         wanted = replace(options, memory_bytes=times * options.memory_bytes)
@@ -108,9 +108,9 @@ def _refuse_hopeless(
             found = cheapest(iter([plan]), problem, wanted, rates, fit, spilled, Effort(spent=inf))
             if times == 1 or found.chosen.seconds <= _LONGEST_HOPED:
                 return
-        except BudgetError:
+        except BudgetError as error:
             if times == 1:
-                raise
+                raise HopelessError(str(error), tree) from None
 
 
 def cheapest(

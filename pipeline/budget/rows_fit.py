@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import log2, prod
+from math import inf, log2, prod
 from typing import Final
 
 from ...tasks.sweeps.rows.room import NoRoomError
@@ -19,8 +19,9 @@ from .boxes import MARGIN
 #: Nominal seconds of the search for a tree, unless told: cells say little about rows.
 _SEARCH_SECONDS: Final = 0.25
 _FUNCTION_SECONDS: Final = 1e-3
-# Fewer rows are joined before another tree is found.
+# Fewer rows are joined before another tree is found; whoever ends after these does not gain what it takes to find one.
 _MANY_ROWS: Final = 1e6
+_ENOUGH_ROWS: Final = 1e8
 # Sparse variables count as so many times the states that they have left: with more, wide tables are avoided rather.
 _TIMES: Final = (1, 8)
 _CLEARLY: Final = 0.9
@@ -30,13 +31,17 @@ _MOST_AT_ONCE: Final = 64
 _WORTH_STORING: Final = 2.0
 
 
-def rows_plan(problem: Problem, options: PlanOptions, rates: Rates, tree: Tree | None = None) -> Plan:
+def rows_plan(
+    problem: Problem, options: PlanOptions, rates: Rates, tree: Tree | None = None, most_work: float = inf
+) -> Plan:
     """Plan a sweep by rows, both ways where the problem has targets.
 
     Parameters
     ----------
     tree : Tree, optional
         One that is known, and taken unless another has far fewer rows.
+    most_work : float
+        Rows that joins may have before the run ends without an answer.
 
     Raises
     ------
@@ -46,7 +51,10 @@ def rows_plan(problem: Problem, options: PlanOptions, rates: Rates, tree: Tree |
     wanted = replace(options, by_rows=True)
     longest = min(_SEARCH_SECONDS, _FUNCTION_SECONDS * len(problem.scopes))
     assert problem.rows is not None
-    plan = plan_tree(problem, wanted, rates, _sparsest_tree(problem, wanted, rates, longest, tree))
+    found = tree or searched_tree(problem, wanted, rates, longest=longest)
+    if most_work >= _ENOUGH_ROWS:
+        found = _sparsest_tree(problem, wanted, rates, longest, found)
+    plan = plan_tree(problem, wanted, rates, found)
     making = LEAF_ROW_BYTES * max(problem.rows, default=0)
     if (least := plan.model_bytes + plan.leaf_bytes + making) > options.memory_bytes:
         raise BudgetError(
@@ -56,18 +64,20 @@ def rows_plan(problem: Problem, options: PlanOptions, rates: Rates, tree: Tree |
     return plan
 
 
-def _sparsest_tree(problem: Problem, options: PlanOptions, rates: Rates, longest: float, known: Tree | None) -> Tree:
-    """Search for a tree by cells and, where that leaves many rows, by the states that sparse tables leave."""
+def _sparsest_tree(problem: Problem, options: PlanOptions, rates: Rates, longest: float, found: Tree) -> Tree:
+    """Where a tree that was searched by cells leaves many rows, search by the states that sparse tables leave."""
     assert problem.rows is not None
-    found = known or searched_tree(problem, options, rates, longest=longest)
     least = expected_work(found, problem.rows)
     given = options.children is not None or options.order != "auto" or options.tree != "refined"
     if given or problem.targets is not None or least < _MANY_ROWS:
         return found
-    left = states_left(problem.dims, problem.scopes, problem.rows)
+    left, known = states_left(problem.dims, problem.scopes, problem.rows), {problem.dims}
     for times in _TIMES:
         # integers: of one state stay those that had one
         dims = tuple([max(2, round(times * n)) if d > 1 else 1 for n, d in zip(left, problem.dims, strict=True)])
+        if dims in known:
+            continue
+        known.add(dims)
         other = searched_tree(replace(problem, dims=dims), options, rates, longest=longest)
         other = replace(other, dims=problem.dims)
         if (work := expected_work(other, problem.rows)) < _CLEARLY * least:

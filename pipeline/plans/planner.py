@@ -29,6 +29,24 @@ from .two_way import StepBuilder, choose_readings, ordered_layouts, table_layout
 # Nominal seconds of a search for a tree whose messages fit memory, and propagations that were not searched before.
 _FURTHER_SEARCH, _SEARCHED_SECONDS = 0.2, 1.0
 
+
+class HopelessError(BudgetError):
+    """A search ended with a tree that nobody would wait for.
+
+    Parameters
+    ----------
+    reason : str
+    tree : Tree
+    """
+
+    def __init__(self, reason: str, tree: Tree) -> None:
+        super().__init__(reason)
+        self.reason, self.tree = reason, tree
+
+    def __reduce__(self) -> tuple[type[HopelessError], tuple[str, Tree]]:
+        return HopelessError, (self.reason, self.tree)
+
+
 Check = Callable[[Tree], None]
 """Looks at the best tree before a search goes on for long; what it raises ends the search."""
 
@@ -46,7 +64,7 @@ def whole_plans(
 
     Raises
     ------
-    BudgetError
+    HopelessError
         If a tree would take longer than anyone waits for by so much that no slices or disks help.
     """
     effort = effort or Effort()
@@ -107,7 +125,7 @@ def whole_plan(problem: Problem, options: PlanOptions, rates: Rates, check: Chec
 
     Raises
     ------
-    BudgetError
+    HopelessError
         If a tree would take longer than anyone waits for; see also ``check``.
     """
     order = options.order if isinstance(options.order, str) else tuple(options.order)
@@ -322,8 +340,9 @@ def _refuse_hopeless(tree: Tree, problem: Problem, options: PlanOptions, rates: 
     largest = max(tree.cells[tree.n_leaves :], default=0) * problem.itemsize
     slices = -(-largest // max(options.memory_bytes, 1))
     sliced = f"; slicing would take at least {format_count(slices)} slices" if slices > 1 else ""
-    raise BudgetError(
+    raise HopelessError(
         f"the plan needs more than {format_bytes(largest)} (its largest message), allowed "
         f"{format_bytes(options.memory_bytes)}{sliced}; it would sweep {format_count(cost.cells)} cells, in "
-        f"{cost.seconds:.3g} s; try a longer --order-time"
+        f"{cost.seconds:.3g} s; try a longer --order-time",
+        tree,
     )

@@ -26,10 +26,12 @@ from bucketflow.pipeline.budget import rows_fit
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.plans.planner import HopelessError
 from bucketflow.pipeline.queries import decode
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import plan_figures
 from bucketflow.pipeline.runs.slices import run_group, slices_of
+from bucketflow.pipeline.search.orders import search_tree
 from bucketflow.tasks.relations.host import Host
 from bucketflow.tasks.sweeps.rows import algebra, room
 from bucketflow.tasks.sweeps.rows.room import NoRoomError
@@ -259,6 +261,20 @@ def test_what_is_refused_dense_is_answered_by_rows(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(prepared_module, "SHORT_PATIENCE", 1.0)
     with pytest.raises(BudgetError, match="--representation rows goes on however long it takes"):
         bucketflow.solve(model, **options)
+
+
+def test_rows_begin_with_the_tree_of_a_search_that_was_hopeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    trees: list[Any] = []
+
+    def refuse(problem: Any, *_: Any) -> None:
+        trees.append(search_tree(problem.dims, problem.scopes))
+        raise pickle.loads(pickle.dumps(HopelessError("the plan needs too much", trees[-1])))
+
+    monkeypatch.setattr(prepared_module, "fitted", refuse)
+    monkeypatch.setattr(rows_fit, "searched_tree", lambda *_, **__: pytest.fail("searched again"))
+    found = bucketflow.solve(dense_ring(), method="dense")
+    assert found.plan is not None
+    assert found.plan.tree.children == trees[0].children
 
 
 @pytest.mark.parametrize("query", ["optimum", "partition", "count"])

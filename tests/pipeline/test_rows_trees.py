@@ -51,8 +51,17 @@ def test_the_tree_of_the_fewest_rows_is_taken(monkeypatch: pytest.MonkeyPatch) -
     assert rows_plan(problem, PlanOptions(), Rates()).tree.children == worse.children
     assert asked == [dims]  # over few rows nothing else is tried
     monkeypatch.setattr(rows_fit, "_MANY_ROWS", 0.0)
+    # nor for whoever ends soon
+    assert rows_plan(problem, PlanOptions(), Rates(), most_work=1e7).tree.children == worse.children
+    assert asked == [dims, dims]
     found = rows_plan(problem, PlanOptions(), Rates())
     assert (found.tree.children, found.tree.dims) == (better.children, dims)
     assert rows_plan(problem, PlanOptions(), Rates(), worse).tree.children == better.children
+    # every search is one for other sizes: of two states, two are left
+    asked.clear()
+    pairs = replace(problem, dims=(2,) * 4, rows=(2, 2, 4, 4))
+    rows_plan(pairs, PlanOptions(), Rates(), replace(worse, dims=pairs.dims))
+    assert len(set(asked)) == len(asked)
+    assert pairs.dims not in asked
     for given in (PlanOptions(order="min-fill"), PlanOptions(tree="bucket"), PlanOptions(children=worse.children)):
         assert rows_plan(problem, given, Rates()).tree.children == worse.children
