@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +21,8 @@ _PLAN, _RESULT, _BOUNDS = "plan.json", "result.json", "bounds.json"
 _KIND = FolderKind("a run directory", "as a run directory", "in use by another run", _PLAN)
 #: The folder of a run that a cluster drives.
 JOB = "job"
+#: The folder of layers that a search goes on with while there is no answer.
+LAYERS = "layers"
 # What is written here and in ledgers; other formats are not read.
 FORMAT = 4
 
@@ -78,8 +81,9 @@ class RunDir:
         return stored_result(self.path)
 
     def write_result(self, result: dict[str, Any]) -> None:
-        """Store the answer beside the plan."""
+        """Store the answer beside the plan; what a search would have gone on with is removed."""
         write_json(self.path / _RESULT, result)
+        shutil.rmtree(self.path / LAYERS, ignore_errors=True)
 
     def read_bounds(self) -> dict[str, Any] | None:
         """Return what is known of an answer that is not proved yet, if anything."""

@@ -27,6 +27,7 @@ from .turns import FIRST_SECONDS, Turns, Way
 if TYPE_CHECKING:
     from .deepening.cut_offs import Deepening
     from .rows import RowSearch
+    from .stored.row_files import Finished
 
 #: Cells that the first preparations touch, and CPU seconds of the short search after each: easy networks need no more.
 _GLANCES = ((30_000_000, 0.1), (100_000_000, 0.15))
@@ -142,6 +143,8 @@ class Chain:
 
     def _begin(self) -> None:
         """Prepare as far as that pays; an easy network is solved on the way there."""
+        if self.method in ("auto", "rows") and self._go_on_stored():
+            return
         for work, seconds in _GLANCES:
             if self.limits.prune and self.method in ("auto", "search") and self.small.cells <= _GLANCE_CELLS:
                 self._prepare(work)
@@ -150,6 +153,35 @@ class Chain:
                 return
         self.turns.owing["search"] = self.turns.tried.get("search", 0.0)
         self._prepare()
+
+    def _go_on_stored(self) -> bool:
+        """Begin with the layers that an earlier search finished, and with the network that they are of."""
+        finished = self.limits.finished()
+        if finished is None:
+            return False
+        begun = finished.beginning
+        if begun.best is not None:
+            self.improve(begun.best)
+        if begun.upper is not None and (self.upper is None or self.upper > begun.upper):
+            return False  # what may interest now was left out
+        self.small, self.order = begun.network, begun.order
+        self.rows = self._row_search(finished)
+        return True
+
+    def _row_search(self, finished: Finished | None = None) -> RowSearch:
+        from .rows import DEVICE_ROUNDS, ROUNDS, RowSearch
+
+        rounds = ROUNDS if self.limits.device_bytes is None else DEVICE_ROUNDS
+        left = rounds[len(rounds) - self.rounds_left :] if self.rounds_left else rounds
+        return RowSearch(
+            *(self.small, self.order, self.upper),
+            rounds=left,
+            device_bytes=self.limits.device_bytes,
+            threads=self.limits.threads,
+            files=self.limits.files,
+            finished=finished,
+            best=lambda: self.best,
+        )
 
     def _glance(self, seconds: float) -> None:
         """Search for a short while, with an order that takes none."""
@@ -345,13 +377,7 @@ class Chain:
 
     def _rows(self, seconds: float, late: Callable[[], bool]) -> Outcome:
         """Go on with the round of the last turn."""
-        from .rows import DEVICE_ROUNDS, ROUNDS, RowSearch
-
-        if self.rows is None:
-            rounds = ROUNDS if self.limits.device_bytes is None else DEVICE_ROUNDS
-            left = rounds[len(rounds) - self.rounds_left :] if self.rounds_left else rounds
-            means = {name: getattr(self.limits, name) for name in ("device_bytes", "threads", "files")}
-            self.rows = RowSearch(self.small, self.order, self.upper, rounds=left, **means)
+        self.rows = self.rows or self._row_search()
         self.rows.memory_bytes = self._memory_bytes + self.rows.nbytes
         self.rows.learn(self.upper)
         outcome = self.rows.run(late, self._hear, self._see)

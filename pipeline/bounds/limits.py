@@ -10,7 +10,7 @@ from .network import CostNetwork
 from .outcome import Outcome
 
 if TYPE_CHECKING:
-    from .stored.row_files import RowFiles
+    from .stored.row_files import Finished, RowFiles
 
 OnBounds = Callable[[int, int | None], None]
 """Is told a proven lower bound, and the total of the best assignment so far."""
@@ -55,6 +55,8 @@ class Limits:
         Share large layers and joins.
     files : callable, optional
         Return where layers may be that exceed memory.
+    finished : callable
+        Return layers there that an earlier search finished, if any.
     on_way : callable
         Told which way is tried next.
     """
@@ -68,4 +70,5 @@ class Limits:
     device_bytes: int | None = None
     threads: int = 1
     files: Callable[[], RowFiles] | None = None
+    finished: Callable[[], Finished | None] = lambda: None
     on_way: Callable[[str], None] = lambda way: None

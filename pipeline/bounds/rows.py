@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...tasks.code_files import Patience
@@ -21,7 +22,7 @@ from .outcome import Outcome
 from .prepare import prepare
 
 if TYPE_CHECKING:
-    from .stored.row_files import RowFiles
+    from .stored.row_files import Finished, RowFiles
     from .stored.stored_layers import StoredLayers
 
 
@@ -118,7 +119,9 @@ def prove_by_rows(
 class RowSearch:
     """A search by rows that goes on where it was stopped; see :func:`prove_by_rows`.
 
-    Where there are ``files``, layers are on disk once no round is left, and nothing of them is cut.
+    Where there are ``files``, layers are on disk once no round is left, and nothing of them is cut. With layers that
+    are ``finished`` there, the search goes on with these; network and order are those that they began with. ``best``
+    returns the best assignment of the first network, for whoever goes on.
 
     Attributes
     ----------
@@ -142,6 +145,8 @@ class RowSearch:
         rounds: Sequence[Round],
         threads: int = 1,
         files: Callable[[], RowFiles] | None = None,
+        finished: Finished | None = None,
+        best: Callable[[], States | None] = lambda: None,
     ) -> None:
         self.network, self.order, self.upper = network, tuple(order), upper
         self.memory_bytes, self.lower = 0, network.least
@@ -156,7 +161,8 @@ class RowSearch:
         self._found: MiniBuckets | None = None
         self._layers: LayeredSearch | None = None
         self._stored: StoredLayers | None = None
-        self._to_disk = False
+        self._finished, self._best = finished, best
+        self._to_disk = finished is not None
         self._stop: Stop = bool
         self._on_states: Callable[[States], None] = lambda states: None
 
@@ -248,7 +254,7 @@ class RowSearch:
             self.hopeless = True
             return None
         if self._split is None or self._found is None or split.buckets != self._split.buckets:
-            self._eliminate(split, None if device_bytes is None else _DEVICE_CELLS)
+            self._eliminate(split, None if device_bytes is None else _DEVICE_CELLS, self.upper)
         if self._found is None:
             return None
         left = memory_bytes - split.kept_bytes
@@ -271,30 +277,50 @@ class RowSearch:
         self.hopeless = not (self.done or stopped)
 
     def _on_disk(self) -> StoredLayers | None:
-        """Begin a search on disk with the largest mini-buckets that leave memory to others; None without any."""
+        """Begin a search on disk, or go on with one; None if that was stopped, or there is no memory for it."""
+        from .stored.beginning import Beginning
         from .stored.stored_layers import StoredLayers
 
         assert self._files is not None
         self.rest()
-        most = self.memory_bytes // _KEPT_PART
-        sizes = (1 << bits for bits in _STORED_BITS)
-        splits = (partition(self.network.dims, self.network.scopes, self.order, Size(cells=each)) for each in sizes)
-        split = next((each for each in splits if each.kept_bytes <= most), None)
+        begun = Beginning(self.network, self.order, 0, self.upper, self._best())
+        if self._finished is not None:
+            begun = self._finished.beginning
+        cells, split = self._stored_split(begun.cells)
         if split is not None:
-            self._eliminate(split, None)
+            # what rows cost so far is told by mini-buckets of the same cut-off
+            self._eliminate(split, None, begun.upper)
         if split is None or self._found is None:
             return None
-        left = self.memory_bytes - split.kept_bytes
+        files, left = self._files(), self.memory_bytes - split.kept_bytes
+        if self._finished is None:
+            files.begin(replace(begun, cells=cells))
         side = host(max(1, min(self._threads, left // _THREAD_BYTES)))
         _LOG.info("layers of rows go on on disk, beside mini-buckets of up to %d cells", split.largest)
-        return StoredLayers(self.network, self._found, self.upper, memory_bytes=left, files=self._files(), side=side)
+        return StoredLayers(
+            *(self.network, self._found, self.upper),
+            memory_bytes=left,
+            files=files,
+            side=side,
+            finished=self._finished,
+        )
 
-    def _eliminate(self, split: Partition, device_cells: int | None) -> None:
-        """Make mini-buckets; there are none if that was stopped."""
+    def _stored_split(self, cells: int) -> tuple[int, Partition | None]:
+        """Return mini-buckets of a size, or of the largest that leaves memory to others; None where none does."""
+        sizes = [cells] if cells else [1 << bits for bits in _STORED_BITS]
+        most = self.memory_bytes if cells else self.memory_bytes // _KEPT_PART
+        for size in sizes:
+            split = partition(self.network.dims, self.network.scopes, self.order, Size(cells=size))
+            if split.kept_bytes <= most:
+                return size, split
+        return 0, None
+
+    def _eliminate(self, split: Partition, device_cells: int | None, upper: int | None) -> None:
+        """Make mini-buckets for a cut-off; there are none if that was stopped."""
         self._found, self._split = None, split
         self._found = eliminate(
             *(self.network, split),
-            upper=self.upper,
+            upper=upper,
             threads=self._threads,
             compiled=_PATIENCE.ends(split.cells * _CELL_SECONDS),
             device_cells=device_cells,

@@ -8,16 +8,16 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
-from ....storage.files import free_bytes
+from ....storage.files import file_bytes, free_bytes
+from ....storage.rundir import LAYERS
 from ....storage.scratch import scratch_folder
 from ...options import Options
 from ...results.result import Result, answered_before, is_confirmed
-from ...runs.slices import TABLES
 from ..questions import Question
 from ..workdir import check_identity, opened
 
 if TYPE_CHECKING:
-    from ...bounds.stored.row_files import RowFiles
+    from ...bounds.stored.row_files import Finished, RowFiles
 
 # What is free is for others too, where nothing is said.
 _PART = 2
@@ -44,14 +44,22 @@ def kept(question: Question, folder: Path | None, find: Callable[[], Result]) ->
 
 
 def row_files(options: Options, stack: ExitStack) -> RowFiles:
-    """Return where layers may be: below the run directory or where temporary files go, until it is closed."""
+    """Return where layers may be: in the run directory, or where temporary files go until it is closed."""
     from ...bounds.stored.row_files import RowFiles
 
     def made() -> Path:
-        parent = None if options.folder is None else options.folder / TABLES
-        if parent is not None:
-            parent.mkdir(exist_ok=True)
-        return stack.enter_context(scratch_folder(parent))
+        if options.folder is None:
+            return stack.enter_context(scratch_folder())
+        (options.folder / LAYERS).mkdir(exist_ok=True)
+        return options.folder / LAYERS
 
-    free = free_bytes(options.folder or Path(gettempdir())) // _PART
-    return RowFiles(made, free if options.disk_bytes is None else options.disk_bytes)
+    lasting = options.folder is not None
+    if options.disk_bytes is not None:
+        return RowFiles(made, options.disk_bytes, lasting=lasting)
+    there = 0 if options.folder is None else file_bytes(options.folder / LAYERS, "c.*")
+    return RowFiles(made, there + free_bytes(options.folder or Path(gettempdir())) // _PART, lasting=lasting)
+
+
+def finished_layers(folder: Path, files: Callable[[], RowFiles]) -> Finished | None:
+    """Return the layers that an earlier search for the same optimum finished in its run directory, if any."""
+    return files().finished() if (folder / LAYERS).is_dir() else None

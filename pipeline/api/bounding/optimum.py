@@ -31,7 +31,7 @@ from .watching import History, Point, Watch, Watcher
 
 if TYPE_CHECKING:
     from ...bounds.chain import Chain
-    from ...bounds.stored.row_files import RowFiles
+    from ...bounds.stored.row_files import Finished, RowFiles
     from ..prepared import Prepared
     from ..running import Progress
     from .helpers import Helpers
@@ -273,13 +273,21 @@ class Task:
         with ExitStack() as stack:
             if self.helpers is not None:
                 stack.callback(self.helpers.close)
-            self.chain.limits = replace(self.chain.limits, files=cache(lambda: self._row_files(stack)))
+            files = cache(lambda: self._row_files(stack))
+            self.chain.limits = replace(self.chain.limits, files=files, finished=lambda: self._finished(files))
             self.chain.run()
 
     def _row_files(self, stack: ExitStack) -> RowFiles:
         from .directory import row_files
 
         return row_files(self.options, stack)
+
+    def _finished(self, files: Callable[[], RowFiles]) -> Finished | None:
+        if self.options.folder is None:
+            return None
+        from .directory import finished_layers
+
+        return finished_layers(self.options.folder, files)
 
     def kept_result(self, progress: Progress | None) -> Result:
         """The same, and keep what is known in the run directory, however it ends."""

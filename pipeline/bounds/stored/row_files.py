@@ -1,22 +1,31 @@
-"""Sorted rows on disk, piece by piece: each a table of one chunk that is checked when it is read."""
+"""Sorted rows on disk, piece by piece: each a table of one chunk that is checked when it is read.
+
+In a run directory each layer that is finished has a receipt in a ledger, from which another process goes on.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....storage import ledger
 from ....storage.chunks import damaged, read_rows, write_chunk
 from ....storage.errors import ChunkLostError, DiskFullError
 from ....storage.spec import Receipt, TableSpec
+from .beginning import Beginning
 
 Numbers = NDArray[np.uint64]
 
 # All pieces are files of this table.
 _TABLE = "rows"
+# Receipts of these names say which piece tells where the search began, and which ones make up a layer.
+_BEGINNING, _LAYERS = "beginning", "layers"
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,12 @@ class Piece:
 
     def __len__(self) -> int:
         return self.spec.shape[0]
+
+    @classmethod
+    def of(cls, receipt: Receipt) -> Piece:
+        """Return what a receipt is for."""
+        shape, dtype = tuple(receipt.value["shape"]), receipt.value["dtype"]
+        return cls(TableSpec(_TABLE, (0, 1), ("row", "column"), shape, frozenset(), dtype), receipt)
 
 
 @dataclass(frozen=True)
@@ -49,6 +64,27 @@ class StoredRows:
         return self[:]
 
 
+@dataclass(frozen=True)
+class Finished:
+    """What an earlier search left.
+
+    Parameters
+    ----------
+    beginning : Beginning
+    pieces : list of Piece
+        Rows of the last layer that was finished.
+    origins : list of list of Piece
+        Where the rows of each layer come from.
+    least : float
+        The least cost in the last layer.
+    """
+
+    beginning: Beginning
+    pieces: list[Piece]
+    origins: list[list[Piece]]
+    least: float
+
+
 class RowFiles:
     """Pieces in a folder.
 
@@ -58,10 +94,12 @@ class RowFiles:
         Makes it, once it is needed.
     disk_bytes : int
         All pieces together take no more.
+    lasting : bool
+        Whether layers have receipts, for another process.
     """
 
-    def __init__(self, folder: Callable[[], Path], disk_bytes: int) -> None:
-        self._make, self._disk_bytes = folder, disk_bytes
+    def __init__(self, folder: Callable[[], Path], disk_bytes: int, *, lasting: bool = False) -> None:
+        self._make, self._disk_bytes, self._lasting = folder, disk_bytes, lasting
         self._folder: Path | None = None
         self._made = 0
         self.nbytes = 0
@@ -71,10 +109,81 @@ class RowFiles:
         """Where pieces are."""
         if self._folder is None:
             self._folder = self._make()
-            (self._folder / _TABLE).mkdir()
+            for name in (_TABLE, ledger.FOLDER):
+                (self._folder / name).mkdir(exist_ok=True)
         return self._folder
 
-    def write(self, rows: Numbers) -> Piece:
+    def begin(self, beginning: Beginning) -> None:
+        """Remove what is there; a search begins.
+
+        Raises
+        ------
+        DiskFullError
+            If there is no room.
+        """
+        self.clear()
+        data = beginning.packed() if self._lasting else None
+        self._lasting = data is not None
+        if data is not None:
+            piece = self.write(data.reshape(-1, 1))
+            ledger.append(self.folder, [piece.receipt, _told(_BEGINNING, 0, [piece], [], 0.0)])
+
+    def finish(self, number: int, pieces: list[Piece], origins: list[Piece], least: float) -> None:
+        """Leave the receipt of a layer.
+
+        Raises
+        ------
+        DiskFullError
+            If there is no room.
+        """
+        if self._lasting:
+            receipts = [piece.receipt for piece in (*pieces, *origins)]
+            ledger.append(self.folder, [*receipts, _told(_LAYERS, number, pieces, origins, least)])
+            ledger.sync(self.folder)
+
+    def finished(self) -> Finished | None:
+        """Return what an earlier search left, undamaged; None without a layer, or if anything is lost.
+
+        What belongs to no layer that was finished is removed.
+        """
+        receipts = ledger.load(self.folder)
+        layers: list[Receipt] = []
+        while layer := receipts.get((_LAYERS, (len(layers),))):
+            layers.append(layer)
+        begun = receipts.get((_BEGINNING, (0,)))
+        if begun is None or not layers:
+            return None
+
+        def pieces(told: Receipt, kind: str) -> list[Piece]:
+            return [Piece.of(receipts[_TABLE, (number, 0)]) for number in told.value[kind]]
+
+        try:
+            (first,), origins = pieces(begun, "pieces"), [pieces(layer, "origins") for layer in layers]
+            last = pieces(layers[-1], "pieces")
+            self._take([first, *last, *(piece for each in origins for piece in each)])
+            stored = self.checked(first).all()
+        except (KeyError, ChunkLostError):
+            return None
+        return Finished(Beginning.unpacked(stored[:, 0]), last, origins, layers[-1].value["least"])
+
+    def _take(self, pieces: list[Piece]) -> None:
+        """Keep pieces that are all undamaged, and nothing else.
+
+        Raises
+        ------
+        ChunkLostError
+            If one is.
+        """
+        for piece in pieces:
+            self.checked(piece)
+        names = {piece.spec.file_name(piece.receipt.chunk) for piece in pieces}
+        for path in (self.folder / _TABLE).iterdir():
+            if path.name not in names:
+                path.unlink()
+        self.nbytes = sum(piece.receipt.nbytes for piece in pieces)
+        self._made = 1 + max(piece.receipt.chunk[0] for piece in pieces)
+
+    def write(self, rows: NDArray[Any]) -> Piece:
         """Write rows, of which there is one at least.
 
         Raises
@@ -84,11 +193,12 @@ class RowFiles:
         """
         if self.nbytes + rows.nbytes > self._disk_bytes:
             raise DiskFullError(f"rows take more than {self._disk_bytes} bytes of disk")
-        spec = TableSpec(_TABLE, (0, 1), ("row", "column"), rows.shape, frozenset(), rows.dtype.str)
+        shape = {"shape": list(rows.shape), "dtype": rows.dtype.str}
         chunk, self._made = (self._made, 0), self._made + 1
-        nbytes, checksum = write_chunk(self.folder, spec, chunk, rows)
+        piece = Piece.of(Receipt(_TABLE, chunk, rows.nbytes, 0, 0.0, 0, shape))
+        nbytes, checksum = write_chunk(self.folder, piece.spec, chunk, rows)
         self.nbytes += nbytes
-        return Piece(spec, Receipt(spec.name, chunk, nbytes, checksum, 0.0, 0, {}))
+        return Piece(piece.spec, replace(piece.receipt, checksum=checksum))
 
     def checked(self, piece: Piece) -> StoredRows:
         """Return rows that are read as they are asked for; all of them are checked before.
@@ -108,8 +218,17 @@ class RowFiles:
         self.nbytes -= piece.receipt.nbytes
 
     def clear(self) -> None:
-        """Remove all rows."""
-        if self._folder is not None:
-            for path in (self._folder / _TABLE).iterdir():
-                path.unlink()
+        """Remove all rows, and what is known of them."""
+        if self._folder is not None or self._lasting:
+            for name in (ledger.FOLDER, _TABLE):
+                for path in (self.folder / name).iterdir():
+                    path.unlink()
         self.nbytes = 0
+
+
+def _told(name: str, number: int, pieces: list[Piece], origins: list[Piece], least: float) -> Receipt:
+    """Return a receipt that names pieces, which have their own."""
+    told = {
+        kind: [piece.receipt.chunk[0] for piece in each] for kind, each in (("pieces", pieces), ("origins", origins))
+    }
+    return Receipt(name, (number,), 0, 0, 0.0, 0, {**told, "least": least}, time.time())

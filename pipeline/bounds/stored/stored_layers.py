@@ -1,7 +1,8 @@
 """Bounded rows whose layers are on disk: none is cut, so that what is left in the end is the optimum.
 
 A layer is expanded piece by piece, each leaves a sorted run; where variables fall out of the keys, runs are merged
-range by range. What leads back to the rows of every layer stays on disk too.
+range by range. What leads back to the rows of every layer stays on disk too, and a layer that is finished is so for
+another process.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..layers import Stop, layers
 from ..network import CostNetwork, States
 from ..outcome import Outcome
 from .merging import merges
-from .row_files import Numbers, Piece, RowFiles
+from .row_files import Finished, Numbers, Piece, RowFiles
 
 # While a piece is expanded or merged, its rows are there about so many times.
 _COPIES = 4
@@ -40,9 +41,11 @@ class StoredLayers:
     memory_bytes : int
         For the pieces that are worked on, beside the tables of `found`; it may change between runs.
     files : RowFiles
-        Cleared first.
+        In which a search has begun.
     side : Operations
         Of this host.
+    finished : Finished, optional
+        Layers of the same network, order and mini-buckets that are there.
 
     Attributes
     ----------
@@ -61,16 +64,18 @@ class StoredLayers:
         memory_bytes: int,
         files: RowFiles,
         side: Operations,
+        finished: Finished | None = None,
     ) -> None:
         self.network, self.found, self.files, self.side = network, found, files, side
         self.upper = math.inf if upper is None else float(upper)
         self.memory_bytes, self.stopped = memory_bytes, False
-        files.clear()
-        first = first_rows(found.lower)
-        self._pieces = [files.write(_table(first.keys, first.costs))]
-        self._least = float(found.lower)
         self._trail: list[tuple[int, int, list[Piece]]] = []
-        self._work = self._steps()
+        if finished is None:
+            first = first_rows(found.lower)
+            self._pieces, self._least = [files.write(_table(first.keys, first.costs))], float(found.lower)
+        else:
+            self._pieces, self._least = finished.pieces, finished.least
+        self._work = self._steps([] if finished is None else finished.origins)
 
     def run(self, stop: Stop) -> Outcome:
         """Go on to the last layer, or until it is told to stop.
@@ -93,9 +98,12 @@ class StoredLayers:
         total = int(self.network.total(states))
         return Outcome(total, total, states)
 
-    def _steps(self) -> Iterator[None]:
-        """Do all layers; a look at the clock may be taken whenever this yields."""
-        for layer in layers(self.network, self.found, self.side):
+    def _steps(self, finished: list[list[Piece]]) -> Iterator[None]:
+        """Do all layers but those that are finished; a look at the clock may be taken whenever this yields."""
+        for number, layer in enumerate(layers(self.network, self.found, self.side)):
+            if number < len(finished):
+                self._trail.append((layer.variable, layer.d, finished[number]))
+                continue
             runs: list[Piece] = []
             for piece, offset in [*zip(self._pieces, _offsets(self._pieces), strict=True)]:
                 table = self.files.checked(piece)
@@ -106,6 +114,7 @@ class StoredLayers:
             origins: list[Piece] = []
             pieces: list[Piece] = []
             yield from self._merge(layer, runs, pieces, origins)
+            self.files.finish(number, pieces, origins, self._least)
             for piece in (*self._pieces, *runs):
                 self.files.delete(piece)
             self._pieces = pieces

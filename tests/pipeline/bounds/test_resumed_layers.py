@@ -1,0 +1,174 @@
+"""Layers on disk that another process goes on with: what was finished is not done again, and answers are the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import bucketflow
+from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
+from bucketflow.pipeline.bounds.outcome import Outcome
+from bucketflow.pipeline.bounds.parts.slicing import restricted
+from bucketflow.pipeline.bounds.prepare import prepare
+from bucketflow.pipeline.bounds.stored.beginning import Beginning
+from bucketflow.pipeline.bounds.stored.row_files import RowFiles
+from bucketflow.storage.errors import DiskFullError
+from bucketflow.tasks.rows.rows import HOST
+
+from . import test_chain
+from .networks import cost_networks
+from .test_layers import buckets, grid
+from .test_stored_layers import Small
+
+CELLS = 9
+
+
+@given(network=cost_networks())
+@settings(deadline=None, max_examples=60)
+def test_beginnings_are_read_as_they_were_written(network: CostNetwork) -> None:
+    small = prepare(network).network
+    order = tuple(range(len(small.dims)))
+    for upper, best in ((None, None), (7, (0,) * len(network.dims))):
+        data = Beginning(small, order, 4, upper, best).packed()
+        assert data is not None
+        read = Beginning.unpacked(data)
+        assert (read.order, read.cells, read.upper, read.best) == (order, 4, upper, best)
+        assert (read.network.dims, read.network.constant) == (small.dims, small.constant)
+        for told, table in zip(read.network.tables, small.tables, strict=True):
+            assert told.scope == table.scope
+            np.testing.assert_array_equal(told.costs, table.costs)
+        for states in [*product(*map(range, small.dims))][:50]:
+            assert read.network.restored(states) == small.restored(states)
+
+
+def test_slices_are_not_for_others() -> None:
+    network = restricted(CostNetwork((2, 2), (CostTable((0, 1), np.zeros((2, 2))),)), {0: 1})
+    assert Beginning(network, (0, 1), 4, None, None).packed() is None
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+class Dying(RowFiles):
+    """Ends after some layers; `done` are those that were finished."""
+
+    def __init__(self, folder: Path, after: int) -> None:
+        super().__init__(lambda: folder, 1 << 30, lasting=True)
+        self.after, self.done = after, list[int]()
+
+    def finish(self, number: int, *layer: object) -> None:
+        super().finish(number, *layer)  # type: ignore[arg-type]
+        self.done.append(number)
+        if len(self.done) == self.after:
+            raise Killed
+
+
+def searched(network: CostNetwork, files: Dying) -> Outcome:
+    """Begin a search, or go on with one."""
+    finished = files.finished()
+    if finished is None:
+        files.begin(Beginning(network, tuple(range(len(network.dims))), CELLS, None, None))
+    else:
+        network = finished.beginning.network
+    found = buckets(network, CELLS)
+    return Small(network, found, None, memory_bytes=2000, files=files, side=HOST, finished=finished).run(bool)
+
+
+def test_finished_layers_are_not_done_again(tmp_path: Path) -> None:
+    network, done = grid(3, 1, d=3), list[int]()
+    (tmp_path / "whole").mkdir()
+    whole = searched(network, Dying(tmp_path / "whole", 0))
+    for after in (2, 1, 3, 0):
+        files = Dying(tmp_path, after)
+        try:
+            outcome = searched(network, files)
+        except Killed:
+            # what the next layer had begun with
+            files.write(np.zeros((4, 2), np.uint64))
+        done += files.done
+    assert done == [*range(9)]
+    assert outcome == whole
+    assert files.nbytes == sum(path.stat().st_size for path in (tmp_path / "rows").iterdir())
+
+
+@pytest.mark.parametrize("damage", ["rows", "ledger"])
+def test_what_is_damaged_begins_anew(damage: str, tmp_path: Path) -> None:
+    network = grid(3, 1, d=3)
+    with pytest.raises(Killed):
+        searched(network, Dying(tmp_path, 4))
+    path = max((tmp_path / damage).iterdir(), key=lambda p: p.stat().st_mtime_ns)
+    path.write_bytes(path.read_bytes()[:-9] + b"damaged!!")
+    files = Dying(tmp_path, 0)
+    assert searched(network, files).total == buckets(network, 1 << 20).lower
+    assert files.done == [*range(3 if damage == "ledger" else 0, 9)]
+
+
+_DYING = """
+import os, signal, sys
+import bucketflow
+from bucketflow.pipeline.bounds import rows
+from bucketflow.pipeline.bounds.rows import Round, RowSearch
+from bucketflow.pipeline.bounds.stored.row_files import RowFiles
+
+rows.ROUNDS = (Round(4, 2),)
+RowSearch._fix = lambda self: None
+finish = RowFiles.finish
+
+def dying(self, number, *layer):
+    finish(self, number, *layer)
+    if number == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+RowFiles.finish = dying
+bucketflow.solve(bucketflow.load(sys.argv[1]), method=sys.argv[4], workdir=sys.argv[2], memory="64MB")
+"""
+
+
+@pytest.mark.parametrize("method", ["rows", "auto"])
+def test_killed_between_layers_another_process_goes_on(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = test_chain.grid(8)
+    path, folder, killed_after = tmp_path / "grid.wcsp", tmp_path / "run", 5
+    bucketflow.save(model, path)
+    command = [sys.executable, "-c", _DYING, str(path), str(folder), str(killed_after), "rows"]
+    killed = subprocess.run(command, env=os.environ, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    finished = list[int]()
+    finish = RowFiles.finish
+
+    def counted(self: RowFiles, number: int, *layer: object) -> None:
+        finished.append(number)
+        finish(self, number, *layer)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RowFiles, "finish", counted)
+    options = {"method": method, "time": 600, "workdir": folder, "memory": "64MB"}
+    result = bucketflow.solve(bucketflow.load(path), **options)  # type: ignore[arg-type]
+    assert (result.status, result.value) == ("optimal", bucketflow.solve(model, method="dense").value)
+    assert finished[:1] in ([], [killed_after + 1])
+    assert method == "auto" or finished == [*range(killed_after + 1, killed_after + 1 + len(finished))] != []
+    assert not (folder / "layers").exists()
+
+
+def test_a_full_disk_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, files, again = grid(3, 1, d=3), Dying(tmp_path, 0), Dying(tmp_path, 0)
+    finish = files.finish
+
+    def filled(number: int, *layer: object) -> None:
+        finish(number, *layer)
+        files._disk_bytes = files.nbytes if number == 3 else files._disk_bytes
+
+    monkeypatch.setattr(files, "finish", filled)
+    with pytest.raises(DiskFullError):
+        searched(network, files)
+    searched(network, again)
+    assert (files.done, again.done) == ([0, 1, 2, 3], [4, 5, 6, 7, 8])
