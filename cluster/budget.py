@@ -32,10 +32,19 @@ def default_memory_bytes(root: Path = Path("/")) -> int:
     root : path
         Where ``proc`` and ``sys`` are.
     """
+    available = min([_free_bytes(root), *_left_in_groups(root)])
+    return max(int(available * _SHARE) - COMPILED_PROCESS_BYTES, int(available * _LEAST_SHARE))
+
+
+def _free_bytes(root: Path) -> int:
+    """What the kernel says is available; where it does not say so in a file, psutil knows, which is slow to import."""
+    for line in _text_lines(root / "proc/meminfo"):
+        name, _, amount = line.partition(":")
+        if name == "MemAvailable":
+            return int(amount.split()[0]) * 1024
     import psutil
 
-    available = min([int(psutil.virtual_memory().available), *_left_in_groups(root)])
-    return max(int(available * _SHARE) - COMPILED_PROCESS_BYTES, int(available * _LEAST_SHARE))
+    return int(psutil.virtual_memory().available)
 
 
 def _left_in_groups(root: Path) -> Iterator[int]:
@@ -90,8 +99,12 @@ def _group_paths(root: Path) -> dict[int, str]:
 
 
 def _lines(root: Path, name: str) -> list[str]:
+    return _text_lines(root / "proc/self" / name)
+
+
+def _text_lines(path: Path) -> list[str]:
     try:
-        return (root / "proc/self" / name).read_text().splitlines()
+        return path.read_text().splitlines()
     except OSError:
         return []
 

@@ -40,7 +40,7 @@ class Proof:
     least_total, unit
         The proved bound in integers, and what one is worth.
     sweep_cells : float or None
-        About how many cells sweeping the whole would take.
+        About how many cells sweeping the whole would take, where that was weighed.
     gap_given : float or None
         The gap that was enough.
     history : sequence of (float, number or None, number or None)

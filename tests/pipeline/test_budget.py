@@ -184,6 +184,13 @@ def test_no_control_groups(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("available")
+def test_what_the_kernel_says_is_available(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "0::/\n", "1 0 0:1 / / rw - ext4 /dev/sda rw\n")
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       9 kB\nMemAvailable:   7340032 kB\n")
+    assert budget_of(machine) == 7 << 30
+
+
+@pytest.mark.usefixtures("available")
 def test_the_least_limit_of_nested_groups_counts(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "0::/slurm/job_1/step_0\n", V2)
     machine.group("sys/fs/cgroup/slurm/job_1/step_0", memory__max="max", memory__current=GB)

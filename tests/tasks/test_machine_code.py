@@ -66,6 +66,37 @@ assert njit()(least)(np.array([3.0, 1.0])) == 2.0
 """
 
 
+RAISE = """
+import sys
+import numpy as np
+from numba.core.runtime import rtsys
+from bucketflow.tasks.machine_code import njit
+
+def upper(x, end):
+    if end > len(x):
+        raise ValueError("only so many", len(x))
+    return x[:end].copy(), x.sum()
+
+kept = njit(cache=True)(upper)
+part, total = kept(np.arange(4.0), 3)
+assert (part.tolist(), total) == ([0.0, 1.0, 2.0], 6.0)
+try:
+    kept(np.arange(4.0), 5)
+except ValueError as error:
+    assert error.args == ("only so many", 4)
+print(sum(kept.stats.cache_hits.values()), "numba.np.arrayobj" in sys.modules, rtsys._init)
+assert njit()(lambda x: x + 1)(1) == 2
+assert kept(np.arange(4), 1)[0].tolist() == [0]
+"""
+
+
+def test_kept_code_is_loaded_without_what_it_was_made_with(kept: Path, tmp_path: Path) -> None:
+    (tmp_path / "raise.py").write_text(RAISE)
+    command = [sys.executable, str(tmp_path / "raise.py")]
+    said = [subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() for _ in range(2)]
+    assert said == ["0 True True", "1 False False"]
+
+
 def test_kept_code_needs_no_compiler(kept: Path, tmp_path: Path) -> None:
     (tmp_path / "use.py").write_text(USE)
     command = [sys.executable, str(tmp_path / "use.py")]

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow.pipeline.api.bounding import sweeping
+from bucketflow.pipeline.api.bounding import optimum, sweeping
 from bucketflow.pipeline.bounds import chain, rows, turns
 from bucketflow.pipeline.bounds.deepening import cut_offs
 from bucketflow.pipeline.bounds.limits import Limits
@@ -268,3 +268,13 @@ def test_sweeps_that_are_quicker_than_bounds_are_swept(
     monkeypatch.setattr(sweeping, "sweep_cells", lambda *_: 2.0**27)
     result = bucketflow.solve(bucketflow.load("satellite"), memory=memory)
     assert (result.proof is not None) is proved
+
+
+@pytest.mark.parametrize("effort", [{"time": 60.0}, {"method": "search"}])
+def test_what_a_sweep_would_take_is_not_asked_where_nobody_weighs_it(
+    effort: Any, bounded: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optimum, "sweep_cells", lambda *_: pytest.fail("an order is searched"))
+    proof = bucketflow.solve(bucketflow.load("satellite"), **effort).proof
+    assert proof is not None
+    assert proof.sweep_cells is None
