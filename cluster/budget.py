@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 # Python with NumPy, and with compiled code too: resident bytes that are no tables, which no budget counts.
@@ -16,6 +19,9 @@ _LEAST_SHARE = 0.25
 
 # A limit that is none, as version 1 writes it: about the largest number there is.
 _UNLIMITED = 1 << 62
+
+_AVAILABLE = re.compile(r"MemAvailable:\s+(\d+) kB")
+_READ_BYTES = 1 << 16
 
 # For each version of control groups: limit, usage, and the entry of memory.stat for what can be taken back.
 _FILES = {
@@ -38,10 +44,9 @@ def default_memory_bytes(root: Path = Path("/")) -> int:
 
 def _free_bytes(root: Path) -> int:
     """What the kernel says is available; where it does not say so in a file, psutil knows, which is slow to import."""
-    for line in _text_lines(root / "proc/meminfo"):
-        name, _, amount = line.partition(":")
-        if name == "MemAvailable":
-            return int(amount.split()[0]) * 1024
+    found = _AVAILABLE.search(_text(f"{root}/proc/meminfo"))
+    if found:
+        return int(found[1]) * 1024
     import psutil
 
     return int(psutil.virtual_memory().available)
@@ -52,28 +57,38 @@ def _left_in_groups(root: Path) -> Iterator[int]:
 
     Containers and batch systems limit memory by them; of nested groups the least counts.
     """
-    for version, folder, mount in _memory_groups(root):
-        for group in (folder, *folder.parents):
-            if group.is_relative_to(mount) and (left := _left(group, version)) is not None:
-                yield left
+    for version, group in _memory_groups(root, _text(f"{root}/proc/self/cgroup")):
+        if (left := _left(group, version)) is not None:
+            yield left
 
 
-def _left(group: Path, version: int) -> int | None:
+def _left(group: str, version: int) -> int | None:
     """What a group may still take; what it keeps of files in memory is given back when needed."""
     limit_file, usage_file, entry = _FILES[version]
-    limit = _read_int(group / limit_file)
+    limit = _read_int(f"{group}/{limit_file}")
     if limit is None or limit >= _UNLIMITED:
         return None
-    used = _read_int(group / usage_file)
+    used = _read_int(f"{group}/{usage_file}")
     if used is None:
         return None
     return max(limit - max(used - _stat(group, entry), 0), 0)
 
 
-def _memory_groups(root: Path) -> Iterator[tuple[int, Path, Path]]:
-    """Version, folder and mount point of the groups that count this process's memory."""
-    paths = _group_paths(root)
-    for line in _lines(root, "mountinfo"):
+@lru_cache(maxsize=8)
+def _memory_groups(root: Path, own: str) -> tuple[tuple[int, str], ...]:
+    """Version and folder of the groups that count the memory of a process with such a list of its own ones."""
+    groups = [
+        (version, str(group))
+        for version, folder, mount in _mounted_groups(root, _group_paths(own))
+        for group in (folder, *folder.parents)
+        if group.is_relative_to(mount)
+    ]
+    return tuple(groups)
+
+
+def _mounted_groups(root: Path, paths: Mapping[int, str]) -> Iterator[tuple[int, Path, Path]]:
+    """Version, folder and mount point of a process's own groups."""
+    for line in _text(f"{root}/proc/self/mountinfo").splitlines():
         fields, _, kind = line.partition(" - ")
         version = _version(*kind.split())
         if version in paths:
@@ -88,39 +103,42 @@ def _version(kind: str = "", _device: str = "", options: str = "") -> int:
     return 2 if kind == "cgroup2" else int(kind == "cgroup" and "memory" in options.split(","))
 
 
-def _group_paths(root: Path) -> dict[int, str]:
+def _group_paths(own: str) -> dict[int, str]:
     """The process's own group, for each version of control groups that counts its memory."""
     found = {}
-    for line in _lines(root, "cgroup"):
+    for line in own.splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers or "memory" in controllers.split(","):
             found[1 if controllers else 2] = path
     return found
 
 
-def _lines(root: Path, name: str) -> list[str]:
-    return _text_lines(root / "proc/self" / name)
-
-
-def _text_lines(path: Path) -> list[str]:
+def _text(path: str) -> str:
+    """What the kernel says in a file, nothing if there is none; a file object would take as long as the answer."""
     try:
-        return path.read_text().splitlines()
+        file = os.open(path, os.O_RDONLY)
     except OSError:
-        return []
-
-
-def _read_int(path: Path) -> int | None:
+        return ""
     try:
-        return int(path.read_text())
-    except (OSError, ValueError):
+        return b"".join(iter(lambda: os.read(file, _READ_BYTES), b"")).decode(errors="surrogateescape")
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
+
+
+def _read_int(path: str) -> int | None:
+    try:
+        return int(_text(path))
+    except ValueError:
         return None
 
 
-def _stat(group: Path, entry: str) -> int:
+def _stat(group: str, entry: str) -> int:
     try:
-        entries = dict(line.split(maxsplit=1) for line in (group / "memory.stat").read_text().splitlines())
+        entries = dict(line.split(maxsplit=1) for line in _text(f"{group}/memory.stat").splitlines())
         return int(entries.get(entry, 0))
-    except (OSError, ValueError):
+    except ValueError:
         return 0
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from .connect import verify_shared
 from .pool import Call, Node, _in_a_row, _Ready
 from .waiting import Watch, connected
 
@@ -74,6 +73,8 @@ class DaskPool:
 
     def share(self, folder: Path) -> None:
         """Write and read on every worker; see :func:`.connect.verify_shared`."""
+        from .connect import verify_shared
+
         with connected(self.client):
             verify_shared(self.client, folder)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -12,6 +13,8 @@ from typing import Any, get_args
 from .bounds.outcome import Method as Method
 from .errors import ModelError
 from .plans.kinds import Fit, Representation, TreeKind
+
+_SIZE = re.compile(r"(?ia)(.*?)(?:([kmgtp])(i?))?b?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +128,13 @@ def parse_size(size: int | str) -> int:
     return found
 
 
-def _parsed(size: str) -> int:
-    from dask.utils import parse_bytes
-
-    return int(parse_bytes(size))
+def _parsed(size: float | str) -> int:
+    """Read a number and its unit as Dask does, which takes a tenth of a second to be imported."""
+    if not isinstance(size, str):
+        return int(size)
+    parts = _SIZE.fullmatch(size.replace(" ", ""))
+    if parts is None:
+        raise ValueError(size)
+    number, prefix, binary = parts.groups()
+    unit = (1024 if binary else 1000) ** ("kmgtp".index(prefix.lower()) + 1) if prefix else 1
+    return int(float(number or 1) * unit)

@@ -239,6 +239,18 @@ def test_planning_and_small_solves_need_no_compiler_disk_or_cluster() -> None:
         "import bucketflow\n"
         "from bucketflow.pipeline.examples import example_path\n"
         "for name in ('satellite', 'diagnosis'):\n"
-        "    print(bucketflow.solve(bucketflow.load(example_path(name))).status)"
+        "    print(bucketflow.solve(bucketflow.load(example_path(name)), memory='1GB').status)"
     )
     assert run_python(code).split() == ["optimal", "optimal"]
+
+
+def test_small_solves_load_nothing_of_rows_devices_or_other_formats() -> None:
+    code = (
+        "import sys, bucketflow\n"
+        "for name in ('satellite', 'diagnosis'):\n"
+        "    bucketflow.solve(bucketflow.load(name))\n"
+        "rooms = ('tasks.sweeps.rows.algebra', 'tasks.gpu.tiling', 'tasks.gpu.messages', 'cluster.connect',\n"
+        " 'pipeline.formats.dcop', 'pipeline.formats.writing', 'pipeline.bounds.rules', 'pipeline.bounds.counting')\n"
+        "print([m for m in sys.modules for room in rooms if m.startswith(f'bucketflow.{room}')])"
+    )
+    assert run_python(code).strip() == "[]"

@@ -16,7 +16,6 @@ from ..runs.box_decoding import decoded, swept_roots
 from ..runs.boxes import opened_boxes
 from ..runs.decoding import decode_parts, sweep_and_decode
 from ..runs.parts import sweep_parts
-from ..runs.row_tables import opened_row_tables
 from ..runs.run import Run
 from ..runs.slices import TABLES, slice_states, slices_of, sweep_groups
 
@@ -47,6 +46,8 @@ def _optimum_of(run: Run[Any]) -> Callable[[Run[Any]], tuple[Any, dict[int, int]
 
 def _optimum_of_rows(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """Return optimum, states and seconds of decoding where tables of rows are on disk; None if it is infeasible."""
+    from ..runs.row_tables import opened_row_tables
+
     with opened_row_tables(run, TABLES, keep=True) as tables:
         total = run.arithmetic.total(tables.roots())
         if total is None:
@@ -134,6 +135,8 @@ def swept_total(run: Run[Any], name: str) -> Any:
     plan, arithmetic = run.plan, run.arithmetic
     totals: Iterable[Any]
     if plan.rows_stored:
+        from ..runs.row_tables import opened_row_tables
+
         with opened_row_tables(run, name, keep=False) as rows:
             totals = [arithmetic.total(rows.roots())]
     elif plan.spill:

@@ -20,10 +20,8 @@ from ..trees.memory import Sizing, leaf_bytes, sweep_peak
 from ..trees.sizes import Sizer
 from ..trees.tree import Tree, elimination_order
 from .evaluations import repriced
-from .message_program import device_needs
 from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
 from .recompute import cuts_for_decoding, remade
-from .row_bounds import with_row_bounds
 from .two_way import StepBuilder, choose_readings, ordered_layouts, table_layouts
 
 # Nominal seconds of a search for a tree whose messages fit memory, and propagations that were not searched before.
@@ -249,6 +247,8 @@ def plan_tree(
         device=options.device,
     )
     if options.by_rows:
+        from .row_bounds import with_row_bounds
+
         assert problem.rows is not None
         return with_row_bounds(plan, problem.rows, decode=options.decode, rates=rates)
     return _both_ways(plan, problem, options, rates) if both else _one_way(plan, options)
@@ -274,6 +274,8 @@ def _one_way(plan: Plan, options: PlanOptions) -> Plan:
 def _both_ways(plan: Plan, problem: Problem, options: PlanOptions, rates: Rates) -> Plan:
     """Add up the peak of both sweeps; where it is too much, give up what slices share, then make messages again."""
     if plan.device:
+        from .message_program import device_needs
+
         needs = device_needs(plan)
         return replace(plan, variant_from=0, needs=needs, peak_bytes=needs.nbytes)
     sizing, fixed = Sizing(plan.tree.dims, plan.itemsize, plan.threads), plan.model_bytes + plan.leaf_bytes

@@ -15,8 +15,8 @@ from dataclasses import replace
 from math import exp, inf, log, prod
 from typing import Final
 
+from ...tasks.rows import CELLS_OF_A_ROW
 from ...tasks.steps.step import Step
-from ...tasks.sweeps.rows.algebra import CELLS_OF_A_ROW
 from ...tasks.sweeps.sweep import freed_tables
 from ..trees.costs import Rates
 from ..trees.tree import Tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,13 @@ from ..models.leaf_tables import (
     probability_leaf,
 )
 from ..models.preprocess import Leaf, Network
-from ..plans.message_program import DeviceLeaves
 from ..results.result import Result
 from ..trees.tree import Target
 from .beliefs import Combiner, Least, Sums
 from .counting import CountEstimate
+
+if TYPE_CHECKING:
+    from ..plans.message_program import DeviceLeaves
 
 Array = NDArray[Any]
 T = TypeVar("T")

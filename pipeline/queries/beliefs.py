@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,11 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.beliefs import UNREACHABLE, above_least, normalised
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
 from ..errors import InternalError
-from ..plans.message_program import DeviceLeaves, cost_leaves, probability_leaves
 from ..results.result import Result
 from ..trees.tree import Target
+
+if TYPE_CHECKING:
+    from ..plans.message_program import DeviceLeaves
 
 Array = NDArray[Any]
 Where = tuple[slice, ...]
@@ -157,6 +159,8 @@ class Sums(Defaults):
 
     def device_leaves(self, leaves: Mapping[int, Scaled]) -> DeviceLeaves:
         """Return leaf tables as a device has them."""
+        from ..plans.message_program import probability_leaves
+
         return probability_leaves(leaves)
 
     @property
@@ -182,6 +186,8 @@ class Least(Defaults):
 
     def device_leaves(self, leaves: Mapping[int, Array]) -> DeviceLeaves:
         """Return leaf tables as a device has them."""
+        from ..plans.message_program import cost_leaves
+
         return cost_leaves(leaves, self.semiring)
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,11 @@ from ..errors import InternalError, ModelError
 from ..models.leaf_rows import Listed
 from ..models.leaf_tables import COST_LIMIT, Cells, CostScale, cost_leaf, indicator_leaf
 from ..models.preprocess import Leaf, Network
-from ..plans.message_program import DeviceLeaves
 from ..trees.tree import Target
 from .beliefs import Combiner, Defaults, Sums
+
+if TYPE_CHECKING:
+    from ..plans.message_program import DeviceLeaves
 
 Array = NDArray[Any]
 

@@ -18,7 +18,6 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from ...tasks.steps.views import Slice, slice_of
 from ...tasks.sweeps.best_states import JOINED_CELLS, best_states
-from ...tasks.sweeps.rows.best import best_row, fixed
 
 Array = NDArray[Any]
 
@@ -55,6 +54,8 @@ def decode(
     for step in reversed(steps):
         read = list(zip(step.inputs, step.input_axes, strict=True))
         if any(isinstance(tables[node], Relation) for node in step.inputs):
+            from ...tasks.sweeps.rows.best import best_row, fixed
+
             found = [fixed(tables[node], axes, sizes, assignment) for node, axes in read]
             if not all(_is_mostly_there(table) for table in found):
                 assignment.update(best_row(found, semiring))

@@ -49,7 +49,9 @@ def machine_rates(semiring: Semiring) -> Rates:
 
 def is_worth_measuring(seconds: float) -> bool:
     """Return whether it matters what this machine does in a second to a plan of so many nominal ones."""
-    return seconds >= (_SHORT_SECONDS if is_compiled("tasks.cpu.streaming", "_stream") else _LONG_SECONDS)
+    if seconds < _SHORT_SECONDS:
+        return False
+    return seconds >= _LONG_SECONDS or is_compiled("tasks.cpu.streaming", "_stream")
 
 
 def measure_again(semiring: Semiring) -> Rates:

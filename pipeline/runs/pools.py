@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...cluster.address import ClusterError, ClusterLostError, verify_listening
-from ...cluster.connect import client_of, local_client
 from ...cluster.dask_pool import DaskPool
-from ...cluster.gpu import gpu_client
-from ...cluster.gpu_workers import GpuPool
 from ...cluster.pool import Pool, SerialPool
 from ...storage import ledger
 from ...storage.errors import disk_full
@@ -35,10 +32,16 @@ class DaskPools(AbstractContextManager[Pool]):
         self._at_a_time = at_a_time
         self._opened: AbstractContextManager[Any]
         if options.remote:
+            from ...cluster.connect import client_of
+
             self._opened = client_of(options.client, options.scheduler)
         elif resources.gpu_count:
+            from ...cluster.gpu import gpu_client
+
             self._opened = gpu_client(resources.gpu_count)
         else:
+            from ...cluster.connect import local_client
+
             self._opened = local_client(options.workers or 1)
 
     def __enter__(self) -> Pool:
@@ -48,6 +51,8 @@ class DaskPools(AbstractContextManager[Pool]):
             if not self._resources.gpu_count:
                 return DaskPool(client, key, asked.priority, asked.most_workers)
             addresses = [worker.address for worker in self._resources.gpu_workers]
+            from ...cluster.gpu_workers import GpuPool
+
             limits = asked.priority, asked.most_workers
             return GpuPool(client, key, addresses, self._at_a_time, (pick,), *limits)
         except ClusterError as error:

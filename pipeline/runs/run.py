@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...cluster.pool import Pool, SerialPool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
-from ...tasks.sweeps.rows.room import Room
 from ...tasks.sweeps.sweep import OnTable
 from ..models.preprocess import Network
 from ..plans.plan import Plan, Problem
 from ..queries.arithmetic import Arithmetic
-from ..queries.by_rows import leaf_tables, rows_algebra
 from ..trees.memory import step_bytes
+
+if TYPE_CHECKING:
+    from ...tasks.sweeps.rows.room import Room
 
 T = TypeVar("T")
 
@@ -107,6 +108,8 @@ class Run(Generic[T]):
         if self.room is None:
             leaves = {node: self.arithmetic.leaf(self.network.leaves[node], a) for node, a in axes.items()}
         else:
+            from ..queries.by_rows import leaf_tables, rows_algebra
+
             algebra = rows_algebra(self.arithmetic, plan.tree.dims, self.compiled, self.room, plan.outputs)
             leaves = leaf_tables(self.arithmetic, algebra, axes, self.room.nbytes)
         if self.states:

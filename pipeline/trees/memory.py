@@ -24,7 +24,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ...tasks.gpu.tiling.lowering import device_step
 from ...tasks.steps.step import Step, make_step
 from ...tasks.sweeps.sweep import freed_tables, useful_threads
 from .tree import Tree
@@ -74,6 +73,8 @@ class Sizing:
             return workspace
         if cells != step.lowered.cells:
             step = make_step(step.node, step.inputs, step.input_axes, step.axes, self.sizes, step.lowered.semiring)
+        from ...tasks.gpu.tiling.lowering import device_step
+
         return max(workspace, device_step(step.lowered).workspace_cells * self.itemsize)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dask.utils import parse_bytes
 
 import bucketflow
 from bucketflow import Model
@@ -128,6 +129,18 @@ def test_refused_boxes_are_told_in_terms_of_the_budget(memory: int) -> None:
     assert parse_size(allowed) == memory
     assert parse_size(needed) > max(memory, 1 << 20)
     assert " 1 cells" not in str(refused.value)
+
+
+def test_sizes_are_read_as_dask_reads_them() -> None:
+    units = ["", "b", "B", "k", "kB", "KB", "kib", "Mi", "MB", "gB", "GB", "TiB", "p", "pib"]
+    for size in (
+        f"{number}{gap}{unit}" for number in ("0", "1", "5.4", "1e6", ".5") for gap in ("", " ") for unit in units
+    ):
+        assert parse_size(size) == parse_bytes(size)
+    assert parse_size("MB") == parse_bytes("MB")
+    for wrong in ("5 foos", "i", "1ib", "1eb", "nan", "inf GB", "-1", "GB5", "1,5 kB"):
+        with pytest.raises(bucketflow.ModelError, match="is not a size"):
+            parse_size(wrong)
 
 
 def test_plans_are_deterministic() -> None:

@@ -33,7 +33,7 @@ from bucketflow.pipeline.results.result import plan_figures
 from bucketflow.pipeline.runs.slices import run_group, slices_of
 from bucketflow.pipeline.search.orders import search_tree
 from bucketflow.tasks.relations.host import Host
-from bucketflow.tasks.sweeps.rows import algebra, room
+from bucketflow.tasks.sweeps.rows import algebra, best, room
 from bucketflow.tasks.sweeps.rows.room import NoRoomError
 from tests.models import bayes_models, brute_count, cost_models, markov_models, named_model
 from tests.pipeline.test_counts import chain
@@ -367,7 +367,7 @@ def test_rows_with_few_cells_are_decoded_as_arrays(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
     monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
     model = dense_ring()
-    monkeypatch.setattr(decode, "best_row", None)
+    monkeypatch.setattr(best, "best_row", None)
     found = []
     for cells, share in ((10**6, 0.0), (0, 1e6)):
         monkeypatch.setattr(decode, "WHOLE_CELLS", cells)

@@ -15,7 +15,6 @@ from ....cluster.budget import peak_rss_bytes
 from ....tasks.allocator import return_freed_pages, return_large_blocks
 from ...bounds.network import CostNetwork, States, Units, cost_network, model_of
 from ...bounds.outcome import Outcome
-from ...bounds.prepare import removed_by
 from ...errors import BudgetError, InternalError
 from ...models.fixed import fixed_value
 from ...models.preprocess import Network
@@ -332,6 +331,8 @@ class Task:
         return self.history.points(lambda least: self.between(least, None, closed=False))
 
     def _dressed(self, outcome: Outcome) -> Result:
+        from ...bounds.prepare import removed_by
+
         chain = self.chain
         found = self._bounds(outcome) if outcome.feasible else Bounds("optimum", "infeasible")
         status: Literal["optimal", "bounded", "infeasible"] = found.status

@@ -20,6 +20,7 @@ from ...relations.plain import product
 from ...relations.ranges import Ranges, union, within
 from ...relations.relation import Dense, Relation, Table, from_dense, restricted, to_dense
 from ...relations.sides import side_of
+from ...rows import CELLS_OF_A_ROW as CELLS_OF_A_ROW
 from ...rows.keys import Keys, Words
 from ...steps.semiring import Semiring
 from ...steps.step import Step
@@ -29,8 +30,6 @@ from .room import Room
 
 Array = NDArray[Any]
 
-#: A row of a join takes as long as so many cells of a loop.
-CELLS_OF_A_ROW: Final = 50
 #: Tables of so few cells are arrays, and steps on arrays of so few cells loops.
 SMALL_CELLS: int = 1 << 10
 #: Arrays are multiplied before a join reads them up to so many cells, or to one for so many rows of a table.
