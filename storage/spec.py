@@ -69,7 +69,7 @@ class TableSpec:
         return ".".join(["c", *map(str, chunk)])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """Proof that a task finished: what it wrote, and the numbers that belong to it.
 

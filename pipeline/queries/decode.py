@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from ...tasks.steps.views import Slice, slice_of
 from ...tasks.sweeps.best_states import JOINED_CELLS, best_states
+
+if TYPE_CHECKING:
+    from ...tasks.sweeps.rows.room import Room
 
 Array = NDArray[Any]
 
@@ -34,6 +37,7 @@ def decode(
     semiring: Semiring,
     assignment: dict[int, int],
     compiled: bool = True,
+    room: Room | None = None,
 ) -> None:
     """Extend ``assignment`` (variable → state), in place, to every variable that ``steps`` eliminated.
 
@@ -49,6 +53,8 @@ def decode(
         Min-plus, of the tables' dtype.
     compiled : bool
         Whether large slices may use compiled kernels.
+    room : Room, optional
+        What joins of rows may take of.
     """
     tables = _near(tables)
     for step in reversed(steps):
@@ -58,12 +64,22 @@ def decode(
 
             found = [fixed(tables[node], axes, sizes, assignment) for node, axes in read]
             if not all(_is_mostly_there(table) for table in found):
-                assignment.update(best_row(found, semiring))
+                assignment.update(best_row(found, semiring, room))
                 continue
             slices = [_whole(table, assignment, semiring) for table in found]
         else:
             slices = [slice_of(tables[node], axes, sizes, assignment) for node, axes in read]
         assignment.update(best_states(slices, sizes, semiring, compiled))
+
+
+def entry(
+    table: Array | Relation, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int], semiring: Semiring
+) -> Any:
+    """Return the entry of a table, an array or rows, at states of all its variables."""
+    from ...tasks.sweeps.rows.best import fixed
+
+    found = fixed(table, axes, sizes, states)
+    return found.values[0].item() if len(found) else semiring.zero
 
 
 def _is_mostly_there(table: Table) -> bool:

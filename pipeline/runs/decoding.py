@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...tasks.gpu.arrays import on_host
 from ...tasks.sweeps.program import Program
@@ -15,6 +15,9 @@ from ..queries.decode import decode
 from .parts import Swept
 from .run import Run
 from .slices import Slices
+
+if TYPE_CHECKING:
+    from ...tasks.sweeps.rows.algebra import Choice
 
 T = TypeVar("T")
 
@@ -33,7 +36,7 @@ def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
     plan, sizes = run.plan, run.plan.tree.dims
     assignment = dict(run.states)
     if not plan.cuts:
-        decode(plan.steps, swept.tables, sizes, run.problem.semiring, assignment, run.compiled)  # type: ignore[arg-type]
+        decode(plan.steps, swept.tables, sizes, run.problem.semiring, assignment, run.compiled, run.room)  # type: ignore[arg-type]
         return assignment
     ready = [-1]
     while ready:
@@ -85,5 +88,7 @@ def decode_part(
     roots: list[Any] = [on_host(tables[node]) for node in program.outputs]
     states = dict(fixed)
     start = time.perf_counter()
-    decode(steps, tables, inner, problem.semiring, states, program.algebra.compiled)
+    choice: Choice | None = getattr(program.algebra, "choice", None)  # which algebras of rows have
+    room = None if choice is None else choice.room
+    decode(steps, tables, inner, problem.semiring, states, program.algebra.compiled, room)
     return Decoded(states, roots, time.perf_counter() - start)

@@ -8,7 +8,7 @@ cut further. What was cut and what is done is in the ledger.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,7 +39,7 @@ from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.rows.room import NoRoomError, Room
 from ..errors import BudgetError, InternalError, format_bytes
-from ..queries.decode import decode
+from ..queries.decode import decode, entry
 from .boxes import ATTEMPTS
 from .pools import open_tables
 from .row_splits import MOST_PARTS, Sample, Split, bytes_within, sample_of_rows, sample_of_runs, split
@@ -50,10 +50,16 @@ T = TypeVar("T")
 # Of what tables may take, those that stay in memory have this part together, and each of them that.
 _HELD_SHARE: Final = 4
 _LARGE_SHARE: Final = 32
+# Runs, what they become together, and what that takes.
+_MERGED_COPIES: Final = 4
 # What took a join of so many rows is not done again after a stop.
 _WORTH_KEEPING: Final = 1 << 21
 # More boxes of a step than this cost more to keep account of than anyone waits for.
 _MOST_BOXES: Final = 1 << 14
+# What receipts, and runs that are read, take in memory; a box writes a run of a chunk at least.
+RECEIPT_BYTES: Final = 900
+_RUN_BYTES: Final = 2000
+_BOX_RECEIPTS: Final = 3
 
 
 @dataclass
@@ -132,6 +138,8 @@ class RowTables(Generic[T]):
                 states = self._states()
             except ChunkLostError as error:
                 lost = [(error.table, error.chunk)]
+            except NoRoomError as error:
+                raise _refusal(error) from None
             else:
                 lost = [] if is_optimal(states) else self._damaged()
                 if not lost:
@@ -154,12 +162,27 @@ class RowTables(Generic[T]):
 
     def _states(self) -> dict[int, int]:
         states: dict[int, int] = {}
-        plan, semiring = self.run.plan, self.run.problem.semiring
-        for step in reversed(plan.up):
-            ranges = {v: (states[v], states[v] + 1) for axes in step.input_axes for v in axes if v in states}
-            tables: dict[int, Any] = {node: self._read(node, ranges) for node in step.inputs}
-            decode((step,), tables, plan.tree.dims, semiring, states, self.run.compiled)
+        for step in reversed(self.run.plan.up):
+            known = {v: states[v] for axes in step.input_axes for v in axes if v in states}
+            self._enter_known(step)
+            boxes = (self._best_within(step, known, ranges) for ranges in self._boxes_at(step, known))
+            states |= min(boxes, key=lambda found: found[0])[1]
         return states
+
+    def _boxes_at(self, step: Step, states: Mapping[int, int]) -> Iterator[Ranges]:
+        """Yield the ranges in which a step was done, those that agree with some states."""
+        fixed = {v: (state, state + 1) for v, state in states.items()}
+        for _, ranges, _ in self._leaves(step.node):
+            if all(first <= states[v] < stop for v, (first, stop) in ranges.items() if v in states):
+                yield {**ranges, **fixed}
+
+    def _best_within(self, step: Step, known: Mapping[int, int], ranges: Ranges) -> tuple[Any, dict[int, int]]:
+        """Return the least sum of the inputs of a step that agrees with states, within ranges, and its states."""
+        tables: dict[int, Any] = {node: self._read(node, ranges) for node in step.inputs}
+        sizes, semiring, states = self.run.plan.tree.dims, self.run.problem.semiring, dict(known)
+        decode((step,), tables, sizes, semiring, states, self.run.compiled, self.room)
+        read = zip(step.inputs, step.input_axes, strict=True)
+        return sum(entry(tables[node], axes, sizes, states, semiring) for node, axes in read), states
 
     def _sweep(self) -> None:
         needed, report = self._needed(), self.run.on_table()
@@ -184,8 +207,26 @@ class RowTables(Generic[T]):
 
     def _make(self, step: Step) -> None:
         """Do a step in memory, or in boxes where it does not fit."""
+        self._enter_known(step)
         if (self._name(step.node), ()) in self.receipts or not self._is_made_in_memory(step):
             self._in_boxes(step)
+
+    def _enter_known(self, step: Step, boxes: int = 1) -> None:
+        """Enter what is known of runs into the account of memory, and what will be of so many boxes.
+
+        Raises
+        ------
+        BudgetError
+            If that leaves little for tables.
+        """
+        receipts = len(self.receipts) + _BOX_RECEIPTS * boxes
+        runs = sum(1 for i in step.inputs if i in self.steps for _ in self._runs(i))
+        self.room.beside = receipts * RECEIPT_BYTES + runs * _RUN_BYTES
+        if (most := self.room.nbytes // 2) < self.room.beside:
+            raise BudgetError(
+                f"by rows what is known of {receipts:,} chunks and boxes on disk needs "
+                f"{format_bytes(self.room.beside)}, allowed {format_bytes(most)}; try a larger --memory, or --fit slice"
+            )
 
     def _is_made_in_memory(self, step: Step) -> bool:
         before, start = self.room.joined, time.perf_counter()
@@ -238,9 +279,11 @@ class RowTables(Generic[T]):
     def _name(self, node: int) -> str:
         return f"rows_{node}"
 
-    def _keys(self, node: int) -> Keys:
-        axes, sizes = self.steps[node].axes, self.run.plan.tree.dims
-        return Keys(tuple(axes), tuple([sizes[v] for v in axes]))
+    @cached_property
+    def _keys(self) -> dict[int, Keys]:
+        """The layout of each table, which all its runs share."""
+        sizes = self.run.plan.tree.dims
+        return {node: Keys(step.axes, tuple([sizes[v] for v in step.axes])) for node, step in self.steps.items()}
 
     def _leaves(self, node: int) -> Iterator[tuple[Path, Ranges, Receipt | None]]:
         """Yield the boxes of a step that are not cut, and their receipts if they are done."""
@@ -257,7 +300,7 @@ class RowTables(Generic[T]):
     def _runs(self, node: int) -> Iterator[RowRun]:
         """Yield what the finished boxes of a step wrote."""
         for _, _, receipt in self._leaves(node):
-            run = None if receipt is None else known_run(receipt, self._keys(node), self.receipts)
+            run = None if receipt is None else known_run(receipt, self._keys[node], self.receipts)
             if run is not None:
                 yield run
 
@@ -266,7 +309,7 @@ class RowTables(Generic[T]):
         return [
             (path, ranges)
             for path, ranges, receipt in self._leaves(node)
-            if receipt is None or known_run(receipt, self._keys(node), self.receipts) is None
+            if receipt is None or known_run(receipt, self._keys[node], self.receipts) is None
         ]
 
     def _is_stored(self, node: int) -> bool:
@@ -278,7 +321,8 @@ class RowTables(Generic[T]):
             return self.held[node]
         if node not in self.steps:
             return self.program.leaves[node]
-        table, _ = read_table(self.store, self.algebra, [*self._runs(node)], ranges, self.room.nbytes)
+        limit = self.room.free // _MERGED_COPIES
+        table, _ = read_table(self.store, self.algebra, [*self._runs(node)], ranges, limit)
         self.room.keep(self.algebra.keyed(table, self.steps[node].axes)[0])
         return table
 
@@ -290,33 +334,41 @@ class RowTables(Generic[T]):
         held = {
             i: self._read(i, {}) for i in step.inputs if i not in stored and (i in self.held or i not in self.steps)
         }
-        nbytes = self.room.nbytes - self.room.nbytes // _HELD_SHARE
+        nbytes = self.room.nbytes - self.room.beside
+        nbytes -= nbytes // _HELD_SHARE
         how = self.algebra, self.run.problem.semiring, self.run.plan.tree.dims, self.store
         return RowBoxes(step, *how, held, stored, self._name(step.node), nbytes)
 
     def _in_boxes(self, step: Step) -> None:
         """Do the boxes of a step that are not done, and cut those that do not fit."""
         stored = {i: [*self._runs(i)] for i in step.inputs if i in self.steps and i not in self.held}
-        boxes = self._boxes(step, stored)
-        sent = self.run.pool.put(boxes)
         samples = [sample_of_runs(runs) for runs in stored.values()]
-        while waiting := self._cut_to_read(step, samples, boxes.nbytes // INPUT_SHARE):
-            nodes = {path: Node(set(), lambda path: (run_row_box, sent, path, waiting[path], self.run.threads))
-                     for path in waiting}  # fmt: skip
-            lost: list[ChunkLostError] = []
-            for path, outcome in self.run.pool.run_graph(nodes):
-                if isinstance(outcome, ChunkLostError):
-                    lost.append(outcome)
-                elif isinstance(outcome, NoRoomError):
-                    self._cut_further(boxes, samples, path, waiting[path], outcome)
-                elif isinstance(outcome, BaseException):
-                    raise outcome
-                else:
-                    self._record(outcome)
-            if lost:
-                self.forget([(error.table, error.chunk) for error in lost])
-                raise lost[0]
-        self.room.stored(sum(run.rows for run in self._runs(step.node)), prod(self._keys(step.node).dims))
+        limit = self._boxes(step, stored).nbytes // INPUT_SHARE
+        while waiting := self._cut_to_read(step, samples, limit):
+            self._enter_known(step, len(waiting))
+            boxes = self._boxes(step, stored)
+            limit = boxes.nbytes // INPUT_SHARE
+            self._run_boxes(boxes, samples, waiting)
+        self.room.stored(sum(run.rows for run in self._runs(step.node)), prod(self._keys[step.node].dims))
+
+    def _run_boxes(self, boxes: RowBoxes[T], samples: Sequence[Sample], waiting: Mapping[Path, Ranges]) -> None:
+        """Do boxes, and cut those that do not fit."""
+        sent = self.run.pool.put(boxes)
+        nodes = {path: Node(set(), lambda path: (run_row_box, sent, path, waiting[path], self.run.threads))
+                 for path in waiting}  # fmt: skip
+        lost: list[ChunkLostError] = []
+        for path, outcome in self.run.pool.run_graph(nodes):
+            if isinstance(outcome, ChunkLostError):
+                lost.append(outcome)
+            elif isinstance(outcome, NoRoomError):
+                self._cut_further(boxes, samples, path, waiting[path], outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                self._record(outcome)
+        if lost:
+            self.forget([(error.table, error.chunk) for error in lost])
+            raise lost[0]
 
     def _cut_to_read(self, step: Step, samples: Sequence[Sample], limit: int) -> dict[Path, Ranges]:
         """Cut open boxes until what they read is expected to fit; return them."""
@@ -360,10 +412,7 @@ class RowTables(Generic[T]):
         several = sum(1 for _ in self._leaves(step.node)) < _MOST_BOXES
         times = error.needed / max(error.allowed, 1)
         if not several or not self._cut(step, samples, path, ranges, times, reads=reads):
-            raise BudgetError(
-                f"by rows a box of a step needs {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
-                "try a larger --memory"
-            )
+            raise _refusal(error)
 
     def _record(self, receipts: Sequence[Receipt]) -> None:
         """Enter what a box wrote, and its work.
@@ -382,6 +431,13 @@ class RowTables(Generic[T]):
                 f"the tables of the plan need more than {format_bytes(taken)} of disk, allowed "
                 f"{format_bytes(allowed)}; try a larger --disk or --memory, or --fit slice"
             )
+
+
+def _refusal(error: NoRoomError) -> BudgetError:
+    return BudgetError(
+        f"by rows a box of a step needs {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
+        "try a larger --memory"
+    )
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from ...storage.spec import Receipt
+from ..relations.ordering import forget_layouts
 from ..relations.ranges import Ranges, put_back
 from ..relations.relation import Dense, Relation, Table
 from ..rows.keys import Keys
@@ -124,6 +125,8 @@ def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) 
         return _done(boxes, path, ranges, threads, there)
     except NoRoomError as error:
         failure = type(error)(*error.args)
+    finally:
+        forget_layouts()
     raise failure  # here, where no traceback keeps tables alive
 
 
@@ -156,7 +159,7 @@ def _done(
         del table
     room, step = Room(boxes.nbytes - _COPIES * read), boxes.step
     sizes = sizes_within(boxes.sizes, ranges)
-    step = make_step(step.node, step.inputs, step.input_axes, step.axes, sizes, boxes.semiring)
+    step = make_step(step.node, step.inputs, step.input_axes, step.axes, sizes, boxes.semiring, keep=False)
     made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)
     work = {"joined": room.joined, "work": room.done, "dense": room.dense}
     return stored_run(boxes, path, made, start, work, there, ranges)

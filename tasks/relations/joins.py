@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import takewhile
 from math import prod
 from typing import Any, Final
@@ -14,7 +14,7 @@ import numpy as np
 from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
 from .blocks import Assembly, output_blocks, row_blocks
-from .ordering import disorder, layout, moved, order_holds, reordered
+from .ordering import disorder, joined, layout, moved, order_holds, reordered
 from .relation import Dense, Relation, Table, empty, from_dense, gathers
 from .sides import side_of
 
@@ -52,13 +52,6 @@ def join(a: Relation, b: Relation, semiring: Semiring) -> Relation:
     total = int(matches[1][-1]) if len(a) else 0
     ((words, values, _),) = meeting.made(a.words, a.values, matches, [(0, total, True)], semiring)
     return Relation(meeting.target, words, values)
-
-
-@lru_cache(maxsize=1 << 12)
-def joined(a: Keys, b: Keys) -> Keys:
-    """Return the layout of a join."""
-    dims = a.sizes | b.sizes
-    return Keys(tuple(dims), tuple(dims.values()))
 
 
 class _Meeting:

@@ -25,6 +25,23 @@ def _layout(keys: Keys, variables: tuple[int, ...]) -> Keys:
     return Keys(variables, tuple([keys.sizes[v] for v in variables]))
 
 
+def forget_layouts() -> None:
+    """Drop what is kept of layouts: tables within ranges are each met once."""
+    for kept in (_layout, _joined, _disorder, _moves):
+        kept.cache_clear()
+
+
+def joined(a: Keys, b: Keys) -> Keys:
+    """Return the layout of a join."""
+    return _joined(a, b)
+
+
+@lru_cache(maxsize=1 << 12)
+def _joined(a: Keys, b: Keys) -> Keys:
+    dims = a.sizes | b.sizes
+    return Keys(tuple(dims), tuple(dims.values()))
+
+
 def order_holds(keys: Keys, target: Keys) -> bool:
     """Whether rows in ascending order of some keys are in ascending order of other keys too, whatever they are."""
     theirs = target.varying

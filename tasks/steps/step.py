@@ -51,8 +51,13 @@ def make_step(
     axes: tuple[int, ...],
     sizes: Sequence[int],
     semiring: Semiring,
+    *,
+    keep: bool = True,
 ) -> Step:
-    """Lower a step; those that differ only in the names of their variables are lowered once."""
+    """Lower a step; those that differ only in the names of their variables are lowered once.
+
+    Unless told to ``keep`` it, nothing of a step stays in memory that is done with such sizes once.
+    """
     names: dict[int, int] = {}
     for scope in input_axes:
         for v in scope:
@@ -60,8 +65,9 @@ def make_step(
                 names[v] = len(names)
     name, size = names.__getitem__, sizes.__getitem__
     renamed = tuple([tuple(map(name, scope)) for scope in input_axes])
+    lowered = _lowered if keep else _lowered.__wrapped__
     return Step(
-        node, inputs, input_axes, axes, _lowered(renamed, tuple(map(name, axes)), tuple(map(size, names)), semiring)
+        node, inputs, input_axes, axes, lowered(renamed, tuple(map(name, axes)), tuple(map(size, names)), semiring)
     )
 
 

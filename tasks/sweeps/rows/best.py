@@ -12,9 +12,11 @@ from ...relations.relation import Dense, Relation, Table, from_dense, on_host, r
 from ...rows.keys import Keys
 from ...steps.semiring import Semiring
 from ...steps.views import slice_of
+from .room import Room
 
 #: Up to so many joint states are compared at once, and so many rows of a join are made.
 JOINT_STATES: Final = 1 << 18
+_LEAST_STATES: Final = 1 << 8
 
 
 def fixed(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Table:
@@ -29,15 +31,19 @@ def fixed(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping
     return Dense(Keys(view.scope, view.shape), np.ascontiguousarray(view.view()).reshape(-1))
 
 
-def best_row(tables: Iterable[Table], semiring: Semiring) -> dict[int, int]:
-    """Return a state of every variable of several states, jointly of the least sum; 0 where nothing is possible."""
+def best_row(tables: Iterable[Table], semiring: Semiring, room: Room | None = None) -> dict[int, int]:
+    """Return a state of every variable of several states, jointly of the least sum; 0 where nothing is possible.
+
+    ``room`` is what joins may take of; None where memory is not limited.
+    """
     states: dict[int, int] = {}
     for group in _components(tables):
         left = {v: d for table in group for v, d in table.keys.sizes.items() if d > 1}
+        most = JOINT_STATES if room is None else max(_LEAST_STATES, min(room.block_rows(group), JOINT_STATES))
         while left:
-            scope = _first(left)
+            scope = _first(left, most)
             inputs = [_fixed(table, states) for table in group]
-            found = joined_reduced(_with_rows(inputs, semiring), scope, semiring, JOINT_STATES)
+            found = joined_reduced(_with_rows(inputs, semiring), scope, semiring, most)
             row = np.argmin(found.values) if len(found) else None
             chosen = [0] * len(scope) if row is None else found.keys.unpack(found.words[row : row + 1])[:, 0].tolist()
             states.update(zip(scope, chosen, strict=True))
@@ -54,12 +60,12 @@ def _fixed(table: Table, states: Mapping[int, int]) -> Table:
     return fixed(table.values, table.keys.variables, sizes, states)
 
 
-def _first(left: Mapping[int, int]) -> list[int]:
-    """Return some of the variables, with few joint states."""
+def _first(left: Mapping[int, int], most: int) -> list[int]:
+    """Return some of the variables, with at most so many joint states, or one."""
     scope: list[int] = []
     cells = 1
     for v, d in left.items():
-        if scope and cells * d > JOINT_STATES:
+        if scope and cells * d > most:
             break
         scope.append(v)
         cells *= d

@@ -42,6 +42,13 @@ class LargeJoinError(Exception):
     """A join has more rows than it was to have where it was asked for."""
 
 
+def join_row_bytes(inputs: Sequence[Table]) -> int:
+    """Return what a row of a join takes while it is made and sorted."""
+    dims = {v: d for table in inputs for v, d in table.keys.sizes.items()}
+    words = Keys(tuple(dims), tuple(dims.values())).n_words
+    return len(inputs) * 8 * (_WORKING + _WORKING_WORDS * words)
+
+
 @dataclass(eq=False)
 class Room:
     """An account of memory and work.
@@ -61,6 +68,8 @@ class Room:
         Rows and cells of the table with the most rows that was kept as such.
     tables, dense : int
         Tables that were made, and how many of them are dense.
+    beside : int
+        Bytes that are taken by what belongs to no table.
     """
 
     nbytes: int
@@ -70,6 +79,7 @@ class Room:
     largest: tuple[int, int] = field(default=(0, 1), init=False)
     tables: int = field(default=0, init=False)
     dense: int = field(default=0, init=False)
+    beside: int = field(default=0, init=False)
     _alive: dict[int, tuple[ref[Any], int]] = field(default_factory=dict, init=False, repr=False)
     _held: int = field(default=0, init=False)
 
@@ -79,7 +89,7 @@ class Room:
     @property
     def free(self) -> int:
         """Bytes that are left."""
-        return self.nbytes - self._held
+        return self.nbytes - self._held - self.beside
 
     def keep(self, table: T) -> T:
         """Enter the bytes of an array or a relation for as long as it is alive."""
@@ -140,6 +150,10 @@ class Room:
         if self.done > self.most_work:
             raise TooMuchWorkError
 
+    def block_rows(self, inputs: Sequence[Table]) -> int:
+        """Return how many rows of a join may be made at a time, beside its result."""
+        return self.free // (2 * join_row_bytes(inputs))
+
     def joined_reduced(
         self, inputs: Sequence[Table], axes: Sequence[int], semiring: Semiring, most_joined: int | None = None
     ) -> Relation:
@@ -159,10 +173,9 @@ class Room:
         """
         dims = {v: d for table in inputs for v, d in table.keys.sizes.items()}
         free, scope = self.free, tuple(dims)
-        words = Keys(scope, tuple(dims.values())).n_words
+        block_row = join_row_bytes(inputs)
         out = Keys(tuple(axes), tuple([dims[v] for v in axes])).n_words * 8 + semiring.itemsize
-        block_row = len(inputs) * 8 * (_WORKING + _WORKING_WORDS * words)
-        block, most = free // (2 * block_row), free // (2 * _MERGING * (out + 8))
+        block, most = self.block_rows(inputs), free // (2 * _MERGING * (out + 8))
         if block < _LEAST_BLOCK:
             needed = 2 * _LEAST_BLOCK * block_row
             raise NoRoomError(scope if needed <= self.nbytes else (), self.nbytes - free + needed, self.nbytes)

@@ -1,0 +1,87 @@
+"""Memory of rows on disk: what is known of their runs counts, and so does what decoding joins."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bucketflow import Model
+from bucketflow.pipeline.errors import BudgetError
+from bucketflow.pipeline.runs import row_tables
+from bucketflow.tasks.relations.joins import joined_reduced
+from bucketflow.tasks.relations.ordering import forget_layouts
+from bucketflow.tasks.relations.relation import Dense, from_dense, restricted
+from bucketflow.tasks.rows.keys import Keys
+from bucketflow.tasks.steps import step as step_module
+from bucketflow.tasks.steps.semiring import MIN_PLUS
+from bucketflow.tasks.sweeps.rows import algebra, room
+from bucketflow.tasks.sweeps.rows.best import best_row
+from tests.pipeline.test_rows_stored import plain as plain
+from tests.pipeline.test_rows_stored import stored
+
+
+def band_grid(rows: int, columns: int, states: int) -> Model:
+    """A grid whose neighbours differ by one state at most: tables of few rows, and wide ones between its halves."""
+    rng = np.random.default_rng(0)
+    near = np.argwhere(np.abs(np.subtract.outer(*[np.arange(states)] * 2)) <= 1).astype(np.uint8)
+    places = [(r, c) for r in range(rows) for c in range(columns)]
+    pairs = [(a, b) for a in places for b in places if (b[0] - a[0], b[1] - a[1]) in {(0, 1), (1, 0)}]
+    name = "x{0[0]}_{0[1]}".format
+    functions = [([name(a), name(b)], near, rng.integers(0, 100, len(near)), 10_000) for a, b in pairs]
+    return Model.build("cost", dict.fromkeys(map(name, places), states), functions, top=10_000)
+
+
+def test_what_is_known_of_runs_is_in_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Receipts of many boxes count, and nothing else of them stays: no layouts of their ranges, no lowered steps."""
+    model, in_boxes, seen = band_grid(3, 3, 8), row_tables.RowTables._in_boxes, list[tuple[int, int]]()
+
+    def cut_first(tables: Any, step: Any) -> None:
+        for _ in range(2):
+            for path, ranges in tables._open(step.node):
+                tables._cut(step, [], path, ranges, 3.0, reads=False)
+        in_boxes(tables, step)
+        gc.collect()
+        held = sum(tables._bytes_of(table, tables.steps[node]) for node, table in tables.held.items())
+        seen.append((len(tables.receipts), tracemalloc.get_traced_memory()[0] - held))
+        assert tables.room.beside >= len(tables.receipts) * row_tables.RECEIPT_BYTES
+
+    monkeypatch.setattr(row_tables.RowTables, "_is_made_in_memory", lambda *_: False)
+    monkeypatch.setattr(row_tables.RowTables, "_in_boxes", cut_first)
+    monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
+    stored(model, memory="1GB")  # what is imported, and kept once
+    seen.clear()
+    forget_layouts()
+    step_module._lowered.cache_clear()
+    tracemalloc.start()
+    stored(model, memory="1GB")
+    tracemalloc.stop()
+    (first, before), (last, after) = seen[0], seen[-1]
+    assert last - first > 80
+    assert after - before <= (last - first) * row_tables.RECEIPT_BYTES
+
+
+def test_runs_of_which_too_much_is_known_are_refused() -> None:
+    with pytest.raises(BudgetError, match=r"known of [\d,]+ chunks and boxes on disk needs .* kB, allowed .* kB; try"):
+        stored(band_grid(5, 5, 10), memory=150_000)
+
+
+def test_decoding_keeps_to_its_budget() -> None:
+    """Joins of what is left to be decoded are made in blocks that fit."""
+    rng = np.random.default_rng(0)
+    tables = [
+        from_dense(Dense(Keys(scope, (60, 60)), rng.integers(1, 1000, 3_600)), MIN_PLUS)
+        for scope in ((0, 1), (1, 2), (0, 2))
+    ]
+    room_ = room.Room(4_000_000)
+    best_row(tables, MIN_PLUS, room_)
+    tracemalloc.start()
+    found = best_row(tables, MIN_PLUS, room_)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes <= room_.nbytes + 2 * sum(table.nbytes for table in tables)
+    whole = joined_reduced(tables, (), MIN_PLUS)
+    assert sum(restricted(table, found).values[0] for table in tables) == whole.values[0]
