@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _GLANCES = ((30_000_000, 0.1), (100_000_000, 0.15))
 #: Networks of more cells are not laid out for a short search.
 _GLANCE_CELLS = 1 << 19
+#: Of networks of so few cells the last of them leaves only that to the full preparation which it finds to pay itself:
+#: this part of the gap, or of the cells.
+_SETTLED_CELLS, _PAYS = 1 << 16, 0.05
 #: Preparing again pays where the cut-off fell by this part of the gap.
 _FELL = 0.02
 #: Cells that preparing again touches for each CPU second spent so far, about a tenth of one.
@@ -145,14 +148,23 @@ class Chain:
         """Prepare as far as that pays; an easy network is solved on the way there."""
         if self.method in ("auto", "rows") and self._go_on_stored():
             return
+        settled = False
         for work, seconds in _GLANCES:
             if self.limits.prune and self.method in ("auto", "search") and self.small.cells <= _GLANCE_CELLS:
+                bounds, cells = (self.lower, self.upper), self.small.cells
                 self._prepare(work)
+                settled = self.small.cells <= _SETTLED_CELLS and not self._paid(*bounds, cells)
                 self._glance(seconds)
             if self._over():
                 return
         self.turns.owing["search"] = self.turns.tried.get("search", 0.0)
-        self._prepare()
+        if not settled:
+            self._prepare()
+
+    def _paid(self, lower: int, upper: int | None, cells: int) -> bool:
+        """Whether a preparation closed or removed enough for another, with more work, to be of use."""
+        removed = 1 - self.small.cells / max(cells, 1)
+        return upper is None or self._closed(lower, upper) + removed >= _PAYS
 
     def _go_on_stored(self) -> bool:
         """Begin with the layers that an earlier search finished, and with the network that they are of."""

@@ -14,6 +14,11 @@ _CELLS = 1 << 16
 
 def remove_dominated(flat: Flat, pending: Flags, most_work: int) -> tuple[int, int, int, int]:
     """Remove values that are in no allowed assignment, or never better; see :func:`.dominance.remove_dominated`."""
+    with np.errstate(invalid="ignore"):
+        return _removed(flat, pending, most_work)
+
+
+def _removed(flat: Flat, pending: Flags, most_work: int) -> tuple[int, int, int, int]:
     queue = deque(np.flatnonzero(pending).tolist())
     unsupported = dominated = work = 0
     while queue and work < most_work:
@@ -54,8 +59,10 @@ def _collect(unary: Costs, tables: list[Costs]) -> int:
     """Move the least cost of each value from the tables to ``unary``; return how many values died."""
     died = 0
     for table in tables:
+        least = np.minimum.reduce(table, axis=(0, 2))
+        if not least.any():
+            continue
         alive = unary < np.inf
-        least = table.min(axis=(0, 2))
         dead = alive & (least == np.inf)
         moved = np.where(alive & ~dead, least, 0.0)
         if moved.any():
@@ -75,31 +82,33 @@ def _forbid(unary: Costs, tables: list[Costs], dead: Flags) -> None:
 
 def _remove_dominated(unary: Costs, tables: list[Costs]) -> int:
     """Remove the dominated values of a variable whose tables hold no cost that a value has anyway."""
-    d = len(unary)
-    with np.errstate(invalid="ignore"):
-        excess = unary - unary[:, None]  # of choosing the second value for the first
-        candidates = excess <= 0
-        if d * d == d or np.count_nonzero(candidates) == d:
+    alive = unary < np.inf
+    excess = unary - unary[:, None]  # of choosing the second value for the first
+    better = (excess <= 0) & alive[:, None]
+    np.fill_diagonal(better, val=False)
+    one, other = np.nonzero(better)
+    excess = excess[one, other]
+    for table in tables:
+        if not len(one):
             return 0
-        for table in tables:
-            excess += _worst(table.transpose(1, 0, 2).reshape(d, -1))
-    dead = np.zeros(d, np.bool_)
-    dead_before = unary == np.inf
-    for a, b in np.argwhere(candidates & (excess <= 0)).tolist():
-        if a != b and not (dead_before[a] or dead_before[b] or dead[a] or dead[b]):
+        excess += _worst(table.transpose(1, 0, 2).reshape(len(unary), -1), one, other)
+        left = excess <= 0  # it only grows
+        one, other, excess = one[left], other[left], excess[left]
+    dead = np.zeros(len(unary), np.bool_)
+    for a, b in zip(one.tolist(), other.tolist(), strict=True):
+        if not (dead[a] or dead[b]):
             dead[a] = True
     if dead.any():
         _forbid(unary, tables, dead)
     return int(np.count_nonzero(dead))
 
 
-def _worst(rows: Costs) -> Costs:
-    """What choosing the second value for the first costs more at worst in a table, at least 0."""
-    d, n = rows.shape
-    worst = np.zeros((d, d))
-    step = max(1, _CELLS // (d * n))
-    for a in range(0, d, step):
-        own = rows[a : a + step, None]
-        more = np.where(own < np.inf, rows - own, 0.0)
-        worst[a : a + step] = np.maximum(more.max(axis=2), 0.0)
+def _worst(rows: Costs, one: Integers, other: Integers) -> Costs:
+    """What choosing the other value for the one costs more at worst in a table, at least 0."""
+    worst = np.empty(len(one))
+    step = max(1, _CELLS // rows.shape[1])
+    for a in range(0, len(one), step):
+        own = rows[one[a : a + step]]
+        more = np.where(own < np.inf, rows[other[a : a + step]] - own, 0.0)
+        worst[a : a + step] = np.maximum.reduce(more, axis=1, initial=0.0)
     return worst

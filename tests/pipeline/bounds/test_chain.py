@@ -21,6 +21,7 @@ from bucketflow.pipeline.bounds import chain, rows, turns
 from bucketflow.pipeline.bounds.deepening import cut_offs
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
+from bucketflow.pipeline.bounds.prepare import Prepared, Report, Size
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Model
 from tests.models import bayes_models, brute_optimum, cost_models, markov_models
@@ -244,6 +245,25 @@ def test_a_network_that_has_just_changed_is_not_ordered_anew() -> None:
     assert tried.order == ()
     tried._find_order()
     assert sorted(tried.order) == [0, 1]
+
+
+@pytest.mark.parametrize("pays", [False, True])
+def test_more_preparation_follows_what_paid(pays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = CostNetwork((2, 2), (CostTable((0, 1), np.array([[100.0, 90.0], [80.0, 100.0]])),))
+    asked: list[int] = []
+
+    def prepared(network: CostNetwork, upper: int | None, *, work: int, stop: Any) -> Prepared:
+        asked.append(work)
+        size = Size(2, 4, 1, 4, 0)
+        return Prepared(network, 10 * len(asked) * pays, True, None, None, Report(size, size, {}, 1, work))
+
+    monkeypatch.setattr(chain, "prepare", prepared)
+    tried = chain.Chain(network, None, "auto", Limits(1 << 20))
+    tried.lower = 0
+    monkeypatch.setattr(tried, "_glance", lambda seconds: tried.improve((0, 0)))
+    tried._begin()
+    works = [work for work, _ in chain._GLANCES]
+    assert asked == ([*works, chain.WORK] if pays else works)
 
 
 def test_what_a_short_search_proves_needs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
