@@ -20,6 +20,7 @@ from ..models.leaf_rows import leaf_rows, possible
 from ..models.preprocess import Network
 from ..plans.plan import Plan, PlanOptions, Problem
 from ..plans.planner import HopelessError, remembered_with_rates, whole_plan
+from ..plans.row_bounds import expected_work
 from ..queries.arithmetic import Arithmetic, arithmetic_for
 from ..rates.cpu import cached_rates, is_worth_measuring
 from ..rates.disk import measured_disk_rate
@@ -36,6 +37,9 @@ _SMALL_BYTES = 1 << 25
 PATIENCE: Final = 3e8
 # Where all cells are asked for, for a second or two.
 SHORT_PATIENCE: Final = 1.5e7
+# Nor are they tried where more than so many times as many are expected: tables agree in far fewer than if they were
+# independent, but not in so few.
+_VAIN: Final = 1e12
 
 
 @dataclass(frozen=True)
@@ -141,9 +145,11 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates], patient: 
         counts = leaf_rows(prepared.network)
         why = f"as {possible(prepared.network, counts)}, and all cells are refused: {refused}"
         rows = by_rows(prepared, counts, why, PATIENCE if patient else SHORT_PATIENCE)
-        if not is_sparse(rows.problem):
+        tree = refused.tree if isinstance(refused, HopelessError) else None
+        vain = tree is not None and expected_work(tree, counts) > _VAIN * rows.most_work
+        if vain or not is_sparse(rows.problem):
             raise
-        return planned(rows, rates, refused.tree if isinstance(refused, HopelessError) else None)
+        return planned(rows, rates, tree)
 
 
 def by_rows(prepared: Prepared, rows: tuple[int, ...], why: str, most_work: float = inf) -> Prepared:

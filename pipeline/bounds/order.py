@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from ...tasks.code_files import Patience
 from ..search.min_fill import min_fill_order
-from ..trees.tree import elimination_order
 
 #: Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
 _COMPILED_FROM, _LOADED_FROM = 0.5, 1 << 22
@@ -24,12 +23,12 @@ def depth_first_order(
     until it may take longer, and one that would have to be loaded where the first order is good enough.
     """
     first = min_fill_order(dims, scopes, seed)
-    if _PATIENCE.ends(0.0) or (
-        seconds >= _COMPILED_FROM or (_PATIENCE.compiled and bucket_cells(dims, scopes, first) > _LOADED_FROM)
-    ):
-        from ..search.orders import search_tree
+    cells = bucket_cells(dims, scopes, first)
+    if _PATIENCE.ends(0.0) or seconds >= _COMPILED_FROM or (_PATIENCE.compiled and cells > _LOADED_FROM):
+        from ..search.orders import search_order
 
-        first = elimination_order(search_tree(dims, scopes, tree="bucket", seconds=seconds, seed=seed))
+        fewer, found = search_order(dims, scopes, seconds=seconds, seed=seed)
+        first = found if fewer < cells else first
     return rearranged(dims, scopes, first)
 
 

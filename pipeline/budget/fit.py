@@ -101,16 +101,19 @@ def _refuse_hopeless(
     ------
     HopelessError
     """
+    ways = spilled
     for times in (_MOST_SAVED, 1):
         wanted = replace(options, memory_bytes=times * options.memory_bytes)
         try:
             plan = plan_tree(problem, wanted, rates, tree)
-            found = cheapest(iter([plan]), problem, wanted, rates, fit, spilled, Effort(spent=inf))
+            found = cheapest(iter([plan]), problem, wanted, rates, fit, ways, Effort(spent=inf))
             if times == 1 or found.chosen.seconds <= _LONGEST_HOPED:
                 return
         except BudgetError as error:
             if times == 1:
                 raise HopelessError(str(error), tree) from None
+            # what boxes do not fit in more memory they do not fit in this
+            ways = spilled if fit == "spill" else None
 
 
 def cheapest(

@@ -36,7 +36,7 @@ from .min_fill import min_fill_order, primal_graph
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["OrderName", "TreeName", "elimination_order", "refine_tree", "search_tree", "search_trees"]
+__all__ = ["OrderName", "TreeName", "elimination_order", "refine_tree", "search_order", "search_tree", "search_trees"]
 
 TreeName = Literal["refined", "bucket", "junction"]
 OrderName = Literal["auto", "min-fill", "weighted-min-fill", "min-degree", "min-size", "mixed"]
@@ -115,7 +115,8 @@ def search_trees(
         If ``order`` is neither a rule nor a permutation of the variables.
     """
     search = _Search(tuple(dims), tuple(tuple(s) for s in scopes), tree, seed, rates or Rates(), itemsize)
-    search.check = check if seconds is None else None
+    search.automatic = seconds is None
+    search.check = check if search.automatic else None
     if not isinstance(order, str):
         search.consider(_checked(order, len(dims)))
         budget = longest if seconds is None else seconds
@@ -127,12 +128,25 @@ def search_trees(
     plain = not isinstance(order, str) or order in ("auto", "min-fill")
     small = not search.best.children or (search.best_seconds <= SMALL_SECONDS and seconds is None and plain)
     if not small and isinstance(order, str):
-        search.run(order, budget, automatic=seconds is None)
+        search.run(order, budget)
     elif not small and tree == "refined":
-        search.refine_tree(search.best, budget, automatic=seconds is None)
+        search.refine_tree(search.best, budget)
     if effort is not None:
         effort.spend(search.spent + FUNCTION_SECONDS * len(scopes))
     return [one for *_, one in search.trees]
+
+
+def search_order(
+    dims: Sequence[int], scopes: Sequence[Sequence[int]], *, seconds: float, seed: int = 0
+) -> tuple[float, tuple[int, ...]]:
+    """Return the order of the fewest cells among those tried in nominally so many seconds, after these cells.
+
+    Cells are those of the buckets but the last, which are one clique together. One order is tried however long it
+    takes.
+    """
+    orders = _Orders(dims, scopes, "auto", seed)
+    orders.more(max(seconds / _SECONDS_PER_WORK, 1.0))
+    return orders.least, next(orders.take(1))
 
 
 def refine_tree(
@@ -150,7 +164,7 @@ def refine_tree(
     """
     dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
     search = _Search(dims, tree.leaves, "refined", seed, rates or Rates(), itemsize)
-    search.refine_tree(Tree(dims, tree.leaves, tree.children), seconds, automatic=False)
+    search.refine_tree(Tree(dims, tree.leaves, tree.children), seconds)
     return Tree(tree.dims, tree.leaves, search.best.children)
 
 
@@ -172,6 +186,7 @@ class _Search:
     rates: Rates
     itemsize: int
     spent: float = 0.0
+    automatic: bool = False
     check: Callable[[Tree], None] | None = None
     started: float = field(default_factory=time.monotonic)
 
@@ -196,7 +211,8 @@ class _Search:
             self._keep(junction_tree(self.dims, self.scopes, order))
             return
         self._keep(bucket_tree(self.dims, self.scopes, order))
-        if self.kind == "refined":
+        beyond = self.automatic and self.best_seconds > MOST_SAVED * HOPELESS_SECONDS
+        if self.kind == "refined" and not beyond:
             self._keep(junction_tree(self.dims, self.scopes, order))
             self._keep_forest(self.pairwise(order))
 
@@ -204,12 +220,12 @@ class _Search:
         """Return the pairwise forest of an order."""
         return pairwise_forest(self.units, self.sizer, len(self.dims), order)
 
-    def run(self, order: OrderName, budget: float, automatic: bool) -> None:
+    def run(self, order: OrderName, budget: float) -> None:
         """Alternate between trying orders and refining the best of them, with growing effort."""
         orders = _Orders(self.dims, self.scopes, order, self.seed)
         starts: list[Rearranger] = []
         effort = _FIRST_EFFORT
-        while (left := self._budget(budget, automatic) - self.spent) > 0 and not self._late(budget):
+        while (left := self._budget(budget) - self.spent) > 0 and not self._late(budget):
             if self.check and self.spent > _DOUBTFUL_PLANNING / 4 and self.spent + left > _DOUBTFUL_PLANNING:
                 self.check(self.best)
                 self.check = None
@@ -217,7 +233,7 @@ class _Search:
             share = _ORDER_SHARE if self.kind == "refined" else 1.0
             self.spent += orders.more(share * effort / _SECONDS_PER_WORK) * _SECONDS_PER_WORK
             tried = list(orders.take(_STARTS))
-            beyond = automatic and orders.least > MOST_SAVED * HOPELESS_SECONDS * self.rates.cells_per_second
+            beyond = self.automatic and orders.least > MOST_SAVED * HOPELESS_SECONDS * self.rates.cells_per_second
             if beyond:
                 self._keep(bucket_tree(self.dims, self.scopes, tried[0]))
                 return
@@ -233,11 +249,11 @@ class _Search:
             for rearranger in starts[:2]:
                 self._keep_forest(rearranger.forest())
 
-    def refine_tree(self, tree: Tree, budget: float, automatic: bool) -> None:
+    def refine_tree(self, tree: Tree, budget: float) -> None:
         """Refine a given tree."""
         self._keep(tree)
         rearranger = self._rearranger(split_steps(tree, self.units, self.sizer))
-        self._work(rearranger, self._budget(budget, automatic) - self.spent)
+        self._work(rearranger, self._budget(budget) - self.spent)
         self._keep_forest(rearranger.forest())
 
     def _rearranger(self, forest: Forest) -> Rearranger:
@@ -249,8 +265,8 @@ class _Search:
         if seconds > 0:
             self.spent += rearranger.run(int(seconds / _SECONDS_PER_WORK)) * _SECONDS_PER_WORK
 
-    def _budget(self, budget: float, automatic: bool) -> float:
-        if not automatic:
+    def _budget(self, budget: float) -> float:
+        if not self.automatic:
             return budget
         seconds = self.best_seconds
         if seconds > HOPELESS_SECONDS:

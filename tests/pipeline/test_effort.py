@@ -130,6 +130,21 @@ def test_what_more_memory_would_only_bring_within_weeks_is_hopeless() -> None:
     fit._refuse_hopeless(tree, options=replace(options, memory_bytes=4 * options.memory_bytes), rates=slow, **asked)
 
 
+def test_boxes_that_do_not_fit_more_memory_are_not_tried_in_less() -> None:
+    problem = replace(grid(8, 12, 3), targets=None)
+    tree = search_trees(problem.dims, problem.scopes, seconds=0.0)[0]
+    asked: list[int] = []
+
+    def spilled(options: PlanOptions, *_: object) -> Plan:
+        asked.append(options.memory_bytes)
+        raise BudgetError("no box fits")
+
+    options = PlanOptions(memory_bytes=1000)
+    with pytest.raises(BudgetError, match="allowed 1 kB; slicing"):
+        fit._refuse_hopeless(tree, problem=problem, options=options, rates=RATES, fit="auto", spilled=spilled)
+    assert asked == [4000]
+
+
 def least_sliced(problem: Problem, tree: Tree) -> int:
     """The memory, to a factor of two, in which no slices of a tree fit."""
     memory = 1 << 20

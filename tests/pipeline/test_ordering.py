@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bucketflow.pipeline.bounds import order as depth_first
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.plans import planner
 from bucketflow.pipeline.plans.plan import PlanOptions, Problem
 from bucketflow.pipeline.search import min_fill, orders
 from bucketflow.pipeline.search.forests import Rearranger, group_units, pairwise_forest
 from bucketflow.pipeline.search.min_fill import min_fill_order, primal_graph
-from bucketflow.pipeline.search.orders import refine_tree, search_tree, search_trees
+from bucketflow.pipeline.search.orders import refine_tree, search_order, search_tree, search_trees
 from bucketflow.pipeline.trees.costs import Rates, tree_cost
 from bucketflow.pipeline.trees.sizes import Sizer
 from bucketflow.pipeline.trees.tree import bucket_tree, elimination_order
@@ -183,11 +184,30 @@ def test_what_no_search_helps_is_refused_before_it_is_searched_or_lowered(monkey
     problem = Problem((3,) * 120, scopes, MIN_PLUS, 8)
     monkeypatch.setattr(orders, "Rearranger", never)
     monkeypatch.setattr(planner, "make_step", never)
-    with pytest.raises(BudgetError, match=r"would sweep .*e\+57 cells"):
-        next(planner.whole_plans(problem, PlanOptions(memory_bytes=10**9), Rates()))
+    with monkeypatch.context() as patch:
+        patch.setattr(orders, "pairwise_forest", never)
+        with pytest.raises(BudgetError, match=r"would sweep .*e\+57 cells"):
+            next(planner.whole_plans(problem, PlanOptions(memory_bytes=10**9), Rates()))
     # whoever asks for a search gets it
     with pytest.raises(AssertionError, match="in vain"):
         next(planner.whole_plans(problem, PlanOptions(memory_bytes=10**9, order_seconds=0.01), Rates()))
+
+
+def test_an_order_is_searched_without_a_tree(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("an order is all that was asked for")
+
+    for name in ("bucket_tree", "junction_tree", "tree_cost", "pairwise_forest"):
+        monkeypatch.setattr(orders, name, never)
+    monkeypatch.setattr(depth_first, "_COMPILED_FROM", 0.0)
+    dims, scopes = (3,) * 81, grid(9)
+    cells, order = search_order(dims, scopes, seconds=0.01)
+    first = depth_first.bucket_cells(dims, scopes, min_fill_order(dims, scopes, 0))
+    least = depth_first.bucket_cells(dims, scopes, order)
+    assert sorted(order) == list(range(81))
+    assert cells <= least <= 1.1 * cells
+    found = depth_first.depth_first_order(dims, scopes, seconds=0.01)
+    assert depth_first.bucket_cells(dims, scopes, found) == pytest.approx(min(first, least))
 
 
 def test_joining_a_bucket_compares_only_tables_that_may_be_best(monkeypatch):

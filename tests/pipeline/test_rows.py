@@ -277,6 +277,16 @@ def test_rows_begin_with_the_tree_of_a_search_that_was_hopeless(monkeypatch: pyt
     assert found.plan.tree.children == trees[0].children
 
 
+def test_rows_are_not_tried_where_far_too_many_are_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(problem: Any, *_: Any) -> None:
+        raise HopelessError("the plan needs too much", search_tree(problem.dims, problem.scopes))
+
+    monkeypatch.setattr(prepared_module, "fitted", refuse)
+    monkeypatch.setattr(prepared_module, "_VAIN", 0.0)
+    with pytest.raises(BudgetError, match=r"^the plan needs too much$"):
+        bucketflow.solve(dense_ring(), method="dense")
+
+
 @pytest.mark.parametrize("query", ["optimum", "partition", "count"])
 def test_rows_are_tried_before_functions_are_made_dense(query: Any) -> None:
     model = ring(20, "markov" if query == "partition" else "cost", groups=4)
