@@ -11,6 +11,8 @@ from numba import extending, types
 
 from ..machine_code import njit
 
+#: Costs are told apart by so many bins first.
+_BINS = 4096
 # Numba types the decorated function as its own typer; callers inside kernels see another signature.
 intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
 
@@ -374,6 +376,31 @@ def advance(
                 owner[a] = held_owner[a]
         at += size
     return at, count
+
+
+@njit(nogil=True, cache=True)
+def ranked(costs: Any, rank: int) -> Any:
+    """Return the cost that would be at a place if all, which are finite, were sorted, and how many are less."""
+    values, less = costs, 0
+    while True:
+        low, high = values.min(), values.max()
+        if low == high:
+            return low, less
+        scale = (_BINS - 1) / (high - low)
+        counts = np.zeros(_BINS, np.int64)
+        for cost in values:
+            counts[int((cost - low) * scale)] += 1
+        at = 0
+        while counts[at] <= rank:
+            rank -= counts[at]
+            less += counts[at]
+            at += 1
+        inside, found = np.empty(counts[at], np.float64), 0
+        for cost in values:
+            if int((cost - low) * scale) == at:
+                inside[found] = cost
+                found += 1
+        values = inside
 
 
 @njit(nogil=True, cache=True)

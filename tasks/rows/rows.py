@@ -131,9 +131,8 @@ def next_rows(
         pieces = _pieces(layer, at, len(rows), count, room, threads)
         at, count = _advanced(advance, pieces, min(upper, cut), layer.block_rows, (keys, costs, origin))
         if count > most:
-            cut = float(np.partition(costs[:count], most)[most])
-            ties = most - int(np.count_nonzero(costs[:count] < cut))
-            count = loops.keep_least(keys, costs, origin, count, cut, ties)
+            cut, less = loops.ranked(costs[:count], most)
+            count = loops.keep_least(keys, costs, origin, count, cut, most - less)
     del held
     return Rows(keys[:count], costs[:count]), origin[:count], cut
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bucketflow.tasks.rows import plain
+from bucketflow.tasks.rows import loops, plain
 from bucketflow.tasks.rows.device import DEVICE
 from bucketflow.tasks.rows.device import order_of_groups as device_order
 from bucketflow.tasks.rows.keys import WORD_BITS, Keys
@@ -172,6 +172,18 @@ def test_beams_need_room_for_little_more_than_they_keep() -> None:
     assert len(result) == 1000
     room = sum(array.nbytes for arrays in space._arrays for array in arrays)
     assert room < row_bytes(1) * (1250 + layer.least_room)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 50, 6000])
+def test_costs_are_ranked_as_sorting_does(count: int) -> None:
+    rng = np.random.default_rng(count)
+    few, wide, skewed = rng.integers(-3, 3, count), rng.integers(0, 1 << 52, count), np.exp(36 * rng.random(count)) // 1
+    far = np.where(rng.random(count) < 0.01, 2.0**52, 1.0)
+    for costs in (few, wide, skewed, far, np.zeros(count)):
+        costs = costs.astype(float)
+        for rank in {0, count // 2, count - 1}:
+            value = np.sort(costs)[rank]
+            assert loops.ranked(costs, rank) == (value, np.count_nonzero(costs < value))
 
 
 def test_layers_without_rows_stay_empty() -> None:
