@@ -180,6 +180,9 @@ class RowSearch:
 
     def rest(self) -> None:
         """Give up what the next run can make again."""
+        if self._finished is not None and self._stored is not None:
+            # there are more layers by now, and pieces of those before are gone
+            self._finished = self._stored.files.finished()
         self._split, self._found, self._layers, self._stored = None, None, None, None
 
     def learn(self, upper: int | None) -> None:
@@ -284,9 +287,13 @@ class RowSearch:
         assert self._files is not None
         self.rest()
         begun = Beginning(self.network, self.order, 0, self.upper, self._best())
+        cells, split = self._stored_split(0 if self._finished is None else self._finished.beginning.cells)
+        if self._finished is not None and split is None:
+            # there is less memory than it began with
+            self._finished = None
+            cells, split = self._stored_split(0)
         if self._finished is not None:
             begun = self._finished.beginning
-        cells, split = self._stored_split(begun.cells)
         if split is not None:
             # what rows cost so far is told by mini-buckets of the same cut-off
             self._eliminate(split, None, begun.upper)

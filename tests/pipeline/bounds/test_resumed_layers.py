@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given, settings
 
 import bucketflow
+from bucketflow.pipeline.bounds.layers import Stop
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.outcome import Outcome
 from bucketflow.pipeline.bounds.parts.slicing import restricted
 from bucketflow.pipeline.bounds.prepare import prepare
+from bucketflow.pipeline.bounds.rows import RowSearch
 from bucketflow.pipeline.bounds.stored.beginning import Beginning
 from bucketflow.pipeline.bounds.stored.row_files import RowFiles
 from bucketflow.storage.errors import DiskFullError
@@ -56,6 +58,22 @@ def test_slices_are_not_for_others() -> None:
 
 class Killed(Exception):
     """The process is gone."""
+
+
+class OnDisk(RowSearch):
+    """Layers are on disk from the beginning."""
+
+    @classmethod
+    def of(cls, network: CostNetwork, files: RowFiles, memory_bytes: int) -> OnDisk:
+        found, order = files.finished(), tuple(range(len(network.dims)))
+        upper = buckets(network, 1 << 20).lower + 1
+        network = network if found is None else found.beginning.network
+        search = cls(network, order, upper, rounds=(), files=lambda: files, finished=found)
+        search.memory_bytes, search._to_disk = memory_bytes, True
+        return search
+
+    def go_on(self, stop: Stop = bool) -> Outcome:
+        return self.run(stop, lambda lower, total: None, lambda states: None)
 
 
 class Dying(RowFiles):
@@ -110,6 +128,32 @@ def test_what_is_damaged_begins_anew(damage: str, tmp_path: Path) -> None:
     files = Dying(tmp_path, 0)
     assert searched(network, files).total == buckets(network, 1 << 20).lower
     assert files.done == [*range(3 if damage == "ledger" else 0, 9)]
+
+
+def begun_on_disk(network: CostNetwork, folder: Path) -> None:
+    """Begin a search with large mini-buckets, which is killed."""
+    with pytest.raises(Killed):
+        OnDisk.of(network, Dying(folder, 4), 1 << 26).go_on()
+
+
+def test_a_search_with_less_memory_begins_anew(tmp_path: Path) -> None:
+    network, files = grid(4, 1, d=4), Dying(tmp_path, 0)
+    begun_on_disk(network, tmp_path)
+    search = OnDisk.of(network, files, 25_000)
+    outcome = search.go_on()
+    assert (search.done, outcome.total) == (True, buckets(network, 1 << 20).lower)
+    assert files.done == [*range(16)]
+
+
+def test_what_was_given_up_goes_on_from_the_last_layer(tmp_path: Path) -> None:
+    network, files = grid(3, 1, d=3), Dying(tmp_path, 0)
+    begun_on_disk(network, tmp_path)
+    search = OnDisk.of(network, files, 1 << 26)
+    for enough in (5, 7, 9):
+        outcome = search.go_on(lambda enough=enough: len(files.done) + 4 >= enough)  # type: ignore[misc]
+        search.rest()
+    assert (search.done, outcome.total) == (True, buckets(network, 1 << 20).lower)
+    assert files.done == [4, 5, 6, 7, 8]
 
 
 _DYING = """
