@@ -22,8 +22,10 @@ from .partition import Scope
 
 Array = NDArray[np.float64]
 
-# NumPy takes a few microseconds for a join where a step takes a hundred.
-_QUICK_CELLS = 1 << 13
+# NumPy takes a few microseconds for a join of few cells where a step takes hundreds; for sums it soon takes longer.
+_QUICK_CELLS, _QUICK_SUM_CELLS = 1 << 16, 1 << 13
+# Least costs over an axis of no more values are found value by value.
+_SHORT = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,7 @@ class Joins:
         if self.device_cells is not None and cells >= self.device_cells:
             return gpu.run(self._step(tables, kept).lowered, [table.costs for table in tables])
         costs = [table.costs.get() if is_device(table.costs) else table.costs for table in tables]
-        if cells > _QUICK_CELLS:
+        if cells > (_QUICK_CELLS if self.semiring.name == "min_plus" else _QUICK_SUM_CELLS):
             step = self._step(tables, kept)
             return run(step.lowered, costs, threads=useful_threads(step, self.threads), compiled=self.compiled)
         return self._at_once(scope, tables, costs, kept)
@@ -75,14 +77,25 @@ class Joins:
 
     def _at_once(self, scope: Scope, tables: Sequence[BucketTable], costs: Sequence[Array], kept: Scope) -> Array:
         wide = [v for v in scope if self.dims[v] > 1]
-        views = [
-            each.reshape([self.dims[v] if v in table.scope else 1 for v in wide])
-            for table, each in zip(tables, costs, strict=True)
-        ]
+        views = []
+        for table, each in zip(tables, costs, strict=True):
+            inside = frozenset(table.scope)
+            views.append(each.reshape([self.dims[v] if v in inside else 1 for v in wide]))
         joined = reduce(np.add, views)
         gone = tuple([i for i, v in enumerate(wide) if v not in kept])
-        found = joined.min(axis=gone) if self.semiring.name == "min_plus" else _log_sums(joined, gone)
+        found = _least(joined, gone) if self.semiring.name == "min_plus" else _log_sums(joined, gone)
         return np.asarray(found).reshape(-1)
+
+
+def _least(costs: Array, axes: Sequence[int]) -> Array:
+    """The least cost over some axes, one after the other; of short ones value by value, which takes a tenth."""
+    shape = costs.shape
+    for axis in sorted(axes, reverse=True):
+        parts = costs.reshape(math.prod(shape[:axis]), shape[axis], -1)
+        short = shape[axis] <= _SHORT
+        costs = reduce(np.minimum, [parts[:, a] for a in range(shape[axis])]) if short else parts.min(axis=1)
+        shape = shape[:axis] + shape[axis + 1 :]
+    return costs
 
 
 def _log_sums(logs: Array, axes: tuple[int, ...]) -> Array:

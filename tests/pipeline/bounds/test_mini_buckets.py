@@ -137,6 +137,13 @@ def test_shifts_add_up_to_nothing() -> None:
     assert np.array_equal([m[:2] + a[:2] for m, a in zip(minima, added, strict=True)], [[3, 1], [2, 0], [2, 0]])
 
 
+@pytest.mark.parametrize("axes", [(0,), (3,), (1, 2), (0, 2, 3), (0, 1, 2, 3)])
+def test_least_costs_over_long_and_short_axes(axes: tuple[int, ...]) -> None:
+    costs = np.random.default_rng(len(axes)).integers(0, 99, (2, joins._SHORT + 1, 3, joins._SHORT)).astype(float)
+    costs[costs > 90] = np.inf
+    np.testing.assert_array_equal(joins._least(costs, axes).reshape(-1), costs.min(axis=axes).reshape(-1))
+
+
 def test_joins_of_the_engine_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     network = random_network(3, [3, 2, 4, 3, 2, 3, 4, 2], 14, [*map(float, range(20)), math.inf])
     quick = bounded(network, Size(cells=64))

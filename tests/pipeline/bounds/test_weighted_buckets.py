@@ -83,7 +83,7 @@ def test_joins_of_the_engine_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch)
     dims = [3, 2, 4, 3, 2, 3]
     given_tables, split = split_tables(dims, log_tables(1, dims, 12, 5.0, 0.2), Size(cells=36))
     quick = log_sum_bounds(given_tables, split)
-    monkeypatch.setattr(joins, "_QUICK_CELLS", 0)
+    monkeypatch.setattr(joins, "_QUICK_SUM_CELLS", 0)
     assert log_sum_bounds(given_tables, split) == pytest.approx(quick, abs=1e-11)
 
 
