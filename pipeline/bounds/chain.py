@@ -50,6 +50,8 @@ _BETWEEN_PART = 8
 _HELD_PART = 4
 #: Rounds from this many CPU seconds on also plan an elimination of all cells, which may take seconds.
 _PLANNING_FROM = 0.5
+#: A way goes on at once if it is expected to complete the proof in this part of the time that was spent.
+_SOON = 0.5
 #: Plans take up to so much less time than the buckets of an order, which need so much for a cell.
 _SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
 #: An order is searched for this share of the time spent, and at least so long.
@@ -136,13 +138,21 @@ class Chain:
                 self._find_order()
                 before = self.upper
                 self._try(way, share * seconds)
-                while self.turns.nearly_done(way, share * seconds) and self.upper is not None and not self._over():
+                while self._ends_soon(way, share * seconds) and not self._over():
                     self._try(way, share * seconds)
                 self._prepare_again(before)
             if self._over() or self.turns.none_left:
                 break
             self._reorder()
             seconds = math.inf if self.turns.alone else 2 * seconds
+
+    def _ends_soon(self, way: Way, seconds: float) -> bool:
+        """Whether a way is likely to complete the proof in another turn of so many seconds, or foresees its end."""
+        if self.upper is None or way in self.turns.hopeless:
+            return False
+        if way == "diagram" and self.diagrams is not None and self.diagrams.seconds_left <= _SOON * self.spent:
+            return True
+        return self.turns.nearly_done(way, seconds)
 
     def _begin(self) -> None:
         """Prepare as far as that pays; an easy network is solved on the way there."""
@@ -431,11 +441,17 @@ class Chain:
         self.diagrams.limit(left - left // _BETWEEN_PART)
         self.diagrams.learn(self.upper, self.lower)
         outcome = self.diagrams.run(late, self._hear, self._see)
-        if self._holds_much(self.diagrams):
-            self.diagrams.rest()
-            if self._holds_much(self.diagrams):
-                self.diagrams = None
+        if not self._ends_soon("diagram", 0.0):
+            self._leave_memory(self.diagrams)
         return outcome
+
+    def _leave_memory(self, diagrams: Deepening) -> None:
+        """Let go of as much of the diagrams as others need."""
+        for give_up in (diagrams.rest, diagrams.begin_anew):
+            if self._holds_much(diagrams):
+                give_up()
+        if self._holds_much(diagrams):
+            self.diagrams = None
 
     def _search(self, seconds: float, late: Callable[[], bool]) -> Outcome | None:
         """Go on with the search of the last turn."""

@@ -2,7 +2,8 @@
 
 A cut-off that leaves a solution below it has found an optimum; one that leaves nothing has proved a lower bound. The
 last elimination costs most, and much more the further its cut-off is above the optimum: steps double as long as
-eliminations are quick and then follow what they have cost.
+eliminations are quick and then follow what they have cost. The total of a known assignment is the last cut-off, and
+the next one as soon as it is not expected to cost much more than one below it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ....tasks.diagrams.joins import NOTHING, NoRoomError
+from ....tasks.working_time import working_seconds
 from ..limits import OnBounds
 from ..network import CostNetwork, States
 from ..outcome import Outcome
@@ -21,6 +23,14 @@ _FIRST_STEP = 32
 #: Where eliminations make more edges than this, the next one should cost not much more than this many times as much.
 _QUICK_EDGES = 300_000
 _DEARER = 4.0
+#: The last cut-off comes next if it is expected to make no more than so many times the edges of the one before it.
+_STRAIGHT = 4.0
+#: Of the growth of seconds, so that they stay finite.
+_MOST_EXPONENT = 100.0
+#: Where others closed at least this part of the gap (one of so many), growth is told from the first elimination on: as
+#: if one without any room had made so many edges.
+_FAR = 3
+_FEWEST_EDGES = 50_000
 
 
 def solve_diagrams(
@@ -81,7 +91,19 @@ class Deepening:
             self._no_room = True
         base = network.constant if self._buckets is None else self._buckets.base
         self._lower = base if lower is None else max(lower, base)
-        self._steps = _Steps(self._lower, upper)
+        self._steps = Steps(base, self._lower, upper)
+        # CPU seconds that the elimination took so far which runs, or was stopped
+        self._taken = 0.0
+
+    @property
+    def seconds_left(self) -> float:
+        """CPU seconds that completing the proof is expected to take; inf where that is not known."""
+        if self._upper is None or self._lower >= self._upper:
+            return math.inf
+        ahead = [self._steps.next(self._lower, self._upper) if self._running is None else self._running.upper]
+        ahead += [self._upper] if ahead[0] < self._upper else []
+        left = math.fsum(map(self._steps.seconds, ahead)) - self._taken
+        return left if left > 0.0 else self._taken
 
     @property
     def nbytes(self) -> int:
@@ -98,6 +120,10 @@ class Deepening:
         """Let go of what only spares time in the next run."""
         if self._running is not None:
             self._running.rest()
+
+    def begin_anew(self) -> None:
+        """Give up the elimination that was stopped; what is known of how others grew stays."""
+        self._running, self._taken = None, 0.0
 
     def learn(self, upper: int | None, lower: int) -> None:
         """Take over what was proved and found elsewhere."""
@@ -127,7 +153,8 @@ class Deepening:
                 return self._outcome()
             if found.total is None and found.left_out >= NOTHING:
                 break  # only what is forbidden was left out
-            self._steps.learn(cut_off, found.edges)
+            self._steps.learn(cut_off, found.edges, self._taken)
+            self._taken = 0.0
         return self._finished()
 
     def _eliminated(self, buckets: Buckets, stop: Callable[[], bool]) -> tuple[int, Round]:
@@ -135,7 +162,10 @@ class Deepening:
         running = self._running
         if running is None or running.upper <= self._lower:
             running = Elimination(buckets, self._steps.next(self._lower, self._upper))
+            self._taken = 0.0
+        start = working_seconds()
         found = running.run(stop)
+        self._taken += working_seconds() - start
         self._running = running if running.stopped else None
         return running.upper, found
 
@@ -166,26 +196,48 @@ class Deepening:
         return Outcome(self._best[0], *self._best)
 
 
-class _Steps:
-    """By how much the cut-off grows."""
+class Steps:
+    """By how much the cut-off grows.
 
-    def __init__(self, lower: int, upper: int | None) -> None:
+    Parameters
+    ----------
+    base, lower : int
+        What all functions cost at least, and what was proved when the first elimination begins.
+    upper : int or None
+        The last cut-off.
+    """
+
+    def __init__(self, base: int, lower: int, upper: int | None) -> None:
         gap = max(64, abs(lower) // 4) if upper is None else upper - lower
         self._step = max(1.0, gap / _FIRST_STEP)
-        self._before: tuple[int, int] | None = None
+        # of the last elimination: cut-off, edges, seconds; how edges grow with a cut-off, None while that says nothing
+        self._before: tuple[int, int, float] | None = None
+        self._growth: float | None = None
+        if _FAR * (lower - base) >= gap:
+            # others proved so much that the first elimination may be dear
+            self._before = base, _FEWEST_EDGES, 0.0
 
     def next(self, lower: int, upper: int | None) -> int:
         """Return the next cut-off, above ``lower``."""
         target = lower + max(1, int(self._step))
-        return target if upper is None else min(target, upper)
+        if upper is None or target >= upper:
+            return target if upper is None else upper
+        straight = self._growth is not None and self._growth * (upper - target) <= math.log(_STRAIGHT)
+        return upper if straight else target
 
-    def learn(self, upper: int, edges: int) -> None:
-        """Double the step, or less if eliminations become dear."""
-        step = 2 * self._step
-        dearer = self._before is not None and upper > self._before[0] and edges > max(_QUICK_EDGES, self._before[1])
-        if self._before is not None and dearer:
-            # edges grow exponentially
-            growth = math.log(edges / self._before[1]) / (upper - self._before[0])
-            step = min(step, max(self._step / 2, math.log(_DEARER) / growth))
+    def seconds(self, upper: int) -> float:
+        """CPU seconds that an elimination below ``upper`` is expected to take, inf where that is not known."""
+        if self._before is None or self._growth is None:
+            return math.inf
+        return self._before[2] * math.exp(min(self._growth * max(0, upper - self._before[0]), _MOST_EXPONENT))
+
+    def learn(self, upper: int, edges: int, seconds: float) -> None:
+        """Double the step; by what is known of how edges grow it is half as long, up to four times."""
+        step, before, edges = 2 * self._step, self._before, max(1, edges)
+        if before is not None and upper > before[0] and edges > _QUICK_EDGES:
+            # edges grow exponentially, until nearly all are there
+            self._growth = max(0.0, math.log(edges / before[1]) / (upper - before[0]))
+            if self._growth > 0.0:
+                step = min(2 * step, max(self._step / 2, math.log(_DEARER) / self._growth))
         self._step = step
-        self._before = upper, max(1, edges)
+        self._before = upper, edges, seconds

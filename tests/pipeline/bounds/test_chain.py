@@ -124,6 +124,27 @@ def test_what_closes_half_of_the_gap_in_a_turn_goes_on_at_once() -> None:
     assert (dict(tried.shares(0.5))["rows"], dict(tried.shares(1.0))["rows"]) == (1.0, 2.0)
 
 
+class _Foreseeing:
+    """Diagrams that say how long they take."""
+
+    def __init__(self, seconds_left: float) -> None:
+        self.seconds_left = seconds_left
+
+
+@pytest.mark.parametrize(("seconds_left", "soon"), [(1.9, True), (2.1, False), (math.inf, False)])
+def test_what_foresees_its_end_goes_on_at_once(
+    seconds_left: float, soon: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In half of what was spent so far; unless no total is known, or it is hopeless."""
+    monkeypatch.setattr(chain, "working_seconds", lambda: 4.0)
+    tried = chain.Chain(CostNetwork((2,), ()), 1, "auto", Limits(1 << 20), started=0.0)
+    tried.diagrams = _Foreseeing(seconds_left)  # type: ignore[assignment]
+    assert tried._ends_soon("diagram", 0.25) == soon
+    assert not tried._ends_soon("rows", 0.25)
+    tried.turns.hopeless.add("diagram")
+    assert not tried._ends_soon("diagram", 0.25)
+
+
 def test_a_local_search_that_finds_nothing_has_the_shortest_turns() -> None:
     tried = turns.Turns("auto", closed={"local": 0.5, "rows": 0.0})
     assert dict(tried.shares(1.0)) == {"local": 0.5, "rows": 1.0, "diagram": 1.0, "search": 1.0, "dense": 1.0}

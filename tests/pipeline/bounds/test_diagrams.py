@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds.deepening import diagram_buckets
-from bucketflow.pipeline.bounds.deepening.cut_offs import Deepening, solve_diagrams
+from bucketflow.pipeline.bounds.deepening import cut_offs, diagram_buckets
+from bucketflow.pipeline.bounds.deepening.cut_offs import Deepening, Steps, solve_diagrams
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.outcome import Outcome
 from bucketflow.tasks.diagrams import joins, loops
@@ -153,3 +153,53 @@ def test_equal_hashes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     want = solve_diagrams(network, range(12), memory_bytes=GB)
     monkeypatch.setattr(loops, "SCATTER", np.uint64(0))
     assert solve_diagrams(network, range(12), memory_bytes=GB) == want
+
+
+def test_what_was_given_up_begins_anew() -> None:
+    """An elimination that holds too much is given up; what it was for is still found."""
+    network = band(12)
+    want = solve_diagrams(network, range(12), memory_bytes=GB)
+    deepening = Deepening(network, range(12), want.lower + 1, None, memory_bytes=GB)
+    asked = count()
+    assert not deepening.run(lambda: next(asked) > 4).proved
+    held = deepening.nbytes
+    deepening.begin_anew()
+    assert deepening.nbytes < held
+    assert deepening.run() == want
+
+
+def test_the_last_cut_off_comes_next_as_soon_as_it_is_not_much_dearer() -> None:
+    steps = Steps(0, 0, 3200)
+    assert steps.next(0, 3200) == 100
+    assert math.isinf(steps.seconds(3200))
+    steps.learn(100, 400_000, 0.125)
+    assert steps.next(100, 3200) == 300
+    steps.learn(300, 1_600_000, 0.5)
+    assert (steps.next(300, 3200), steps.next(300, 550)) == (500, 550)
+    assert steps.next(300, 701) == 501 - 1
+    assert steps.next(300, 700) == 700
+    assert steps.seconds(500) == pytest.approx(2.0)
+    steps.learn(500, 1_500_000, 0.5)
+    assert steps.next(500, 3200) == 3200
+
+
+def test_growth_is_known_at_once_where_others_proved_much() -> None:
+    near, far = Steps(0, 100, 3300), Steps(0, 1600, 3200)
+    near.learn(200, 3_200_000, 1.0)
+    far.learn(1650, 3_200_000, 1.0)
+    assert math.isinf(near.seconds(3300))
+    assert 1.0 < far.seconds(2475) < 16.0
+    assert far.next(1650, 2475) == 1650 + 200
+
+
+def test_what_is_left_to_do_is_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before it is known how eliminations grow, which two of them tell."""
+    monkeypatch.setattr(cut_offs, "_QUICK_EDGES", 0)
+    network = band(12)
+    least = solve_diagrams(network, range(12), memory_bytes=GB).lower
+    deepening = Deepening(network, range(12), least + 1, None, memory_bytes=GB)
+    assert math.isinf(deepening.seconds_left)
+    told: list[int] = []
+    assert not deepening.run(lambda: len(told) > 1, lambda lower, total: told.append(lower)).proved
+    assert 0.0 <= deepening.seconds_left < math.inf
+    assert deepening.run().proved
