@@ -66,7 +66,7 @@ _STORED_BITS = (28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4)
 _LOG = logging.getLogger(__name__)
 #: NumPy takes so long for a cell of a join.
 _CELL_SECONDS = 5e-9
-_PATIENCE = Patience("tasks.cpu.streaming", "_stream")
+_PATIENCE = Patience("tasks.cpu.streaming", "stream")
 #: Cells that are touched to remove what a new incumbent excludes, and seconds for another order afterwards.
 _FIXING_WORK = 30_000_000
 _ORDER_SECONDS = 0.1

@@ -146,7 +146,7 @@ class CompiledState:
         with self._findings({v: f for v, f in self.findings.items() if v not in varying}):
             self._enter_pending()
             made = [step.node for step in plan.steps]
-            tables.refresh(made, self.resources.threads)
+            tables.refresh(made, plan.kept_threads)
             return tables.copies((*self._base, *made))
 
     def asked_alone(self, cases: Cases, case: int, variables: Iterable[int]) -> Marginals:
@@ -179,7 +179,7 @@ class CompiledState:
                 return on_device
             check_memory(plan, default_memory_bytes())
             self._enter_pending()
-        threads = self.resources.threads if plan.seconds > 0.05 else 1
+        threads = plan.kept_threads
         tables.refresh(plan.tree.roots, threads)
         total = self._partition.total([tables.table(r) for r in plan.tree.roots])
         if total == -math.inf:
@@ -248,5 +248,6 @@ def kept_tables(plan: Plan, leaves: Mapping[int, Scaled], compiled: bool) -> Kep
     if compiled:
         from ...tasks.incremental.packed import Packed
 
-        return Packed(plan.steps, len(plan.up), leaves, QuickSumProduct(plan.tree.dims, True))
+        algebra = QuickSumProduct(plan.tree.dims, True)
+        return Packed(plan.steps, len(plan.up), leaves, algebra, plan.kept_threads)
     return Incremental(plan.steps, len(plan.up), leaves, QuickSumProduct(plan.tree.dims, False))

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import log2, prod
 from typing import Any, Literal
 
-from ...tasks.incremental.nests import scratch_cells
+from ...tasks.incremental.schedule import scratch_cells
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
@@ -19,6 +19,9 @@ from ..trees.memory import Sizing
 from ..trees.tree import Target, Tree
 from .kinds import TreeKind
 from .stages import DeviceNeeds, Spill
+
+# Below this, one thread is done with a propagation before others have started.
+_THREADED_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -356,12 +359,17 @@ class Plan:
         return self.cells / max(self.unsliced_cells, 1)
 
     @property
+    def kept_threads(self) -> int:
+        """Threads of a propagation that keeps its tables: one is done with a short one before others have started."""
+        return self.threads if self.seconds > _THREADED_SECONDS else 1
+
+    @property
     def kept_bytes(self) -> int:
         """Model, leaves and every other table together, with workspace: what a compiled model keeps."""
         sizing = Sizing(self.tree.dims, self.itemsize, self.threads)
         tables = sum(step.lowered.out_cells for step in self.steps) * self.itemsize
         workspace = max((sizing.workspace_bytes(step) for step in self.steps), default=0)
-        scratch = scratch_cells(self.steps) * self.itemsize
+        scratch = scratch_cells(self.steps, self.kept_threads) * self.itemsize
         return self.model_bytes + 2 * self.leaf_bytes + tables + workspace + scratch
 
     def rows(self) -> list[tuple[str, str]]:

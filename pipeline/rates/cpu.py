@@ -51,7 +51,7 @@ def is_worth_measuring(seconds: float) -> bool:
     """Return whether it matters what this machine does in a second to a plan of so many nominal ones."""
     if seconds < _SHORT_SECONDS:
         return False
-    return seconds >= _LONG_SECONDS or is_compiled("tasks.cpu.streaming", "_stream")
+    return seconds >= _LONG_SECONDS or is_compiled("tasks.cpu.streaming", "stream")
 
 
 def measure_again(semiring: Semiring) -> Rates:

@@ -11,7 +11,7 @@ COLD_CELLS = 1 << 23
 _WARM_CELLS = 1 << 17
 # NumPy sweeps that many or more in a second: as long as it takes less than compiling would, it goes on.
 _CELLS_PER_SECOND = 1 << 25
-_PATIENCE = Patience("tasks.cpu.streaming", "_stream", loading=0.0)
+_PATIENCE = Patience("tasks.cpu.streaming", "stream", loading=0.0)
 
 
 def compiler_pays(cells: int) -> bool:

@@ -121,7 +121,7 @@ class _Shape(NamedTuple):
     wide: int
 
 
-_SOURCES = sources_beside(__file__, "vectors.py", "../steps/products.py")
+SOURCES = sources_beside(__file__, "vectors.py", "../steps/products.py")
 
 
 @njit(nogil=True)
@@ -291,6 +291,6 @@ def run_product(
         right = _Factor._make((addresses[1].ctypes.data, *starts[3:6], len(step.right), packed_right, width))
         shape = _Shape._make((*counts, out.ctypes.data, *starts[6:], tile, tall, wide))
         whole = (start, stop, 0, counts[1]) if by_batch else (0, counts[0], start, stop)
-        _multiply(law, left, right, shape, *whole, _SOURCES)
+        _multiply(law, left, right, shape, *whole, SOURCES)
 
     share(work, ranges)

@@ -23,7 +23,7 @@ from .threads import share, split
 from .vectors import VECTOR_BYTES, clamp, fill, lanes, law_of, load, product, put_word, store, word
 
 
-class _Nest(NamedTuple):
+class Nest(NamedTuple):
     """Addresses and counts of a nest, all int64; offset tables are in cells, one row an operand."""
 
     addresses: int
@@ -46,7 +46,7 @@ class _Nest(NamedTuple):
     clamping: int
 
 
-class _Scratch(NamedTuple):
+class Scratch(NamedTuple):
     """Addresses of one thread's buffers."""
 
     here: int
@@ -55,7 +55,7 @@ class _Scratch(NamedTuple):
     gathered: int
 
 
-_SOURCES = sources_beside(__file__, "vectors.py", "row_sums.py")
+SOURCES = sources_beside(__file__, "vectors.py", "row_sums.py")
 
 
 @njit(nogil=True)
@@ -78,8 +78,8 @@ def _numbers(law: Any, numbers: int, tables: int, n_numbers: int, at: int, depth
 
 
 @njit(nogil=True, cache=True)
-def _stream(law: Any, nest: Any, scratch: Any, start: int, stop: int, sources: Any) -> None:
-    """Run outer iterations `start` to `stop` of a nest; see `_Nest` and `_Scratch`."""
+def stream(law: Any, nest: Any, scratch: Any, start: int, stop: int, sources: Any) -> None:
+    """Run outer iterations `start` to `stop` of a nest; see `Nest` and `Scratch`."""
     size = VECTOR_BYTES // lanes(law)
     n_operands = nest.numbers + nest.rows + nest.gathers
     n_rows = nest.rows + nest.gathers
@@ -149,7 +149,7 @@ def _run_nest(
     fill(code.ctypes.data, code.size, offsets.ctypes.data)
     addresses = np.array([table.ctypes.data for table in (*tables, out)], np.int64)
     inside = np.array([loops.gathered_inside(operand) for operand in loops.operands], np.int64)
-    nest = _nest(loops, semiring, addresses, offsets, inside)
+    nest = nest_of(loops, semiring, addresses.ctypes.data, offsets.ctypes.data, inside.ctypes.data)
     ranges = split(nest.n_outer_high * nest.n_outer_low, threads)
     words = np.empty((len(ranges), len(addresses) * (1 + nest.depth)), np.int64)
     values = np.empty((len(ranges), nest.depth * (1 + nest.gathers * nest.cells)), semiring.dtype)
@@ -158,24 +158,29 @@ def _run_nest(
     def work(number: int, start: int, stop: int) -> None:
         here, numbers = words[number].ctypes.data, values[number].ctypes.data
         depth, gathered = here + 8 * len(addresses), numbers + nest.depth * semiring.itemsize
-        _stream(law, nest, _Scratch(here, depth, numbers, gathered), start, stop, _SOURCES)
+        stream(law, nest, Scratch(here, depth, numbers, gathered), start, stop, SOURCES)
 
     share(work, ranges)
 
 
-def _nest(
-    loops: Loops,
-    semiring: Semiring,
-    addresses: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    inside: NDArray[np.int64],
-) -> _Nest:
+def nest_of(loops: Loops, semiring: Semiring, addresses: int, offsets: int, inside: int) -> Nest:
+    """Return the nest of a streaming step, from where its arrays are.
+
+    Parameters
+    ----------
+    addresses
+        The operands' addresses, then that of what the loops make.
+    offsets
+        What `fill` makes of ``loops.offsets``.
+    inside
+        For each operand whether it is gathered within the inner loop.
+    """
     roles = [operand.role for operand in loops.operands]
     numbers, rows, gathers = (roles.count(role) for role in ("number", "row", "gather"))
     terms = rows + gathers + (numbers > 0)
-    starts = [offsets.ctypes.data + 8 * start for start in loops.offsets.starts]
+    starts = [offsets + 8 * start for start in loops.offsets.starts]
     groups = (loops.outer_high, loops.outer_low, loops.inner, loops.depth_high, loops.depth_low, loops.row)
     clamping = rows + gathers > 2 or (semiring.saturates and terms > semiring.max_inputs)
-    inside_at = inside.ctypes.data + 8 * (numbers + rows)
+    inside += 8 * (numbers + rows)
     counts = [loops.cells(group) for group in groups]
-    return _Nest._make((addresses.ctypes.data, *starts, inside_at, numbers, rows, gathers, *counts, int(clamping)))
+    return Nest._make((addresses, *starts, inside, numbers, rows, gathers, *counts, int(clamping)))

@@ -237,6 +237,27 @@ def put_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), emit
 
 
+@intrinsic
+def number(typing: Any, address: Any, index: Any) -> Any:
+    """Load one float64 of the array at an address."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        return builder.load(element_pointer(builder, args[0], args[1], ir.DoubleType()))
+
+    return types.float64(types.int64, types.int64), emit
+
+
+@intrinsic
+def put_number(typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Store one float64 into the array at an address."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        builder.store(args[2], element_pointer(builder, args[0], args[1], ir.DoubleType()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float64), emit
+
+
 @njit(nogil=True, cache=True)
 def fill(code: int, length: int, offsets: int) -> None:
     """Write the offsets that an `Enumeration` describes; the last axis of a group varies fastest."""

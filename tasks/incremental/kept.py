@@ -34,6 +34,8 @@ class KeptTables(ABC):
         Number of forward steps; what they make keeps its scale, of other tables only ratios matter.
     leaves : mapping of int to Scaled
     algebra : SumProduct
+    threads : int
+        As many as ever compute at once.
 
     Attributes
     ----------
@@ -47,13 +49,19 @@ class KeptTables(ABC):
     """Whether compiled loops run the small steps."""
 
     def __init__(
-        self, steps: Sequence[Step], n_forward: int, leaves: Mapping[int, Scaled], algebra: SumProduct
+        self,
+        steps: Sequence[Step],
+        n_forward: int,
+        leaves: Mapping[int, Scaled],
+        algebra: SumProduct,
+        threads: int = 1,
     ) -> None:
         self.computed = 0
         self.seconds = 0.0
         self._steps = tuple(steps)
         self._forward = n_forward
         self._algebra = algebra
+        self._threads = threads
         self._position = {step.node: k for k, step in enumerate(steps)}
         self._needs: dict[tuple[int, ...], Array] = {}
         self._set_up(leaves)

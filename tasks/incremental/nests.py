@@ -37,11 +37,11 @@ class Nest(NamedTuple):
     swept: int
 
 
-def scratch_cells(steps: Sequence[Step]) -> int:
-    """Return how many cells of temporaries :class:`.packed.Packed` needs, at most, besides the tables."""
-    made = [nests(step.lowered.quick) if is_small(step) else () for step in steps]
-    results = max((step.lowered.out_cells for step in steps), default=0)
-    return 2 * results + max((sum(n.cells for n in each) for each in made), default=0)
+def small_cells(steps: Sequence[Step]) -> int:
+    """Return how many cells of temporaries a thread needs that runs small steps, the result among them."""
+    made = [nests(step.lowered.quick) for step in steps if is_small(step)]
+    result = max([each[-1].cells for each in made], default=0)
+    return result + max([sum([nest.cells for nest in each[:-1]]) for each in made], default=0)
 
 
 def is_small(step: Step) -> bool:

@@ -1,4 +1,4 @@
-"""Both sweeps with all their tables in one array, so that compiled loops run the small steps without a pause."""
+"""Both sweeps with all their tables in one array, so that compiled loops run the steps without a pause."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cpu.calls import address_of
+from ..cpu.streaming import SOURCES, Nest, Scratch, stream
+from ..cpu.vectors import law_of
 from ..dense import run
+from ..steps.semiring import SUM_PRODUCT
 from ..steps.step import Step
 from ..sweeps.einsum import einsum_step
 from ..sweeps.scaled import Scaled, SumProduct
 from ..sweeps.sweep import useful_threads
+from .crew import Crew, Tables, addressed
+from .join_loops import iterate_nest
 from .kept import KeptTables
-from .nests import MOST_PLACES, is_small, nests
-from .packed_loops import Layout, State, normalise, put, run_small
+from .nests import MOST_PLACES, is_small, nests, small_cells
+from .packed_loops import Layout, State, normalise, put
+from .schedule import arena_words, scheduled
 
 Array = NDArray[Any]
 
@@ -50,10 +57,12 @@ class Packed(KeptTables):
         self._index = {node: i for i, node in enumerate([*leaves, *(step.node for step in steps)])}
         self._cells = [*(t.values.size for t in leaves.values()), *(step.lowered.out_cells for step in steps)]
         self._starts = [0, *accumulate(self._cells)]
-        self._layout, scratch = self._laid_out(self._forward)
-        tables = len(self._cells)
+        self._shift = small_cells(steps)
+        self._layout = self._laid_out(self._forward)
+        tables, schedule = len(self._cells), scheduled(steps, self._threads)
+        arena = self._starts[-1] + self._threads * self._shift
         self._state = State(
-            values=np.empty(self._starts[-1] + scratch),
+            values=np.empty(arena + arena_words(steps, self._threads)),
             scale=np.zeros(tables),
             low=np.zeros(tables),
             high=np.zeros(tables),
@@ -61,8 +70,13 @@ class Packed(KeptTables):
             logs=np.zeros(tables, np.int64),
             known=np.zeros(tables, np.int64),
             stale=np.ones(len(steps), np.int64),
-            places=np.zeros(MOST_PLACES, np.int64),
+            needed=np.zeros(len(steps), np.int64),
+            places=np.zeros((self._threads, MOST_PLACES), np.int64),
         )
+        inputs = [[self._starts[self._index[i]] for i in step.inputs] for step in steps]
+        made = [self._index[step.node] for step in steps]
+        self._crew = Crew(schedule, Tables(self._layout, self._state, inputs, made), arena, self._threads)
+        self._where = addressed(self._layout), addressed(self._state)
         self._reads: dict[tuple[int, ...], tuple[Array, list[int]]] = {}
 
     def table(self, node: int) -> Scaled:
@@ -80,7 +94,7 @@ class Packed(KeptTables):
             self._reads[nodes] = _words(tables), ends
         wanted, ends = self._reads[nodes]
         flat = np.empty(ends[-1])
-        if not normalise(self._layout, self._state, wanted, flat):
+        if not normalise(*self._where, wanted.ctypes.data, len(wanted), flat.ctypes.data):
             return None
         return [flat[start:end] for start, end in pairwise(ends)]
 
@@ -112,23 +126,35 @@ class Packed(KeptTables):
             self._state.stale[self._position[node]] = 0
 
     def _refresh(self, order: Array, threads: int) -> None:
-        at, done = run_small(self._layout, self._state, order, 0)
-        self.computed += done
-        while at < len(order):
-            step = self._steps[order[at]]
-            inputs = [self.table(i) for i in step.inputs]
-            self._state.stale[order[at]] = 0
-            self._put(step.node, self._algebra.step(step, inputs, useful_threads(step, threads)))
-            at, done = run_small(self._layout, self._state, order, at + 1)
-            self.computed += done + 1
+        state = self._state
+        state.needed[:] = 0
+        state.needed[order] = 1
+        while self._left(order):
+            self.computed += self._crew.run(min(threads, self._threads))
+            for k in [k for k in self._left(order) if self._is_ready(k)]:
+                step = self._steps[k]
+                inputs = [self.table(i) for i in step.inputs]
+                state.stale[k] = 0
+                self.computed += 1
+                self._put(step.node, self._algebra.step(step, inputs, useful_threads(step, threads)))
+
+    def _left(self, order: Array) -> list[int]:
+        """Return the steps that are still to be run."""
+        left: list[int] = order[self._state.stale[order] != 0].tolist()
+        return left
+
+    def _is_ready(self, position: int) -> bool:
+        """Whether all inputs of a step are up to date."""
+        made = [self._position[i] for i in self._steps[position].inputs if i in self._position]
+        return not self._state.stale[made].any()
 
     def _put(self, node: int, table: Scaled) -> None:
         values = np.ascontiguousarray(table.values).reshape(-1)
-        i, logs = self._index[node], int(table.logs)
-        put(self._layout, self._state, i, values, 0, table.log_scale, table.low, table.high, logs)
+        bounds = float(table.log_scale), float(table.low), float(table.high)
+        put(*self._where, self._index[node], values.ctypes.data, *bounds, int(table.logs))
 
-    def _laid_out(self, n_forward: int) -> tuple[Layout, int]:
-        """Put all steps into arrays; also return the cells of scratch that they need, behind the tables."""
+    def _laid_out(self, n_forward: int) -> Layout:
+        """Put all steps into arrays."""
         index, starts = self._index, self._starts
         codes: list[int] = []
         places: dict[tuple[int, ...], int] = {}
@@ -137,7 +163,6 @@ class Packed(KeptTables):
         small = [nests(s.lowered.quick) if is_small(s) else () for s in self._steps]
         result = max((n[-1].cells for n in small if n), default=0)
         scratch = starts[-1]
-        most = 0
         for step, made in zip(self._steps, small, strict=True):
             operands = [starts[index[i]] for i in step.inputs]
             free = scratch + result
@@ -150,14 +175,16 @@ class Packed(KeptTables):
                 bases += [operands[i] for i in nest.operands]
                 operands.append(free)
                 free += 0 if last else nest.cells
-            most = max(most, free - scratch)
             join_start.append(len(joins))
         readers: list[list[int]] = [[] for _ in self._cells]
         for k, step in enumerate(self._steps):
             for i in dict.fromkeys(step.inputs):
                 readers[index[i]].append(k)
         inputs = [index[i] for step in self._steps for i in step.inputs]
-        layout = Layout(
+        makers = [-1] * len(self._cells)
+        for k, step in enumerate(self._steps):
+            makers[index[step.node]] = k
+        return Layout(
             codes=_words(codes),
             joins=_words(joins).reshape(-1, 3),
             join_start=_words(join_start),
@@ -171,9 +198,12 @@ class Packed(KeptTables):
             forward=_words([int(k < n_forward) for k in range(len(self._steps))]),
             start=_words(starts),
             cells=_words(self._cells),
+            makers=_words(makers),
             scratch=scratch,
+            shift=self._shift,
+            iterate=address_of(iterate_nest, 0, 0, 0, 0, 0),
+            stream=address_of(stream, law_of(SUM_PRODUCT), Nest(*[0] * 18), Scratch(*[0] * 4), 0, 0, SOURCES),
         )
-        return layout, most
 
 
 def _words(values: Sequence[object]) -> Array:

@@ -18,7 +18,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("numba", STREAMING):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(Patience, "compiled", False)
-    monkeypatch.setattr(compiler, "_PATIENCE", Patience("tasks.cpu.streaming", "_stream", loading=0.0))
+    monkeypatch.setattr(compiler, "_PATIENCE", Patience("tasks.cpu.streaming", "stream", loading=0.0))
 
 
 def test_nothing_is_compiled_for_what_takes_numpy_less(fresh: None) -> None:

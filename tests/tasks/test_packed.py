@@ -100,22 +100,23 @@ def test_products_out_of_range_leave_the_loops() -> None:
     assert total == pytest.approx(np.log(10) * bucketflow.solve(model, query="partition").log10, abs=1e-9)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_kept_tables_need_what_the_plan_says(compiled: bool) -> None:
+@pytest.mark.parametrize(("compiled", "threads"), [(True, 1), (True, 5), (False, 1)])
+def test_kept_tables_need_what_the_plan_says(compiled: bool, threads: int) -> None:
     rng = np.random.default_rng(6)
     functions = [Function((i, (i + 1) % 15, (i + 4) % 15), rng.random((6, 6, 6))) for i in range(15)]
-    model = bucketflow.compile(named_model("markov", [6] * 15, functions))
+    model = bucketflow.compile(named_model("markov", [6] * 15, functions), threads=threads)
     plan, base = model.plan, dict(model._base)
     assert plan is not None
+    assert plan.kept_threads == threads
     assert plan.kept_bytes > 20_000_000
     nodes = [step.node for step in plan.steps]
-    kept_tables(plan, base, compiled).refresh(nodes)
+    kept_tables(plan, base, compiled).refresh(nodes, threads)
     gc.collect()
     tracemalloc.start()
     tables = kept_tables(plan, base, compiled)
-    tables.refresh(nodes)
+    tables.refresh(nodes, threads)
     tables.set_leaf(0, measured(base[0].values * rng.random(216)))
-    tables.refresh(nodes)
+    tables.refresh(nodes, threads)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= plan.kept_bytes + 1_000_000

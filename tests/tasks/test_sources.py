@@ -46,7 +46,7 @@ def test_kernels_name_all_that_they_inline(name: str) -> None:
     assert module.__file__ is not None
     expected = inlined(Path(module.__file__).resolve())
     assert expected
-    assert expected <= set(module._SOURCES.paths)
+    assert expected <= set(module.SOURCES.paths)
 
 
 def test_packed_loops_inline_nothing() -> None:

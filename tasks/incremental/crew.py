@@ -1,0 +1,212 @@
+"""A crew of threads that run both sweeps in compiled code: what they share, laid out as their loops read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cpu.calls import address_of
+from ..cpu.streaming import SOURCES, Nest, nest_of
+from ..cpu.threads import share, split
+from ..cpu.vectors import law_of
+from ..steps.semiring import SUM_PRODUCT
+from .crew_loops import CONTROL_WORDS, MADE, TAKEN, Items, Queue, work
+from .large import MOST_PARTS, LargeStep, spread_code
+from .packed_loops import Layout, State, run_small
+from .schedule import STAGES, Item, Schedule
+from .stage_loops import Course, Large, Stages, run_stage
+
+Array = NDArray[Any]
+T = TypeVar("T", bound=tuple[Any, ...])
+
+# Threads come back to the interpreter after so many cells, which may have been interrupted.
+_MOST_CELLS: Final = 1 << 27
+
+
+@dataclass
+class Tables:
+    """The tables of a propagation: layout and state, places of the inputs of each step, and the tables they make."""
+
+    layout: Layout
+    state: State
+    inputs: Sequence[Sequence[int]]
+    made: Sequence[int]
+
+
+class Crew:
+    """Threads that run steps that are stale and needed, all but those that need more care.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    tables : Tables
+    arena : int
+        Where work areas of large steps begin among the values.
+    threads : int
+    """
+
+    def __init__(self, schedule: Schedule, tables: Tables, arena: int, threads: int) -> None:
+        self._tables = tables
+        self._law = law_of(SUM_PRODUCT)
+        self._stages = _Laid(schedule, tables, arena).stages()
+        self._items = _items(schedule)
+        parts = max([item.parts for item in schedule.items], default=1)
+        large = len(schedule.large)
+        done = np.zeros((threads, 8), np.int64)
+        bounds, tops = np.zeros((large, 3)), np.zeros((large, parts, 2))
+        self._course = Course(np.zeros(large, np.int64), bounds, tops, done, parts)
+        self._first = _first_words(schedule.items, self._items.tickets)
+        self._words = self._first.copy()
+        items = len(schedule.items)
+        begins = accumulate((CONTROL_WORDS, self._items.tickets, items), initial=self._words.ctypes.data // 8)
+        queue = Queue(*[8 * word for word in begins])
+        self._where = self._addresses(queue)
+        self._work(0, 0)  # loads it, in this thread
+
+    def _addresses(self, queue: Queue) -> tuple[Layout, State, Stages, Course, Items, Queue]:
+        """Return what the loops are called with."""
+        layout, state = addressed(self._tables.layout), addressed(self._tables.state)
+        stages, course = addressed(self._stages), addressed(self._course)
+        stage = address_of(run_stage, self._law, layout, state, stages, course, 0, 0, 0, 0, 0, SOURCES)
+        items = self._items._replace(small=address_of(run_small, layout, state, 0, 0), stage=stage)
+        return layout, state, stages, course, addressed(items), queue
+
+    def run(self, threads: int) -> int:
+        """Run what can be run; return the number of steps."""
+        self._words[:] = self._first
+        self._course.done[:] = 0
+
+        while self._words[TAKEN] < self._items.tickets:
+            share(lambda number, *_: self._work(number, _MOST_CELLS), split(threads, threads))
+        return int(self._course.done.sum())
+
+    def _work(self, number: int, most: int) -> None:
+        work(self._law, *self._where, number, most, SOURCES)
+
+
+def addressed(arrays: T) -> T:
+    """Return a named tuple of arrays and numbers as loops take it: with the addresses of arrays, which have to stay."""
+    kind: Callable[..., T] = type(arrays)
+    return kind(*[each.ctypes.data if isinstance(each, np.ndarray) else each for each in arrays])
+
+
+def _items(schedule: Schedule) -> Items:
+    after: list[list[int]] = [[] for _ in schedule.items]
+    for number, item in enumerate(schedule.items):
+        for before in item.after:
+            after[before].append(number)
+    rows = [(STAGES.index(item.kind), item.number, item.parts, item.cells) for item in schedule.items]
+    return Items(
+        items=_words(rows).reshape(-1, 4),
+        after=_words([number for each in after for number in each]),
+        after_start=_starts(after),
+        groups=_words([step for group in schedule.groups for step in group]),
+        group_start=_starts(schedule.groups),
+        tickets=sum([item.parts for item in schedule.items]),
+        small=0,
+        stage=0,
+    )
+
+
+def _first_words(items: Sequence[Item], tickets: int) -> Array:
+    """Return control, ready parts, counts of items that are waited for and of parts, before anything was done."""
+    ready = [n * MOST_PARTS + part + 1 for n, item in enumerate(items) if not item.after for part in range(item.parts)]
+    control = [0] * CONTROL_WORDS
+    control[MADE] = len(ready)
+    ready += [0] * (tickets - len(ready))
+    return _words([*control, *ready, *[len(item.after) for item in items], *[item.parts for item in items]])
+
+
+class _Laid:
+    """Lays out large steps; what their loops read as words is kept in one array."""
+
+    def __init__(self, schedule: Schedule, tables: Tables, arena: int) -> None:
+        self._tables, self._schedule, self._arena = tables, schedule, arena
+        self._values: int = tables.state.values.ctypes.data
+        self._words = np.zeros(sum([_own_words(each) for each in schedule.large.values()]), np.int64)
+        self._used = 0
+        self._codes: list[int] = []
+        self._bases: list[int] = []
+        self._spreads: list[list[tuple[int, int, int]]] = []
+
+    def stages(self) -> Stages:
+        """Return all of them."""
+        pairs = zip(self._schedule.large.items(), self._schedule.areas, strict=True)
+        rows = [self._large(step, large, self._arena + area) for (step, large), area in pairs]
+        return Stages(
+            large=_words([row for row, _ in rows]).reshape(-1, len(Large._fields)),
+            nests=_words([nest for _, nest in rows]).reshape(-1, len(Nest._fields)),
+            spreads=_words([spread for each in self._spreads for spread in each]).reshape(-1, 3),
+            spread_start=_starts(self._spreads),
+            codes=_words(self._codes),
+            bases=_words(self._bases),
+            words=self._words,
+        )
+
+    def _large(self, step: int, large: LargeStep, area: int) -> tuple[Large, tuple[int, ...]]:
+        loops, inputs = large.loops, self._tables.inputs[step]
+        merged = [area + merge for merge in large.merges]
+        tables = [(*inputs, *merged)[operand.table] for operand in loops.operands]
+        addresses = self._kept([*[self._address(table) for table in tables], 0])
+        inside = self._kept([int(loops.gathered_inside(operand)) for operand in loops.operands])
+        code, offsets = self._kept(loops.offsets.code), self._address(area + large.offsets)
+        self._spreads.append([])
+        for merge, out in zip(loops.merges, merged, strict=True):
+            places = [inputs[i] for i in merge.inputs]
+            self._spread(merge.axes.sizes, [*zip(merge.axes.strides, places, strict=True)], out)
+        target = area + large.target
+        if loops.turn is not None:
+            sizes, order = loops.turn.sizes, loops.turn.order
+            strides = [*accumulate(sizes[:0:-1], int.__mul__, initial=1)][::-1]
+            self._spread([sizes[i] for i in order], [([strides[i] for i in order], target)], -1)
+        row = Large(
+            step=step,
+            table=self._tables.made[step],
+            out_parts=large.out_parts,
+            code=code,
+            code_words=len(loops.offsets.code),
+            offsets=offsets,
+            addresses=addresses,
+            operands=len(tables),
+            parts_at=self._address(area + large.parts_at),
+            places=large.operands,
+            words=large.operands + large.numbers,
+            target=target if large.ordered else -1,
+            summed=loops.summed,
+            room=area + large.room,
+        )
+        return row, nest_of(loops, SUM_PRODUCT, addresses, offsets, inside)
+
+    def _spread(self, sizes: Sequence[int], tables: Sequence[tuple[Sequence[int], int]], out: int) -> None:
+        code, operands = spread_code(sizes, [strides for strides, _ in tables])
+        self._spreads[-1].append((len(self._codes), len(self._bases), out))
+        self._codes += code
+        self._bases += [tables[i][1] for i in operands]
+
+    def _address(self, place: int) -> int:
+        return self._values + 8 * place
+
+    def _kept(self, words: Sequence[int]) -> int:
+        """Put words into the array; return their address."""
+        at: int = self._words.ctypes.data + 8 * self._used
+        self._words[self._used : self._used + len(words)] = words
+        self._used += len(words)
+        return at
+
+
+def _own_words(large: LargeStep) -> int:
+    """Words of addresses, marks and offsets' code of a step."""
+    return 2 * len(large.loops.operands) + 1 + len(large.loops.offsets.code)
+
+
+def _starts(lists: Sequence[Sequence[Any]]) -> Array:
+    return _words([0, *accumulate([len(each) for each in lists])])
+
+
+def _words(values: Sequence[Any]) -> Array:
+    return np.array(values, np.int64)
