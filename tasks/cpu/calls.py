@@ -1,4 +1,7 @@
-"""Compiled functions that call each other by address: what one contains is compiled again in every one around it."""
+"""Compiled functions that call each other by address: what one contains is compiled again in every one around it.
+
+What they share is told by address too: a call from Python takes as long as it has arguments to look at.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numba
 from llvmlite import ir
 from numba import types
 
-from .vectors import intrinsic
+from .vectors import element_pointer, intrinsic
 
 
 def address_of(function: Any, *examples: Any) -> int:
@@ -48,3 +51,20 @@ def calling(arity: int) -> Any:
     Numbers are given as int64.
     """
     return intrinsic(_TYPERS[arity])
+
+
+def reader(kind: Any) -> Any:
+    """Return what loads a named tuple of int64 from the words at an address."""
+    fields = len(kind._fields)
+    named: Callable[..., Any] = types.NamedUniTuple
+    loaded_type = named(types.int64, fields, kind)
+
+    def typed(typing: Any, address: Any) -> Any:
+        def emit(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
+            word = ir.IntType(64)
+            loaded = [builder.load(element_pointer(builder, values[0], word(i), word)) for i in range(fields)]
+            return context.make_tuple(builder, signature.return_type, loaded)
+
+        return loaded_type(types.int64), emit
+
+    return intrinsic(typed)

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..cpu.calls import address_of
-from ..cpu.streaming import SOURCES, Nest, nest_of
+from ..cpu.streaming import SOURCES, Nest, Scratch, nest_of, stream
 from ..cpu.threads import share, split
 from ..cpu.vectors import law_of
 from ..steps.semiring import SUM_PRODUCT
 from .crew_loops import CONTROL_WORDS, MADE, TAKEN, Items, Queue, work
+from .join_loops import iterate_nest
 from .large import MOST_PARTS, LargeStep, spread_code
 from .packed_loops import Layout, State, run_small
 from .schedule import STAGES, Item, Schedule
 from .stage_loops import Course, Large, Stages, run_stage
 
 Array = NDArray[Any]
-T = TypeVar("T", bound=tuple[Any, ...])
 
 # Threads come back to the interpreter after so many cells, which may have been interrupted.
 _MOST_CELLS: Final = 1 << 27
@@ -51,7 +52,6 @@ class Crew:
     """
 
     def __init__(self, schedule: Schedule, tables: Tables, arena: int, threads: int) -> None:
-        self._tables = tables
         self._law = law_of(SUM_PRODUCT)
         self._stages = _Laid(schedule, tables, arena).stages()
         self._items = _items(schedule)
@@ -65,16 +65,16 @@ class Crew:
         items = len(schedule.items)
         begins = accumulate((CONTROL_WORDS, self._items.tickets, items), initial=self._words.ctypes.data // 8)
         queue = Queue(*[8 * word for word in begins])
-        self._where = self._addresses(queue)
+        fixed = (tables.layout, tables.state, self._stages, self._course, self._items)
+        self._where = _words([*[word for each in fixed for word in addresses(each)], *queue])
+        self._tables = tables
         self._work(0, 0)  # loads it, in this thread
 
-    def _addresses(self, queue: Queue) -> tuple[Layout, State, Stages, Course, Items, Queue]:
-        """Return what the loops are called with."""
-        layout, state = addressed(self._tables.layout), addressed(self._tables.state)
-        stages, course = addressed(self._stages), addressed(self._course)
-        stage = address_of(run_stage, self._law, layout, state, stages, course, 0, 0, 0, 0, 0, SOURCES)
-        items = self._items._replace(small=address_of(run_small, layout, state, 0, 0), stage=stage)
-        return layout, state, stages, course, addressed(items), queue
+    @property
+    def where(self) -> int:
+        """Address of layout and state, as loops read them."""
+        address: int = self._where.ctypes.data
+        return address
 
     def run(self, threads: int) -> int:
         """Run what can be run; return the number of steps."""
@@ -86,13 +86,26 @@ class Crew:
         return int(self._course.done.sum())
 
     def _work(self, number: int, most: int) -> None:
-        work(self._law, *self._where, number, most, SOURCES)
+        work(self._law, self.where, number, most, SOURCES)
 
 
-def addressed(arrays: T) -> T:
-    """Return a named tuple of arrays and numbers as loops take it: with the addresses of arrays, which have to stay."""
-    kind: Callable[..., T] = type(arrays)
-    return kind(*[each.ctypes.data if isinstance(each, np.ndarray) else each for each in arrays])
+def addresses(arrays: tuple[Any, ...]) -> list[int]:
+    """Return what loops read for a named tuple of arrays and numbers: the addresses of arrays, which have to stay."""
+    return [each.ctypes.data if isinstance(each, np.ndarray) else each for each in arrays]
+
+
+@cache
+def functions() -> tuple[int, int, int, int]:
+    """Return where the functions are that iterate a nest, stream, run a small step and a stage."""
+    law, none = law_of(SUM_PRODUCT), [0] * 64
+    layout, state = Layout(*none[: len(Layout._fields)]), State(*none[: len(State._fields)])
+    stages, course = Stages(*none[: len(Stages._fields)]), Course(*none[: len(Course._fields)])
+    return (
+        address_of(iterate_nest, *none[:5]),
+        address_of(stream, law, Nest(*none[:18]), Scratch(*none[:4]), 0, 0, SOURCES),
+        address_of(run_small, layout, state, 0, 0),
+        address_of(run_stage, law, layout, state, stages, course, *none[:5], SOURCES),
+    )
 
 
 def _items(schedule: Schedule) -> Items:
@@ -108,8 +121,8 @@ def _items(schedule: Schedule) -> Items:
         groups=_words([step for group in schedule.groups for step in group]),
         group_start=_starts(schedule.groups),
         tickets=sum([item.parts for item in schedule.items]),
-        small=0,
-        stage=0,
+        small=functions()[2],
+        stage=functions()[3],
     )
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from ..cpu.atomics import awaited, fetch_add, publish
-from ..cpu.calls import calling
+from ..cpu.calls import calling, reader
 from ..cpu.vectors import put_word, word
 from ..machine_code import njit
 from .large import MOST_PARTS
-from .stage_loops import GROUP
+from .packed_loops import STATE_AT, Layout, State, is_due
+from .stage_loops import GROUP, Course, Stages
 
 TAKEN: Final = 0
 MADE: Final = 16
@@ -53,22 +54,27 @@ class Queue(NamedTuple):
 
 
 _call_small, _call_stage = calling(4), calling(11)
+_read_layout, _read_state, _read_stages = reader(Layout), reader(State), reader(Stages)
+_read_course, _read_items, _read_queue = reader(Course), reader(Items), reader(Queue)
+
+_STAGES_AT: Final = STATE_AT + 8 * len(State._fields)
+_COURSE_AT: Final = _STAGES_AT + 8 * len(Stages._fields)
+_ITEMS_AT: Final = _COURSE_AT + 8 * len(Course._fields)
+_QUEUE_AT: Final = _ITEMS_AT + 8 * len(Items._fields)
 
 
 @njit(nogil=True, cache=True)
-def work(
-    law: Any,
-    layout: Any,
-    state: Any,
-    stages: Any,
-    course: Any,
-    items: Any,
-    queue: Any,
-    worker: int,
-    most: int,
-    sources: Any,
-) -> None:
-    """Run items until all are taken, or about ``most`` cells were computed here."""
+def work(law: Any, where: int, worker: int, most: int, sources: Any) -> None:
+    """Run items until all are taken, or about ``most`` cells were computed here.
+
+    Layout, state, stages, course, items and queue follow each other at an address.
+    """
+    layout, state, stages = _read_layout(where), _read_state(where + STATE_AT), _read_stages(where + _STAGES_AT)
+    course, items, queue = (
+        _read_course(where + _COURSE_AT),
+        _read_items(where + _ITEMS_AT),
+        _read_queue(where + _QUEUE_AT),
+    )
     cells = 0
     while cells < most:
         ticket = fetch_add(queue.control, TAKEN, 1)
@@ -92,7 +98,7 @@ def _run_group(layout: Any, state: Any, course: Any, items: Any, group: int, wor
     """Run the steps of a group that are stale and needed."""
     for i in range(word(items.group_start, group), word(items.group_start, group + 1)):
         step = word(items.groups, i)
-        if word(state.stale, step) and word(state.needed, step):
+        if word(state.needed, step) and is_due(layout, state, step):
             _call_small(items.small, layout, state, step, worker)
             put_word(course.done, 8 * worker, word(course.done, 8 * worker) + 1 - word(state.stale, step))
 

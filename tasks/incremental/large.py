@@ -1,7 +1,7 @@
 """Large steps of sums of products as stages that threads share: each reads what stages before it made. Pure: no values.
 
 Small inputs are merged, loops stream over the largest one, and what they made is summed or turned where it has to be;
-see :mod:`...steps.loops`. Between stages everything is in a work area of the step's own.
+see ``tasks/steps/loops.py``. Between stages everything is in a work area of the step's own.
 """
 
 from __future__ import annotations

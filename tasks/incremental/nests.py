@@ -24,7 +24,7 @@ class Nest(NamedTuple):
     Parameters
     ----------
     code : tuple of int
-        As :func:`.packed_loops._join` reads it.
+        As :func:`.join_loops.join` reads it.
     operands : tuple of int
         Positions among the inputs of the step, then among the results of its earlier nests.
     cells, swept : int

@@ -10,20 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cpu.calls import address_of
-from ..cpu.streaming import SOURCES, Nest, Scratch, stream
-from ..cpu.vectors import law_of
 from ..dense import run
-from ..steps.semiring import SUM_PRODUCT
 from ..steps.step import Step
 from ..sweeps.einsum import einsum_step
 from ..sweeps.scaled import Scaled, SumProduct
 from ..sweeps.sweep import useful_threads
-from .crew import Crew, Tables, addressed
-from .join_loops import iterate_nest
+from .crew import Crew, Tables, functions
 from .kept import KeptTables
 from .nests import MOST_PLACES, is_small, nests, small_cells
-from .packed_loops import Layout, State, normalise, put
+from .packed_loops import LIMITS, Layout, State, normalise, put_given
 from .schedule import arena_words, scheduled
 
 Array = NDArray[Any]
@@ -71,12 +66,12 @@ class Packed(KeptTables):
             known=np.zeros(tables, np.int64),
             stale=np.ones(len(steps), np.int64),
             needed=np.zeros(len(steps), np.int64),
+            pending=np.zeros(len(steps), np.int64),
             places=np.zeros((self._threads, MOST_PLACES), np.int64),
         )
         inputs = [[self._starts[self._index[i]] for i in step.inputs] for step in steps]
         made = [self._index[step.node] for step in steps]
         self._crew = Crew(schedule, Tables(self._layout, self._state, inputs, made), arena, self._threads)
-        self._where = addressed(self._layout), addressed(self._state)
         self._reads: dict[tuple[int, ...], tuple[Array, list[int]]] = {}
 
     def table(self, node: int) -> Scaled:
@@ -94,7 +89,7 @@ class Packed(KeptTables):
             self._reads[nodes] = _words(tables), ends
         wanted, ends = self._reads[nodes]
         flat = np.empty(ends[-1])
-        if not normalise(*self._where, wanted.ctypes.data, len(wanted), flat.ctypes.data):
+        if not normalise(self._crew.where, wanted.ctypes.data, len(wanted), flat.ctypes.data):
             return None
         return [flat[start:end] for start, end in pairwise(ends)]
 
@@ -129,29 +124,29 @@ class Packed(KeptTables):
         state = self._state
         state.needed[:] = 0
         state.needed[order] = 1
-        while self._left(order):
+        while state.stale[order].any():
             self.computed += self._crew.run(min(threads, self._threads))
-            for k in [k for k in self._left(order) if self._is_ready(k)]:
-                step = self._steps[k]
-                inputs = [self.table(i) for i in step.inputs]
-                state.stale[k] = 0
-                self.computed += 1
-                self._put(step.node, self._algebra.step(step, inputs, useful_threads(step, threads)))
+            for k in order[state.stale[order] != 0].tolist():
+                if not self._is_behind(k):
+                    self._run_alone(k, threads)
 
-    def _left(self, order: Array) -> list[int]:
-        """Return the steps that are still to be run."""
-        left: list[int] = order[self._state.stale[order] != 0].tolist()
-        return left
-
-    def _is_ready(self, position: int) -> bool:
-        """Whether all inputs of a step are up to date."""
+    def _is_behind(self, position: int) -> bool:
+        """Whether a step depends on others that are still to be run."""
         made = [self._position[i] for i in self._steps[position].inputs if i in self._position]
-        return not self._state.stale[made].any()
+        return bool(self._state.pending[made].any())
+
+    def _run_alone(self, position: int, threads: int) -> None:
+        """Run a step that needs more care than loops take."""
+        step = self._steps[position]
+        inputs = [self.table(i) for i in step.inputs]
+        self._state.stale[position] = 0
+        self.computed += 1
+        self._put(step.node, self._algebra.step(step, inputs, useful_threads(step, threads)))
 
     def _put(self, node: int, table: Scaled) -> None:
         values = np.ascontiguousarray(table.values).reshape(-1)
         bounds = float(table.log_scale), float(table.low), float(table.high)
-        put(*self._where, self._index[node], values.ctypes.data, *bounds, int(table.logs))
+        put_given(self._crew.where, self._index[node], values.ctypes.data, *bounds, int(table.logs))
 
     def _laid_out(self, n_forward: int) -> Layout:
         """Put all steps into arrays."""
@@ -201,8 +196,9 @@ class Packed(KeptTables):
             makers=_words(makers),
             scratch=scratch,
             shift=self._shift,
-            iterate=address_of(iterate_nest, 0, 0, 0, 0, 0),
-            stream=address_of(stream, law_of(SUM_PRODUCT), Nest(*[0] * 18), Scratch(*[0] * 4), 0, 0, SOURCES),
+            iterate=functions()[0],
+            stream=functions()[1],
+            limits=np.array(LIMITS),
         )
 
 

@@ -8,8 +8,9 @@ takes a third of the time that it takes for arrays.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from ..cpu.calls import reader
 from ..cpu.vectors import number, put_number, put_word, word
 from ..machine_code import njit
 from ..sweeps.scaled import HIGHEST, LOOSE, LOWEST
@@ -20,17 +21,12 @@ from .nests import MOST_PLACES
 _BLOCK = 256
 
 
-class Limits(NamedTuple):
-    """Constants of other files, as values: numba's cache would not notice that one changes."""
-
-    lowest: float = LOWEST
-    highest: float = HIGHEST
-    loose: float = LOOSE
-    same: float = SAME
+LIMITS: Final = (LOWEST, HIGHEST, LOOSE, SAME)
+LOWEST_AT, HIGHEST_AT, LOOSE_AT, SAME_AT = range(4)
 
 
 class Layout(NamedTuple):
-    """What never changes: arrays, or their addresses for loops; all int64 but ``log_summed``.
+    """What never changes: arrays, or their addresses for loops; all int64 but ``log_summed`` and ``limits``.
 
     Lists of lists are cut by a ``*_start`` array.
 
@@ -57,14 +53,15 @@ class Layout(NamedTuple):
     shift: int
     iterate: int
     stream: int
-    limits: Limits = Limits()
+    limits: Any
 
 
 class State(NamedTuple):
     """What changes, arrays or their addresses: float64 are values, scale, bounds and maximum, the others int64.
 
     Values of all tables and scratch; by table its scale, bounds, maximum (-1 if nobody asked for it), whether it holds
-    logarithms and whether it is there; by step whether it is stale, and whether it is needed; by thread its places.
+    logarithms and whether it is there; by step whether it is stale, needed, and
+    pending: stale itself or behind one that is; by thread its places.
     """
 
     values: Any
@@ -76,7 +73,13 @@ class State(NamedTuple):
     known: Any
     stale: Any
     needed: Any
+    pending: Any
     places: Any
+
+
+_read_layout, _read_state = reader(Layout), reader(State)
+
+STATE_AT: Final = 8 * len(Layout._fields)
 
 
 @njit(nogil=True)
@@ -135,7 +138,7 @@ def describe(state: Any, table: int, scale: float, low: float, high: float, top:
     put_word(state.known, table, 1)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def put(layout: Any, state: Any, table: int, source: int, scale: float, low: float, high: float, logs: int) -> None:
     """Replace a table by the one at an address, and mark the steps whose results that changes."""
     here, cells = state.values + 8 * word(layout.start, table), word(layout.cells, table)
@@ -145,7 +148,7 @@ def put(layout: Any, state: Any, table: int, source: int, scale: float, low: flo
     if word(state.known, table) and read and not logs and not word(state.logs, table):
         old = number(state.top, table)
         old = greatest(here, 0, cells) if old < 0.0 else old
-        same = same_ratios(here, old, source, top, 0, cells, layout.limits.same)
+        same = same_ratios(here, old, source, top, 0, cells, number(layout.limits, SAME_AT))
         if same and scale == number(state.scale, table) and old == top:
             return
     mark_readers(layout, state, table, not same)
@@ -155,22 +158,34 @@ def put(layout: Any, state: Any, table: int, source: int, scale: float, low: flo
 
 
 @njit(nogil=True)
+def is_due(layout: Any, state: Any, step: int) -> bool:
+    """Whether a needed step is to be run now; it is pending if it is, or if one is that it depends on."""
+    pending = 0
+    for i in range(word(layout.input_start, step), word(layout.input_start, step + 1)):
+        maker = word(layout.makers, word(layout.inputs, i))
+        if maker >= 0:
+            pending |= word(state.pending, maker)
+    due = pending == 0 and word(state.stale, step) != 0
+    put_word(state.pending, step, pending | word(state.stale, step))
+    return due
+
+
+@njit(nogil=True)
 def bounds(layout: Any, state: Any, step: int) -> tuple[float, float, float, bool]:
-    """Bounds and scale of a step's result, and whether its inputs are there and its products stay in range."""
+    """Bounds and scale of a step's result, and whether its products stay in range."""
     low = high = scale = below = above = 0.0
     fit = True
     for i in range(word(layout.input_start, step), word(layout.input_start, step + 1)):
         table = word(layout.inputs, i)
-        maker = word(layout.makers, table)
         least, most = number(state.low, table), number(state.high, table)
         low += least
         high += most
         scale += number(state.scale, table)
         below += min(least, 0.0)
         above += max(most, 0.0)
-        fit &= word(state.logs, table) == 0 and (maker < 0 or word(state.stale, maker) == 0)
+        fit &= word(state.logs, table) == 0
     summed = number(layout.log_summed, step)
-    fit &= below >= layout.limits.lowest and above + summed <= layout.limits.highest
+    fit &= below >= number(layout.limits, LOWEST_AT) and above + summed <= number(layout.limits, HIGHEST_AT)
     return low, high + summed, scale, fit
 
 
@@ -187,11 +202,12 @@ def run_small(layout: Any, state: Any, step: int, worker: int) -> None:
         out = word(layout.joins, 3 * j + 2) + shift
         join(layout.iterate, state.values, code, bases, out, places, layout.scratch, shift)
     table, made = word(layout.outputs, step), state.values + 8 * (layout.scratch + shift)
-    if low < -layout.limits.loose or high > layout.limits.loose:
-        low, high, scale = measure(made, word(layout.cells, table), scale, layout.limits.lowest)
-        if low < layout.limits.lowest:
+    if low < -number(layout.limits, LOOSE_AT) or high > number(layout.limits, LOOSE_AT):
+        low, high, scale = measure(made, word(layout.cells, table), scale, number(layout.limits, LOWEST_AT))
+        if low < number(layout.limits, LOWEST_AT):
             return
     put_word(state.stale, step, 0)
+    put_word(state.pending, step, 0)
     put(layout, state, table, made, scale, low, high, 0)
 
 
@@ -214,14 +230,20 @@ def measure(table: int, cells: int, scale: float, lowest: float) -> tuple[float,
 
 
 @njit(nogil=True, cache=True)
-def normalise(layout: Any, state: Any, tables: int, count: int, out: int) -> bool:
+def put_given(where: int, table: int, source: int, scale: float, low: float, high: float, logs: int) -> None:
+    """Replace a table as :func:`put` does; layout and state are at an address."""
+    put(_read_layout(where), _read_state(where + STATE_AT), table, source, scale, low, high, logs)
+
+
+@njit(nogil=True, cache=True)
+def normalise(where: int, tables: int, count: int, out: int) -> bool:
     """Copy tables one after the other and make each sum to 1; False if one has logarithms, or sums out of range."""
-    at = 0
+    layout, state, at = _read_layout(where), _read_state(where + STATE_AT), 0
     for i in range(count):
         table = word(tables, i)
         here, cells = state.values + 8 * word(layout.start, table), word(layout.cells, table)
         low, high = number(state.low, table), number(state.high, table)
-        if word(state.logs, table) or low < layout.limits.lowest or high > layout.limits.loose:
+        if word(state.logs, table) or low < number(layout.limits, LOWEST_AT) or high > number(layout.limits, LOOSE_AT):
             return False
         total = 0.0
         for k in range(cells):

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from ..cpu.calls import calling
+from ..cpu.calls import calling, reader
 from ..cpu.streaming import Nest, Scratch
 from ..cpu.vectors import fill, number, put_number, put_word, word
 from ..machine_code import njit
 from .join_loops import spread
 from .nests import MOST_PLACES
-from .packed_loops import bounds, describe, greatest, mark_readers, measure, same_ratios
+from .packed_loops import (
+    LOOSE_AT,
+    LOWEST_AT,
+    SAME_AT,
+    bounds,
+    describe,
+    greatest,
+    is_due,
+    mark_readers,
+    measure,
+    same_ratios,
+)
 
 GROUP: Final = 0
 PREPARE: Final = 1
@@ -64,6 +75,7 @@ class Large(NamedTuple):
 
 
 LARGE_WORDS: Final = len(Large._fields)
+_NEST_WORDS: Final = len(Nest._fields)
 _STEP, _TABLE, _OUT_PARTS, _CODE, _CODE_WORDS, _OFFSETS, _ADDRESSES, _OPERANDS = range(8)
 _PARTS_AT, _PLACES, _WORDS, _TARGET, _SUMMED, _ROOM = range(8, LARGE_WORDS)
 
@@ -98,7 +110,7 @@ class Course(NamedTuple):
     parts: int
 
 
-_call = calling(6)
+_call, _read_nest = calling(6), reader(Nest)
 
 
 @njit(nogil=True, cache=True)
@@ -145,7 +157,7 @@ def run_stage(
             put_number(course.tops, 2 * (step * course.parts + part) + 1, greatest(here, first, stop))
     elif kind == COMPARE and mode == _BESIDE:
         old, new = _tops(state, course, large, step)
-        if not same_ratios(here, old, there, new, first, stop, layout.limits.same):
+        if not same_ratios(here, old, there, new, first, stop, number(layout.limits, SAME_AT)):
             put_word(course.mode, step, _CHANGED)
     elif kind == COPY and (mode == _CHANGED or not _is_equal(state, course, large, step)):
         put_word(state.known, table, 0)  # until all of it is copied
@@ -158,7 +170,7 @@ def _prepare(layout: Any, state: Any, stages: Any, course: Any, large: int, step
     """Decide what becomes of a step, and tell its loops where things are."""
     put_word(course.mode, step, _IDLE)
     position, table = word(large, _STEP), word(large, _TABLE)
-    if not (word(state.stale, position) and word(state.needed, position)):
+    if not (word(state.needed, position) and is_due(layout, state, position)):
         return
     low, high, scale, fit = bounds(layout, state, position)
     if not fit:
@@ -200,28 +212,7 @@ def _spread(
 @njit(nogil=True)
 def _stream(address: int, law: Any, stages: Any, large: int, step: int, part: int, parts: int, sources: Any) -> None:
     """Run the part's share of the outer loop, with the buffers of the part."""
-    a = stages.nests + 8 * 18 * step
-    b = a + 8 * 9
-    nest = Nest(
-        word(a, 0),
-        word(a, 1),
-        word(a, 2),
-        word(a, 3),
-        word(a, 4),
-        word(a, 5),
-        word(a, 6),
-        word(a, 7),
-        word(a, 8),
-        word(b, 0),
-        word(b, 1),
-        word(b, 2),
-        word(b, 3),
-        word(b, 4),
-        word(b, 5),
-        word(b, 6),
-        word(b, 7),
-        word(b, 8),
-    )
+    nest = _read_nest(stages.nests + 8 * _NEST_WORDS * step)
     here = word(large, _PARTS_AT) + 8 * part * word(large, _WORDS)
     depth, numbers = here + 8 * (word(large, _OPERANDS) + 1), here + 8 * word(large, _PLACES)
     outer = nest.n_outer_high * nest.n_outer_low
@@ -242,10 +233,10 @@ def _sum_rows(target: int, summed: int, out: int, first: int, stop: int) -> None
 def _measure(layout: Any, course: Any, step: int, made: int, cells: int) -> None:
     """Scale a result whose bounds are loose; one that spans too much is left to others."""
     low, high = number(course.bounds, 3 * step), number(course.bounds, 3 * step + 1)
-    if low < -layout.limits.loose or high > layout.limits.loose:
-        low, high, scale = measure(made, cells, number(course.bounds, 3 * step + 2), layout.limits.lowest)
+    if low < -number(layout.limits, LOOSE_AT) or high > number(layout.limits, LOOSE_AT):
+        low, high, scale = measure(made, cells, number(course.bounds, 3 * step + 2), number(layout.limits, LOWEST_AT))
         _bound(course, step, low, high, scale)
-        if low < layout.limits.lowest:
+        if low < number(layout.limits, LOWEST_AT):
             put_word(course.mode, step, _IDLE)
 
 
@@ -271,6 +262,7 @@ def _finish(layout: Any, state: Any, course: Any, large: int, step: int, worker:
     """Mark the steps whose results the new table changes."""
     table, mode, top = word(large, _TABLE), word(course.mode, step), -1.0
     put_word(state.stale, word(large, _STEP), 0)
+    put_word(state.pending, word(large, _STEP), 0)
     put_word(course.done, 8 * worker, word(course.done, 8 * worker) + 1)
     if mode != _DIRECT:
         if mode == _BESIDE and _is_equal(state, course, large, step):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numba
 import pytest
 
+from bucketflow.tasks import code_files
 from bucketflow.tasks.cpu.sources import Sources
 from bucketflow.tasks.incremental import packed_loops
 
@@ -49,5 +50,13 @@ def test_kernels_name_all_that_they_inline(name: str) -> None:
     assert expected <= set(module.SOURCES.paths)
 
 
-def test_packed_loops_inline_nothing() -> None:
-    assert inlined(Path(packed_loops.__file__).resolve()) == set()
+@pytest.mark.parametrize("name", ["packed_loops", "join_loops", "stage_loops", "crew_loops"])
+def test_code_of_packed_loops_is_found_by_all_that_they_inline(name: str) -> None:
+    path = Path(packed_loops.__file__).resolve().with_stem(name)
+    reached, waiting = {path}, [path]
+    while waiting:
+        fresh = {*code_files._imported(waiting.pop())} - reached
+        reached |= fresh
+        waiting += fresh
+    assert inlined(path)
+    assert inlined(path) <= reached
