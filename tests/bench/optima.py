@@ -84,7 +84,8 @@ def asked(solver: str, question: Question, limit: float, memory: float) -> Answe
     child = Path(__file__).with_name("optima_child.py")
     command = [sys.executable, str(child), solver, str(question.path), evidence, str(limit), str(int(memory * 1e9))]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120 + 20 * limit, check=False)
+        patience = None if math.isinf(limit) else 120 + 20 * limit
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False)
     except subprocess.TimeoutExpired:
         return Answer(failed="killed")
     lines = done.stdout.splitlines()

@@ -19,11 +19,12 @@ _RESOLUTION = 1e-7
 
 
 def bucketflow_answer(path: str, evidence: str, seconds: float, memory: int) -> dict[str, Any]:
-    """Solve through the public function, one thread."""
+    """Solve through the public function, one thread; without a limit, and with no memory given, as by default."""
+    limits = {"time": None if math.isinf(seconds) else seconds, "memory": memory or None}
     model = bucketflow.load(path)
     start = process_time()
     time.perf_counter = process_time
-    result = bucketflow.solve(model, evidence=evidence or None, time=seconds, memory=memory, threads=1)
+    result = bucketflow.solve(model, evidence=evidence or None, threads=1, **limits)
     spent = process_time() - start
     proof, costs = result.proof, model.kind == "cost"
     value = result.value if costs else result.log10
