@@ -144,6 +144,8 @@ def search_order(
     Cells are those of the buckets but the last, which are one clique together. One order is tried however long it
     takes.
     """
+    if not dims:
+        return 0.0, ()
     orders = _Orders(dims, scopes, "auto", seed)
     orders.more(max(seconds / _SECONDS_PER_WORK, 1.0))
     return orders.least, next(orders.take(1))

@@ -193,6 +193,10 @@ def test_what_no_search_helps_is_refused_before_it_is_searched_or_lowered(monkey
         next(planner.whole_plans(problem, PlanOptions(memory_bytes=10**9, order_seconds=0.01), Rates()))
 
 
+def test_no_variables_have_an_order() -> None:
+    assert search_order((), (), seconds=0.01) == (0.0, ())
+
+
 def test_an_order_is_searched_without_a_tree(monkeypatch):
     def never(*_, **__):
         raise AssertionError("an order is all that was asked for")
