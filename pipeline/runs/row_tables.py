@@ -46,6 +46,7 @@ from .row_splits import MOST_PARTS, Sample, Split, bytes_within, sample_of_rows,
 from .run import Run
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 # Of what tables may take, those that stay in memory have this part together, and each of them that.
 _HELD_SHARE: Final = 4
@@ -111,8 +112,7 @@ class RowTables(Generic[T]):
     def roots(self) -> list[T]:
         """Run what is not done yet; return the root tables."""
         self.resume()
-        self.complete()
-        return [self._whole(root) for root in self.run.plan.tree.roots]
+        return self.complete(lambda: [self._whole(root) for root in self.run.plan.tree.roots])
 
     def resume(self) -> None:
         """Take over what an earlier run finished and is still there."""
@@ -120,13 +120,13 @@ class RowTables(Generic[T]):
         self.receipts = self.store.known({})
         self.receipts = self.store.known(self._specs())
 
-    def complete(self) -> None:
-        """Make the tables that the answer lacks. Once a chunk turns out to be lost, all others are verified too."""
+    def complete(self, then: Callable[[], R]) -> R:
+        """Make the tables that the answer lacks, and read them; once a chunk is lost, all others are verified too."""
         for _ in range(ATTEMPTS):
             try:
                 self._sweep()
                 self.store.sync()
-                return
+                return then()
             except ChunkLostError as error:
                 self.forget([(error.table, error.chunk), *self._damaged()])
         raise InternalError(f"chunks of {self.store.folder} are lost as fast as they are written")
@@ -145,7 +145,7 @@ class RowTables(Generic[T]):
                 if not lost:
                     return states
             self.forget([*lost, *self._damaged()])
-            self.complete()
+            self.complete(lambda: None)
         raise InternalError(f"chunks of {self.store.folder} are lost as fast as they are written")
 
     def forget(self, lost: Sequence[Key]) -> None:
@@ -304,10 +304,10 @@ class RowTables(Generic[T]):
             if run is not None:
                 yield run
 
-    def _open(self, node: int) -> list[tuple[Path, Ranges]]:
-        """Return the boxes of a step that are not done."""
+    def _open(self, node: int) -> list[tuple[Path, Ranges, Receipt | None]]:
+        """Return the boxes of a step that are not done, and the receipts of those that were."""
         return [
-            (path, ranges)
+            (path, ranges, receipt)
             for path, ranges, receipt in self._leaves(node)
             if receipt is None or known_run(receipt, self._keys[node], self.receipts) is None
         ]
@@ -336,6 +336,8 @@ class RowTables(Generic[T]):
         }
         nbytes = self.room.nbytes - self.room.beside
         nbytes -= nbytes // _HELD_SHARE
+        lost = (receipt for _, _, receipt in self._open(step.node) if receipt is not None)
+        nbytes = max([nbytes, *(receipt.value.get("nbytes", 0) for receipt in lost)])  # what fitted then is not cut now
         how = self.algebra, self.run.problem.semiring, self.run.plan.tree.dims, self.store
         return RowBoxes(step, *how, held, stored, self._name(step.node), nbytes)
 
@@ -373,7 +375,7 @@ class RowTables(Generic[T]):
     def _cut_to_read(self, step: Step, samples: Sequence[Sample], limit: int) -> dict[Path, Ranges]:
         """Cut open boxes until what they read is expected to fit; return them."""
         while True:
-            waiting, cut = dict(self._open(step.node)), False
+            waiting, cut = {path: ranges for path, ranges, _ in self._open(step.node)}, False
             for path, ranges in waiting.items():
                 needed = bytes_within(samples, ranges)
                 if needed > limit:

@@ -32,7 +32,7 @@ Path = tuple[int, ...]
 
 #: Of the memory of a box, its inputs may take this part: they are put together, and sorted for their joins.
 INPUT_SHARE: Final = 12
-_COPIES: Final = 4
+_COPIES: Final = 2
 _CHUNK_SHARE, _CHUNK_BYTES = 64, (1 << 14, 1 << 26)
 
 
@@ -230,6 +230,7 @@ def stored_run(
     blocks = (put_back(block, keys, ranges) for block in blocks_of(bare, semiring))
     receipts = [*run.write(boxes.store, blocks, there)]
     value = {"rows": rows, "chunk_rows": run.chunk_rows, "dtype": run.dtype, "kept": kept, **work}
+    value["nbytes"] = boxes.nbytes
     receipts.append(new_receipt(boxes.name, path, 0, 0, start, value))
     boxes.store.record(receipts)
     return receipts

@@ -18,6 +18,7 @@ from bucketflow.tasks.relations.relation import Dense, from_dense, restricted
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.steps import step as step_module
 from bucketflow.tasks.steps.semiring import MIN_PLUS
+from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps.rows import algebra, room
 from bucketflow.tasks.sweeps.rows.best import best_row
 from tests.pipeline.test_rows_stored import plain as plain
@@ -41,7 +42,7 @@ def test_what_is_known_of_runs_is_in_the_account(monkeypatch: pytest.MonkeyPatch
 
     def cut_first(tables: Any, step: Any) -> None:
         for _ in range(2):
-            for path, ranges in tables._open(step.node):
+            for path, ranges, _ in tables._open(step.node):
                 tables._cut(step, [], path, ranges, 3.0, reads=False)
         in_boxes(tables, step)
         gc.collect()
@@ -85,3 +86,26 @@ def test_decoding_keeps_to_its_budget() -> None:
     assert peak_bytes <= room_.nbytes + 2 * sum(table.nbytes for table in tables)
     whole = joined_reduced(tables, (), MIN_PLUS)
     assert sum(restricted(table, found).values[0] for table in tables) == whole.values[0]
+
+
+def test_rows_made_of_arrays_are_in_the_account() -> None:
+    """Arrays that a join turns to rows, and its inputs in other orders, fit beside it or it is not made."""
+    rng = np.random.default_rng(0)
+    cells = np.where(rng.random((3, 40_000)) < 0.3, 1.0, np.inf)
+    arrays = [
+        Dense(Keys(scope, (200, 200)), values) for scope, values in zip(((0, 1), (2, 1), (2, 0)), cells, strict=True)
+    ]
+    step = make_step(3, (0, 1, 2), ((0, 1), (2, 1), (2, 0)), (0,), (200, 200, 200), MIN_PLUS)
+    refused = 0
+    for nbytes in (700_000, 2_000_000, 16_000_000):
+        choice = algebra.Choice(MIN_PLUS, (200, 200, 200), room.Room(nbytes))
+        peak_bytes = 0
+        tracemalloc.start()
+        try:
+            choice.joined(step, arrays)
+        except room.NoRoomError:
+            refused += 1
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak_bytes <= nbytes
+    assert refused == 1

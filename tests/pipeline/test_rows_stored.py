@@ -85,7 +85,7 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
     def cut_first(tables: Any, step: Any) -> None:
         for _ in range(2):
-            for path, ranges in tables._open(step.node):
+            for path, ranges, _ in tables._open(step.node):
                 tables._cut(step, [], path, ranges, 2.0, reads=False)
         in_boxes(tables, step)
 

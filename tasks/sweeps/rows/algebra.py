@@ -19,14 +19,13 @@ from ...relations.ordering import gathered
 from ...relations.plain import product
 from ...relations.ranges import Ranges, union, within
 from ...relations.relation import Dense, Relation, Table, from_dense, restricted, to_dense
-from ...relations.sides import side_of
 from ...rows import CELLS_OF_A_ROW as CELLS_OF_A_ROW
 from ...rows.keys import Keys, Words
 from ...steps.semiring import Semiring
 from ...steps.step import Step
 from ...steps.views import slice_of
 from ..sweep import Algebra, restrict
-from .room import Room
+from .room import NoRoomError, Room, possible, rows_bytes
 
 Array = NDArray[Any]
 
@@ -83,7 +82,7 @@ class Choice:
         if values.size <= SMALL_CELLS:
             return values
         table = Dense(self.keys(axes), values)
-        rows = self._possible(values)
+        rows = possible(values, self.semiring)
         if takes_less(values.nbytes, rows * (8 * table.keys.n_words + values.itemsize)):
             return values
         return from_dense(table, self.semiring)
@@ -104,7 +103,7 @@ class Choice:
     def is_swept(self, step: Step, tables: Sequence[Table]) -> bool:
         """Whether looping over all cells is expected to take less than joining, and fits memory."""
         cells = [prod(table.keys.dims) for table in tables]
-        left = self.room.free - self.semiring.itemsize * (sum(cells) + step.lowered.out_cells)
+        left = self.room.free - self.semiring.itemsize * (sum(cells) + 2 * step.lowered.out_cells)
         if left < 0 or self._workspace_bytes(step) > left:
             return False
         if self._is_short(step, tables):
@@ -143,12 +142,7 @@ class Choice:
     def _rows(self, table: Table) -> int:
         if isinstance(table, Relation):
             return len(table)
-        return self._possible(table.values)
-
-    def _possible(self, values: Array) -> int:
-        """Return how many entries of an array rows would have."""
-        zero, arrays = self.semiring.zero, side_of(values).arrays
-        return int(arrays.count_nonzero(values) if zero == 0 else values.size - arrays.count_nonzero(values == zero))
+        return possible(table.values, self.semiring)
 
     def array(self, table: Table) -> Array:
         """Return all cells of a table."""
@@ -197,12 +191,20 @@ class Choice:
         return Dense(keys, total.reshape(-1))
 
     def with_rows(self, tables: Sequence[Table]) -> Sequence[Table]:
-        """Return tables of which one at least is rows, with which a join begins: the sparsest, if all are arrays."""
+        """Return tables of which one at least is rows, with which a join begins: the sparsest, if all are arrays.
+
+        Raises
+        ------
+        NoRoomError
+            If its rows do not fit.
+        """
         if not all(isinstance(table, Dense) for table in tables):
             return tables
         first = min(range(len(tables)), key=lambda i: self._rows(tables[i]) / max(len(tables[i]), 1))
         lead = tables[first]
         assert isinstance(lead, Dense)
+        if (needed := 2 * rows_bytes(lead, self.semiring)) > (free := self.room.free):
+            raise NoRoomError(lead.keys.variables, self.room.nbytes - free + needed, self.room.nbytes)
         return [*tables[:first], from_dense(lead, self.semiring), *tables[first + 1 :]]
 
 

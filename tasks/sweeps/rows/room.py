@@ -10,7 +10,8 @@ from weakref import ref
 
 from ...relations.blocks import TooManyRowsError
 from ...relations.joins import joined_reduced
-from ...relations.relation import Relation, Table
+from ...relations.relation import Dense, Relation, Table
+from ...relations.sides import side_of
 from ...rows.keys import Keys
 from ...steps.semiring import Semiring
 
@@ -47,6 +48,30 @@ def join_row_bytes(inputs: Sequence[Table]) -> int:
     dims = {v: d for table in inputs for v, d in table.keys.sizes.items()}
     words = Keys(tuple(dims), tuple(dims.values())).n_words
     return len(inputs) * 8 * (_WORKING + _WORKING_WORDS * words)
+
+
+def copied_bytes(inputs: Sequence[Table], semiring: Semiring) -> int:
+    """Return what a join has beside its inputs: rows in another order and in two layouts, and arrays as rows."""
+    rows = [table for table in inputs if isinstance(table, Relation)]
+    known = {v for table in rows for v in table.keys.variables}
+    arrays = [table for table in inputs if isinstance(table, Dense) and not known.issuperset(table.keys.variables)]
+    if len(rows) + len(arrays) < 2:
+        return 0
+    copies = [table.nbytes + 2 * table.words.nbytes for table in rows]
+    turned = [possible(table.values, semiring) * (32 * table.keys.n_words + 2 * table.values.itemsize)
+              for table in arrays]  # fmt: skip
+    return int(sum(copies) + sum(turned))
+
+
+def rows_bytes(table: Dense, semiring: Semiring) -> int:
+    """Return what the possible entries of an array take as rows."""
+    return int(possible(table.values, semiring) * (8 * table.keys.n_words + table.values.itemsize))
+
+
+def possible(values: Any, semiring: Semiring) -> int:
+    """Return how many entries of an array rows would have."""
+    zero, arrays = semiring.zero, side_of(values).arrays
+    return int(arrays.count_nonzero(values) if zero == 0 else values.size - arrays.count_nonzero(values == zero))
 
 
 @dataclass(eq=False)
@@ -172,10 +197,10 @@ class Room:
             If a join would have more rows than ``most_joined``.
         """
         dims = {v: d for table in inputs for v, d in table.keys.sizes.items()}
-        free, scope = self.free, tuple(dims)
+        free, scope = self.free - copied_bytes(inputs, semiring), tuple(dims)
         block_row = join_row_bytes(inputs)
         out = Keys(tuple(axes), tuple([dims[v] for v in axes])).n_words * 8 + semiring.itemsize
-        block, most = self.block_rows(inputs), free // (2 * _MERGING * (out + 8))
+        block, most = free // (2 * block_row), free // (2 * _MERGING * (out + 8))
         if block < _LEAST_BLOCK:
             needed = 2 * _LEAST_BLOCK * block_row
             raise NoRoomError(scope if needed <= self.nbytes else (), self.nbytes - free + needed, self.nbytes)
