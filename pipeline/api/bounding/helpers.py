@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
@@ -19,6 +20,7 @@ from ....cluster.address import ClusterError
 from ....cluster.coordination import leave_slot
 from ....cluster.crew import Crew
 from ....cluster.dask_pool import DaskPool
+from ....cluster.pool import Pool
 from ...bounds.chain import Chain
 from ...bounds.limits import Limits
 from ...bounds.network import CostNetwork
@@ -29,8 +31,8 @@ from ...bounds.turns import Way
 from ...resources import Resources
 from ...runs.pools import DaskPools
 
-#: Workers help from so many CPU seconds of a chain on.
-_WORTH_SECONDS = 1.0
+#: Workers help from so many CPU seconds of a chain on; those that have to be started take about as many themselves.
+_WORTH_SECONDS, _STARTED_SECONDS = 1.0, 3.0
 #: What workers told is read so often.
 _OFTEN_SECONDS = 0.2
 #: Ways that one worker each goes for all of the network, if there are so many; the others take slices.
@@ -91,6 +93,23 @@ class Slice:
         return self.seconds > _SLICE_SECONDS
 
 
+class _Opening:
+    """A pool that is opened while this thread does other things."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._opened, self._thread = ExitStack(), ThreadPoolExecutor(1)
+        self._pool = self._thread.submit(self._opened.enter_context, DaskPools(resources))
+
+    def pool(self) -> Pool | None:
+        """Return it, once it is there; raise what opening it raised."""
+        return self._pool.result() if self._pool.done() else None
+
+    def close(self) -> None:
+        """Close it; one that is being opened is waited for."""
+        self._thread.shutdown()
+        self._opened.close()
+
+
 @dataclass
 class Helpers:
     """What runs on workers for one chain.
@@ -112,7 +131,7 @@ class Helpers:
     turns: int = 0
     unrun: int = 0
     closed: bool = False
-    _opened: ExitStack = field(default_factory=ExitStack)
+    _opening: _Opening | None = None
     _given: dict[int, CostNetwork] = field(default_factory=dict)
     _ways: dict[int, Way] = field(default_factory=dict)
     _running: dict[int, Slice] = field(default_factory=dict)
@@ -130,8 +149,11 @@ class Helpers:
         try:
             if self.hands is not None:
                 self._exchange(self.hands)
-            elif self.chain.spent >= _WORTH_SECONDS and self.chain.order and not self.chain.done:
-                self._begin()
+            elif self._opening is not None:
+                self._begin(self._opening)
+            elif self.chain.spent >= self._worth_seconds and self.chain.order and not self.chain.done:
+                leave_slot()
+                self._opening = _Opening(self.resources)
         except (ClusterError, OSError, TimeoutError) as error:
             _LOG.warning("workers do not help any more: %s", error)
             self.close()
@@ -146,12 +168,18 @@ class Helpers:
                 _LOG.info("%d turns of slices on workers, %d slices never run", self.turns, self.unrun)
             self.hands.close()
             self.hands = None
-        self._opened.close()
+        if self._opening is not None:
+            self._opening.close()
 
-    def _begin(self) -> None:
-        """Open the pool, and send everybody a part."""
-        leave_slot()
-        pool = self._opened.enter_context(DaskPools(self.resources))
+    @property
+    def _worth_seconds(self) -> float:
+        return _WORTH_SECONDS if self.resources.asked.remote else _STARTED_SECONDS
+
+    def _begin(self, opening: _Opening) -> None:
+        """Send everybody a part, if the pool is there; the chain goes on until it is."""
+        pool = opening.pool()
+        if pool is None:
+            return
         if not isinstance(pool, DaskPool):
             raise ClusterError("there are no workers")
         self.start(Crew(pool))

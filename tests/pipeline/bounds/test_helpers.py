@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bucketflow.cluster.pool import SerialPool
+from bucketflow.pipeline.api.bounding import helpers as helpers_module
 from bucketflow.pipeline.api.bounding.helpers import Helpers
 from bucketflow.pipeline.bounds.chain import Chain
 from bucketflow.pipeline.bounds.limits import Limits
@@ -165,6 +169,32 @@ def test_slices_that_hold_nothing_better_are_never_run() -> None:
     assert chain.outcome().proved
     assert helpers.turns < 4
     assert helpers.unrun > 2
+
+
+def test_the_chain_goes_on_while_workers_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = CostNetwork((3, 3), (CostTable((0, 1), np.arange(9.0).reshape(3, 3)),))
+    chain = Chain(network, None, "search", Limits(MEMORY, prune=False))
+    chain.order = (0, 1)
+    may_open, events = Event(), list[str]()
+
+    @contextmanager
+    def pools(resources: Resources) -> Iterator[object]:
+        assert may_open.wait(60)
+        events.append("opened")
+        yield SerialPool()
+        events.append("closed")
+
+    monkeypatch.setattr(helpers_module, "DaskPools", pools)
+    monkeypatch.setattr(helpers_module, "_STARTED_SECONDS", 0.0)
+    monkeypatch.setattr(helpers_module, "_OFTEN_SECONDS", 0.0)
+    helpers = Helpers(chain, Resources(Options(workers=1)))
+    for _ in range(3):
+        helpers.look()
+    assert events == []
+    may_open.set()
+    while not helpers.closed:
+        helpers.look()  # a pool without workers is none
+    assert events == ["opened", "closed"]
 
 
 def test_a_slice_that_fails_leaves_the_chain_alone(caplog: pytest.LogCaptureFixture) -> None:
