@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,17 +120,27 @@ def probability_leaf(network: Network, leaf: Leaf, axes: Cells) -> Scaled:
 
     Products that might underflow are taken as logarithms first, and stay such where they span too much.
     """
-    from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled, from_logs, measured
-
+    scaled = _scaled()
     functions = network.model.functions
     lows = [math.log(functions[f].positive[0]) for f in leaf.functions]
     highs = [math.log(functions[f].positive[1]) for f in leaf.functions]
     low, high = sum(lows), sum(highs)
-    if sum([min(x, 0.0) for x in lows]) < -LOOSE or sum([max(x, 0.0) for x in highs]) > LOOSE:
+    if sum([min(x, 0.0) for x in lows]) < -scaled.LOOSE or sum([max(x, 0.0) for x in highs]) > scaled.LOOSE:
         logs = _combine(network, leaf, axes, np.zeros(()), lambda _, v: -energies(v), _add_into)
-        return from_logs(logs.reshape(-1), 0.0, LOWEST)
+        table: Scaled = scaled.from_logs(logs.reshape(-1), 0.0, scaled.LOWEST)
+        return table
     values = _combine(network, leaf, axes, np.ones(()), lambda _, v: v, _multiply_into)
-    return Scaled(values.reshape(-1), 0.0, low, high) if high <= 0.0 else measured(values.reshape(-1))
+    flat = values.reshape(-1)
+    table = scaled.Scaled(flat, 0.0, low, high) if high <= 0.0 else scaled.measured(flat)
+    return table
+
+
+@cache
+def _scaled() -> Any:
+    """Tables of sums, which bounds on optima do without; asked for by every leaf, so imported once."""
+    from ...tasks.sweeps import scaled
+
+    return scaled
 
 
 def indicator_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:

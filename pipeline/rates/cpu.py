@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...storage.cache import cache_folder
 from ...tasks.code_files import is_compiled
 from ...tasks.dense import run
 from ...tasks.steps.lowering import lower
@@ -25,6 +27,8 @@ _REPEATS = 3
 _SHORT_SECONDS, _LONG_SECONDS = 1e-3, 10.0
 # A further table costs neither nothing nor as much as a pass of its own, whatever a busy machine says.
 _SHARES = (0.05, 0.5)
+# Caches in which there was code of loops.
+_SEEN: set[Path] = set()
 
 
 def cached_rates(semiring: Semiring) -> Rates | None:
@@ -51,7 +55,15 @@ def is_worth_measuring(seconds: float) -> bool:
     """Return whether it matters what this machine does in a second to a plan of so many nominal ones."""
     if seconds < _SHORT_SECONDS:
         return False
-    return seconds >= _LONG_SECONDS or is_compiled("tasks.cpu.streaming", "stream")
+    return seconds >= _LONG_SECONDS or _loops_are_kept()
+
+
+def _loops_are_kept() -> bool:
+    """Return whether there is code of streaming loops, which is looked for until it was found once."""
+    folder = cache_folder()
+    if folder not in _SEEN and is_compiled("tasks.cpu.streaming", "stream"):
+        _SEEN.add(folder)
+    return folder in _SEEN
 
 
 def measure_again(semiring: Semiring) -> Rates:
