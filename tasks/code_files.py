@@ -39,16 +39,21 @@ def is_compiled(module: str, function: str) -> bool:
 
 @cache
 def sources_digest(source: Path) -> str:
-    """Return a digest of a module and of all modules of the package that it imports, but for the compiler's own."""
+    """Return a digest of what code of a module is made from."""
+    digest = sha256()
+    for path in sorted(sources_of(source)):
+        digest.update(sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def sources_of(source: Path) -> set[Path]:
+    """Return a module and all modules of the package that it imports, but for the compiler's own."""
     found, waiting = {source}, [source]
     while waiting:
         fresh = {path for path in _imported(waiting.pop()) if path.stem != _COMPILER} - found
         found |= fresh
         waiting += fresh
-    digest = sha256()
-    for path in sorted(found):
-        digest.update(sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
+    return found
 
 
 @cache

@@ -40,8 +40,7 @@ def _typed(address: Any, *given: Any) -> Any:
 _TYPERS: dict[int, Callable[..., Any]] = {
     4: lambda typing, f, a, b, c, d: _typed(f, a, b, c, d),
     5: lambda typing, f, a, b, c, d, e: _typed(f, a, b, c, d, e),
-    6: lambda typing, f, a, b, c, d, e, g: _typed(f, a, b, c, d, e, g),
-    11: lambda typing, f, a, b, c, d, e, g, h, i, j, k, m: _typed(f, a, b, c, d, e, g, h, i, j, k, m),
+    10: lambda typing, f, a, b, c, d, e, g, h, i, j, k: _typed(f, a, b, c, d, e, g, h, i, j, k),
 }
 
 

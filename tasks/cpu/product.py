@@ -29,7 +29,6 @@ from ..steps.products import (
     cells,
 )
 from ..steps.semiring import Semiring
-from .sources import sources_beside
 from .threads import share, split
 from .vectors import (
     VECTOR_BYTES,
@@ -119,9 +118,6 @@ class _Shape(NamedTuple):
     tile: int
     tall: int
     wide: int
-
-
-SOURCES = sources_beside(__file__, "vectors.py", "../steps/products.py")
 
 
 @njit(nogil=True)
@@ -239,7 +235,6 @@ def _multiply(
     batch_stop: int,
     start: int,
     stop: int,
-    sources: Any,
 ) -> None:
     """Multiply a range of batches and a range of rows, a stripe of both factors at a time."""
     for first_column in range(0, shape.columns, shape.wide):
@@ -291,6 +286,6 @@ def run_product(
         right = _Factor._make((addresses[1].ctypes.data, *starts[3:6], len(step.right), packed_right, width))
         shape = _Shape._make((*counts, out.ctypes.data, *starts[6:], tile, tall, wide))
         whole = (start, stop, 0, counts[1]) if by_batch else (0, counts[0], start, stop)
-        _multiply(law, left, right, shape, *whole, SOURCES)
+        _multiply(law, left, right, shape, *whole)
 
     share(work, ranges)

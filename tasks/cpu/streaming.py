@@ -18,7 +18,6 @@ from ..steps.loops import Loops
 from ..steps.semiring import Semiring
 from .merging import run_nest
 from .row_sums import row, row_many
-from .sources import sources_beside
 from .threads import share, split
 from .vectors import VECTOR_BYTES, clamp, fill, lanes, law_of, load, product, put_word, store, word
 
@@ -55,9 +54,6 @@ class Scratch(NamedTuple):
     gathered: int
 
 
-SOURCES = sources_beside(__file__, "vectors.py", "row_sums.py")
-
-
 @njit(nogil=True)
 def _gather(law: Any, buffer: int, table: int, depths: int, depth: int, row: int, cells: int) -> None:
     """Copy the rows of a table that does not have them contiguously: ``buffer (depth, cells)``."""
@@ -78,7 +74,7 @@ def _numbers(law: Any, numbers: int, tables: int, n_numbers: int, at: int, depth
 
 
 @njit(nogil=True, cache=True)
-def stream(law: Any, nest: Any, scratch: Any, start: int, stop: int, sources: Any) -> None:
+def stream(law: Any, nest: Any, scratch: Any, start: int, stop: int) -> None:
     """Run outer iterations `start` to `stop` of a nest; see `Nest` and `Scratch`."""
     size = VECTOR_BYTES // lanes(law)
     n_operands = nest.numbers + nest.rows + nest.gathers
@@ -158,7 +154,7 @@ def _run_nest(
     def work(number: int, start: int, stop: int) -> None:
         here, numbers = words[number].ctypes.data, values[number].ctypes.data
         depth, gathered = here + 8 * len(addresses), numbers + nest.depth * semiring.itemsize
-        stream(law, nest, Scratch(here, depth, numbers, gathered), start, stop, SOURCES)
+        stream(law, nest, Scratch(here, depth, numbers, gathered), start, stop)
 
     share(work, ranges)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cpu.calls import address_of
-from ..cpu.streaming import SOURCES, Nest, Scratch, nest_of, stream
+from ..cpu.streaming import Nest, Scratch, nest_of, stream
 from ..cpu.threads import share, split
 from ..cpu.vectors import law_of
 from ..steps.semiring import SUM_PRODUCT
@@ -86,7 +86,7 @@ class Crew:
         return int(self._course.done.sum())
 
     def _work(self, number: int, most: int) -> None:
-        work(self._law, self.where, number, most, SOURCES)
+        work(self._law, self.where, number, most)
 
 
 def addresses(arrays: tuple[Any, ...]) -> list[int]:
@@ -102,9 +102,9 @@ def functions() -> tuple[int, int, int, int]:
     stages, course = Stages(*none[: len(Stages._fields)]), Course(*none[: len(Course._fields)])
     return (
         address_of(iterate_nest, *none[:5]),
-        address_of(stream, law, Nest(*none[:18]), Scratch(*none[:4]), 0, 0, SOURCES),
+        address_of(stream, law, Nest(*none[:18]), Scratch(*none[:4]), 0, 0),
         address_of(run_small, layout, state, 0, 0),
-        address_of(run_stage, law, layout, state, stages, course, *none[:5], SOURCES),
+        address_of(run_stage, law, layout, state, stages, course, *none[:5]),
     )
 
 

@@ -53,7 +53,7 @@ class Queue(NamedTuple):
     left: int
 
 
-_call_small, _call_stage = calling(4), calling(11)
+_call_small, _call_stage = calling(4), calling(10)
 _read_layout, _read_state, _read_stages = reader(Layout), reader(State), reader(Stages)
 _read_course, _read_items, _read_queue = reader(Course), reader(Items), reader(Queue)
 
@@ -64,7 +64,7 @@ _QUEUE_AT: Final = _ITEMS_AT + 8 * len(Items._fields)
 
 
 @njit(nogil=True, cache=True)
-def work(law: Any, where: int, worker: int, most: int, sources: Any) -> None:
+def work(law: Any, where: int, worker: int, most: int) -> None:
     """Run items until all are taken, or about ``most`` cells were computed here.
 
     Layout, state, stages, course, items and queue follow each other at an address.
@@ -88,7 +88,7 @@ def work(law: Any, where: int, worker: int, most: int, sources: Any) -> None:
         if kind == GROUP:
             _run_group(layout, state, course, items, number, worker)
         else:
-            _call_stage(items.stage, law, layout, state, stages, course, kind, number, part, parts, worker, sources)
+            _call_stage(items.stage, law, layout, state, stages, course, kind, number, part, parts, worker)
         if fetch_add(queue.left, item, -1) == 1:
             _release(items, queue, item)
 

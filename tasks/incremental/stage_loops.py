@@ -110,7 +110,7 @@ class Course(NamedTuple):
     parts: int
 
 
-_call, _read_nest = calling(6), reader(Nest)
+_call, _read_nest = calling(5), reader(Nest)
 
 
 @njit(nogil=True, cache=True)
@@ -125,7 +125,6 @@ def run_stage(
     part: int,
     parts: int,
     worker: int,
-    sources: Any,
 ) -> None:
     """Run a part of a stage of large step number ``step``."""
     large = stages.large + 8 * LARGE_WORDS * step
@@ -140,7 +139,7 @@ def run_stage(
     made = start if mode == _DIRECT else word(large, _ROOM)
     here, there = state.values + 8 * start, state.values + 8 * made
     if kind == STREAM:
-        _stream(layout.stream, law, stages, large, step, part, parts, sources)
+        _stream(layout.stream, law, stages, large, step, part, parts)
     elif kind == MERGE or (kind == ORDER and word(large, _SUMMED) == 1):
         _spread(layout.iterate, state, stages, step, kind == ORDER, made, part, parts, worker)
     elif kind == ORDER:
@@ -210,14 +209,14 @@ def _spread(
 
 
 @njit(nogil=True)
-def _stream(address: int, law: Any, stages: Any, large: int, step: int, part: int, parts: int, sources: Any) -> None:
+def _stream(address: int, law: Any, stages: Any, large: int, step: int, part: int, parts: int) -> None:
     """Run the part's share of the outer loop, with the buffers of the part."""
     nest = _read_nest(stages.nests + 8 * _NEST_WORDS * step)
     here = word(large, _PARTS_AT) + 8 * part * word(large, _WORDS)
     depth, numbers = here + 8 * (word(large, _OPERANDS) + 1), here + 8 * word(large, _PLACES)
     outer = nest.n_outer_high * nest.n_outer_low
     scratch = Scratch(here, depth, numbers, numbers + 8 * nest.depth)
-    _call(address, law, nest, scratch, outer * part // parts, outer * (part + 1) // parts, sources)
+    _call(address, law, nest, scratch, outer * part // parts, outer * (part + 1) // parts)
 
 
 @njit(nogil=True, fastmath={"reassoc", "contract"})

@@ -6,21 +6,23 @@ import ast
 import importlib
 from pathlib import Path
 
-import numba
 import pytest
 
-from bucketflow.tasks import code_files
-from bucketflow.tasks.cpu.sources import Sources
+from bucketflow.tasks.code_files import code_folders, sources_digest, sources_of
 from bucketflow.tasks.incremental import packed_loops
 
 
-def test_other_contents_are_another_type(tmp_path: Path) -> None:
+def test_other_contents_are_looked_for_elsewhere(tmp_path: Path) -> None:
     file = tmp_path / "kernel.py"
-    file.write_text("ONE = 1")
-    before, again = Sources([file]), Sources([file])
-    file.write_text("ONE = 2")
-    assert numba.typeof(before) == numba.typeof(again)
-    assert numba.typeof(Sources([file])) != numba.typeof(before)
+
+    def folders(text: str) -> tuple[Path, ...]:
+        file.write_text(text)
+        sources_digest.cache_clear()
+        return code_folders(file)
+
+    before = folders("ONE = 1")
+    assert folders("ONE = 1") == before
+    assert not {*folders("ONE = 2")} & {*before}
 
 
 def inlined(path: Path) -> set[Path]:
@@ -42,21 +44,17 @@ def decorator(node: ast.expr) -> str:
 
 
 @pytest.mark.parametrize("name", ["cpu.streaming", "cpu.product"])
-def test_kernels_name_all_that_they_inline(name: str) -> None:
+def test_code_is_found_by_all_that_kernels_inline(name: str) -> None:
     module = importlib.import_module(f"bucketflow.tasks.{name}")
     assert module.__file__ is not None
-    expected = inlined(Path(module.__file__).resolve())
+    source = Path(module.__file__).resolve()
+    expected = inlined(source)
     assert expected
-    assert expected <= set(module.SOURCES.paths)
+    assert expected <= sources_of(source)
 
 
 @pytest.mark.parametrize("name", ["packed_loops", "join_loops", "stage_loops", "crew_loops"])
 def test_code_of_packed_loops_is_found_by_all_that_they_inline(name: str) -> None:
     path = Path(packed_loops.__file__).resolve().with_stem(name)
-    reached, waiting = {path}, [path]
-    while waiting:
-        fresh = {*code_files._imported(waiting.pop())} - reached
-        reached |= fresh
-        waiting += fresh
     assert inlined(path)
-    assert inlined(path) <= reached
+    assert inlined(path) <= sources_of(path)
