@@ -143,22 +143,23 @@ def fold_contained(flat: Flat) -> Flags:
     """
     scopes = [tuple(sorted(scope)) for scope in _split(flat.scope, flat.edges)]
     sizes, arities = np.diff(flat.cells).tolist(), np.diff(flat.edges)
+    lengths = arities.tolist()
     around = [frozenset(group) for group in _split(flat.function[flat.incident], flat.around)]
-    largest = [max((len(scopes[f]) for f in group), default=0) for group in around]
+    largest = [max(map(lengths.__getitem__, group), default=0) for group in around]
     twins: dict[tuple[int, ...], list[int]] = {}
     for f, scope in enumerate(scopes):
         twins.setdefault(scope, []).append(f)
-    left = np.ones(flat.n_functions, np.bool_)
+    left = bytearray(b"\1") * flat.n_functions
     for f in np.lexsort((-np.arange(len(scopes)), arities)).tolist():
-        scope = scopes[f]
+        scope, arity = scopes[f], lengths[f]
         hosts = twins[scope][: twins[scope].index(f)]
-        if not hosts and min(largest[x] for x in scope) > len(scope):
-            together = frozenset.intersection(*sorted((around[x] for x in scope), key=len))
-            hosts = [g for g in together if len(scopes[g]) > len(scope) and left[g]]
+        if not hosts and min([largest[x] for x in scope]) > arity:
+            together = frozenset.intersection(*sorted([around[x] for x in scope], key=len))
+            hosts = [g for g in together if lengths[g] > arity and left[g]]
         if hosts:
-            left[f] = False
+            left[f] = 0
             _add_table(flat, f, min(hosts, key=lambda g: (sizes[g], g)))
-    return left
+    return np.frombuffer(left, np.bool_)
 
 
 def _split(values: Integers, begins: Integers) -> list[list[int]]:
