@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
@@ -12,8 +12,9 @@ from ..errors import BudgetError
 from ..plans.kinds import Fit
 from ..plans.parts import in_parts
 from ..plans.plan import Plan, PlanOptions, Problem
-from ..plans.planner import conditioned_plan, whole_plans, with_rates
+from ..plans.planner import conditioned_plan, joined_tree, plan_tree, whole_plans, with_rates
 from ..search.effort import Effort
+from ..search.orders import search_trees
 from ..trees.costs import GPU_RATES, Rates, lowered_seconds, tree_cost
 from ..trees.memory import parts_below
 from .fit import Prices, cheapest, check_disk
@@ -24,6 +25,9 @@ SLOTS: Final = 3
 
 LINK_BYTES_PER_SECOND: Final = 50e9
 """Between page-locked host memory and a device, in each direction."""
+
+# Seconds of a search by the rates of a host, at most.
+_HOST_SEARCH = 0.3
 
 # Several devices: shorter plans run on one, and more slices for each hardly make rounds more even.
 _SPREAD_SECONDS = 0.5
@@ -76,7 +80,8 @@ def fitted_for_device(
     """Plan a query for the memory of one device: whole, in slices, or in boxes; see :func:`.fit.fitted`.
 
     The tree is searched for with nominal rates and is a function of the seed; ``rates``, which may have been measured,
-    choose between the ways.
+    choose between the ways. A search ends with what a device does in no time, so that another one goes by a host's
+    rates for a while: of both trees the one is taken that the device is predicted to be done with first.
 
     Raises
     ------
@@ -85,10 +90,29 @@ def fitted_for_device(
     """
     options = replace(options, device=True)
     effort = Effort(options.order_seconds or 0.0)
-    plans = (with_rates(plan, rates) for plan in whole_plans(problem, options, GPU_RATES, effort))
+    plans = (with_rates(plan, rates) for plan in _whole_plans(problem, options, effort))
     spilled = partial(_spilled, problem, rates=rates, around=around)
     found = cheapest(plans, problem, options, rates, fit, spilled, effort)
     return found if found.chosen.spill else spread(problem, options, found, rates, devices)
+
+
+def _whole_plans(problem: Problem, options: PlanOptions, effort: Effort) -> Iterator[Plan]:
+    """Plan without slices, the cheapest first, from trees by the rates of a device and one by those of a host."""
+    plans = whole_plans(problem, options, GPU_RATES, effort)
+    found = [next(plans)]
+    if options.children is None and options.order == "auto" and options.order_seconds is None:
+        first, *_ = search_trees(
+            problem.dims,
+            problem.scopes,
+            tree=options.tree,
+            seed=options.seed,
+            itemsize=problem.itemsize,
+            effort=effort,
+            longest=_HOST_SEARCH,
+        )
+        found.append(plan_tree(problem, options, GPU_RATES, joined_tree(first, problem, options, GPU_RATES)))
+    yield from sorted(found, key=lambda plan: plan.seconds)
+    yield from plans
 
 
 def fitted_propagation_for_device(
