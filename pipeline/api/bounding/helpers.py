@@ -105,9 +105,9 @@ class _Opening:
         return self._pool.result() if self._pool.done() else None
 
     def close(self) -> None:
-        """Close it; one that is being opened is waited for."""
-        self._thread.shutdown()
-        self._opened.close()
+        """Close it where it was opened, as Dask's clients want to be; one that is being opened is waited for."""
+        with self._thread:
+            self._thread.submit(self._opened.close).result()
 
 
 @dataclass

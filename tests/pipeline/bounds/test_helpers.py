@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import product
 from threading import Event
@@ -175,13 +176,15 @@ def test_the_chain_goes_on_while_workers_are_started(monkeypatch: pytest.MonkeyP
     network = CostNetwork((3, 3), (CostTable((0, 1), np.arange(9.0).reshape(3, 3)),))
     chain = Chain(network, None, "search", Limits(MEMORY, prune=False))
     chain.order = (0, 1)
-    may_open, events = Event(), list[str]()
+    may_open, events, current = Event(), list[str](), ContextVar[str]("current")
 
     @contextmanager
     def pools(resources: Resources) -> Iterator[object]:
         assert may_open.wait(60)
         events.append("opened")
+        token = current.set("pool")
         yield SerialPool()
+        current.reset(token)  # in the context where it was set, as Dask's clients do
         events.append("closed")
 
     monkeypatch.setattr(helpers_module, "DaskPools", pools)
