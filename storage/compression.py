@@ -1,7 +1,8 @@
 """Compressed chunks: Blosc with LZ4 after bit-shuffling, where a measured sample says that it pays.
 
 Tables of costs have few significant bits, which bit-shuffling brings together; LZ4 then runs at about the rate of a
-fast disk. Zarr calls this the ``blosc`` codec and reads such chunks by itself.
+fast disk. Sorted keys repeat their upper bytes: byte-shuffled they take a fiftieth, faster than they are copied. Zarr
+calls this the ``blosc`` codec and reads such chunks by itself.
 """
 
 from __future__ import annotations
@@ -15,19 +16,24 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 BLOSC = "blosc"
-CONFIGURATION: dict[str, Any] = {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "blocksize": 0}
-
-_BITSHUFFLE = 2
+_LEVEL = 5
+_SHUFFLES = {"shuffle": 1, "bitshuffle": 2}
 _SAMPLE_BYTES = 1 << 22
 # Compression has to save this share of the time, since it takes a processor that computing could use.
 _GAIN = 0.2
+
+
+def configuration(dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return how arrays of a dtype are compressed; unsigned words are packed keys."""
+    shuffle = "shuffle" if dtype == np.uint64 else "bitshuffle"
+    return {"cname": "lz4", "clevel": _LEVEL, "shuffle": shuffle, "blocksize": 0}
 
 
 def compress(values: Array) -> bytes:
     """Return the values of a contiguous array as one Blosc frame."""
     from numcodecs import blosc
 
-    found: bytes = blosc.compress(values, b"lz4", CONFIGURATION["clevel"], _BITSHUFFLE, 0)
+    found: bytes = blosc.compress(values, b"lz4", _LEVEL, _SHUFFLES[configuration(values.dtype)["shuffle"]], 0)
     return found
 
 

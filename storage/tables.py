@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .compression import BLOSC, CONFIGURATION
+from .compression import BLOSC, configuration
 from .errors import disk_full
 from .files import opened, partial_of, read_whole, write_all
 from .spec import TableSpec
@@ -102,7 +102,7 @@ def array_metadata(spec: TableSpec) -> bytes:
     from zarr.codecs import BloscCodec
 
     dtype = np.dtype(spec.dtype)
-    codec = BloscCodec(typesize=dtype.itemsize, **CONFIGURATION)
+    codec = BloscCodec(typesize=dtype.itemsize, **configuration(dtype))
     return _described(
         lambda store: create_array(
             store=store,

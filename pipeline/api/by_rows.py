@@ -166,4 +166,4 @@ def work_of(prepared: Prepared, room: Room | None) -> RowsWork | None:
     if room is None or not room.tables:
         return None
     rows, cells = room.largest
-    return RowsWork(prepared.why_rows, room.tables, room.dense, rows, cells, room.joined)
+    return RowsWork(prepared.why_rows, room.tables, room.dense, rows, cells, room.joined, room.written)

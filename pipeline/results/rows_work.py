@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import log2
 from typing import Any
 
+from ..errors import format_bytes
+
 
 @dataclass(frozen=True)
 class RowsWork:
@@ -21,6 +23,8 @@ class RowsWork:
         Rows of the table of rows that has the most, and cells that it stands for.
     joined_rows : int
         Rows of all joins.
+    written_bytes : int
+        Chunks of tables that were written to disk.
     """
 
     why: str
@@ -29,12 +33,14 @@ class RowsWork:
     largest_rows: int
     largest_cells: int
     joined_rows: int
+    written_bytes: int = 0
 
     @property
     def text(self) -> str:
         """One line for a person."""
         share = f"{self.largest_rows:,} of 2^{log2(self.largest_cells):.1f} cells" if self.largest_rows else "none"
-        return f"{self.why}; largest table of rows {share}, {self.dense} of {self.tables} tables dense"
+        written = f", {format_bytes(self.written_bytes)} written to disk" if self.written_bytes else ""
+        return f"{self.why}; largest table of rows {share}, {self.dense} of {self.tables} tables dense{written}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types only."""

@@ -425,6 +425,7 @@ class RowTables(Generic[T]):
             If tables take more of the disk than was allowed.
         """
         self.receipts.update({receipt.key: receipt for receipt in receipts})
+        self.room.written += sum(receipt.nbytes for receipt in receipts)
         value = receipts[-1].value
         self.room.elsewhere(value.get("joined", 0), value.get("work", 0.0))
         allowed = self.run.disk_bytes

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...storage.compression import BLOSC
 from ...storage.spec import Receipt, TableSpec
 from ..relations.plain import comparable
 from ..relations.ranges import Ranges, ends, inside
@@ -30,6 +31,8 @@ Array = NDArray[Any]
 #: Keys of a chunk, evenly spread over it, that are kept to tell how many rows some ranges have.
 SAMPLES: Final = 8
 _BLOCK_CELLS: Final = 1 << 16
+# Chunks of keys of fewer bytes stay as they are: a file takes as much.
+_LEAST_COMPRESSED: Final = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,9 @@ class RowRun:
         """The arrays of keys and of values."""
         labels, cut = ("chunk", "row", "word"), frozenset((0,))
         shape = (self.chunks, self.chunk_rows, self.keys.n_words)
+        compression = BLOSC if 8 * self.chunk_rows * self.keys.n_words >= _LEAST_COMPRESSED else ""
         return (
-            TableSpec(f"{self.name}_keys", (0, 1, 2), labels, shape, cut, "uint64"),
+            TableSpec(f"{self.name}_keys", (0, 1, 2), labels, shape, cut, "uint64", compression),
             TableSpec(f"{self.name}_values", (0, 1), labels[:2], shape[:2], cut, self.dtype),
         )
 

@@ -131,7 +131,7 @@ class ChunkFiles:
     ) -> Iterable[Written]:
         """Write chunk files."""
         rate = self.disk_rate
-        spec = create_table(self.folder, spec, str if rate is None else lambda: paying(values, rate))
+        spec = create_table(self.folder, spec, lambda: spec.compression if rate is None else paying(values, rate))
         for chunk in chunks:
             view = values[place(spec, chunk, states)]
             yield chunk, *write_chunk(self.folder, spec, chunk, view, flushed=rate is not None)

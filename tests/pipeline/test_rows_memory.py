@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 from bucketflow import Model
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.runs import row_tables
+from bucketflow.storage import ledger
 from bucketflow.tasks.relations.joins import joined_reduced
 from bucketflow.tasks.relations.ordering import forget_layouts
 from bucketflow.tasks.relations.relation import Dense, from_dense, restricted
@@ -109,3 +112,20 @@ def test_rows_made_of_arrays_are_in_the_account() -> None:
         tracemalloc.stop()
         assert peak_bytes <= nbytes
     assert refused == 1
+
+
+def test_sorted_keys_are_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any Zarr reader reads them; the answer says what was written."""
+    monkeypatch.setattr(row_tables, "_LARGE_SHARE", 1 << 60)
+    found = stored(band_grid(4, 4, 12), memory="1GB", workdir=tmp_path / "run")
+    receipts = ledger.load(tmp_path / "run" / "tables")
+    assert found.rows_work.written_bytes == sum(receipt.nbytes for receipt in receipts.values()) > 0
+    group: Any = zarr.open_group(tmp_path / "run" / "tables", mode="r")
+    keys = [receipt for receipt in receipts.values() if receipt.table.endswith("_keys")]
+    raw_bytes = 0
+    for receipt in keys:
+        words = group[receipt.table][receipt.chunk[0]]
+        raw_bytes += words.nbytes
+        states = words[: receipt.value["rows"]]
+        assert all(a < b for a, b in zip(states.tolist()[:-1], states.tolist()[1:], strict=True))
+    assert raw_bytes > 3 * sum(receipt.nbytes for receipt in keys)

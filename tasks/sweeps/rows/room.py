@@ -95,6 +95,8 @@ class Room:
         Tables that were made, and how many of them are dense.
     beside : int
         Bytes that are taken by what belongs to no table.
+    written : int
+        Bytes of tables on disk that were written.
     """
 
     nbytes: int
@@ -105,6 +107,7 @@ class Room:
     tables: int = field(default=0, init=False)
     dense: int = field(default=0, init=False)
     beside: int = field(default=0, init=False)
+    written: int = field(default=0, init=False)
     _alive: dict[int, tuple[ref[Any], int]] = field(default_factory=dict, init=False, repr=False)
     _held: int = field(default=0, init=False)
 
