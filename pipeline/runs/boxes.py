@@ -8,7 +8,7 @@ tables are, a store knows; whether there is a way back makes no difference here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -159,7 +159,7 @@ class Boxes(Generic[T]):
         """Take over what an earlier run finished."""
         if self.store.folder is not None:
             open_tables(self.run.pool, self.store.folder)
-        self.receipts = self.store.known(self.by_name)
+        self.take(self.store.known(self.by_name).values())
 
     def complete(self) -> None:
         """Run what the answer lacks. Once a chunk turns out to be lost, all others are verified too.
@@ -183,6 +183,10 @@ class Boxes(Generic[T]):
                 self.cut_further(task, error)
         raise InternalError(f"chunks of {self.store.folder} are lost as fast as they are written")
 
+    def take(self, receipts: Iterable[Receipt]) -> None:
+        """Keep receipts but for what steps took, which is more than all else and is read from the ledger."""
+        self.receipts.update({receipt.key: replace(receipt, steps={}) for receipt in receipts})
+
     def forget(self, lost: list[Key]) -> None:
         """Drop the receipts of lost chunks."""
         for key in lost:
@@ -201,7 +205,7 @@ class Boxes(Generic[T]):
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
-                self.receipts.update({receipt.key: receipt for receipt in outcome})
+                self.take(outcome)
                 if self.run.progress is not None:
                     self.run.progress(self.spill.box_bytes(self.spill.stages[task[0]]))
                 if not lost:

@@ -283,6 +283,29 @@ def test_repeated_boxes_leave_no_further_receipts(
     assert len(written) == len({receipt.key for _, receipt in written}) > 10
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_what_steps_took_is_in_the_ledger_alone(tmp_path: Path, resumed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept for every box, it would take more than all else that is known of them."""
+    kept: list[boxes.Boxes[Any]] = []
+    original = boxes.Boxes.complete
+
+    def complete(one: boxes.Boxes[Any]) -> None:
+        original(one)
+        kept.append(one)
+
+    monkeypatch.setattr(boxes.Boxes, "complete", complete)
+    model = grid(7, 7, 4)
+    options: dict[str, Any] = {"fit": "spill", "memory": budget(model, "optimum", 6), "workdir": tmp_path / "run"}
+    bucketflow.solve(model, **options)
+    if resumed:
+        (tmp_path / "run" / "result.json").unlink()
+        kept.clear()
+        bucketflow.solve(model, **options)
+    assert len(kept[0].receipts) > 10
+    assert not any(receipt.steps for receipt in kept[0].receipts.values())
+    assert any(receipt.steps for receipt in ledger.load(tmp_path / "run" / "tables").values())
+
+
 def test_a_disk_that_cannot_be_measured_has_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "no space left on device")
