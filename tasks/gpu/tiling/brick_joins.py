@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from typing import Final
 
@@ -58,22 +58,26 @@ def worth_a_copy(axes: Sequence[Axis], shape: Shape, t: int, itemsize: int) -> b
 def brick_groups(axes: Sequence[Axis], shape: Shape, most: int) -> list[list[int]] | None:
     """Put inputs into groups to be joined before, where that saves work; None if more than ``most`` are left."""
     masks = [_axes_of(axes, t) for t in range(len(axes[0].strides))]
-    price = _prices(axes, shape)
-    groups = sorted(((_cells(axes, mask), mask, [t]) for t, mask in enumerate(masks)), key=lambda g: g[0])
+    price, cells_of = _prices(axes, shape), cache(partial(_cells, axes))
+    groups = sorted(((cells_of(mask), mask, [t]) for t, mask in enumerate(masks)), key=lambda g: g[0])
     of_cell = _JOIN_WORK * count(shape.columns + shape.rows + shape.inner + shape.outer) / _cells(axes, -1)
 
-    def gain(one: _Group, other: _Group) -> float:
-        union = one[1] | other[1]
-        cells = _cells(axes, union)
-        if cells > _LARGEST_JOIN or max(one[0], other[0]) > JOIN_CELLS or union.bit_count() > _JOIN_AXES:
+    @cache
+    def saved(one: int, other: int) -> float:
+        union = one | other
+        if max(cells_of(one), cells_of(other)) > JOIN_CELLS or union.bit_count() > _JOIN_AXES:
             return -math.inf
-        return price(one[1]) + price(other[1]) - price(union) - cells * of_cell
+        cells = cells_of(union)
+        return -math.inf if cells > _LARGEST_JOIN else price(one) + price(other) - price(union) - cells * of_cell
+
+    def gain(one: _Group, other: _Group) -> float:
+        return saved(one[1], other[1])
 
     def join(one: _Group, other: _Group) -> None:
         groups.remove(one)
         groups.remove(other)
         union = one[1] | other[1]
-        groups.append((_cells(axes, union), union, sorted([*one[2], *other[2]])))
+        groups.append((cells_of(union), union, sorted([*one[2], *other[2]])))
         groups.sort(key=lambda g: g[0])
 
     at = 0
