@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,30 @@ def test_ctrl_c_in_a_terminal_reaches_the_workers_too(wide: Path, tmp_path: Path
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate()
     assert (process.returncode, out, err) == (130, "", "bucketflow: stopped\n")
+
+
+_INTERRUPTED = """
+import atexit
+
+def interrupted():
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        pass
+
+atexit.register(interrupted)
+"""
+
+
+def test_exit_codes_are_ours_wherever_ctrl_c_was_met(tmp_path: Path) -> None:
+    """Python remembers one that passed through code that was compiled from a text, as data classes are."""
+    (tmp_path / "sitecustomize.py").write_text(_INTERRUPTED)
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    command = [sys.executable, "-m", "bucketflow", "info", str(tmp_path / "nothing.uai")]
+    ended = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
