@@ -148,6 +148,8 @@ class Deepening:
             if self._learn(found) and self._best is not None:
                 on_states(self._best[1])
             on_bounds(self._lower, self._best[0] if self._best else None)
+            if not found.complete and self._running is None and self._steps.too_far(cut_off):
+                continue
             undecoded = found.states is None and found.total is not None and found.total < cut_off
             if not found.complete or (undecoded and found.total == cut_off - 1):
                 return self._outcome()
@@ -213,6 +215,9 @@ class Steps:
         # of the last elimination: cut-off, edges, seconds; how edges grow with a cut-off, None while that says nothing
         self._before: tuple[int, int, float] | None = None
         self._growth: float | None = None
+        # how far the last elimination went beyond the one before; the cut-off that would have come without the last
+        self._span, self._target = 0, 0
+        self._may_go_straight = True
         if _FAR * (lower - base) >= gap:
             # others proved so much that the first elimination may be dear
             self._before = base, _FEWEST_EDGES, 0.0
@@ -220,10 +225,20 @@ class Steps:
     def next(self, lower: int, upper: int | None) -> int:
         """Return the next cut-off, above ``lower``."""
         target = lower + max(1, int(self._step))
-        if upper is None or target >= upper:
-            return target if upper is None else upper
-        straight = self._growth is not None and self._growth * (upper - target) <= math.log(_STRAIGHT)
-        return upper if straight else target
+        self._target = target if upper is None else min(target, upper)
+        return self._target if upper is None or not self._goes_straight(upper - self._target) else upper
+
+    def _goes_straight(self, further: int) -> bool:
+        """Whether an elimination that goes so much further is worth it; what is known of growth holds for a while."""
+        if self._growth is None or not self._may_go_straight:
+            return False
+        return further <= self._span and self._growth * further <= math.log(_STRAIGHT)
+
+    def too_far(self, upper: int) -> bool:
+        """Whether a cut-off that there was no room for had been gone to straight, which is not done again then."""
+        was = self._may_go_straight and self._target < upper
+        self._may_go_straight &= not was
+        return was
 
     def seconds(self, upper: int) -> float:
         """CPU seconds that an elimination below ``upper`` is expected to take, inf where that is not known."""
@@ -232,12 +247,13 @@ class Steps:
         return self._before[2] * math.exp(min(self._growth * max(0, upper - self._before[0]), _MOST_EXPONENT))
 
     def learn(self, upper: int, edges: int, seconds: float) -> None:
-        """Double the step; by what is known of how edges grow it is half as long, up to four times."""
+        """Double the step, or less if eliminations become dear."""
         step, before, edges = 2 * self._step, self._before, max(1, edges)
         if before is not None and upper > before[0] and edges > _QUICK_EDGES:
             # edges grow exponentially, until nearly all are there
-            self._growth = max(0.0, math.log(edges / before[1]) / (upper - before[0]))
+            self._span = upper - before[0]
+            self._growth = max(0.0, math.log(edges / before[1]) / self._span)
             if self._growth > 0.0:
-                step = min(2 * step, max(self._step / 2, math.log(_DEARER) / self._growth))
+                step = min(step, max(self._step / 2, math.log(_DEARER) / self._growth))
         self._step = step
         self._before = upper, edges, seconds

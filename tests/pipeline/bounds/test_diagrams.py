@@ -180,7 +180,26 @@ def test_the_last_cut_off_comes_next_as_soon_as_it_is_not_much_dearer() -> None:
     assert steps.next(300, 700) == 700
     assert steps.seconds(500) == pytest.approx(2.0)
     steps.learn(500, 1_500_000, 0.5)
-    assert steps.next(500, 3200) == 3200
+    assert (steps.next(500, 1100), steps.next(500, 1101)) == (1100, 900)
+    assert steps.next(500, 1100) == 1100
+    assert (steps.too_far(1100), steps.too_far(1100)) == (True, False)
+    assert steps.next(500, 1100) == 900
+
+
+def test_what_went_too_far_goes_on_with_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no room for the last cut-off at once, smaller ones are tried."""
+    network = band(24)
+    upper = network.least + 60_000_000
+    want = solve_diagrams(network, range(24), upper, memory_bytes=GB)
+
+    class Cramped(diagram_buckets.Elimination):
+        def run(self, stop: Callable[[], bool]) -> diagram_buckets.Round:
+            too_much = diagram_buckets.Round(None, None, network.least, 0, complete=False)
+            return too_much if self.upper == upper else super().run(stop)
+
+    monkeypatch.setattr(cut_offs, "Elimination", Cramped)
+    monkeypatch.setattr(Steps, "_goes_straight", lambda self, further: self._may_go_straight)
+    assert solve_diagrams(network, range(24), upper, memory_bytes=GB) == want
 
 
 def test_growth_is_known_at_once_where_others_proved_much() -> None:
@@ -189,7 +208,7 @@ def test_growth_is_known_at_once_where_others_proved_much() -> None:
     far.learn(1650, 3_200_000, 1.0)
     assert math.isinf(near.seconds(3300))
     assert 1.0 < far.seconds(2475) < 16.0
-    assert far.next(1650, 2475) == 1650 + 200
+    assert far.next(1650, 2475) == 1650 + 100
 
 
 def test_what_is_left_to_do_is_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
