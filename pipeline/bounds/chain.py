@@ -182,9 +182,10 @@ class Chain:
         if finished is None:
             return False
         begun = finished.beginning
-        if begun.best is not None:
-            self.improve(begun.best)
-        if begun.upper is not None and (self.upper is None or self.upper > begun.upper):
+        for states in (begun.best, finished.best):
+            if states is not None:
+                self.improve(states)
+        if (math.inf if self.upper is None else self.upper) > finished.upper:
             return False  # what may interest now was left out
         self.small, self.order = begun.network, begun.order
         self.rows = self._row_search(finished)

@@ -310,6 +310,7 @@ class RowSearch:
             files=files,
             side=side,
             finished=self._finished,
+            best=self._best,
         )
 
     def _stored_split(self, cells: int) -> tuple[int, Partition | None]:

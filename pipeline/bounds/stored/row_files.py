@@ -18,6 +18,7 @@ from ....storage import ledger
 from ....storage.chunks import damaged, read_rows, write_chunk
 from ....storage.errors import ChunkLostError, DiskFullError
 from ....storage.spec import Receipt, TableSpec
+from ..network import States
 from .beginning import Beginning
 
 Numbers = NDArray[np.uint64]
@@ -77,12 +78,18 @@ class Finished:
         Where the rows of each layer come from.
     least : float
         The least cost in the last layer.
+    upper : float
+        The cut-off below which layers were searched in the end.
+    best : tuple of int or None
+        The last better assignment of the first network that was known to any of the layers.
     """
 
     beginning: Beginning
     pieces: list[Piece]
     origins: list[list[Piece]]
     least: float
+    upper: float
+    best: States | None
 
 
 class RowFiles:
@@ -126,10 +133,18 @@ class RowFiles:
         self._lasting = data is not None
         if data is not None:
             piece = self.write(data.reshape(-1, 1))
-            ledger.append(self.folder, [piece.receipt, _told(_BEGINNING, 0, [piece], [], 0.0)])
+            ledger.append(self.folder, [piece.receipt, _told(_BEGINNING, 0, [piece], [])])
 
-    def finish(self, number: int, pieces: list[Piece], origins: list[Piece], least: float) -> None:
-        """Leave the receipt of a layer.
+    def finish(
+        self,
+        number: int,
+        pieces: list[Piece],
+        origins: list[Piece],
+        least: float,
+        upper: float,
+        best: States | None,
+    ) -> None:
+        """Leave the receipt of a layer, of rows below a cut-off, with the assignment that this comes from if it is new.
 
         Raises
         ------
@@ -138,7 +153,8 @@ class RowFiles:
         """
         if self._lasting:
             receipts = [piece.receipt for piece in (*pieces, *origins)]
-            ledger.append(self.folder, [*receipts, _told(_LAYERS, number, pieces, origins, least)])
+            known = {"least": least, "upper": upper, "best": best}
+            ledger.append(self.folder, [*receipts, _told(_LAYERS, number, pieces, origins, **known)])
             ledger.sync(self.folder)
 
     def finished(self) -> Finished | None:
@@ -162,9 +178,12 @@ class RowFiles:
             last = pieces(layers[-1], "pieces")
             self._take([first, *last, *(piece for each in origins for piece in each)])
             stored = self.checked(first).all()
+            least, upper = layers[-1].value["least"], layers[-1].value["upper"]
         except (KeyError, ChunkLostError):
             return None
-        return Finished(Beginning.unpacked(stored[:, 0]), last, origins, layers[-1].value["least"])
+        found = [layer.value["best"] for layer in layers if layer.value["best"] is not None]
+        best = tuple(found[-1]) if found else None
+        return Finished(Beginning.unpacked(stored[:, 0]), last, origins, least, upper, best)
 
     def _take(self, pieces: list[Piece]) -> None:
         """Keep pieces that are all undamaged, and nothing else.
@@ -226,9 +245,9 @@ class RowFiles:
         self.nbytes = 0
 
 
-def _told(name: str, number: int, pieces: list[Piece], origins: list[Piece], least: float) -> Receipt:
+def _told(name: str, number: int, pieces: list[Piece], origins: list[Piece], **known: Any) -> Receipt:
     """Return a receipt that names pieces, which have their own."""
     told = {
         kind: [piece.receipt.chunk[0] for piece in each] for kind, each in (("pieces", pieces), ("origins", origins))
     }
-    return Receipt(name, (number,), 0, 0, 0.0, 0, {**told, "least": least}, time.time())
+    return Receipt(name, (number,), 0, 0, 0.0, 0, {**told, **known}, time.time())

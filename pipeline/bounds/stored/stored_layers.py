@@ -8,7 +8,7 @@ another process.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 import numpy as np
@@ -46,6 +46,8 @@ class StoredLayers:
         Of this host.
     finished : Finished, optional
         Layers of the same network, order and mini-buckets that are there.
+    best : callable
+        Return the best assignment of the first network, for whoever goes on.
 
     Attributes
     ----------
@@ -65,10 +67,12 @@ class StoredLayers:
         files: RowFiles,
         side: Operations,
         finished: Finished | None = None,
+        best: Callable[[], States | None] = lambda: None,
     ) -> None:
         self.network, self.found, self.files, self.side = network, found, files, side
         self.upper = math.inf if upper is None else float(upper)
         self.memory_bytes, self.stopped = memory_bytes, False
+        self._best, self._told = best, self.upper if finished is None else finished.upper
         self._trail: list[tuple[int, int, list[Piece]]] = []
         if finished is None:
             first = first_rows(found.lower)
@@ -114,13 +118,19 @@ class StoredLayers:
             origins: list[Piece] = []
             pieces: list[Piece] = []
             yield from self._merge(layer, runs, pieces, origins)
-            self.files.finish(number, pieces, origins, self._least)
+            self._finish(number, pieces, origins)
             for piece in (*self._pieces, *runs):
                 self.files.delete(piece)
             self._pieces = pieces
             self._trail.append((layer.variable, layer.d, origins))
             if not pieces:
                 return
+
+    def _finish(self, number: int, pieces: list[Piece], origins: list[Piece]) -> None:
+        """Leave the receipt of a layer; what rows were left out for is known to whoever goes on."""
+        best = self._best() if self.upper < self._told else None
+        self._told = self.upper
+        self.files.finish(number, pieces, origins, self._least, self.upper, best)
 
     def _size(self, layer: Layer) -> int:
         """Rows that are expanded at a time."""

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 
 import bucketflow
+from bucketflow.pipeline.bounds import rows
 from bucketflow.pipeline.bounds.layers import Stop
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.outcome import Outcome
@@ -154,6 +155,48 @@ def test_what_was_given_up_goes_on_from_the_last_layer(tmp_path: Path) -> None:
         search.rest()
     assert (search.done, outcome.total) == (True, buckets(network, 1 << 20).lower)
     assert files.done == [4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_layers_below_a_cut_off_are_not_for_a_higher_one(
+    known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither where less was asked for in between, nor where the assignment that lowered it is lost."""
+    model, finish = test_chain.grid(5), RowFiles.finish
+    least = bucketflow.solve(model, method="dense").value
+    monkeypatch.setattr(rows, "ROUNDS", (rows.Round(4, 2),))
+    monkeypatch.setattr(RowSearch, "_fix", lambda self: None)
+
+    def killed(self: RowFiles, number: int, *layer: object) -> None:
+        finish(self, number, *layer)  # type: ignore[arg-type]
+        raise Killed
+
+    monkeypatch.setattr(RowFiles, "finish", killed)
+    with pytest.raises(Killed):
+        bucketflow.solve(model, method="rows", workdir=tmp_path, prune=False)
+    monkeypatch.setattr(RowFiles, "finish", finish)
+    assert isinstance(least, int)
+    below = bucketflow.solve(model, method="rows", workdir=tmp_path, prune=False, upper_bound=least - 1)
+    assert below.status == "infeasible"
+    if not known:
+        (tmp_path / "bounds.json").unlink()
+    result = bucketflow.solve(model, method="rows", workdir=tmp_path, prune=False)
+    assert (result.status, result.value) == ("optimal", least)
+
+
+@pytest.mark.parametrize("falls", [True, False])
+def test_what_lowered_the_cut_off_is_known_to_whoever_goes_on(falls: bool, tmp_path: Path) -> None:
+    network, best, upper = grid(3, 1, d=3), (1,) * 9, 10**6
+    files = Dying(tmp_path, 0)
+    files.begin(Beginning(network, tuple(range(9)), CELLS, upper, None))
+    found = buckets(network, CELLS, upper)
+    small = Small(network, found, upper, memory_bytes=2000, files=files, side=HOST, best=lambda: best)
+    small.run(lambda: len(files.done) == 2)
+    small.upper -= falls
+    small.run(lambda: len(files.done) == 4)
+    finished = files.finished()
+    assert finished is not None
+    assert (finished.upper, finished.best) == (upper - falls, best if falls else None)
 
 
 _DYING = """
