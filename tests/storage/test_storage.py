@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bucketflow.storage import chunks, ledger
-from bucketflow.storage.compression import paying
+from bucketflow.storage.compression import compress, paying
 from bucketflow.storage.errors import ChunkLostError, DiskFullError, StorageError
 from bucketflow.storage.rundir import RunDir, sweep_partial_files
 from bucketflow.storage.spec import Receipt, TableSpec
@@ -207,3 +207,8 @@ def test_partial_files_are_swept(tmp_path: Path) -> None:
     (tmp_path / "msg_1" / "c.0.12.partial").write_text("x")
     sweep_partial_files(tmp_path)
     assert not list((tmp_path / "msg_1").iterdir())
+
+
+def test_compressed_chunks_are_the_same_whenever_they_are_made() -> None:
+    words = np.sort(np.random.default_rng(0).integers(0, 1 << 40, 1 << 19)).astype(np.uint64)
+    assert len({compress(words) for _ in range(20)}) == 1
