@@ -150,9 +150,11 @@ class Chain:
         """Whether a way is likely to complete the proof in another turn of so many seconds, or foresees its end."""
         if self.upper is None or way in self.turns.hopeless:
             return False
-        if way == "diagram" and self.diagrams is not None and self.diagrams.seconds_left <= _SOON * self.spent:
-            return True
-        return self.turns.nearly_done(way, seconds)
+        return (way == "diagram" and self._foreseen()) or self.turns.nearly_done(way, seconds)
+
+    def _foreseen(self) -> bool:
+        """Whether diagrams foresee their end."""
+        return self.diagrams is not None and self.diagrams.seconds_left <= _SOON * self.spent
 
     def _begin(self) -> None:
         """Prepare as far as that pays; an easy network is solved on the way there."""
@@ -281,8 +283,11 @@ class Chain:
         return bucket_cells(self.small.dims, self.small.scopes, order)
 
     def _reorder(self) -> None:
-        """Search for an order once more, if there is one; half as many cells are worth beginning anew."""
-        if not self.order or self.spent < self.order_from:
+        """Search for an order once more, if there is one; half as many cells are worth beginning anew.
+
+        They are not worth diagrams that foresee their end.
+        """
+        if not self.order or self.spent < self.order_from or self._foreseen():
             return
         with self._timed("preparation"):
             order = self._searched_order()

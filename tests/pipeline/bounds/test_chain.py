@@ -268,6 +268,16 @@ def test_a_network_that_has_just_changed_is_not_ordered_anew() -> None:
     assert sorted(tried.order) == [0, 1]
 
 
+@pytest.mark.parametrize(("seconds_left", "stays"), [(0.0, True), (math.inf, False)])
+def test_no_order_is_worth_diagrams_that_foresee_their_end(seconds_left: float, stays: bool) -> None:
+    star = tuple(CostTable((0, leaf), np.zeros((2, 2))) for leaf in range(1, 9))
+    tried = chain.Chain(CostNetwork((2,) * 9, star), None, "auto", Limits(1 << 20))
+    tried.order = tuple(range(9))  # one bucket of all variables
+    tried.diagrams = _Foreseeing(seconds_left)  # type: ignore[assignment]
+    tried._reorder()
+    assert (tried.order == tuple(range(9))) == (tried.diagrams is not None) == stays
+
+
 @pytest.mark.parametrize("pays", [False, True])
 def test_more_preparation_follows_what_paid(pays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     network = CostNetwork((2, 2), (CostTable((0, 1), np.array([[100.0, 90.0], [80.0, 100.0]])),))
