@@ -118,11 +118,11 @@ def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) 
     ChunkLostError
         If a chunk of its inputs is missing or damaged.
     """
-    there = _there(boxes, path)
+    there, chunk_rows = _there(boxes, path)
     if (boxes.name, path) in there:
         return [*there.values()]
     try:
-        return _done(boxes, path, ranges, threads, there)
+        return _done(boxes, path, ranges, threads, there, chunk_rows)
     except NoRoomError as error:
         failure = type(error)(*error.args)
     finally:
@@ -130,22 +130,31 @@ def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) 
     raise failure  # here, where no traceback keeps tables alive
 
 
-def _there(boxes: RowBoxes[Any], path: Path) -> dict[Key, Receipt]:
-    """Return the receipts of undamaged chunks of a box that was done before; with its own, last, if all are."""
+def _there(boxes: RowBoxes[Any], path: Path) -> tuple[dict[Key, Receipt], int | None]:
+    """Return the receipts of undamaged chunks of a box that was done before, and how many rows these have.
+
+    If all chunks are undamaged the box's own receipt is there too, last.
+    """
     if boxes.store.folder is None or not (boxes.store.folder / f"{_run_name(boxes.name, path)}_keys").exists():
-        return {}
+        return {}, None
     receipts, key = boxes.store.known({}), (boxes.name, path)
     if key not in receipts or "rows" not in receipts[key].value:
-        return {}
+        return {}, None
     run = _run_of(receipts[key], boxes.keys)
     chunks = {one: receipts[one] for n in range(run.chunks) for one in run.keys_of(n) if one in receipts}
     for lost in boxes.store.damaged({spec.name: spec for spec in run.specs}, chunks):
         del chunks[lost]
-    return chunks | ({key: receipts[key]} if run.with_receipts(chunks) is not None else {})
+    own = {key: receipts[key]} if run.with_receipts(chunks) is not None else {}
+    return chunks | own, run.chunk_rows
 
 
 def _done(
-    boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int, there: Mapping[Key, Receipt]
+    boxes: RowBoxes[Any],
+    path: Path,
+    ranges: Ranges,
+    threads: int,
+    there: Mapping[Key, Receipt],
+    chunk_rows: int | None,
 ) -> list[Receipt]:
     start, limit = time.perf_counter(), boxes.nbytes // INPUT_SHARE
     tables, read = {}, 0
@@ -162,7 +171,7 @@ def _done(
     step = make_step(step.node, step.inputs, step.input_axes, step.axes, sizes, boxes.semiring, keep=False)
     made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)
     work = {"joined": room.joined, "work": room.done, "dense": room.dense}
-    return stored_run(boxes, path, made, start, work, there, ranges)
+    return stored_run(boxes, path, made, start, work, there, ranges, chunk_rows)
 
 
 def sizes_within(sizes: Sequence[int], ranges: Ranges) -> tuple[int, ...]:
@@ -212,20 +221,26 @@ def stored_run(
     work: Mapping[str, Any],
     there: Mapping[Key, Receipt] = MappingProxyType({}),
     ranges: Ranges = MappingProxyType({}),
+    chunk_rows: int | None = None,
 ) -> list[Receipt]:
     """Write a table as a sorted run; returns the receipts of its chunks and, last, of the box, which are recorded.
 
     Parameters
     ----------
+    there : mapping of Key to Receipt
+        Of chunks that are there, undamaged.
     ranges : mapping
         Those that the table is within; its states count from there.
+    chunk_rows : int, optional
+        Rows of the chunks that are there; what a box may take, from which they follow, may differ today.
     """
     keys = boxes.keys
     bare, kept = boxes.algebra.resized(sizes_within(boxes.sizes, ranges)).keyed(table, boxes.step.axes)
     semiring = LOG_SUM if kept.get("logs") else boxes.semiring
     rows = len(bare) if isinstance(bare, Relation) else _possible(bare, semiring)
     dtype = bare.values.dtype
-    chunk_rows = max(1, min(rows, chunk_bytes(boxes.nbytes) // (8 * keys.n_words + dtype.itemsize)))
+    if chunk_rows is None:
+        chunk_rows = max(1, min(rows, chunk_bytes(boxes.nbytes) // (8 * keys.n_words + dtype.itemsize)))
     run = RowRun(_run_name(boxes.name, path), keys, rows, chunk_rows, dtype.name, kept)
     blocks = (put_back(block, keys, ranges) for block in blocks_of(bare, semiring))
     receipts = [*run.write(boxes.store, blocks, there)]

@@ -21,8 +21,9 @@ from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.runs import row_tables
 from bucketflow.pipeline.runs.row_splits import Split, sample_of_rows, split
 from bucketflow.storage import ledger
+from bucketflow.tasks.boxes import row_boxes
 from bucketflow.tasks.boxes import row_tables as row_table_files
-from bucketflow.tasks.boxes.row_boxes import RowBoxes, run_row_box
+from bucketflow.tasks.boxes.row_boxes import RowBoxes, known_run, run_row_box
 from bucketflow.tasks.relations.host import Host
 from bucketflow.tasks.relations.relation import Relation
 from bucketflow.tasks.rows.keys import Keys
@@ -224,6 +225,34 @@ def test_a_box_that_was_done_is_not_done_again(tmp_path: Path, monkeypatch: pyte
         return receipts
 
     monkeypatch.setattr(row_tables, "run_row_box", twice)
+    model = ring(60, groups=4)
+    assert stored(model, workdir=tmp_path / "run").value == bucketflow.solve(model, representation="rows").value
+    assert calls
+
+
+def test_chunks_that_are_made_again_are_as_long_as_those_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A box that is repaired may take more than when it was done."""
+    monkeypatch.setattr(row_boxes, "_CHUNK_BYTES", (1 << 8, 1 << 26))
+    calls: list[str] = []
+
+    def repaired(boxes: RowBoxes[Any], path: tuple[int, ...], *rest: Any) -> Any:
+        receipts = run_row_box(boxes, path, *rest)
+        run = known_run(receipts[-1], boxes.keys, {receipt.key: receipt for receipt in receipts})
+        assert run is not None
+        if run.chunks > 2:
+            before = [part.words.tolist() for part in run.read(boxes.store, {})]
+            for spec, chunk in zip(run.specs, run.keys_of(1), strict=True):
+                (tmp_path / "run" / "tables" / spec.name / spec.file_name(chunk[1])).unlink()
+                receipts = run_row_box(replace(boxes, nbytes=3 * boxes.nbytes), path, *rest)
+                again = known_run(receipts[-1], boxes.keys, {receipt.key: receipt for receipt in receipts})
+                assert again is not None
+                assert [part.words.tolist() for part in again.read(boxes.store, {})] == before
+            calls.append(run.name)
+        return receipts
+
+    monkeypatch.setattr(row_tables, "run_row_box", repaired)
     model = ring(60, groups=4)
     assert stored(model, workdir=tmp_path / "run").value == bucketflow.solve(model, representation="rows").value
     assert calls
