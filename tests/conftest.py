@@ -15,13 +15,18 @@ settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_patience_with_numpy() -> None:
-    """Let no test depend on those before it in its process: what may be compiled is compiled when it is first used."""
+def same_on_every_machine() -> None:
+    """Let no test depend on the machine's speed, nor on tests before it in its process.
+
+    What may be compiled is compiled when it is first used, and slices are run in order, all of them.
+    """
     import numba  # noqa: F401  # whether it is there moves a threshold
 
+    from bucketflow.pipeline.runs import best_first
     from bucketflow.tasks.cpu import compiler
 
     compiler._PATIENCE._spent = inf
+    best_first._LEAST_SECONDS = inf
 
 
 @pytest.fixture
