@@ -170,6 +170,7 @@ class Helpers:
             self.hands = None
         if self._opening is not None:
             self._opening.close()
+            self._opening = None
 
     @property
     def _worth_seconds(self) -> float:

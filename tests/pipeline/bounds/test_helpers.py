@@ -197,6 +197,7 @@ def test_the_chain_goes_on_while_workers_are_started(monkeypatch: pytest.MonkeyP
     may_open.set()
     while not helpers.closed:
         helpers.look()  # a pool without workers is none
+    helpers.close()  # as whoever began does in the end, and a sweep before it begins
     assert events == ["opened", "closed"]
 
 
