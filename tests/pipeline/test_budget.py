@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +22,7 @@ from bucketflow.pipeline.options import Options, parse_size
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.resources import Resources
 from bucketflow.tasks.code_files import impatient
+from tests.memory import traced
 from tests.models import named_model
 
 # Python objects that are not tables: the plan, lists, small temporaries of NumPy.
@@ -60,12 +60,7 @@ def measured_peak(model: Model, query: str, **options: Any) -> tuple[int, bucket
     with impatient():
         bucketflow.solve(model, query, **options)  # imports and compiled kernels
     gc.collect()
-    tracemalloc.start()
-    try:
-        result = bucketflow.solve(model, query, **options)
-        return tracemalloc.get_traced_memory()[1], result
-    finally:
-        tracemalloc.stop()
+    return traced(lambda: bucketflow.solve(model, query, **options))
 
 
 @pytest.mark.parametrize("tree", ["refined", "bucket", "junction"])

@@ -8,7 +8,6 @@ import lzma
 import random
 import signal
 import subprocess
-import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
@@ -37,6 +36,7 @@ from bucketflow.pipeline.trees.tree import Tree, build_tree
 from bucketflow.storage import ledger
 from bucketflow.tasks.sweeps.scaled import Scaled, joined_scales
 from tests.killing import killing_one, stopped
+from tests.memory import traced, traced_boxes
 from tests.models import cost_models, named_model
 from tests.pipeline.test_budget import SLACK_BYTES, grid
 from tests.pipeline.test_marginal_runs import command, same
@@ -196,10 +196,7 @@ def test_measured_peak_is_within_the_plan(maximum: bool) -> None:
         options: dict[str, Any] = {"maximum": maximum, "threads": 1, "fit": "spill", "memory": plan.peak_bytes // share}
         bucketflow.marginals(model, **options)  # imports and compiled kernels
         gc.collect()
-        tracemalloc.start()
-        found = bucketflow.marginals(model, **options)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        peak, found = traced(lambda options=options: bucketflow.marginals(model, **options))
         assert found.plan is not None
         assert found.plan.peak_bytes <= plan.peak_bytes // share
         assert found.plan.peak_bytes > SLACK_BYTES
@@ -222,11 +219,7 @@ def test_every_task_is_within_its_plan(maximum: bool, runs: tuple[int, ...], mon
     assert plan.spill is not None
     order = plan.spill.stages
     ratios = memory_of_tasks(monkeypatch, lambda index: order[index].peak_bytes + MARGIN)
-    tracemalloc.start()
-    try:
-        bucketflow.marginals(model, **options)
-    finally:
-        tracemalloc.stop()
+    traced_boxes(lambda: bucketflow.marginals(model, **options), ratios)
     assert len(ratios) == plan.spill.tasks
     assert len(order) > 4 or runs
     assert 0.3 < max(ratios) <= 1

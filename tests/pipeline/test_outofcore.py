@@ -26,6 +26,7 @@ from bucketflow.pipeline.rates import disk
 from bucketflow.pipeline.runs import boxes
 from bucketflow.storage import ledger
 from tests.killing import killing_one, stopped
+from tests.memory import traced_boxes
 from tests.pipeline.test_budget import SLACK_BYTES, grid, measured_peak
 
 MARGIN = 1 << 20
@@ -118,12 +119,7 @@ def test_every_task_is_within_its_plan(
     stages = plan.spill.stages
     ratios = memory_of_tasks(monkeypatch, lambda index: stages[index].peak_bytes)
     bucketflow.solve(model, query, **options)
-    tracemalloc.start()
-    try:
-        ratios.clear()
-        again = bucketflow.solve(model, query, **options)
-    finally:
-        tracemalloc.stop()
+    again = traced_boxes(lambda: bucketflow.solve(model, query, **options), ratios)
     assert again.plan is not None
     assert again.plan.spill.stages == stages
     assert len(stages) > 2 or runs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps.rows import algebra, room
+from tests.memory import traced
 from tests.pipeline.test_rows import COSTS, FEW, WEIGHTS, dense_ring, ring, sparse_models
 
 Task = tuple[str, tuple[int, ...]]
@@ -155,10 +155,7 @@ def test_peak_is_within_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Host, "compiles", lambda *_: False)
     model = ring(110, groups=4)
     stored(ring(60, groups=3), memory="4MB")  # what is imported once
-    tracemalloc.start()
-    found = stored(model, memory=4_400_000)
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak_bytes, found = traced(lambda: stored(model, memory=4_400_000))
     assert found.plan.peak_bytes <= 4_400_000
     assert peak_bytes + model.nbytes <= found.plan.peak_bytes
 
