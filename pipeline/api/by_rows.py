@@ -63,12 +63,9 @@ def before_all_cells(question: Question, resources: Resources) -> Prepared | Non
     asked = resources.asked
     if asked.representation != "auto" or asked.fit != "auto" or asked.folder:
         return None
-    if resources.distributed or not question.reduced[0].feasible:
+    if resources.distributed or not (question.reduced[0].feasible and question.is_large):
         return None
-    cells = question.reduced[0].cells
-    if cells < LARGE_CELLS:
-        return None
-    found = unplanned(question, resources)
+    found, cells = unplanned(question, resources), question.reduced[0].cells
     rows = leaf_rows(found.network)
     if sum(rows) * _CELLS_OF_A_ROW > cells:
         return None

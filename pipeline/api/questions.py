@@ -77,6 +77,11 @@ class Question:
         targets = local_targets(network, self.asked)
         return (with_joints(network, targets) if network.feasible else network), tuple(targets)
 
+    @property
+    def is_large(self) -> bool:
+        """Whether functions have so many cells that rows are thought of before they are made dense."""
+        return self.reduced[0].cells >= LARGE_CELLS
+
     def identity(self) -> dict[str, Any]:
         """Return what must be the same for a run to be continued."""
         from .workdir import identity

@@ -16,11 +16,11 @@ import numpy as np
 from ...storage.spec import Receipt
 from ..relations.ordering import forget_layouts
 from ..relations.ranges import Ranges, put_back
-from ..relations.relation import Dense, Relation, Table
+from ..relations.relation import Relation, Table
 from ..rows.keys import Keys
 from ..steps.semiring import LOG_SUM, Semiring
 from ..steps.step import Step, make_step
-from ..sweeps.rows.room import NoRoomError, Room
+from ..sweeps.rows.room import NoRoomError, Room, possible
 from ..sweeps.sweep import Algebra
 from .boxes import new_receipt
 from .row_tables import RowRun, blocks_of
@@ -237,7 +237,7 @@ def stored_run(
     keys = boxes.keys
     bare, kept = boxes.algebra.resized(sizes_within(boxes.sizes, ranges)).keyed(table, boxes.step.axes)
     semiring = LOG_SUM if kept.get("logs") else boxes.semiring
-    rows = len(bare) if isinstance(bare, Relation) else _possible(bare, semiring)
+    rows = len(bare) if isinstance(bare, Relation) else possible(bare.values, semiring)
     dtype = bare.values.dtype
     if chunk_rows is None:
         chunk_rows = max(1, min(rows, chunk_bytes(boxes.nbytes) // (8 * keys.n_words + dtype.itemsize)))
@@ -249,10 +249,6 @@ def stored_run(
     receipts.append(new_receipt(boxes.name, path, 0, 0, start, value))
     boxes.store.record(receipts)
     return receipts
-
-
-def _possible(table: Dense, semiring: Semiring) -> int:
-    return len(table) - int(np.count_nonzero(table.values == semiring.zero))
 
 
 def _run_name(table: str, path: Path) -> str:

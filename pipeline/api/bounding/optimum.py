@@ -22,7 +22,7 @@ from ...options import Effort, Options
 from ...resources import Resources
 from ...results.bounds import Bounds, Number, relative_gap
 from ...results.result import Proof, Result
-from ..questions import LARGE_CELLS, Question, question_of
+from ..questions import Question, question_of
 from .given import cut_off, within
 from .interval import optimum_bounds
 from .sweeping import COPIES, is_swept, sweep_cells
@@ -77,7 +77,7 @@ def solved(
 
 def _by_rows(question: Question, options: Options, effort: Effort) -> Result | None:
     """Answer by rows where functions are large, and rows take less than making them dense."""
-    if effort.limited or effort.method != "auto" or question.reduced[0].cells < LARGE_CELLS:
+    if effort.limited or effort.method != "auto" or not question.is_large:
         return None
     from ..running import answered_by_rows
 

@@ -82,8 +82,7 @@ class Choice:
         if values.size <= SMALL_CELLS:
             return values
         table = Dense(self.keys(axes), values)
-        rows = possible(values, self.semiring)
-        if takes_less(values.nbytes, rows * (8 * table.keys.n_words + values.itemsize)):
+        if takes_less(values.nbytes, rows_bytes(table, self.semiring)):
             return values
         return from_dense(table, self.semiring)
 
