@@ -46,7 +46,7 @@ def _optimum_of(run: Run[Any]) -> Callable[[Run[Any]], tuple[Any, dict[int, int]
 
 def _optimum_of_rows(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """Return optimum, states and seconds of decoding where tables of rows are on disk; None if it is infeasible."""
-    from ..runs.row_tables import opened_row_tables
+    from ..runs.rows.tables import opened_row_tables
 
     with opened_row_tables(run, TABLES, keep=True) as tables:
         total = run.arithmetic.total(tables.roots())
@@ -135,7 +135,7 @@ def swept_total(run: Run[Any], name: str) -> Any:
     plan, arithmetic = run.plan, run.arithmetic
     totals: Iterable[Any]
     if plan.rows_stored:
-        from ..runs.row_tables import opened_row_tables
+        from ..runs.rows.tables import opened_row_tables
 
         with opened_row_tables(run, name, keep=False) as rows:
             totals = [arithmetic.total(rows.roots())]

@@ -144,7 +144,7 @@ def _smaller(prepared: Prepared, whole: Plan, error: NoRoomError) -> Plan:
             "--fit slice or --fit spill would find another way"
         )
     options = plan_options(prepared.arithmetic, prepared.resources, prepared.memory_bytes)
-    if asked.fit == "slice" or asked.disk_bytes == 0 or plan.results or whole.sliced or plan.device:
+    if asked.fit == "slice" or asked.disk_bytes == 0 or whole.sliced or plan.device:
         return with_more_slices(prepared.problem, options, plan, error)
     return stored_or_sliced(prepared.problem, options, whole, plan, error)
 

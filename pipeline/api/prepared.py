@@ -196,7 +196,7 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
 def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
     """Plan by rows, where a spill was asked for with tables on disk."""
     problem, resources = prepared.problem, prepared.resources
-    stored = resources.asked.fit == "spill" and problem.targets is None
+    stored = resources.asked.fit == "spill"
     resources = resources.without_devices() if stored else resources
     options = plan_options(prepared.arithmetic, resources, resources.memory_bytes)
     plan = rows_plan(problem, options, Rates(), tree, prepared.most_work)

@@ -34,6 +34,11 @@ def propagate(run: Run[Any]) -> Beliefs:
 
 def _swept(run: Run[Any]) -> Beliefs:
     plan = run.plan
+    if plan.rows_stored:
+        from ..runs.rows.tables import opened_row_tables
+
+        with opened_row_tables(run, TABLES, keep=False) as tables:
+            return whole_beliefs(run.arithmetic, plan, tables.outputs())
     if plan.spill:
         with opened_boxes(run, TABLES, keep=False) as boxes:
             return propagated(boxes)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...storage.spec import Receipt
 from ..relations.ordering import forget_layouts
@@ -49,6 +50,10 @@ class RowsAlgebra(Algebra[T], Protocol[T]):
 
     def keyed(self, table: T, axes: Sequence[int]) -> tuple[Table, dict[str, Any]]:
         """Return a table with its variables, and what belongs to its values besides."""
+        ...
+
+    def restored(self, values: NDArray[Any], kept: Mapping[str, Any]) -> T:
+        """Return an array of all cells with what belongs to its values besides."""
         ...
 
     def within(self, table: T, axes: Sequence[int], ranges: Ranges) -> T:
@@ -140,7 +145,7 @@ def _there(boxes: RowBoxes[Any], path: Path) -> tuple[dict[Key, Receipt], int | 
     receipts, key = boxes.store.known({}), (boxes.name, path)
     if key not in receipts or "rows" not in receipts[key].value:
         return {}, None
-    run = _run_of(receipts[key], boxes.keys)
+    run = run_of(receipts[key], boxes.keys)
     chunks = {one: receipts[one] for n in range(run.chunks) for one in run.keys_of(n) if one in receipts}
     for lost in boxes.store.damaged({spec.name: spec for spec in run.specs}, chunks):
         del chunks[lost]
@@ -255,7 +260,7 @@ def _run_name(table: str, path: Path) -> str:
     return "_".join([table, *map(str, path)])
 
 
-def _run_of(receipt: Receipt, keys: Keys) -> RowRun:
+def run_of(receipt: Receipt, keys: Keys) -> RowRun:
     """Return the run of a box, without the receipts of its chunks."""
     value = receipt.value
     how = value["rows"], value["chunk_rows"], value["dtype"], value["kept"]
@@ -264,4 +269,4 @@ def _run_of(receipt: Receipt, keys: Keys) -> RowRun:
 
 def known_run(receipt: Receipt, keys: Keys, receipts: Mapping[Key, Receipt]) -> RowRun | None:
     """Return the run of a box that is done; None if some chunk of it has no receipt."""
-    return _run_of(receipt, keys).with_receipts(receipts)
+    return run_of(receipt, keys).with_receipts(receipts)

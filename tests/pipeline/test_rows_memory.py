@@ -13,7 +13,9 @@ import zarr
 
 from bucketflow import Model
 from bucketflow.pipeline.errors import BudgetError
-from bucketflow.pipeline.runs import row_tables
+from bucketflow.pipeline.runs.rows import disk as rows_on_disk
+from bucketflow.pipeline.runs.rows import steps as row_steps
+from bucketflow.pipeline.runs.rows import tables as row_tables
 from bucketflow.storage import ledger
 from bucketflow.tasks.relations.joins import joined_reduced
 from bucketflow.tasks.relations.ordering import forget_layouts
@@ -41,20 +43,25 @@ def band_grid(rows: int, columns: int, states: int) -> Model:
 
 def test_what_is_known_of_runs_is_in_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
     """Receipts of many boxes count, and nothing else of them stays: no layouts of their ranges, no lowered steps."""
-    model, in_boxes, seen = band_grid(3, 3, 8), row_tables.RowTables._in_boxes, list[tuple[int, int]]()
+    model, make, seen = band_grid(3, 3, 8), row_tables.RowTables._make, list[tuple[int, int]]()
+    complete = row_steps.BoxedStep.complete
 
-    def cut_first(tables: Any, step: Any) -> None:
+    def cut_first(step: Any) -> None:
         for _ in range(2):
-            for path, ranges, _ in tables._open(step.node):
-                tables._cut(step, [], path, ranges, 3.0, reads=False)
-        in_boxes(tables, step)
+            for path, ranges, _ in step.disk.open(step.node):
+                step.cut([], path, ranges, 3.0, reads=False)
+        complete(step)
+
+    def in_boxes(tables: Any, step: Any) -> None:
+        make(tables, step)
         gc.collect()
         held = sum(tables._bytes_of(table, tables.steps[node]) for node, table in tables.held.items())
-        seen.append((len(tables.receipts), tracemalloc.get_traced_memory()[0] - held))
-        assert tables.room.beside >= len(tables.receipts) * row_tables.RECEIPT_BYTES
+        seen.append((len(tables.disk.receipts), tracemalloc.get_traced_memory()[0] - held))
+        assert tables.room.beside >= len(tables.disk.receipts) * rows_on_disk.RECEIPT_BYTES
 
     monkeypatch.setattr(row_tables.RowTables, "_is_made_in_memory", lambda *_: False)
-    monkeypatch.setattr(row_tables.RowTables, "_in_boxes", cut_first)
+    monkeypatch.setattr(row_steps.BoxedStep, "complete", cut_first)
+    monkeypatch.setattr(row_tables.RowTables, "_make", in_boxes)
     monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
     stored(model, memory="1GB")  # what is imported, and kept once
     shares = []
@@ -68,9 +75,9 @@ def test_what_is_known_of_runs_is_in_the_account(monkeypatch: pytest.MonkeyPatch
         (first, before), (last, after) = seen[0], seen[-1]
         assert last - first > 80
         shares.append((after - before) / (last - first))
-        if shares[-1] <= row_tables.RECEIPT_BYTES:
+        if shares[-1] <= rows_on_disk.RECEIPT_BYTES:
             break
-    assert min(shares) <= row_tables.RECEIPT_BYTES
+    assert min(shares) <= rows_on_disk.RECEIPT_BYTES
 
 
 def test_runs_of_which_too_much_is_known_are_refused() -> None:

@@ -17,8 +17,10 @@ from bucketflow.pipeline.api import by_rows
 from bucketflow.pipeline.budget import rows_fit
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.models.function import Function
-from bucketflow.pipeline.runs import row_tables
-from bucketflow.pipeline.runs.row_splits import Split, sample_of_rows, split
+from bucketflow.pipeline.runs.rows import disk as rows_on_disk
+from bucketflow.pipeline.runs.rows import steps as row_steps
+from bucketflow.pipeline.runs.rows import tables as row_tables
+from bucketflow.pipeline.runs.rows.splits import Split, sample_of_rows, split
 from bucketflow.storage import ledger
 from bucketflow.tasks.boxes import row_boxes
 from bucketflow.tasks.boxes import row_tables as row_table_files
@@ -55,7 +57,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
         found.append((boxes.name, path))
         return receipts
 
-    monkeypatch.setattr(row_tables, "run_row_box", run)
+    monkeypatch.setattr(row_steps, "run_row_box", run)
     return found
 
 
@@ -82,13 +84,13 @@ def test_boxes_give_the_same_answer(query: str, kind: str, done: list[Task]) -> 
 @pytest.fixture(params=[True, False], ids=["runs that meet", "runs that follow"])
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """All steps are done in boxes, each cut twice, by variables that are summed out or not; all tables are rows."""
-    in_boxes = row_tables.RowTables._in_boxes
+    complete = row_steps.BoxedStep.complete
 
-    def cut_first(tables: Any, step: Any) -> None:
+    def cut_first(step: Any) -> None:
         for _ in range(2):
-            for path, ranges, _ in tables._open(step.node):
-                tables._cut(step, [], path, ranges, 2.0, reads=False)
-        in_boxes(tables, step)
+            for path, ranges, _ in step.disk.open(step.node):
+                step.cut([], path, ranges, 2.0, reads=False)
+        complete(step)
 
     def last(step: Any, sizes: Any, samples: Any, ranges: Any, parts: int, *, reads: bool) -> Any:
         variables = [*step.axes, *(v for axes in step.input_axes for v in axes if v not in step.axes)]
@@ -100,8 +102,8 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         return Split(chosen, (ranges.get(chosen, (0, 0))[0] + 1,))
 
     monkeypatch.setattr(row_tables.RowTables, "_is_made_in_memory", lambda *_: False)
-    monkeypatch.setattr(row_tables.RowTables, "_in_boxes", cut_first)
-    monkeypatch.setattr(row_tables, "split", last)
+    monkeypatch.setattr(row_steps.BoxedStep, "complete", cut_first)
+    monkeypatch.setattr(row_steps, "split", last)
     monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
     monkeypatch.setattr(algebra, "CELLS_OF_A_ROW", 0)
     monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
@@ -166,19 +168,19 @@ def files(folder: Path) -> dict[Path, int]:
 
 
 def test_finished_boxes_survive_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[Task]) -> None:
-    model, counted = ring(60, groups=4), row_tables.run_row_box
+    model, counted = ring(60, groups=4), row_steps.run_row_box
 
     def stops(*args: Any) -> Any:
         if len(done) == 5:
             raise KeyboardInterrupt
         return counted(*args)
 
-    monkeypatch.setattr(row_tables, "run_row_box", stops)
+    monkeypatch.setattr(row_steps, "run_row_box", stops)
     with pytest.raises(bucketflow.StoppedError, match="stopped; continue with"):
         stored(model, workdir=tmp_path / "run")
     before, finished = files(tmp_path), [*done]
     done.clear()
-    monkeypatch.setattr(row_tables, "run_row_box", counted)
+    monkeypatch.setattr(row_steps, "run_row_box", counted)
     found = stored(model, workdir=tmp_path / "run")
     assert found.value == bucketflow.solve(model, representation="rows").value
     assert before
@@ -208,6 +210,41 @@ def test_damaged_chunks_are_made_again_and_no_others(how: str, tmp_path: Path, d
     assert len(done) <= len(chosen)
 
 
+def test_small_tables_that_only_decoding_needs_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were in memory when a run stopped, and what was made from them is on disk."""
+    monkeypatch.setattr(row_tables, "_LARGE_SHARE", 16)
+    first = stored(ring(60), workdir=tmp_path / "run", memory=1_000_000)
+    assert files(tmp_path)
+    (tmp_path / "run" / "result.json").unlink()
+    again = stored(ring(60), workdir=tmp_path / "run", memory=1_000_000)
+    assert (again.value, again.assignment) == (first.value, first.assignment)
+
+
+def test_a_box_that_is_repaired_takes_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is cut where it took more when it was done first."""
+    model, account = ring(60, groups=4), rows_on_disk.RowsOnDisk.account
+    first = stored(model, workdir=tmp_path / "run", memory=1_500_000)
+    (tmp_path / "run" / "result.json").unlink()
+    for path in files(tmp_path):
+        path.unlink()
+    seen: list[int] = []
+
+    def more_is_known(disk: Any, *args: Any) -> None:
+        account(disk, *args)
+        disk.room.beside = disk.room.nbytes * 2 // 3
+
+    def run(boxes: RowBoxes[Any], *rest: Any) -> Any:
+        seen.append(boxes.nbytes)
+        assert boxes.nbytes <= boxes.algebra.choice.room.free  # type: ignore[attr-defined]
+        return run_row_box(boxes, *rest)
+
+    monkeypatch.setattr(rows_on_disk.RowsOnDisk, "account", more_is_known)
+    monkeypatch.setattr(row_steps, "run_row_box", run)
+    again = stored(model, workdir=tmp_path / "run", memory=1_500_000)
+    assert seen
+    assert again.value == first.value
+
+
 def test_a_box_that_was_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that died after it wrote its receipts: its boxes, sent again, are there already."""
     calls: list[Any] = []
@@ -221,7 +258,7 @@ def test_a_box_that_was_done_is_not_done_again(tmp_path: Path, monkeypatch: pyte
         calls.append(args)
         return receipts
 
-    monkeypatch.setattr(row_tables, "run_row_box", twice)
+    monkeypatch.setattr(row_steps, "run_row_box", twice)
     model = ring(60, groups=4)
     assert stored(model, workdir=tmp_path / "run").value == bucketflow.solve(model, representation="rows").value
     assert calls
@@ -249,7 +286,7 @@ def test_chunks_that_are_made_again_are_as_long_as_those_that_are_there(
             calls.append(run.name)
         return receipts
 
-    monkeypatch.setattr(row_tables, "run_row_box", repaired)
+    monkeypatch.setattr(row_steps, "run_row_box", repaired)
     model = ring(60, groups=4)
     assert stored(model, workdir=tmp_path / "run").value == bucketflow.solve(model, representation="rows").value
     assert calls
@@ -306,7 +343,7 @@ def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch: pytest.Monk
     with pytest.raises(BudgetError, match=r"tables of rows on disk need .* MB, .* allowed 600 kB"):
         stored(model)
     monkeypatch.setattr(rows_fit, "MARGIN", 0)
-    monkeypatch.setattr(row_tables, "split", lambda *_, **__: None)
+    monkeypatch.setattr(row_steps, "split", lambda *_, **__: None)
     with pytest.raises(BudgetError, match=r"by rows a box of a step needs .* kB, allowed .* kB"):
         stored(model)
 

@@ -263,6 +263,10 @@ class PlainRows:
         """Return a table with its variables, and what belongs to its values besides."""
         return self.choice.table(table, axes), {}
 
+    def restored(self, values: Array, kept: Mapping[str, Any]) -> Array:
+        """Return an array of all cells with what belongs to its values besides: nothing."""
+        return values
+
     def within(self, table: Array | Relation, axes: Sequence[int], ranges: Ranges) -> Array | Relation:
         """Return the part of a table within ranges, whose states count from there."""
         return self.choice.within(table, axes, ranges)

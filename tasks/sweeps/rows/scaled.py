@@ -113,6 +113,10 @@ class SumProductRows:
         kept = {"log_scale": table.log_scale, "low": table.low, "high": table.high, "logs": table.logs}
         return self.choice.table(values_of(table, logs=table.logs), axes), kept
 
+    def restored(self, values: Array, kept: Mapping[str, Any]) -> Scaled:
+        """Return an array of all cells with what belongs to its values besides."""
+        return Scaled(values, **kept)
+
     def within(self, table: Weights, axes: Sequence[int], ranges: Ranges) -> Weights:
         """Return the part of a table within ranges, whose states count from there."""
         choice = replace(self.choice, semiring=_semiring(table))

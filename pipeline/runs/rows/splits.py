@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.boxes.row_tables import RowRun
-from ...tasks.relations.ranges import Ranges, inside
-from ...tasks.relations.relation import Relation
-from ...tasks.rows.keys import Keys, Words
-from ...tasks.steps.step import Step
+from ....tasks.boxes.row_tables import RowRun
+from ....tasks.relations.ranges import Ranges, inside
+from ....tasks.relations.relation import Relation
+from ....tasks.rows.keys import Keys, Words
+from ....tasks.steps.step import Step
 
 _SAMPLED: Final = 1 << 12
 # What a variable has to gain more, as a part of what is read, to be chosen though it is summed out: its boxes make runs

@@ -1,0 +1,1 @@
+"""Sweeps by rows whose tables do not fit memory: on disk, step by step and box by box."""

@@ -1,0 +1,199 @@
+"""What boxes of steps by rows wrote: how each step was cut, which boxes are done, and the runs that they left."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....storage.spec import Receipt, TableSpec
+from ....tasks.boxes.boxes import new_receipt
+from ....tasks.boxes.row_boxes import Path, known_run, run_of
+from ....tasks.boxes.row_tables import RowRun
+from ....tasks.boxes.stores import ChunkFiles, Key
+from ....tasks.relations.ranges import Ranges
+from ....tasks.rows.keys import Keys
+from ....tasks.steps.step import Step
+from ....tasks.sweeps.rows.room import Room
+from ...errors import BudgetError, format_bytes
+from .splits import Split
+
+# What receipts, and runs that are read, take in memory; a box writes a run of a chunk at least.
+RECEIPT_BYTES: Final = 900
+_RUN_BYTES: Final = 2000
+_BOX_RECEIPTS: Final = 3
+
+
+@dataclass
+class RowsOnDisk:
+    """Tables of a sweep by rows that are on disk, by the step that makes them.
+
+    Parameters
+    ----------
+    store : ChunkFiles
+    steps : mapping of int to Step
+    sizes : tuple of int
+        Domain sizes.
+    room : Room
+        Where what is written is entered, and what is known of it.
+    allowed : int, optional
+        Bytes that tables may take on disk.
+
+    Attributes
+    ----------
+    receipts : dict of Key to Receipt
+        Of boxes, and of the chunks that they wrote.
+    """
+
+    store: ChunkFiles
+    steps: Mapping[int, Step]
+    sizes: tuple[int, ...]
+    room: Room
+    allowed: int | None = None
+    receipts: dict[Key, Receipt] = field(default_factory=dict)
+
+    def resume(self) -> None:
+        """Take over what an earlier run finished and is still there."""
+        self.receipts = self.store.known({})
+        self.receipts = self.store.known(self._specs())
+
+    def name(self, node: int) -> str:
+        """Name of a table."""
+        return f"rows_{node}"
+
+    @cached_property
+    def keys(self) -> dict[int, Keys]:
+        """The layout of each table, which all its runs share."""
+        sizes = self.sizes
+        return {node: Keys(step.axes, tuple([sizes[v] for v in step.axes])) for node, step in self.steps.items()}
+
+    def leaves(self, node: int) -> Iterator[tuple[Path, Ranges, Receipt | None]]:
+        """Yield the boxes of a step that are not cut, and their receipts if they are done."""
+        stack: list[tuple[Path, Ranges]] = [((), {})]
+        while stack:
+            path, ranges = stack.pop()
+            receipt = self.receipts.get((self.name(node), path))
+            if receipt is None or "variable" not in receipt.value:
+                yield path, ranges, receipt
+                continue
+            cut = Split(receipt.value["variable"], tuple(receipt.value["cuts"]))
+            stack += [((*path, i), part) for i, part in enumerate(cut.parts(ranges, self.sizes))][::-1]
+
+    def runs(self, node: int) -> Iterator[RowRun]:
+        """Yield what the finished boxes of a step wrote."""
+        for _, _, receipt in self.leaves(node):
+            run = None if receipt is None else known_run(receipt, self.keys[node], self.receipts)
+            if run is not None:
+                yield run
+
+    def open(self, node: int) -> list[tuple[Path, Ranges, Receipt | None]]:
+        """Return the boxes of a step that are not done, and the receipts of those that were."""
+        return [
+            (path, ranges, receipt)
+            for path, ranges, receipt in self.leaves(node)
+            if receipt is None or known_run(receipt, self.keys[node], self.receipts) is None
+        ]
+
+    def tell(self, node: int, values: NDArray[Any], kept: Mapping[str, Any], start: float) -> None:
+        """Write an array of few cells into the ledger itself, with what belongs to its values besides."""
+        cells = b64encode(values.tobytes()).decode()
+        value = {"values": cells, "dtype": values.dtype.name, "kept": {**kept}}
+        receipt = new_receipt(*_told_key(node), 0, 0, start, value)
+        self.store.record([receipt])
+        self.receipts[receipt.key] = receipt
+
+    def told(self, node: int) -> tuple[NDArray[Any], Mapping[str, Any]] | None:
+        """Return what the ledger itself has of a table, if that is all of it."""
+        receipt = self.receipts.get(_told_key(node))
+        if receipt is None:
+            return None
+        value = receipt.value
+        return np.frombuffer(b64decode(value["values"]), value["dtype"]).copy(), value["kept"]
+
+    def is_begun(self, node: int) -> bool:
+        """Whether a step was cut, or done in one box."""
+        return (self.name(node), ()) in self.receipts
+
+    def has(self, node: int) -> bool:
+        """Whether all of a table is on disk."""
+        return _told_key(node) in self.receipts or not self.open(node)
+
+    def cut(self, node: int, path: Path, split: Split) -> None:
+        """Write down how a box is cut; what it wrote when it was whole is deleted."""
+        if path in {found for found, _, receipt in self.open(node) if receipt is not None}:
+            self._delete_run(run_of(self.receipts[self.name(node), path], self.keys[node]))
+        value = {"variable": split.variable, "cuts": [*split.cuts]}
+        receipt = new_receipt(self.name(node), path, 0, 0, time.perf_counter(), value)
+        self.store.record([receipt])
+        self.receipts[receipt.key] = receipt
+
+    def record(self, receipts: Sequence[Receipt]) -> None:
+        """Enter what a box wrote, and its work.
+
+        Raises
+        ------
+        BudgetError
+            If tables take more of the disk than was allowed.
+        """
+        self.receipts.update({receipt.key: receipt for receipt in receipts})
+        self.room.written += sum(receipt.nbytes for receipt in receipts)
+        value = receipts[-1].value
+        self.room.elsewhere(value.get("joined", 0), value.get("work", 0.0))
+        if self.allowed is not None and (taken := sum(r.nbytes for r in self.receipts.values())) > self.allowed:
+            raise BudgetError(
+                f"the tables of the plan need more than {format_bytes(taken)} of disk, allowed "
+                f"{format_bytes(self.allowed)}; try a larger --disk or --memory, or --fit slice"
+            )
+
+    def account(self, step: Step, boxes: int = 1) -> None:
+        """Enter what is known of runs into the account of memory, and what will be of so many boxes of a step.
+
+        Raises
+        ------
+        BudgetError
+            If that leaves little for tables.
+        """
+        receipts = len(self.receipts) + _BOX_RECEIPTS * boxes
+        runs = sum(1 for i in step.inputs if i in self.steps for _ in self.runs(i))
+        self.room.beside = receipts * RECEIPT_BYTES + runs * _RUN_BYTES
+        if (most := self.room.nbytes // 2) < self.room.beside:
+            raise BudgetError(
+                f"by rows what is known of {receipts:,} chunks and boxes on disk needs "
+                f"{format_bytes(self.room.beside)}, allowed {format_bytes(most)}; try a larger --memory, or --fit slice"
+            )
+
+    def delete(self, nodes: Iterable[int]) -> None:
+        """Delete tables; first the receipts of what was made from them are forced to disk."""
+        self.store.sync()
+        for node in nodes:
+            for run in [*self.runs(node)]:
+                self._delete_run(run)
+            self.forget([key for key in self.receipts if key[0] == self.name(node)])
+
+    def _delete_run(self, run: RowRun) -> None:
+        for spec in run.specs:
+            self.store.delete(spec)
+        self.forget([key for chunk in range(run.chunks) for key in run.keys_of(chunk)])
+
+    def forget(self, lost: Iterable[Key]) -> None:
+        """Drop the receipts of lost chunks."""
+        for key in lost:
+            self.receipts.pop(key, None)
+
+    def damaged(self) -> list[Key]:
+        """Verify every chunk; return the keys of those that are lost."""
+        return self.store.damaged(self._specs(), self.receipts)
+
+    def _specs(self) -> dict[str, TableSpec]:
+        """Return the arrays of everything that finished boxes wrote, by name."""
+        return {spec.name: spec for node in self.steps for run in self.runs(node) for spec in run.specs}
+
+
+def _told_key(node: int) -> Key:
+    return f"told_{node}", ()
