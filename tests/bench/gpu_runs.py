@@ -29,7 +29,7 @@ from bucketflow.pipeline.api.prepared import Prepared, problem_of
 from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.api.running import answered
 from bucketflow.pipeline.budget.device_fit import Around, fitted_for_device
-from bucketflow.pipeline.budget.fit import fitted
+from bucketflow.pipeline.budget.fit import Prices, fitted
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.options import Options
@@ -80,27 +80,35 @@ class Ceilings:
         return max(step.lowered.cells / self.cells[dtype], moved / self.copy)
 
 
-def planned(name: str, budget: int, rates: Rates) -> tuple[Prepared, float | None] | str:
-    """Plan a case for a device of so many bytes; also how many of a CPU's cells that is; or why it is refused."""
+def unplanned(name: str) -> Prepared:
+    """Read and preprocess a case."""
     file, query, _ = CASES[name]
     path = data_folder() / file
-    start = time.process_time()
     question = question_of(load(path), query, evidence_beside(path))  # type: ignore[arg-type]
     network, targets = question.reduced
     arithmetic = arithmetic_for(network)
     problem = problem_of(network, arithmetic, targets)
-    options = PlanOptions(memory_bytes=budget, decode=query == "optimum")
+    return Prepared(question, Resources(Options(gpus=1)), network, arithmetic, problem)
+
+
+def planned(name: str, budget: int, rates: Rates) -> tuple[Prices, float, float | None] | str:
+    """Plan a case for a device of so many bytes.
+
+    Returns plans, CPU seconds, and how many times a CPU's cells the plan has; or why it is refused.
+    """
+    start = time.process_time()
+    problem = unplanned(name).problem
+    options = PlanOptions(memory_bytes=budget, decode=CASES[name][1] == "optimum")
     try:
         prices = fitted_for_device(problem, options, "auto", Around(64 << 30, False, None, lambda: 1e9), rates)
     except BudgetError as refused:
         return str(refused)
     spent = time.process_time() - start
-    prepared = Prepared(question, Resources(Options(gpus=1)), network, arithmetic, problem, prices, seconds=spent)
     try:
         here = fitted(problem, replace(options, memory_bytes=1 << 60), Rates(), "auto", 1 << 60, lambda: 1e9).chosen
     except BudgetError:
-        return prepared, None
-    return prepared, prices.chosen.cells / here.cells
+        return prices, spent, None
+    return prices, spent, prices.chosen.cells / here.cells
 
 
 def measured_ceilings() -> Ceilings:
@@ -220,7 +228,7 @@ def run(name: str, prepared: Prepared, ratio: float | None, ceilings: Ceilings, 
     measured = measured or slice_seconds * plan.slices
     beside = "" if ratio is None else f" ({ratio:.2f} of the CPU's)"
     print(
-        f"{name:20s} {dtype:7s} 2^{log2(plan.cells):.1f} cells{beside}, {plan.slices} slices{', spilled' if plan.spill else ''}, "
+        f"{name:20s} {dtype:7s} 2^{log2(plan.cells):.1f} cells{beside}, {plan.slices} slices, "
         f"planned {prepared.seconds:.1f} CPU-s, predicted {plan.seconds:.4g} s, measured {measured:.4g} "
         f"({measured / plan.seconds:.2f}), {measured / floor:.1f} x floor, decode {decode * 1e3:.1f} ms, "
         f"{most / 1e9:.2f} GB of {plan.peak_bytes / 1e9:.2f} planned, {told}",
@@ -259,10 +267,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             found = plans[name].result()
             if isinstance(found, str):
                 print(f"{name:20s} {found}", flush=True)
-            elif chosen.plan:
-                shown(name, *found)
+                continue
+            prices, spent, ratio = found
+            prepared = replace(unplanned(name), prices=prices, seconds=spent)
+            if chosen.plan:
+                shown(name, prepared, ratio)
             else:
-                run(name, *found, ceilings, GPU_RATES)
+                run(name, prepared, ratio, ceilings, GPU_RATES)
 
 
 if __name__ == "__main__":
