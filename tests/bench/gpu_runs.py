@@ -196,7 +196,7 @@ def print_steps(prepared: Prepared, dtype: str, ceilings: Ceilings, rates: Rates
     for seconds, step in sorted(spent, key=lambda s: -s[0])[:8]:
         if seconds < 0.05 * whole:
             break
-        predicted, floor = lowered_seconds(step.lowered, rates, plan.itemsize), ceilings.floor(plan, step, dtype)
+        predicted, floor = lowered_seconds(step, rates, plan.itemsize), ceilings.floor(plan, step, dtype)
         print(
             f"   {seconds * 1e3:9.3f} ms, {seconds / predicted:5.1f} x predicted, {seconds / floor:6.1f} x floor, "
             f"{step.lowered.cells / seconds / 1e12:7.3f} Tcells/s  {described(step)}"
