@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import log2
 from multiprocessing import get_context
+from statistics import geometric_mean
 from typing import Any
 
 from instances import evidence_beside
@@ -78,6 +79,15 @@ class Ceilings:
         """Return what no execution of one step can beat."""
         moved = step_bytes(step, plan.tree.dims, plan.itemsize)
         return max(step.lowered.cells / self.cells[dtype], moved / self.copy)
+
+
+@dataclass(frozen=True)
+class Took:
+    """Seconds of a run, those predicted and those of its floor."""
+
+    measured: float
+    predicted: float
+    floor: float
 
 
 def unplanned(name: str) -> Prepared:
@@ -204,7 +214,7 @@ def print_steps(prepared: Prepared, dtype: str, ceilings: Ceilings, rates: Rates
     return whole
 
 
-def run(name: str, prepared: Prepared, ratio: float | None, ceilings: Ceilings, rates: Rates) -> None:
+def run(name: str, prepared: Prepared, ratio: float | None, ceilings: Ceilings, rates: Rates) -> Took:
     """Run a case and print what it took."""
     plan, wanted = prepared.plan, CASES[name][2]
     assert plan is not None
@@ -233,6 +243,20 @@ def run(name: str, prepared: Prepared, ratio: float | None, ceilings: Ceilings, 
         f"({measured / plan.seconds:.2f}), {measured / floor:.1f} x floor, decode {decode * 1e3:.1f} ms, "
         f"{most / 1e9:.2f} GB of {plan.peak_bytes / 1e9:.2f} planned, {told}",
         flush=True,
+    )
+    return Took(measured, plan.seconds, floor)
+
+
+def print_summary(taken: Sequence[Took]) -> None:
+    """Say how the runs that are not short compare with their floors, and with what was predicted."""
+    long = [took for took in taken if took.measured > 0.05]
+    if not long:
+        return
+    times, foreseen = [took.measured / took.floor for took in long], [took.measured / took.predicted for took in long]
+    within = sum(0.5 <= share <= 2 for share in foreseen)
+    print(
+        f"{len(long)} runs over 50 ms: {geometric_mean(times):.2f} x floor in geometric "
+        f"mean, {max(times):.2f} at most; {within} within a factor 2 of what was predicted"
     )
 
 
@@ -263,6 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             ceilings = measured_ceilings()
             told = ", ".join(f"{dtype} {rate / 1e12:.1f}" for dtype, rate in ceilings.cells.items())
             print(f"copy {ceilings.copy / 1e12:.2f} TB/s; Tcells/s: {told}", flush=True)
+        taken = []
         for name in names:
             found = plans[name].result()
             if isinstance(found, str):
@@ -273,7 +298,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if chosen.plan:
                 shown(name, prepared, ratio)
             else:
-                run(name, prepared, ratio, ceilings, GPU_RATES)
+                taken.append(run(name, prepared, ratio, ceilings, GPU_RATES))
+        print_summary(taken)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Everything that is checked on a GPU machine: ``python tests/gpu/run.py [--quick] [--sanitize] [PART …]``.
 
 Runs the tests marked ``gpu``, the ladder of known answers, the kernels beside ceilings measured in the same run, tables
-larger than the device, full propagations, several GPUs, and whole models beside their floors; each in processes of
-its own. What they print is the report, and its last table has a line for each target. Models and their trees are looked
-for in ``BUCKETFLOW_GPUDATA``, the ladder's in ``BUCKETFLOW_DATA``. ``--sanitize`` adds a few cases of every kernel's
+larger than the device, full propagations, several GPUs, runs as they are planned, step by step, and whole models beside
+their floors; each in processes of its own. What they print is the report, and its last table has a line for each
+target. Models and their trees are looked for in ``BUCKETFLOW_GPUDATA``, the ladder's in ``BUCKETFLOW_DATA``.
+``--sanitize`` adds a few cases of every kernel's
 tests under compute-sanitizer; PARTs are run alone.
 """
 
@@ -60,6 +61,7 @@ def parts(quick: bool) -> dict[str, tuple[list[str], int]]:
         "propagations": (bench("gpu_marginals"), 300),
         "scaling": (bench("gpu_scaling"), 300),
         "batches and slices": (bench("gpu_marginals", "--counts", "1,2,4,8"), 300),
+        "runs": (bench("gpu_runs"), 300),
         "models": (bench("gpu_models", *(MODELS if quick else MODELS + LONG)), 900),
     }
 

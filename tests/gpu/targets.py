@@ -101,6 +101,17 @@ def sanitized(text: str) -> Judgement | None:
     return f"{sum(errors):.0f} errors in {len(errors)} runs, {sum(tests):.0f} tests", not any(errors)
 
 
+def planned_runs(text: str) -> Judgement | None:
+    """The summary of ``gpu_runs.py``: 3 times the floor in geometric mean, none over 6."""
+    found = re.search(
+        r"^(\d+) runs over 50 ms: (\S+) x floor in geometric mean, (\S+) at most; (\d+) within", text, re.M
+    )
+    if found is None:
+        return None
+    mean, most, foreseen = float(found[2]), float(found[3]), int(found[4]) / int(found[1])
+    return f"{mean:.3g} ×, {most:.3g} × at most, {foreseen:.0%} foreseen", mean <= 3 and most <= 6 and foreseen >= 0.9
+
+
 PUBLISHED = {"SPOT5 54": 0.024, "SPOT5 503": 0.055, "SPOT5 404": 0.079, "SPOT5 29": 0.110, "c432": 0.261}
 """Seconds of the fastest program on a GPU that we know of."""
 LIMITS = {"SPOT5 505": 10.0, "CELAR6-SUB0": 10.0, "Grids_28 MPE": 120.0, "Grids_28 Z": 120.0}
@@ -145,6 +156,7 @@ def targets() -> list[Target]:
         seconds = LIMITS.get(name, math.inf)
         wanted = f"≤ 3 × floor{f', ≤ {seconds:.0f} s' if name in LIMITS else ''}"
         found.append(Target(name, "models", wanted, partial(model, name=name, seconds=seconds, floors=3)))
+    found.append(Target("runs over 50 ms", "runs", "≤ 3 × floor, ≤ 6 each, 90 % foreseen", planned_runs))
     several = ("scaling", "batches and slices")
     return [*found, *(Target(f"several GPUs, {part}", part, "≥ 85 %", scaling) for part in several)]
 
