@@ -42,9 +42,11 @@ class Sharing(Keywords, total=False):
 
 
 class Bounding(TypedDict, total=False):
-    """How to bound an answer, and within what memory: on this machine, in one process."""
+    """How to bound an answer, within what memory, and where on disk: on this machine, in one process."""
 
     memory: int | str | None
+    disk: int | str | None
+    workdir: str | PathLike[str] | None
     order: str | Sequence[str]
     order_time: float | None
     seed: int

@@ -23,6 +23,8 @@ _KIND = FolderKind("a run directory", "as a run directory", "in use by another r
 JOB = "job"
 #: The folder of layers that a search goes on with while there is no answer.
 LAYERS = "layers"
+#: The folder of messages of mini-buckets, which bounds are read from.
+MESSAGES = "messages"
 # What is written here and in ledgers; other formats are not read.
 FORMAT = 4
 

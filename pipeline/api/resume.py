@@ -12,6 +12,7 @@ from ...storage.rundir import stored_plan
 from ..errors import IncompatibleRunError
 from ..keywords import Where
 from ..options import Effort, Options
+from ..query_kinds import QUERIES
 from ..results.posteriors import Marginals
 from ..results.result import Result
 from .bounding.optimum import solved
@@ -61,6 +62,10 @@ def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:
     if not stored["source"]:
         raise IncompatibleRunError(f"the run in {folder} began with a model in memory; ask the same there again")
     found = stored["identity"]
+    if found["query"] not in QUERIES:
+        raise IncompatibleRunError(
+            f"{folder} holds {found['query']}; go on with: bucketflow bound {stored['source']} --workdir {folder}"
+        )
     evidence = {**found["evidence"], **found.get("likelihoods", {})}
     asked = {"query_vars": found["variables"], "joint": found["joints"]} if "variables" in found else {}
     families = found.get("families", False)

@@ -45,6 +45,8 @@ def bound_command(
         metavar="S",
         help="Wall seconds.  [default: 10, without end where --z is given]",
     )
+    @click.option("--disk", metavar="SIZE", help="Budget for messages on disk.  [default: what is free]")
+    @click.option("--workdir", metavar="DIR", help="Messages that exceed memory are there; runs there are continued.")
     @click.option("--gpus", metavar="all|N", help="Join large mini-buckets on a GPU of this machine.")
     @click.option("--gpu-memory", metavar="SIZE", help="Budget for a GPU's memory.  [default: most of what is free]")
     @guarded

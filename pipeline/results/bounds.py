@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
+from ..errors import format_bytes
 from ..models.preprocess import Query
 from ..text import shown_number
 from .result import plain_number, shown_assignment
@@ -32,6 +33,8 @@ class Round:
         What the answer was known to lie between after it; None where nothing is known.
     seconds : float
         How long it took.
+    disk_bytes : int
+        Of messages that were on disk; 0 where all were in memory.
     """
 
     variables: int | None
@@ -42,6 +45,7 @@ class Round:
     lower: Number | None
     upper: Number | None
     seconds: float
+    disk_bytes: int = 0
 
     @property
     def size(self) -> str:
@@ -129,6 +133,7 @@ class Bounds:
             (
                 each.size,
                 f"{shown_number(each.lower)} … {shown_number(each.upper)} in {each.seconds:.2f} s"
+                + (f", {format_bytes(each.disk_bytes)} on disk" if each.disk_bytes else "")
                 + (", nothing split" if each.exact else ""),
             )
             for each in self.rounds
@@ -158,4 +163,5 @@ def _plain_round(each: Round) -> dict[str, Any]:
         "lower": plain_number(each.lower),
         "upper": plain_number(each.upper),
         "seconds": round(each.seconds, 6),
+        "disk_bytes": each.disk_bytes,
     }

@@ -11,10 +11,10 @@ from typing import Any, Unpack
 from ....cluster.budget import peak_rss_bytes
 from ....tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ....tasks.sweeps.device_sweep import LEAST_CELLS
-from ...bounds.buckets.partition import Partition, Size, partition
+from ...bounds.buckets.partition import Size, partition
 from ...bounds.buckets.questions import Means, OptimumBounds, SumBounds
 from ...bounds.order import depth_first_order, rearranged
-from ...errors import BudgetError, ModelError, format_bytes
+from ...errors import ModelError
 from ...keywords import Bounding
 from ...models.fixed import fixed_value
 from ...models.model import Model
@@ -27,6 +27,7 @@ from ...search.orders import search_tree
 from ...trees.tree import elimination_order
 from ..prepared import local_order
 from ..questions import Evidence, observed
+from .directory import Room, bounds_directory
 from .interval import OUTWARD, optimum_bounds
 
 # Where neither a size nor a time is given.
@@ -65,19 +66,25 @@ def bound(
         Wall seconds; 10 by default, none where ``z`` is given. The smallest mini-buckets are always tried.
     **options
         ``memory``, ``order``, ``order_time``, ``seed``, ``threads``, ``gpus`` and ``gpu_memory`` as in
-        :func:`bucketflow.solve`; one GPU is used.
+        :func:`bucketflow.solve`; one GPU is used. With ``workdir`` messages that exceed memory are on disk, in at most
+        ``disk`` bytes; what was stopped or killed is continued by asking the same again there.
 
     Raises
     ------
     ModelError
         If the query, evidence, order, ``z`` or ``time`` does not fit.
     BudgetError
-        If mini-buckets of size ``z``, or even the smallest, do not fit ``memory``.
+        If mini-buckets of size ``z``, or even the smallest, do not fit ``memory``, or their messages ``disk``.
+    IncompatibleRunError
+        If ``workdir`` belongs to another question.
+    StoppedError
+        If the disk is full, or on Ctrl-C with ``workdir``: what is done by then stays there.
     """
     start = perf_counter()
     resources = Resources(Options(**options))
     _check(model, query, z, time)
-    network = reduce_model(model, query, observed(model, evidence))  # type: ignore[arg-type]
+    hard = observed(model, evidence)
+    network = reduce_model(model, query, hard)  # type: ignore[arg-type]
     fixed = fixed_value(network)
     if fixed is None:
         return _finished(Bounds(network.query, "infeasible"), start, start)
@@ -85,7 +92,8 @@ def bound(
     ladder = _Ladder(_question(network, fixed, _means(resources, network)), resources, start + seconds)
     order = ladder.order()
     planned = perf_counter()
-    rounds = tuple(ladder.climb(order, z))
+    with bounds_directory(resources.asked.folder, model, query, hard):
+        rounds = tuple(ladder.climb(order, z))
     return _finished(replace(ladder.question.found(), rounds=rounds), start, planned)
 
 
@@ -157,37 +165,32 @@ class _Ladder:
             split = partition(self.question.dims, self.question.scopes, order, size)
             if split.cells == cells:
                 continue
-            keep = self._fits(split, needed=z is not None or not cells)
-            late = perf_counter() + _OPTIMISM * seconds_a_cell * split.cells > self.until
-            if keep is None or (late and cells):
+            place = self.room.place(split, needed=z is not None or not cells)
+            if place is None or (cells and self._would_be_late(split.cells * seconds_a_cell + place.seconds)):
                 return
             start, first = perf_counter(), not cells
-            if not self.question.improve(split, keep, None if first else self._is_late):
+            if not self.question.improve(split, place.keep, None if first else self._is_late, place.spilling):
                 return
             seconds = perf_counter() - start
             cells, seconds_a_cell = split.cells, seconds / split.cells
             lower, upper = self.question.interval()
-            yield Round(size.variables, size.cells, split.cells, split.largest, split.exact, lower, upper, seconds)
+            yield Round(
+                *(size.variables, size.cells, split.cells, split.largest, split.exact, lower, upper, seconds),
+                disk_bytes=place.disk_bytes,
+            )
             if split.exact or self.question.closed:
                 return
 
     def _is_late(self) -> bool:
         return perf_counter() > self.until
 
-    def _fits(self, split: Partition, needed: bool) -> bool | None:
-        """Whether all tables of an elimination can be kept; None if it does not fit at all."""
-        beside = self.question.network.model.nbytes
-        if split.kept_bytes + beside <= self.resources.memory_bytes:
-            return True
-        if split.live_bytes + beside <= self.resources.memory_bytes:
-            return False
-        if needed:
-            wanted, there = format_bytes(split.live_bytes + beside), format_bytes(self.resources.memory_bytes)
-            raise BudgetError(
-                f"mini-buckets of {split.largest} cells take {wanted}, more than the {there} of memory; "
-                "give a smaller --z, a larger --memory, or --time without --z: mini-buckets grow while they fit"
-            )
-        return None
+    def _would_be_late(self, seconds: float) -> bool:
+        return perf_counter() + _OPTIMISM * seconds > self.until
+
+    @property
+    def room(self) -> Room:
+        """What messages may take."""
+        return Room(self.resources, self.question.network.model.nbytes)
 
 
 def _sizes(z: int | None) -> Iterator[Size]:

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from ....tasks.steps.semiring import MIN_PLUS
-from ..network import CostNetwork, Costs
+from ..network import CostNetwork
 from .joins import BucketTable, Joins, on_one_side, ordered
-from .partition import MiniBucket, Partition, Scope
+from .partition import MiniBucket, Partition
 
 Stop = Callable[[], bool]
 
@@ -105,36 +105,78 @@ def eliminate(
     return work.result()
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a message tells the bound: its least entry, and from where on its entries, less that, are forbidden."""
+
+    lowest: int
+    limit: int
+
+    def apply(self, costs: Any) -> None:
+        """Take the least entry from a message, in place, and forbid what reaches the cut-off."""
+        costs -= self.lowest
+        costs[costs >= self.limit] = np.inf
+
+
+@dataclass
+class Reach:
+    """The bound so far, and the cut-off that it must stay below."""
+
+    lower: int
+    upper: int
+    feasible: bool = True
+
+    @property
+    def room(self) -> int:
+        """What may still be added."""
+        return self.upper - self.lower
+
+    @property
+    def bound(self) -> int:
+        """No total below the cut-off is smaller."""
+        return self.lower if self.feasible else self.upper
+
+    def told(self, lowest: float) -> Told | None:
+        """Add the least entry of a message to the bound; None, and nothing is possible, if that reaches the cut-off."""
+        limit = self.room
+        if not lowest < limit:
+            self.feasible = False
+            return None
+        self.lower += int(lowest)
+        return Told(int(lowest), limit - int(lowest))
+
+
+def beginning(network: CostNetwork, split: Partition, upper: int | None) -> tuple[list[BucketTable], Reach]:
+    """Return a network's tables, the least entry of each as 0, and the bound that these entries are."""
+    tables, lower, feasible = [], network.constant, True
+    for table, scope in zip(network.tables, split.scopes, strict=False):
+        costs = ordered(table, scope)
+        lowest = float(costs.min())
+        if lowest < math.inf:
+            lower += int(lowest)
+            tables.append(BucketTable(scope, costs - lowest if lowest else costs))
+        else:
+            feasible = False
+    most = lower + sum(_greatest(table.costs) for table in tables)
+    return tables, Reach(lower, most + 1 if upper is None else min(upper, most + 1), feasible)
+
+
 class _Elimination:
     """The state of one elimination."""
 
     def __init__(self, network: CostNetwork, split: Partition, upper: int | None, keep: bool, joins: Joins) -> None:
         self.split, self.keep, self.joins = split, keep, joins
-        self.lower = network.constant
-        self.feasible = True
-        self.tables: list[BucketTable | None] = []
-        for table, scope in zip(network.tables, split.scopes, strict=False):
-            self._begin(scope, ordered(table, scope))
-        most = self.lower + sum(_greatest(table.costs) for table in self.tables if table is not None)
-        self.upper = most + 1 if upper is None else min(upper, most + 1)
+        own, self.reach = beginning(network, split, upper)
+        self.tables: list[BucketTable | None] = list(own)
         n = len(split.dims)
         self.buckets: list[tuple[BucketTable, ...]] = [()] * n
         self.messages: list[tuple[BucketTable, ...]] = [()] * n
         self.offsets = [0] * n
 
-    def _begin(self, scope: Scope, costs: Costs) -> None:
-        """Add a table of the network, its least entry as 0."""
-        if (lowest := self._lowest(costs, math.inf)) is not None:
-            self.tables.append(BucketTable(scope, costs - lowest if lowest else costs))
-
-    def _lowest(self, costs: Any, limit: float) -> int | None:
-        """Add the least entry to the bound and return it; None, and nothing is possible, if it is the limit or more."""
-        lowest = float(costs.min())
-        if not lowest < limit:
-            self.feasible = False
-            return None
-        self.lower += int(lowest)
-        return int(lowest)
+    @property
+    def feasible(self) -> bool:
+        """Whether an assignment below the cut-off may be left."""
+        return self.reach.feasible
 
     def bucket(self, place: int) -> None:
         """Eliminate one variable."""
@@ -158,7 +200,7 @@ class _Elimination:
         """Give the mini-buckets equal shares of what they cost together, by one more table for each."""
         common = self.split.shared(minis)
         minima = [self.joins.projected(mini.scope, each, common) for mini, each in zip(minis, tables, strict=True)]
-        for each, shift in zip(tables, shifts(minima, self.upper - self.lower), strict=True):
+        for each, shift in zip(tables, shifts(minima, self.reach.room), strict=True):
             each.append(BucketTable(common, shift))
 
     def _send(self, mini: MiniBucket, tables: Sequence[BucketTable]) -> None:
@@ -166,14 +208,13 @@ class _Elimination:
         if not self.feasible:
             return
         costs = self.joins.projected(mini.scope, tables, mini.message)
-        limit = self.upper - self.lower
-        if (lowest := self._lowest(costs, limit)) is None:
+        told = self.reach.told(float(costs.min()))
+        if told is None:
             return
-        costs -= lowest
-        costs[costs >= limit - lowest] = np.inf
+        told.apply(costs)
         message = BucketTable(mini.message, costs)
         self.tables.append(message)
-        self.offsets[mini.variable] += lowest
+        self.offsets[mini.variable] += told.lowest
         if self.keep and mini.message:
             self.messages[mini.variable] = (*self.messages[mini.variable], message)
 
@@ -181,7 +222,7 @@ class _Elimination:
         """What was found."""
         return MiniBuckets(
             self.split.order,
-            self.lower if self.feasible else self.upper,
+            self.reach.bound,
             self.feasible,
             self.split.exact,
             tuple(self.buckets),

@@ -7,14 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....tasks.cpu.compiler import compiler_pays
+from ....tasks.steps.semiring import LOG_SUM, MIN_PLUS, Semiring
 from ...models.leaf_tables import energy_leaf
 from ...models.preprocess import Leaf, Network
 from ..network import CostTable, States, Units, cost_network
 from ..prepare import prepare
+from .boxing import Boxing
 from .decode import greedy_states
-from .joins import BucketTable, ordered
+from .joins import BucketTable, Joins, ordered
 from .mini_buckets import eliminate
 from .partition import Partition
+from .spilled import Found, Spilling, least_total, log_sum
 from .weighted import log_sum_bounds
 
 Stop = Callable[[], bool]
@@ -28,6 +31,11 @@ class Means:
 
     threads: int = 1
     device_cells: int | None = None
+
+    def joins(self, semiring: Semiring, boxing: Boxing) -> Joins:
+        """How tables are joined in boxes."""
+        compiled = compiler_pays(boxing.split.cells)
+        return Joins(boxing.split.dims, semiring, self.threads, compiled, self.device_cells)
 
 
 class OptimumBounds:
@@ -75,8 +83,18 @@ class OptimumBounds:
         elif self.cutoff is not None:
             self.lower = self.cutoff
 
-    def improve(self, split: Partition, keep: bool, stop: Stop | None) -> bool:
-        """Eliminate once, and decode if tables may be kept; return False if it was stopped."""
+    def improve(self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None) -> bool:
+        """Eliminate once, and decode if tables may be kept or are on disk; return False if it was stopped."""
+        found = self._in_memory(split, keep, stop) if spilling is None else self._on_disk(spilling, stop)
+        if found is None:
+            return False
+        self.possible = found.feasible or self.states is not None
+        self.lower = max(self.lower, found.lower)
+        if found.states is not None:
+            self._take(self.costs.restored(found.states))
+        return True
+
+    def _in_memory(self, split: Partition, keep: bool, stop: Stop | None) -> Found | None:
         found = eliminate(
             self.costs,
             split,
@@ -88,12 +106,13 @@ class OptimumBounds:
             stop=stop,
         )
         if found is None:
-            return False
-        self.possible = found.feasible or self.states is not None
-        self.lower = max(self.lower, found.lower)
-        if keep and found.feasible:
-            self._take(self.costs.restored(greedy_states(found, self.costs.dims)))
-        return True
+            return None
+        states = greedy_states(found, self.costs.dims) if keep and found.feasible else None
+        return Found(found.lower, found.feasible, states)
+
+    def _on_disk(self, spilling: Spilling, stop: Stop | None) -> Found | None:
+        joins = self.means.joins(MIN_PLUS, spilling.boxing)
+        return least_total(self.costs, spilling, self.cutoff, joins=joins, stop=stop or bool)
 
     def _take(self, states: States) -> None:
         """Remember an assignment if it is better than what is known."""
@@ -128,19 +147,24 @@ class SumBounds:
         """Whether nothing is possible."""
         return self.upper == -math.inf
 
-    def improve(self, split: Partition, keep: bool, stop: Stop | None) -> bool:
+    def improve(self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None) -> bool:
         """Eliminate once; return False if it was stopped."""
-        tables = [BucketTable(s, ordered(t, s)) for t, s in zip(self.tables, split.scopes, strict=False)]
-        found = log_sum_bounds(
-            tables, split, threads=self.means.threads, device_cells=self.means.device_cells, stop=stop
-        )
+        found = self._bounds(split, stop, spilling)
         if found is None:
             return False
         self.lower = max(self.lower, found[0] - self.slack)
         self.upper = min(self.upper, found[1] + self.slack)
-        if keep and not split.exact and self.best.improve(split, keep, stop) and self.best.states is not None:
+        decodes = (keep or spilling is not None) and not split.exact
+        if decodes and self.best.improve(split, keep, stop, spilling) and self.best.states is not None:
             self.lower = max(self.lower, -self._energy())
         return True
+
+    def _bounds(self, split: Partition, stop: Stop | None, spilling: Spilling | None) -> tuple[float, float] | None:
+        tables = [BucketTable(s, ordered(t, s)) for t, s in zip(self.tables, split.scopes, strict=False)]
+        if spilling is not None:
+            return log_sum(tables, spilling, joins=self.means.joins(LOG_SUM, spilling.boxing), stop=stop or bool)
+        means = self.means
+        return log_sum_bounds(tables, split, threads=means.threads, device_cells=means.device_cells, stop=stop)
 
     def _energy(self) -> float:
         """Return the energy of the best assignment, rounded upwards."""

@@ -58,14 +58,48 @@ def log_sum_bounds(
             return None
         if not work.bucket(place):
             return -math.inf, -math.inf
-    total = math.fsum(work.parts) + math.fsum(math.log(d) for d in _free_dims(split))
-    slack = work.slack + _ROUNDING * (abs(total) + len(split.order))
-    return total - slack if split.exact else -math.inf, total + slack
+    return work.account.bounds()
 
 
 def _free_dims(split: Partition) -> list[int]:
     """Domain sizes of the variables that no table has."""
     return [split.dims[v] for v, bucket in zip(split.order, split.buckets, strict=True) if not bucket]
+
+
+class Account:
+    """What messages add to the bound, and how far rounding may have led.
+
+    Parameters
+    ----------
+    split : Partition
+    tables : sequence of BucketTable
+        The ones that are given.
+    """
+
+    def __init__(self, split: Partition, tables: Sequence[BucketTable]) -> None:
+        self.split = split
+        self.sizes = [magnitude(table.costs) for table in tables]
+        self.parts: list[float] = []
+        self.slack = 0.0
+
+    def agreed(self, parts: int, size: float) -> float:
+        """Count how the parts of a bucket were made to agree on sums up to a size; return how large shares may be."""
+        self.slack += _ROUNDING * parts * size
+        return 2 * size
+
+    def sent(self, mini: MiniBucket, parts: int, shift: float, top: float, size: float) -> None:
+        """Count a message whose greatest entry was ``top``, and its size without that."""
+        spread = shift + abs(top) + parts * sum(self.sizes[t] for t in mini.tables)
+        operations = len(mini.tables) + (parts > 1) + self.split.dims[mini.variable] + 2
+        self.slack += _ROUNDING * operations * (spread + 8)
+        self.parts.append(top)
+        self.sizes.append(size)
+
+    def bounds(self) -> tuple[float, float]:
+        """A lower bound, -inf unless no bucket was split, and an upper bound."""
+        total = math.fsum(self.parts) + math.fsum(math.log(d) for d in _free_dims(self.split))
+        slack = self.slack + _ROUNDING * (abs(total) + len(self.split.order))
+        return total - slack if self.split.exact else -math.inf, total + slack
 
 
 class _Elimination:
@@ -74,9 +108,7 @@ class _Elimination:
     def __init__(self, tables: Sequence[BucketTable], split: Partition, joins: Joins) -> None:
         self.split, self.joins = split, joins
         self.tables: list[BucketTable | None] = list(tables)
-        self.sizes = [_magnitude(table.costs) for table in tables]
-        self.parts: list[float] = []
-        self.slack = 0.0
+        self.account = Account(split, tables)
 
     def bucket(self, place: int) -> bool:
         """Eliminate one variable; return whether anything is possible."""
@@ -98,13 +130,10 @@ class _Elimination:
         sums = on_one_side(
             [self.joins.projected(mini.scope, each, common) for mini, each in zip(minis, tables, strict=True)]
         )
-        size = max(map(_magnitude, sums))
-        self.slack += _ROUNDING * len(minis) * size
-        mean = reduce(np.add, sums) / len(minis)
-        dead = mean == -np.inf
-        for each, logs in zip(tables, sums, strict=True):
-            each.append(BucketTable(common, np.where(dead, -np.inf, mean - np.where(dead, 0.0, logs))))
-        return 2 * size
+        size = max(map(magnitude, sums))
+        for each, logs in zip(tables, shares(sums), strict=True):
+            each.append(BucketTable(common, logs))
+        return self.account.agreed(len(minis), size)
 
     def _send(self, mini: MiniBucket, tables: Sequence[BucketTable], parts: int, shift: float) -> bool:
         """Eliminate one mini-bucket; return whether anything is possible."""
@@ -113,17 +142,20 @@ class _Elimination:
         top = float(message.max())
         if top == -math.inf:
             return False
-        spread = shift + abs(top) + parts * sum(self.sizes[t] for t in mini.tables)
-        operations = len(tables) + self.split.dims[mini.variable] + 2
-        self.slack += _ROUNDING * operations * (spread + 8)
-        self.parts.append(top)
         message -= top
         self.tables.append(BucketTable(mini.message, message))
-        self.sizes.append(_magnitude(message))
+        self.account.sent(mini, parts, shift, top, magnitude(message))
         return True
 
 
-def _magnitude(logs: Any) -> float:
+def shares(sums: Sequence[Any]) -> list[Any]:
+    """Return what to add to each of several logarithms of sums so that all become their mean."""
+    mean = reduce(np.add, sums) / len(sums)
+    dead = mean == -np.inf
+    return [np.where(dead, -np.inf, mean - np.where(dead, 0.0, logs)) for logs in sums]
+
+
+def magnitude(logs: Any) -> float:
     """Return the greatest size of the entries that are not -inf."""
     if is_device(logs):
         from ....tasks.gpu.extremes import extremes_above
