@@ -15,6 +15,7 @@ from ..search.effort import TABLE_SECONDS, Effort
 from ..search.orders import HOPELESS_SECONDS, LONGEST_PLANNING, search_tree, search_trees
 from ..trees.costs import Rates, steps_cost, tree_cost
 from ..trees.input_joins import with_joined_inputs
+from ..trees.last_steps import with_last_steps
 from ..trees.layouts import choose_layouts
 from ..trees.memory import Sizing, leaf_bytes, sweep_peak
 from ..trees.sizes import Sizer
@@ -200,10 +201,13 @@ def conditioned_plan(problem: Problem, options: PlanOptions, rates: Rates, plan:
 def joined_tree(
     tree: Tree, problem: Problem, options: PlanOptions, rates: Rates, sliced: frozenset[int] = frozenset()
 ) -> Tree:
-    """Join the small inputs of large steps first, where that was not declined."""
-    if options.tree != "refined" or options.device or problem.targets is not None:
+    """Join the small inputs of large steps first, where that was not declined, and leave some for later."""
+    if options.tree != "refined" or problem.targets is not None:
         return tree
-    return with_joined_inputs(tree, Sizer(sliced_dims(tree.dims, sliced)), rates, problem.itemsize)
+    sizer = Sizer(sliced_dims(tree.dims, sliced))
+    if not options.device:
+        tree = with_joined_inputs(tree, sizer, rates, problem.itemsize)
+    return with_last_steps(tree, sizer) if options.decode else tree
 
 
 def plan_tree(
