@@ -65,7 +65,7 @@ def thoughtful(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, int]]:
 def in_slices(model: Model, **options: Any) -> bucketflow.Result:
     free = bucketflow.plan(model)
     assert free is not None
-    found = bucketflow.solve(model, method="dense", memory=free.peak_bytes // 6, fit="slice", tree="bucket", **options)
+    found = bucketflow.solve(model, method="dense", memory=free.peak_bytes // 5, fit="slice", tree="bucket", **options)
     assert found.plan is not None
     assert found.plan.slices > 4
     return found
