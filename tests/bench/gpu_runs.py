@@ -48,9 +48,9 @@ WHOLE_SECONDS = 8.0
 CASES: dict[str, tuple[str, str, float | None]] = {
     "CELAR6-SUB0": ("wcsp/celar/CELAR6-SUB0.wcsp.xz", "optimum", 159),
     "CELAR6-SUB1": ("wcsp/celar/CELAR6-SUB1.wcsp.xz", "optimum", 2746),
-    "s1423": ("wcsp/iscas89/s1423.wcsp.xz", "optimum", 162),
-    "myciel5_3": ("wcsp/coloring/myciel5_3.wcsp", "optimum", None),
-    "mastermind_03_08_04": ("wcsp/mastermind/mastermind_03_08_04.wcsp.xz", "optimum", None),
+    "s1423": ("wcsp/iscas89/s1423.wcsp.xz", "optimum", 231),
+    "myciel5_3": ("wcsp/coloring/myciel5_3.wcsp", "optimum", 16),
+    "mastermind_03_08_04": ("wcsp/mastermind/mastermind_03_08_04.wcsp.xz", "optimum", 138),
     "505": ("wcsp/spot5_tb2/505.wcsp.xz", "optimum", 21253),
     "404": ("wcsp/spot5_tb2/404.wcsp.xz", "optimum", 114),
     "pdb1hyp": ("uai/uai2008_protein/pdb1hyp.uai.xz", "partition", None),
