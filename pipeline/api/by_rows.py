@@ -163,4 +163,5 @@ def work_of(prepared: Prepared, room: Room | None) -> RowsWork | None:
     if room is None or not room.tables:
         return None
     rows, cells = room.largest
-    return RowsWork(prepared.why_rows, room.tables, room.dense, rows, cells, room.joined, room.written)
+    disk = room.written, room.on_disk, prepared.plan.disk_bytes if prepared.plan else 0
+    return RowsWork(prepared.why_rows, room.tables, room.dense, rows, cells, room.joined, *disk)

@@ -200,7 +200,12 @@ def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
     resources = resources.without_devices() if stored else resources
     options = plan_options(prepared.arithmetic, resources, resources.memory_bytes)
     plan = rows_plan(problem, options, Rates(), tree, prepared.most_work)
-    return Prices(with_stored_rows(plan, resources.memory_bytes) if stored else plan)
+    if stored:
+        return Prices(with_stored_rows(plan, resources.memory_bytes))
+    asked, fits = resources.asked, plan.peak_bytes <= resources.memory_bytes
+    if fits or asked.fit != "auto" or asked.disk_bytes == 0 or plan.device:
+        plan = replace(plan, most_stored_bytes=0)
+    return Prices(plan)
 
 
 def cheapest_way(problem: Problem, arithmetic: Arithmetic[Any], resources: Resources) -> Prices:

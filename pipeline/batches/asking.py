@@ -139,7 +139,7 @@ def _price(prepared: Prepared, kind: Kind) -> Price:
         first = [network.variables[v] for v in elimination_order(plan.tree)]
         rest = sorted(set(range(len(names))) - set(first))
         order = tuple(names[v] for v in (*rest, *first))
-    return Price(kind, plan.seconds, plan.peak_bytes, plan.spill.disk_bytes if plan.spill else 0, order)
+    return Price(kind, plan.seconds, plan.peak_bytes, plan.disk_bytes, order)
 
 
 def _own_price(model: Model, row: Row, options: Options) -> Price:

@@ -30,7 +30,7 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
     if spill is None:
         slices = {"table": plan.slices_name, "boxes": plan.groups, "peak_bytes": plan.peak_bytes}
         stages = [slices] if plan.sliced or plan.results else []
-        return {**record, "memory_bytes": memory_bytes, "cuts": [], "stages": stages, "disk_bytes": 0}
+        return {**record, "memory_bytes": memory_bytes, "cuts": [], "stages": stages, "disk_bytes": plan.disk_bytes}
     return {
         **record,
         "memory_bytes": spill.memory_bytes,

@@ -198,6 +198,8 @@ class Plan:
         None where all tables are dense.
     rows_stored : bool
         Whether tables of rows that do not fit memory are on disk, and steps that do not are done in boxes.
+    most_stored_bytes : int
+        What all tables of rows would take there at most; 0 where none will be.
     """
 
     tree: Tree
@@ -224,6 +226,7 @@ class Plan:
     evaluations: Evaluations | None = None
     row_bounds: Mapping[int, int] | None = None
     rows_stored: bool = False
+    most_stored_bytes: int = 0
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -262,6 +265,13 @@ class Plan:
         if self.spill or self.rows_stored:
             return "disk"
         return "slices" if self.sliced else "memory"
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes that tables take on disk at a time, by rows at most."""
+        if self.rows_stored:
+            return self.most_stored_bytes
+        return self.spill.disk_bytes if self.spill else 0
 
     def fits(self, memory_bytes: int) -> bool:
         """Whether a slice fits the budget and, on a GPU, its tables can be counted."""
@@ -386,8 +396,11 @@ class Plan:
         ]
         if self.sliced:
             rows.append(("slices", f"{self.slices:,}, {self.slice_overhead:.2f} times the work"))
-        if self.rows_stored:
-            rows.append(("disk", "tables of rows that do not fit memory, made in boxes"))
+        if self.most_stored_bytes:
+            which = (
+                "that do not fit memory, made in boxes" if self.rows_stored else "if they turn out not to fit memory"
+            )
+            rows.append(("disk", f"<= {format_bytes(self.most_stored_bytes)}, tables of rows {which}"))
         if self.spill:
             moved = f"{format_bytes(self.spill.written_bytes)} written, {format_bytes(self.spill.read_bytes)} read"
             place = "host memory" if self.spill.resident else "disk"

@@ -15,7 +15,9 @@ from dataclasses import replace
 from math import exp, inf, log, prod
 from typing import Final
 
+from ...tasks.boxes.row_boxes import most_stored_bytes
 from ...tasks.rows import CELLS_OF_A_ROW
+from ...tasks.rows.keys import Keys
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
 from ..trees.costs import Rates
@@ -25,6 +27,8 @@ from .plan import Plan
 #: What each row of a leaf table takes while it is made: packed, in order, and sorted.
 LEAF_ROW_BYTES: Final = 136
 _LARGEST_LOG: Final = 700.0
+#: Boxes of a step at most: more cost more to keep account of than anyone waits for.
+MOST_BOXES: Final = 1 << 14
 
 
 def most_rows(axes: Sequence[int], inputs: Sequence[tuple[Sequence[int], int]], sizes: Sequence[int]) -> int:
@@ -84,7 +88,9 @@ def row_bytes(sizes: Sequence[int], axes: Sequence[int], itemsize: int) -> int:
 
 
 def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates: Rates) -> Plan:
-    """Return a plan with bounds on the rows of all tables, and what follows for peak and seconds.
+    """Return a plan with bounds on the rows of all tables, and what follows for peak, disk and seconds.
+
+    Boxes of a step that sum out what they are cut by make the same rows, each of them from other rows of the join.
 
     Parameters
     ----------
@@ -98,11 +104,13 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
     axes: dict[int, Sequence[int]] = {}
     for node, (scope, rows) in enumerate(zip(plan.tree.leaves, leaf_rows, strict=True)):
         bounds[node], axes[node] = min(rows, prod(sizes[v] for v in scope)), scope
-    seconds = 0.0
+    seconds, stored = 0.0, 0
     for step in plan.steps:
         inputs = [(scope, bounds[i]) for i, scope in zip(step.inputs, step.input_axes, strict=True)]
         bounds[step.node], axes[step.node] = most_rows(step.axes, inputs, sizes), step.axes
         joined = most_rows([*dict.fromkeys(v for scope in step.input_axes for v in scope)], inputs, sizes)
+        keys = Keys(tuple(step.axes), tuple([sizes[v] for v in step.axes]))
+        stored += most_stored_bytes(min(joined, MOST_BOXES * bounds[step.node]), keys, plan.itemsize)
         cells = min(step.lowered.cells, CELLS_OF_A_ROW * joined)
         seconds += rates.step_seconds + (cells / rates.cells_per_second if cells < 1 << 900 else inf)
 
@@ -118,7 +126,7 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
     making = LEAF_ROW_BYTES * max(leaf_rows, default=0)
     peak = plan.model_bytes + leaves + max(making, _peak(plan.steps, kept, nbytes))
     cost = replace(plan.cost, seconds=seconds)
-    return replace(plan, row_bounds=bounds, leaf_bytes=leaves, peak_bytes=peak, cost=cost)
+    return replace(plan, row_bounds=bounds, leaf_bytes=leaves, peak_bytes=peak, most_stored_bytes=stored, cost=cost)
 
 
 def _peak(steps: Sequence[Step], kept: Sequence[int], nbytes: Callable[[int], int]) -> int:

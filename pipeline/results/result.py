@@ -364,7 +364,7 @@ def plan_figures(plan: Plan | None) -> dict[str, int | str] | None:
         "steps": plan.cost.steps,
         **({} if plan.row_bounds is None else {"most_rows": plan.most_rows}),
         "way": plan.way,
-        "disk_bytes": spill.disk_bytes if spill else 0,
+        "disk_bytes": plan.disk_bytes,
         "disk_read_bytes": spill.read_bytes if spill else 0,
         "disk_written_bytes": spill.written_bytes if spill else 0,
     }

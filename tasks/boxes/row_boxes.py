@@ -35,6 +35,8 @@ Path = tuple[int, ...]
 INPUT_SHARE: Final = 12
 _COPIES: Final = 2
 _CHUNK_SHARE, _CHUNK_BYTES = 64, (1 << 14, 1 << 26)
+# Compressed chunks of keys are longer than plain ones by less than a byte for so many.
+_KEY_BYTES_OF_A_HEADER: Final = 128
 
 
 class TooMuchToReadError(NoRoomError):
@@ -218,6 +220,19 @@ def chunk_bytes(nbytes: int) -> int:
     return min(max(nbytes // _CHUNK_SHARE, low), high)
 
 
+def even_chunks(rows: int, most: int) -> int:
+    """Return how many rows chunks have of which none has more than ``most``: the last one is filled up with few."""
+    chunks = max(1, -(-rows // max(1, most)))
+    return max(1, -(-rows // chunks))
+
+
+def most_stored_bytes(rows: int, keys: Keys, itemsize: int) -> int:
+    """Return the bytes that so many rows take at most in chunk files, in however many runs."""
+    key_bytes = 8 * keys.n_words
+    filled = rows + rows // max(1, _CHUNK_BYTES[0] // (key_bytes + itemsize))
+    return filled * (key_bytes + itemsize) + filled * key_bytes // _KEY_BYTES_OF_A_HEADER
+
+
 def stored_run(
     boxes: RowBoxes[Any],
     path: Path,
@@ -245,7 +260,7 @@ def stored_run(
     rows = len(bare) if isinstance(bare, Relation) else possible(bare.values, semiring)
     dtype = bare.values.dtype
     if chunk_rows is None:
-        chunk_rows = max(1, min(rows, chunk_bytes(boxes.nbytes) // (8 * keys.n_words + dtype.itemsize)))
+        chunk_rows = even_chunks(rows, chunk_bytes(boxes.nbytes) // (8 * keys.n_words + dtype.itemsize))
     run = RowRun(_run_name(boxes.name, path), keys, rows, chunk_rows, dtype.name, kept)
     blocks = (put_back(block, keys, ranges) for block in blocks_of(bare, semiring))
     receipts = [*run.write(boxes.store, blocks, there)]

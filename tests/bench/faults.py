@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +33,7 @@ from tests.pipeline.test_rows import ring
 WIDTH, STATES, SHARE = 9, 4, 8
 #: Groups of variables with so many joint states, and a budget in which their tables do not fit.
 ROWS, _ROWS_BYTES = 250, 9_000_000
+_ROWS: Any = {"representation": "rows", "memory": _ROWS_BYTES, "order_time": 0.2}
 #: Makes a short plan worth a cluster.
 _DRIVER = (
     "import bucketflow.pipeline.api.placement as a; a.TASK_SECONDS = 1e-4; "
@@ -44,7 +45,7 @@ _TMPFS_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Case:
-    """What every trial runs; ``options`` are those of the command line besides the budget."""
+    """What every trial runs; ``options`` are those of the command line besides the budget, ``shows`` has the answer."""
 
     model: Path
     memory_bytes: int
@@ -53,6 +54,8 @@ class Case:
     answer: Any
     options: tuple[str, ...] = ("--tree", "bucket", "--order-time", "0.2")
     title: str = "a run"
+    command: str = "solve"
+    shows: str = "value"
 
 
 @dataclass
@@ -78,7 +81,7 @@ class Trial:
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         """Start the run in the background."""
-        command = [sys.executable, "-c", _DRIVER, "solve", str(self.case.model), "--json", *self.case.options]
+        command = [sys.executable, "-c", _DRIVER, self.case.command, str(self.case.model), "--json", *self.case.options]
         command += ["--fit", "spill", "--memory", f"{self.case.memory_bytes}B"]
         command += ["--workdir", str(self.run), *more]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -113,6 +116,14 @@ class Trial:
             path = self.run / "tables" / table / ".".join(["c", *map(str, chunk)])
             if table != "result" and path.exists():
                 found[path] = path.stat().st_mtime_ns
+        return found
+
+    def written(self) -> dict[Path, set[float]]:
+        """Return when each chunk file was written that ever had a receipt, also those that were deleted since."""
+        found: dict[Path, set[float]] = {}
+        for _, receipt in ledger.history(self.run / "tables"):
+            path = self.run / "tables" / receipt.table / ".".join(["c", *map(str, receipt.chunk)])
+            found.setdefault(path, set()).add(receipt.ended)
         return found
 
 
@@ -284,20 +295,21 @@ def attempt(case: Case, name: str, seed: int, tally: Tally) -> None:
         try:
             damaged, process = fault(trial)
             before = {path: at for path, at in trial.finished().items() if path not in damaged}
+            times = trial.written()
             spoilt = {path: path.stat().st_mtime_ns if path.exists() else 0 for path in damaged}
             answer, remark = _outcome(trial, process)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             tally.remarks.append(str(error))
             return
-        after = trial.finished()
-        changed = sum(after.get(path) != at for path, at in before.items())
+        after, later = trial.finished(), trial.written()
+        changed = sum(after[path] != at if path in after else later[path] != times[path] for path, at in before.items())
         tally.seconds += time.perf_counter() - start
         tally.damaged += len(damaged)
         tally.recomputed += sum(after.get(path, at) != at for path, at in spoilt.items())
         tally.rewritten += changed
         tally.right += answer == case.answer
         if answer != case.answer:
-            tally.remarks.append(remark or f"answer {answer}")
+            tally.remarks.append(remark or f"answer {str(answer)[:100]}")
 
 
 def _outcome(trial: Trial, process: subprocess.Popen[str] | None) -> tuple[Any, str]:
@@ -308,7 +320,7 @@ def _outcome(trial: Trial, process: subprocess.Popen[str] | None) -> tuple[Any, 
     else:
         found = trial.resume()
         out, err, code = found.stdout, found.stderr, found.returncode
-    return (json.loads(out)["value"] if code == 0 else None), err.strip()[-200:]
+    return (json.loads(out)[trial.case.shows] if code == 0 else None), err.strip()[-200:]
 
 
 def make_case(folder: Path) -> Case:
@@ -329,18 +341,36 @@ def make_case(folder: Path) -> Case:
 
 def make_rows_case(folder: Path) -> Case:
     """Write a model of functions by rows, and solve it with tables of rows on disk."""
-    model = ring(ROWS, groups=4)
-    path, run = folder / "ring.wcsp", folder / "whole"
-    bucketflow.save(model, path)
-    options: Any = {"representation": "rows", "memory": _ROWS_BYTES, "order_time": 0.2}
-    found = bucketflow.solve(bucketflow.load(path), fit="spill", workdir=run, **options)
+    path, run = _ring(folder), folder / "whole"
+    found = bucketflow.solve(bucketflow.load(path), fit="spill", workdir=run, **_ROWS)
+    return _rows_case(path, run, found.value, "a run by rows")
+
+
+def make_rows_marginals_case(folder: Path) -> Case:
+    """The same for least costs of every state."""
+    path, run = _ring(folder), folder / "whole"
+    found = bucketflow.marginals(bucketflow.load(path), maximum=True, fit="spill", workdir=run, **_ROWS)
+    case = _rows_case(path, run, found.to_dict()["marginals"], "marginals by rows")
+    return replace(case, command="marginals", options=(*case.options, "--max"), shows="marginals")
+
+
+def _ring(folder: Path) -> Path:
+    bucketflow.save(ring(ROWS, groups=4), folder / "ring.wcsp")
+    return folder / "ring.wcsp"
+
+
+def _rows_case(path: Path, run: Path, answer: Any, title: str) -> Case:
     receipts = ledger.load(run / "tables")
     boxes = [key for key in receipts if not key[0].endswith(("_keys", "_values"))]
     how = ("--representation", "rows", "--order-time", "0.2")
-    return Case(path, _ROWS_BYTES, len(boxes), len(receipts), found.value, how, "a run by rows")
+    return Case(path, _ROWS_BYTES, len(boxes), len(receipts), answer, how, title)
 
 
-CASES: Mapping[str, Callable[[Path], Case]] = {"dense": make_case, "rows": make_rows_case}
+CASES: Mapping[str, Callable[[Path], Case]] = {
+    "dense": make_case,
+    "rows": make_rows_case,
+    "marginals by rows": make_rows_marginals_case,
+}
 
 
 def run_faults(trials: int, kind: str = "dense", only: str = "") -> Table:

@@ -3,7 +3,7 @@
 throughput: time relative to the same plan in memory, with the page cache holding the tables, and the CPU time that
 transfers cost, beside raw writing and reading. bound: planned bytes per second without a page cache, beside the rate
 of the disk itself measured in the same folder. growth: time against the size of the largest table at a fixed
-budget. faults: what a run survives. rows: what one by rows survives. All by default.
+budget. faults: what a run survives. rows: what one by rows survives, and marginals. All by default.
 
 The models are complete graphs of binary costs: their buckets are one large table and ever smaller ones, so work
 and bytes are proportional to the largest table; grids with four states have many large tables.
@@ -105,6 +105,7 @@ def main() -> None:
         console.print(run_faults(options.faults))
     if "rows" in options.parts:
         console.print(run_faults(options.faults, "rows"))
+        console.print(run_faults(options.faults, "marginals by rows"))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ def stored(model: Model, **options: Any) -> Any:
     """Marginals by rows, with tables on disk."""
     found = bucketflow.marginals(model, representation="rows", fit="spill", **{"memory": TINY, **options})
     assert found.plan is None or found.plan.way == "disk"
+    assert found.rows_work is None or found.rows_work.disk_bytes <= found.plan.disk_bytes
     return found
 
 

@@ -15,7 +15,7 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.api import by_rows
 from bucketflow.pipeline.budget import rows_fit
-from bucketflow.pipeline.errors import BudgetError
+from bucketflow.pipeline.errors import BudgetError, format_bytes
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.runs.rows import disk as rows_on_disk
 from bucketflow.pipeline.runs.rows import steps as row_steps
@@ -24,7 +24,7 @@ from bucketflow.pipeline.runs.rows.splits import Split, sample_of_rows, split
 from bucketflow.storage import ledger
 from bucketflow.tasks.boxes import row_boxes
 from bucketflow.tasks.boxes import row_tables as row_table_files
-from bucketflow.tasks.boxes.row_boxes import RowBoxes, known_run, run_row_box
+from bucketflow.tasks.boxes.row_boxes import RowBoxes, even_chunks, known_run, run_row_box
 from bucketflow.tasks.relations.host import Host
 from bucketflow.tasks.relations.relation import Relation
 from bucketflow.tasks.rows.keys import Keys
@@ -65,6 +65,7 @@ def stored(model: Model, query: Any = "optimum", **options: Any) -> Any:
     """An answer by rows, with tables on disk."""
     found = bucketflow.solve(model, query, representation="rows", fit="spill", **{"memory": TINY, **options})
     assert found.plan is None or found.plan.way == "disk"
+    assert found.rows_work is None or found.rows_work.disk_bytes <= found.plan.disk_bytes
     return found
 
 
@@ -335,6 +336,41 @@ def test_ways_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sliced.value == found.value
     with pytest.raises(BudgetError, match=r"more than .* of disk, allowed 1 kB"):
         bucketflow.solve(model, fit="spill", disk="1kB", **options)
+
+
+def test_a_disk_that_has_less_is_not_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known to be too much is not written, and both numbers are named."""
+    monkeypatch.setattr(rows_on_disk, "free_bytes", lambda _: 1_000)
+    with pytest.raises(BudgetError, match=r"need more than .*B of disk, of which .*tables had 1 kB left; try"):
+        stored(ring(60, groups=4))
+    monkeypatch.setattr(row_tables, "_LARGE_SHARE", 1 << 60)
+    monkeypatch.setattr(rows_on_disk.RowsOnDisk, "record", lambda *_: pytest.fail("it was written"))
+    monkeypatch.setattr(rows_on_disk, "free_bytes", lambda _: 100)
+    with pytest.raises(BudgetError, match=r"of disk, of which .*tables had 100 B left"):
+        stored(ring(60, groups=4), memory="1GB")
+
+
+def test_plans_bound_what_is_written(tmp_path: Path) -> None:
+    """Also where it is not known yet whether anything will be; the answer has both."""
+    model, options = ring(60, groups=4), dict[str, Any](representation="rows", memory=TINY)
+    lines = {fit: dict(bucketflow.plan(model, fit=fit, **options).rows()) for fit in ("spill", "auto", "slice")}  # type: ignore[union-attr]
+    assert "made in boxes" in lines["spill"]["disk"]
+    assert "if they turn out not to fit" in lines["auto"]["disk"]
+    assert "disk" not in lines["slice"]
+    assert "disk" not in dict(bucketflow.plan(model, representation="rows", memory="4GB").rows())  # type: ignore[union-attr]
+    found = stored(model, workdir=tmp_path / "run")
+    work, written = found.rows_work, ledger.load(tmp_path / "run" / "tables").values()
+    assert work.disk_bytes == work.written_bytes == sum(receipt.nbytes for receipt in written) > 0
+    assert work.most_disk_bytes == found.plan.disk_bytes
+    assert f"at a time (<= {format_bytes(found.plan.disk_bytes)} planned)" in work.text
+
+
+@pytest.mark.parametrize(("rows", "most"), [(0, 5), (1, 1), (10, 4), (11, 5), (100, 99), (7, 100)])
+def test_chunks_have_about_as_many_rows(rows: int, most: int) -> None:
+    size = even_chunks(rows, most)
+    assert 1 <= size <= most
+    assert -(-rows // size) == -(-rows // most)
+    assert -(-rows // size) * size - rows < max(1, -(-rows // most)) + (not rows)
 
 
 def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ....storage.files import free_bytes
 from ....storage.spec import Receipt, TableSpec
 from ....tasks.boxes.boxes import new_receipt
 from ....tasks.boxes.row_boxes import Path, known_run, run_of
@@ -25,7 +26,7 @@ from ...errors import BudgetError, format_bytes
 from .splits import Split
 
 # What receipts, and runs that are read, take in memory; a box writes a run of a chunk at least.
-RECEIPT_BYTES: Final = 900
+RECEIPT_BYTES: Final = 1000
 _RUN_BYTES: Final = 2000
 _BOX_RECEIPTS: Final = 3
 
@@ -43,12 +44,14 @@ class RowsOnDisk:
     room : Room
         Where what is written is entered, and what is known of it.
     allowed : int, optional
-        Bytes that tables may take on disk.
+        Bytes that tables may take on disk; what it has left, unless told.
 
     Attributes
     ----------
     receipts : dict of Key to Receipt
         Of boxes, and of the chunks that they wrote.
+    nbytes : int
+        Bytes of all of them.
     """
 
     store: ChunkFiles
@@ -57,11 +60,16 @@ class RowsOnDisk:
     room: Room
     allowed: int | None = None
     receipts: dict[Key, Receipt] = field(default_factory=dict)
+    nbytes: int = field(default=0, init=False)
+    _left: int = field(default=1 << 62, init=False)
 
     def resume(self) -> None:
         """Take over what an earlier run finished and is still there."""
         self.receipts = self.store.known({})
-        self.receipts = self.store.known(self._specs())
+        self.receipts = self.store.known(specs := self._specs())
+        self.nbytes = sum(receipt.nbytes for receipt in self.receipts.values() if receipt.table in specs)
+        self.room.on_disk = max(self.room.on_disk, self.nbytes)
+        self._left = free_bytes(self.store.folder) + self.nbytes
 
     def name(self, node: int) -> str:
         """Name of a table."""
@@ -141,14 +149,31 @@ class RowsOnDisk:
         BudgetError
             If tables take more of the disk than was allowed.
         """
+        self.forget([receipt.key for receipt in receipts])
         self.receipts.update({receipt.key: receipt for receipt in receipts})
-        self.room.written += sum(receipt.nbytes for receipt in receipts)
+        written = sum(receipt.nbytes for receipt in receipts)
+        self.nbytes, self.room.written = self.nbytes + written, self.room.written + written
+        self.room.on_disk = max(self.room.on_disk, self.nbytes)
         value = receipts[-1].value
         self.room.elsewhere(value.get("joined", 0), value.get("work", 0.0))
-        if self.allowed is not None and (taken := sum(r.nbytes for r in self.receipts.values())) > self.allowed:
+        self.check(0)
+
+    def check(self, more: int) -> None:
+        """Refuse to write so many bytes more if that is too much.
+
+        Raises
+        ------
+        BudgetError
+            With both numbers.
+        """
+        needed, allowed = self.nbytes + more, self._left if self.allowed is None else self.allowed
+        if needed > allowed:
+            limit = f"allowed {format_bytes(allowed)}"
+            if self.allowed is None:
+                limit = f"of which {self.store.folder} had {format_bytes(allowed)} left"
             raise BudgetError(
-                f"the tables of the plan need more than {format_bytes(taken)} of disk, allowed "
-                f"{format_bytes(self.allowed)}; try a larger --disk or --memory, or --fit slice"
+                f"the tables of the plan need more than {format_bytes(needed)} of disk, {limit}; "
+                "try a larger --disk or --memory, or --fit slice"
             )
 
     def account(self, step: Step, boxes: int = 1) -> None:
@@ -184,7 +209,8 @@ class RowsOnDisk:
     def forget(self, lost: Iterable[Key]) -> None:
         """Drop the receipts of lost chunks."""
         for key in lost:
-            self.receipts.pop(key, None)
+            receipt = self.receipts.pop(key, None)
+            self.nbytes -= receipt.nbytes if receipt else 0
 
     def damaged(self) -> list[Key]:
         """Verify every chunk; return the keys of those that are lost."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from ....cluster.pool import Node
 from ....storage.errors import ChunkLostError
@@ -14,14 +14,12 @@ from ....tasks.relations.ranges import Ranges
 from ....tasks.relations.relation import Relation
 from ....tasks.sweeps.rows.room import NoRoomError
 from ...errors import BudgetError, format_bytes
+from ...plans.row_bounds import MOST_BOXES
 from ..run import Run
 from .disk import RowsOnDisk
 from .splits import MOST_PARTS, Sample, bytes_within, sample_of_rows, sample_of_runs, split
 
 T = TypeVar("T")
-
-# More boxes of a step than this cost more to keep account of than anyone waits for.
-_MOST_BOXES: Final = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class BoxedStep(Generic[T]):
         if not reads:
             held = [boxes.algebra.keyed(table, boxes.axes[i])[0] for i, table in boxes.held.items()]
             samples = [*samples, *(sample_of_rows(table) for table in held if isinstance(table, Relation))]
-        several = sum(1 for _ in self.disk.leaves(self.node)) < _MOST_BOXES
+        several = sum(1 for _ in self.disk.leaves(self.node)) < MOST_BOXES
         times = error.needed / max(error.allowed, 1)
         if not several or not self.cut(samples, path, ranges, times, reads=reads):
             raise refusal(error)

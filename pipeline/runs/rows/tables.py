@@ -20,9 +20,10 @@ from ....tasks.boxes.row_tables import RowRun
 from ....tasks.boxes.stores import ChunkFiles
 from ....tasks.relations.ranges import Ranges
 from ....tasks.relations.relation import Relation
+from ....tasks.steps.semiring import LOG_SUM
 from ....tasks.steps.step import Step
 from ....tasks.sweeps.program import Program
-from ....tasks.sweeps.rows.room import NoRoomError, Room
+from ....tasks.sweeps.rows.room import NoRoomError, Room, possible
 from ....tasks.sweeps.sweep import freed_tables
 from ...errors import InternalError
 from ...queries.decode import decode, entry
@@ -228,11 +229,20 @@ class RowTables(Generic[T]):
         if small and joined < _WORTH_KEEPING:
             self.held[step.node] = made
             return
+        self.disk.check(self._stored_bytes(made, step))
         self.disk.record(stored_run(self._boxes(step, {}), (), made, start, {}))
 
     def _bytes_of(self, table: T, step: Step) -> int:
         bare = self.algebra.keyed(table, step.axes)[0]
         return int(bare.nbytes if isinstance(bare, Relation) else bare.values.nbytes)
+
+    def _stored_bytes(self, table: T, step: Step) -> int:
+        """Return what the values of a table's rows take on disk; their keys are compressed."""
+        bare, kept = self.algebra.keyed(table, step.axes)
+        if isinstance(bare, Relation):
+            return int(bare.values.nbytes)
+        semiring = LOG_SUM if kept.get("logs") else self.run.problem.semiring
+        return possible(bare.values, semiring) * int(bare.values.itemsize)
 
     def _free(self, gone: Sequence[int]) -> None:
         """Drop tables that no step will read."""

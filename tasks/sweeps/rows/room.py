@@ -97,6 +97,8 @@ class Room:
         Bytes that are taken by what belongs to no table.
     written : int
         Bytes of tables on disk that were written.
+    on_disk : int
+        Bytes that tables took there at a time, at most.
     """
 
     nbytes: int
@@ -108,6 +110,7 @@ class Room:
     dense: int = field(default=0, init=False)
     beside: int = field(default=0, init=False)
     written: int = field(default=0, init=False)
+    on_disk: int = field(default=0, init=False)
     _alive: dict[int, tuple[ref[Any], int]] = field(default_factory=dict, init=False, repr=False)
     _held: int = field(default=0, init=False)
 
