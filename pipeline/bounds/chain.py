@@ -25,6 +25,7 @@ from .search import Search, search_bytes
 from .turns import FIRST_SECONDS, Turns, Way
 
 if TYPE_CHECKING:
+    from .clusters.cluster_bounds import ClusterBounds
     from .deepening.cut_offs import Deepening
     from .rows import RowSearch
     from .stored.row_files import Finished
@@ -100,6 +101,7 @@ class Chain:
     small: CostNetwork = field(init=False)
     order: tuple[int, ...] = ()
     dense: Elimination | None = None
+    clusters: ClusterBounds | None = None
     diagrams: Deepening | None = None
     local: LocalSearch | None = None
     search: Search | None = None
@@ -137,14 +139,19 @@ class Chain:
                     break
                 self._find_order()
                 before = self.upper
-                self._try(way, share * seconds)
-                while self._ends_soon(way, share * seconds) and not self._over():
-                    self._try(way, share * seconds)
+                self._go(way, share * seconds)
                 self._prepare_again(before)
             if self._over() or self.turns.none_left:
                 break
             self._reorder()
             seconds = math.inf if self.turns.alone else 2 * seconds
+
+    def _go(self, way: Way, seconds: float) -> None:
+        """Give a way a turn of so many CPU seconds, and more while it is likely to complete the proof."""
+        again = not self._over()
+        while again:
+            self._try(way, seconds)
+            again = self._ends_soon(way, seconds) and not self._over()
 
     def _ends_soon(self, way: Way, seconds: float) -> bool:
         """Whether a way is likely to complete the proof in another turn of so many seconds, or foresees its end."""
@@ -172,6 +179,8 @@ class Chain:
         self.turns.owing["search"] = self.turns.tried.get("search", 0.0)
         if not settled:
             self._prepare()
+        if self.method == "auto" and self.limits.prune:
+            self._go("clusters", FIRST_SECONDS)
 
     def _paid(self, lower: int, upper: int | None, cells: int) -> bool:
         """Whether a preparation closed or removed enough for another, with more work, to be of use."""
@@ -260,7 +269,7 @@ class Chain:
             return
         self.small = found.network
         self.order = ()
-        self.dense = self.diagrams = self.search = self.rows = self.nearby = None
+        self.dense = self.clusters = self.diagrams = self.search = self.rows = self.nearby = None
         self.turns.hopeless.clear()
 
     def _find_order(self) -> None:
@@ -396,10 +405,10 @@ class Chain:
     @property
     def _memory_bytes(self) -> int:
         """For a way while the others wait for their next turn."""
-        waiting = (way.nbytes for way in (self.diagrams, self.local, self.search, self.rows) if way is not None)
+        waiting = (way.nbytes for way in (self.clusters, self.diagrams, self.local, self.search, self.rows) if way is not None)
         return self.limits.memory_bytes - sum(waiting)
 
-    def _holds_much(self, way: Deepening | RowSearch | Search) -> bool:
+    def _holds_much(self, way: ClusterBounds | Deepening | RowSearch | Search) -> bool:
         """Whether a way leaves the others too little memory."""
         return _HELD_PART * way.nbytes > self.limits.memory_bytes and not self.turns.alone
 
@@ -433,6 +442,18 @@ class Chain:
         if self.local.best is not None:
             self.improve(self.local.network.restored(self.local.best[1]))
         return Outcome(self.lower)
+
+    def _clusters(self, seconds: float, late: Callable[[], bool]) -> Outcome:
+        """Go on with clusters of the size of the last turn, then with larger ones."""
+        from .clusters.cluster_bounds import ClusterBounds
+
+        self.clusters = self.clusters or ClusterBounds(self.small, self.upper)
+        self.clusters.memory_bytes = self._memory_bytes + self.clusters.nbytes
+        self.clusters.learn(self.upper)
+        outcome = self.clusters.run(late, self._hear, self._see)
+        if self._holds_much(self.clusters):
+            self.clusters.rest()
+        return outcome
 
     def _diagram(self, seconds: float, late: Callable[[], bool]) -> Outcome:
         """Go on with the eliminations of the last turn."""

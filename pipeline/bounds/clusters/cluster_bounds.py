@@ -1,0 +1,251 @@
+"""Bounds and assignments from clusters of variables that shift costs until they agree on what they share.
+
+Where short cycles are closed by pairs, as in grids, single variables can be consistent with every pair and still with
+no assignment; clusters that contain the cycles cannot. Often their bound is the optimum, and then the assignment that
+is read off them shows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..network import CostNetwork, States
+from ..outcome import Outcome
+from ..rules.problem import problem_of, tables_of
+from .growing import Group, clusters, separators, short_cycles
+
+if TYPE_CHECKING:
+    from ....tasks.bounds.separators import Separators
+    from ....tasks.bounds.tables import Flat, Integers
+
+#: Cells of a cluster, round by round.
+SIZES = (1 << 9, 1 << 12, 1 << 15)
+#: Networks with more short cycles for a variable have too many clusters to be worth it.
+_CYCLES = 8
+#: Costs are multiples of a power of two, such that totals have so many bits.
+_BITS = 46
+#: Sweeps between two looks at the clock; an even number. Fewer where they touch more cells.
+_SWEEPS, _WORK = 10, 20_000_000
+#: Sweeps are the last of a round if they raised the bound by less than this part of what all of it did, or of the gap.
+_STALL, _PAYS = 1e-5, 0.02
+#: After which sweeps an assignment is read off, besides the last.
+_DECODED = (1, 3, 10)
+#: Rounds of improving an assignment, both ways.
+_DESCENTS = 5
+#: Bytes for each cell of a cluster: its cost, twice while clusters are made, and its entries in a few separators.
+_CELL_BYTES = 40
+
+
+class ClusterBounds:
+    """A search for bounds that goes on where it was stopped, with ever larger clusters.
+
+    Parameters
+    ----------
+    network : CostNetwork
+    upper : int, optional
+        Only totals below it interest.
+
+    Attributes
+    ----------
+    memory_bytes : int
+        Clusters take no more.
+    lower : int
+        No total is below it, or below the cut-off.
+    total, states : optional
+        The best assignment that it found.
+    done, hopeless : bool
+        Whether the proof is complete; whether larger clusters would not help, or not fit.
+    """
+
+    def __init__(self, network: CostNetwork, upper: int | None) -> None:
+        self.network, self.upper = network, upper
+        self.memory_bytes, self.lower = 0, network.least
+        self.total: int | None = None
+        self.states: States | None = None
+        self.done = self.hopeless = False
+        self._sizes, self._shifted = [*SIZES], network
+        self._cycles: Sequence[Group] | None = None
+        self._sweeps: _Sweeps | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held between two runs."""
+        return 0 if self._sweeps is None else self._sweeps.nbytes
+
+    def rest(self) -> None:
+        """Give up what the next run can make again."""
+        self._sweeps = None
+
+    def learn(self, upper: int | None) -> None:
+        """Search only below ``upper`` from now on."""
+        if upper is not None and (self.upper is None or upper < self.upper):
+            self.upper = upper
+
+    def run(
+        self,
+        stop: Callable[[], bool],
+        on_bounds: Callable[[int, int | None], None],
+        on_states: Callable[[States], None],
+    ) -> Outcome:
+        """Go on until the proof is complete, the clusters are too large, or it is told to stop."""
+        while not (self.done or self.hopeless or stop()):
+            if self._sweeps is None and not self._begin():
+                self.hopeless = True
+                break
+            self._step(on_states)
+            on_bounds(self.lower, self.total)
+        if self.done and self.total is None:
+            return Outcome(self.lower, feasible=False)
+        return Outcome(self.lower, self.total, self.states)
+
+    def _begin(self) -> bool:
+        """Make the clusters of the next size; return whether there are any, and room for them."""
+        dims, scopes = self.network.dims, [s for s in self._shifted.scopes if len(s) > 1]
+        if self._cycles is None:
+            self._cycles = short_cycles(len(dims), scopes, _CYCLES * len(dims)) or ()
+        sizes = [math.prod([dims[v] for v in cycle]) for cycle in self._cycles]
+        while self._sizes and 2 * sum(size <= self._sizes[0] for size in sizes) < len(sizes):
+            del self._sizes[0]
+        if not sizes or not self._sizes:
+            return False
+        groups = clusters(dims, scopes, self._cycles, self._sizes[0])
+        if _CELL_BYTES * sum(math.prod([dims[v] for v in group]) for group in groups) > self.memory_bytes:
+            return False
+        self._sweeps = _Sweeps(self._shifted, groups)
+        return True
+
+    def _step(self, on_states: Callable[[States], None]) -> None:
+        """Sweep a few times; larger clusters are next once that raises the bound too little."""
+        sweeps = self._sweeps
+        assert sweeps is not None
+        sweeps.step(self.upper)
+        if sweeps.constant == math.inf:
+            assert self.upper is not None
+            self.lower, self.done = max(self.lower, self.upper), True
+            return
+        self.lower = max(self.lower, math.ceil(sweeps.constant))
+        stalled = sweeps.stalled(self.upper)
+        if stalled or sweeps.chunks in _DECODED or (self.upper is not None and self.lower >= self.upper):
+            stalled &= not self._decoded(sweeps, on_states) or sweeps.stalled(self.upper)
+        self.done = self.upper is not None and self.lower >= self.upper
+        if stalled and not self.done:
+            del self._sizes[0]
+            self._shifted, self._sweeps = sweeps.shifted(), None
+
+    def _decoded(self, sweeps: _Sweeps, on_states: Callable[[States], None]) -> bool:
+        """Read an assignment off, and improve it one variable at a time; return whether it is the best so far."""
+        states = improved(self.network, sweeps.decoded())
+        total = self.network.total(states)
+        if total >= (math.inf if self.upper is None else self.upper):
+            return False
+        self.total, self.states, self.upper = int(total), states, int(total)
+        on_states(states)
+        return True
+
+
+class _Sweeps:
+    """Clusters of one size, and the costs that were shifted to them."""
+
+    def __init__(self, network: CostNetwork, groups: Sequence[Group]) -> None:
+        from ....tasks.bounds.separators import separators_of
+
+        self.network = network
+        self.flat = _joined(network, groups)
+        self.most = network.constant + _greatest(self.flat)
+        scopes = sorted((sorted(group) for group in separators(groups)), key=lambda scope: (scope[-1], scope))
+        self.separators: Separators = separators_of(self.flat, scopes)
+        self.held = np.zeros(int(self.separators.first[-1]))
+        self.constant = self.before = self.start = float(network.constant)
+        self.grain = 1.0
+        self.chunks = 0
+        self.work = 2 * int((np.diff(self.flat.cells)[self.separators.table]).sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(array.nbytes for array in (*self.flat, *self.separators, self.held))
+
+    def step(self, upper: int | None) -> None:
+        """Sweep a few times."""
+        from ....tasks.bounds import agreement
+
+        most = self.most if upper is None else min(self.most, upper - 1)
+        if self.chunks == 0:
+            self.grain = 2.0 ** -max(0, _BITS - int(max(most - self.constant, 0)).bit_length())
+        self.chunks += 1
+        self.before, count = self.constant, max(2, min(_SWEEPS, _WORK // (2 * max(self.work, 1)) * 2))
+        self.constant = agreement.sweep(
+            self.flat, self.separators, self.held, self.grain, self.constant, float(most), count
+        )
+
+    def stalled(self, upper: int | None) -> bool:
+        """Whether the last sweeps raised the bound too little to go on."""
+        gap = 0.0 if upper is None else _PAYS * (upper - self.constant)
+        return self.constant - self.before <= max(_STALL * (self.constant - self.start), gap)
+
+    def settle(self) -> None:
+        """Put all costs into the tables."""
+        from ....tasks.bounds import agreement
+
+        agreement.settle(self.flat, self.separators, self.held, math.inf)
+
+    def decoded(self) -> Integers:
+        """Read an assignment off."""
+        from ....tasks.bounds import shifting
+
+        self.settle()
+        order = np.arange(len(self.flat.first) - 1)
+        states: Integers = np.full(len(order), -1, np.int64)
+        shifting.decode(self.flat, order, states)
+        return states
+
+    def shifted(self) -> CostNetwork:
+        """Return the clusters as functions; their costs are multiples of the grain."""
+        self.settle()
+        return CostNetwork(self.network.dims, tables_of(self.flat), self.constant)
+
+
+def improved(network: CostNetwork, states: Integers) -> States:
+    """Improve an assignment one variable at a time, with all others as they are."""
+    from ....tasks.bounds import shifting
+
+    flat, order = problem_of(network.dims, network.tables, 0.0).flat, np.arange(len(network.dims))
+    for way in (order[::-1].copy(), order) * _DESCENTS:
+        before = states.copy()
+        shifting.decode(flat, way, states)
+        if (states == before).all():
+            break
+    return tuple(states.tolist())
+
+
+def _greatest(flat: Flat) -> float:
+    """What an allowed assignment costs at most."""
+    costs, unary = (np.where(np.isfinite(array), array, 0.0) for array in (flat.costs, flat.unary))
+    greatest = np.maximum.reduceat(costs, flat.cells[:-1]).sum() if flat.n_functions else 0.0
+    return float(greatest + np.maximum.reduceat(unary, flat.first[:-1]).sum())
+
+
+def _joined(network: CostNetwork, groups: Sequence[Group]) -> Flat:
+    """Return the clusters as tables, each function added to one of them."""
+    from ....tasks.bounds.tables import flatten
+
+    dims = np.array(network.dims, np.int64)
+    scopes = [tuple(sorted(group)) for group in groups]
+    holding: dict[int, set[int]] = {}
+    for number, scope in enumerate(scopes):
+        for v in scope:
+            holding.setdefault(v, set()).add(number)
+    tables = [np.zeros([network.dims[v] for v in scope]) for scope in scopes]
+    for table in network.tables:
+        hosts = set.intersection(*(holding[v] for v in table.scope))
+        host = min(hosts, key=lambda g: (tables[g].size, g))
+        axes = sorted(table.scope)
+        costs = table.costs.transpose([table.scope.index(v) for v in axes])
+        tables[host] += costs.reshape([network.dims[v] if v in axes else 1 for v in scopes[host]])
+    costs = np.concatenate([table.reshape(-1) for table in tables])
+    arities = np.array([len(scope) for scope in scopes], np.int64)
+    return flatten(dims, np.zeros(int(dims.sum())), costs, arities, np.concatenate([np.array(s) for s in scopes]))
