@@ -55,6 +55,8 @@ _PLANNING_FROM = 0.5
 _SOON = 0.5
 #: Plans take up to so much less time than the buckets of an order, which need so much for a cell.
 _SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
+#: Small clusters come first, for this share of the time spent, and rows have as much of what these left.
+_CLUSTERS_SHARE = 1.0
 #: An order is searched for this share of the time spent, and at least so long.
 _ORDER_SHARE, _ORDER_SECONDS = 0.1, 0.1
 
@@ -180,7 +182,19 @@ class Chain:
         if not settled:
             self._prepare()
         if self.method == "auto" and self.limits.prune:
-            self._go("clusters", FIRST_SECONDS)
+            self._begin_with_clusters()
+
+    def _begin_with_clusters(self) -> None:
+        """Shift costs between small clusters, and search by rows what that did not solve."""
+        seconds = max(FIRST_SECONDS, _CLUSTERS_SHARE * self.spent)
+        again = not self._over()
+        while again:
+            self._try("clusters", seconds)
+            small = self.clusters is not None and self.clusters.small
+            again = small and self._ends_soon("clusters", seconds) and not self._over()
+        if not self._over() and self.clusters is not None and self.clusters.sharpened is not None:
+            self._find_order()
+            self._go("rows", max(FIRST_SECONDS, _CLUSTERS_SHARE * self.spent))
 
     def _paid(self, lower: int, upper: int | None, cells: int) -> bool:
         """Whether a preparation closed or removed enough for another, with more work, to be of use."""
@@ -207,8 +221,9 @@ class Chain:
 
         rounds = ROUNDS if self.limits.device_bytes is None else DEVICE_ROUNDS
         left = rounds[len(rounds) - self.rounds_left :] if self.rounds_left else rounds
+        network, order = (self.small, self.order) if finished is not None else self._sharpened()
         return RowSearch(
-            *(self.small, self.order, self.upper),
+            *(network, order, self.upper),
             rounds=left,
             device_bytes=self.limits.device_bytes,
             threads=self.limits.threads,
@@ -216,6 +231,13 @@ class Chain:
             finished=finished,
             best=lambda: self.best,
         )
+
+    def _sharpened(self) -> tuple[CostNetwork, tuple[int, ...]]:
+        """The network with the costs that clusters shifted, if there are any, and an order."""
+        network = None if self.clusters is None else self.clusters.sharpened
+        if network is None:
+            return self.small, self.order
+        return network, self._searched_order(network)
 
     def _glance(self, seconds: float) -> None:
         """Search for a short while, with an order that takes none."""
@@ -276,14 +298,14 @@ class Chain:
         """Begin with a network that preparation has changed."""
         if not self.order:
             with self._timed("preparation"):
-                self.order = self._searched_order()
+                self.order = self._searched_order(self.small)
             self.turns.suit(self.small.dims)
 
-    def _searched_order(self) -> tuple[int, ...]:
+    def _searched_order(self, network: CostNetwork) -> tuple[int, ...]:
         """An order that is searched for the longer, the more time was spent."""
         start = self.spent
         seconds = max(_ORDER_SECONDS, _ORDER_SHARE * start)
-        order = depth_first_order(self.small.dims, self.small.scopes, seconds=seconds, seed=self.limits.seed)
+        order = depth_first_order(network.dims, network.scopes, seconds=seconds, seed=self.limits.seed)
         # large networks take longer for one order than they are given
         self.order_from = self.spent + (self.spent - start) / _ORDER_SHARE
         return order
@@ -299,7 +321,7 @@ class Chain:
         if not self.order or self.spent < self.order_from or self._foreseen():
             return
         with self._timed("preparation"):
-            order = self._searched_order()
+            order = self._searched_order(self.small)
             if 2 * self._cells(order) <= self._cells(self.order):
                 self.order, self.diagrams, self.rows = order, None, None
                 self.turns.hopeless.clear()
@@ -343,7 +365,7 @@ class Chain:
         if outcome is not None:
             self._learn(outcome, way)
             self.turns.closed[way] = self._closed(lower, upper) / turn.taken
-        if not self.done and turn.overlong < 0.0 and not stop() and way not in ("rows", "local", "dense"):
+        if not self.done and turn.overlong < 0.0 and not stop() and way not in ("clusters", "rows", "local", "dense"):
             self.turns.hopeless.add(way)  # it ended by itself: for want of memory
 
     def _closed(self, lower: int, upper: int | None) -> float:
@@ -405,7 +427,9 @@ class Chain:
     @property
     def _memory_bytes(self) -> int:
         """For a way while the others wait for their next turn."""
-        waiting = (way.nbytes for way in (self.clusters, self.diagrams, self.local, self.search, self.rows) if way is not None)
+        waiting = (
+            way.nbytes for way in (self.clusters, self.diagrams, self.local, self.search, self.rows) if way is not None
+        )
         return self.limits.memory_bytes - sum(waiting)
 
     def _holds_much(self, way: ClusterBounds | Deepening | RowSearch | Search) -> bool:
@@ -451,7 +475,9 @@ class Chain:
         self.clusters.memory_bytes = self._memory_bytes + self.clusters.nbytes
         self.clusters.learn(self.upper)
         outcome = self.clusters.run(late, self._hear, self._see)
-        if self._holds_much(self.clusters):
+        if self.clusters.hopeless:
+            self.turns.hopeless.add("clusters")
+        if self.clusters.hopeless or self._holds_much(self.clusters):
             self.clusters.rest()
         return outcome
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,8 +40,8 @@ class Separators(NamedTuple):
 def separators_of(flat: Flat, scopes: Sequence[Sequence[int]]) -> Separators:
     """Lay separators out, in this order; a side is each table with all their variables."""
     dims, edges = flat.dims, flat.edges.tolist()
-    places = [{int(v): i for i, v in enumerate(flat.scope[a:b])} for a, b in zip(edges, edges[1:], strict=False)]
-    around = [flat.function[flat.incident[a:b]].tolist() for a, b in zip(flat.around, flat.around[1:], strict=False)]
+    places = [{int(v): i for i, v in enumerate(flat.scope[a:b])} for a, b in pairwise(edges)]
+    around = [flat.function[flat.incident[a:b]].tolist() for a, b in pairwise(flat.around.tolist())]
     maps: dict[tuple[int, ...], int] = {}
     entries: list[NDArray[np.int32]] = []
     sides, tables, begins, length = [0], list[int](), list[int](), 0

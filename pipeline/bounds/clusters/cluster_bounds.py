@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     from ....tasks.bounds.separators import Separators
     from ....tasks.bounds.tables import Flat, Integers
 
-#: Cells of a cluster, round by round.
-SIZES = (1 << 9, 1 << 12, 1 << 15)
+#: Cells of a cluster, round by round; those of the first are not grown beyond the cycles through one variable.
+SIZES = (1 << 9, 1 << 12)
 #: Networks with more short cycles for a variable have too many clusters to be worth it.
 _CYCLES = 8
 #: Costs are multiples of a power of two, such that totals have so many bits.
-_BITS = 46
+_BITS = 40
 #: Sweeps between two looks at the clock; an even number. Fewer where they touch more cells.
 _SWEEPS, _WORK = 10, 20_000_000
 #: Sweeps are the last of a round if they raised the bound by less than this part of what all of it did, or of the gap.
@@ -67,7 +68,9 @@ class ClusterBounds:
         self.total: int | None = None
         self.states: States | None = None
         self.done = self.hopeless = False
-        self._sizes, self._shifted = [*SIZES], network
+        self._sizes, self._shifted, self._constant = [*SIZES], network, float(network.constant)
+        self._sharpened: CostNetwork | None = None
+        self._grain = 0.0
         self._cycles: Sequence[Group] | None = None
         self._sweeps: _Sweeps | None = None
 
@@ -75,6 +78,20 @@ class ClusterBounds:
     def nbytes(self) -> int:
         """Bytes that are held between two runs."""
         return 0 if self._sweeps is None else self._sweeps.nbytes
+
+    @property
+    def small(self) -> bool:
+        """Whether the smallest clusters are being swept."""
+        return self._sweeps is not None and len(self._sizes) == len(SIZES)
+
+    @property
+    def sharpened(self) -> CostNetwork | None:
+        """The network with the costs that the smallest clusters shifted, if those are whole and there are any."""
+        if self._sweeps is not None and self.small:
+            self._sharpened = replace(self._sweeps.shifted(), constant=int(self._sweeps.constant))
+        if self._sharpened is None or self._grain < 1.0:
+            return None
+        return replace(self._sharpened, made=self.network.made)
 
     def rest(self) -> None:
         """Give up what the next run can make again."""
@@ -91,11 +108,9 @@ class ClusterBounds:
         on_bounds: Callable[[int, int | None], None],
         on_states: Callable[[States], None],
     ) -> Outcome:
-        """Go on until the proof is complete, the clusters are too large, or it is told to stop."""
-        while not (self.done or self.hopeless or stop()):
-            if self._sweeps is None and not self._begin():
-                self.hopeless = True
-                break
+        """Go on until the proof is complete, larger clusters are needed, or it is told to stop."""
+        self.hopeless = not self.done and self._sweeps is None and not self._begin()
+        while not (self.done or self._sweeps is None or stop()):
             self._step(on_states)
             on_bounds(self.lower, self.total)
         if self.done and self.total is None:
@@ -112,10 +127,12 @@ class ClusterBounds:
             del self._sizes[0]
         if not sizes or not self._sizes:
             return False
-        groups = clusters(dims, scopes, self._cycles, self._sizes[0])
+        groups = clusters(dims, scopes, self._cycles, self._sizes[0], grown=len(self._sizes) < len(SIZES))
         if _CELL_BYTES * sum(math.prod([dims[v] for v in group]) for group in groups) > self.memory_bytes:
             return False
-        self._sweeps = _Sweeps(self._shifted, groups)
+        if self._grain == 0.0:
+            self._grain = _grain(self.network, self.upper)
+        self._sweeps = _Sweeps(self._shifted, self._constant, groups, self._grain)
         return True
 
     def _step(self, on_states: Callable[[States], None]) -> None:
@@ -134,7 +151,8 @@ class ClusterBounds:
         self.done = self.upper is not None and self.lower >= self.upper
         if stalled and not self.done:
             del self._sizes[0]
-            self._shifted, self._sweeps = sweeps.shifted(), None
+            self._shifted, self._constant, self._sweeps = sweeps.shifted(), sweeps.constant, None
+            self._sharpened = self._sharpened or replace(self._shifted, constant=int(sweeps.constant))
 
     def _decoded(self, sweeps: _Sweeps, on_states: Callable[[States], None]) -> bool:
         """Read an assignment off, and improve it one variable at a time; return whether it is the best so far."""
@@ -150,17 +168,16 @@ class ClusterBounds:
 class _Sweeps:
     """Clusters of one size, and the costs that were shifted to them."""
 
-    def __init__(self, network: CostNetwork, groups: Sequence[Group]) -> None:
+    def __init__(self, network: CostNetwork, constant: float, groups: Sequence[Group], grain: float) -> None:
         from ....tasks.bounds.separators import separators_of
 
-        self.network = network
+        self.network, self.grain = network, grain
         self.flat = _joined(network, groups)
-        self.most = network.constant + _greatest(self.flat)
+        self.most = constant + _greatest(network)
         scopes = sorted((sorted(group) for group in separators(groups)), key=lambda scope: (scope[-1], scope))
         self.separators: Separators = separators_of(self.flat, scopes)
         self.held = np.zeros(int(self.separators.first[-1]))
-        self.constant = self.before = self.start = float(network.constant)
-        self.grain = 1.0
+        self.constant = self.before = self.start = constant
         self.chunks = 0
         self.work = 2 * int((np.diff(self.flat.cells)[self.separators.table]).sum())
 
@@ -174,8 +191,6 @@ class _Sweeps:
         from ....tasks.bounds import agreement
 
         most = self.most if upper is None else min(self.most, upper - 1)
-        if self.chunks == 0:
-            self.grain = 2.0 ** -max(0, _BITS - int(max(most - self.constant, 0)).bit_length())
         self.chunks += 1
         self.before, count = self.constant, max(2, min(_SWEEPS, _WORK // (2 * max(self.work, 1)) * 2))
         self.constant = agreement.sweep(
@@ -204,9 +219,9 @@ class _Sweeps:
         return states
 
     def shifted(self) -> CostNetwork:
-        """Return the clusters as functions; their costs are multiples of the grain."""
+        """Return the clusters as functions, without the constant; their costs are multiples of the grain."""
         self.settle()
-        return CostNetwork(self.network.dims, tables_of(self.flat), self.constant)
+        return CostNetwork(self.network.dims, tables_of(self.flat))
 
 
 def improved(network: CostNetwork, states: Integers) -> States:
@@ -222,11 +237,17 @@ def improved(network: CostNetwork, states: Integers) -> States:
     return tuple(states.tolist())
 
 
-def _greatest(flat: Flat) -> float:
-    """What an allowed assignment costs at most."""
-    costs, unary = (np.where(np.isfinite(array), array, 0.0) for array in (flat.costs, flat.unary))
-    greatest = np.maximum.reduceat(costs, flat.cells[:-1]).sum() if flat.n_functions else 0.0
-    return float(greatest + np.maximum.reduceat(unary, flat.first[:-1]).sum())
+def _grain(network: CostNetwork, upper: int | None) -> float:
+    """The power of two that shares of costs are multiples of."""
+    most = network.constant + _greatest(network)
+    most = most if upper is None else min(most, upper)
+    return float(2.0 ** -max(0, _BITS - int(max(most - network.least, 0)).bit_length()))
+
+
+def _greatest(network: CostNetwork) -> float:
+    """What the functions of an allowed assignment cost at most."""
+    tables = (np.where(np.isfinite(table.costs), table.costs, 0.0) for table in network.tables)
+    return math.fsum(float(costs.max(initial=0.0)) for costs in tables)
 
 
 def _joined(network: CostNetwork, groups: Sequence[Group]) -> Flat:

@@ -50,23 +50,31 @@ def _cycles_from(u: int, near: Sequence[set[int]]) -> Iterator[Group]:
                     yield frozenset((u, a, w, b))
 
 
-def clusters(dims: Sequence[int], scopes: Sequence[Sequence[int]], cycles: Sequence[Group], cells: int) -> list[Group]:
+def clusters(
+    dims: Sequence[int], scopes: Sequence[Sequence[int]], cycles: Sequence[Group], cells: int, *, grown: bool
+) -> list[Group]:
     """Return a cluster of at most so many cells around every variable, and the scopes that none contains.
 
-    A cluster takes the cycles through its variable first, then those that need the fewest more variables.
+    A cluster takes the cycles through its variable; where it is to be ``grown``, then those that need the fewest more
+    variables.
     """
     through: list[list[int]] = [[] for _ in dims]
     for number, cycle in enumerate(cycles):
         for v in cycle:
             through[v].append(number)
-    grown = (_grown(dims, v, cycles, through, cells) for v in range(len(dims)))
-    return without_contained([*grown, *map(frozenset, scopes)])
+    found = (_around(dims, v, cycles, through, cells, grown) for v in range(len(dims)))
+    return without_contained([*found, *map(frozenset, scopes)])
 
 
-def _grown(
-    dims: Sequence[int], v: int, cycles: Sequence[Group], through: Sequence[Sequence[int]], most: int
+def _around(
+    dims: Sequence[int],
+    v: int,
+    cycles: Sequence[Group],
+    through: Sequence[Sequence[int]],
+    most: int,
+    grown: bool,
 ) -> Group:
-    """Grow one cluster as long as a cycle fits."""
+    """Make one cluster of cycles, as long as one fits."""
     inside, cells = {v}, dims[v]
     waiting = dict.fromkeys(through[v])
     while waiting:
@@ -79,7 +87,7 @@ def _grown(
             continue
         inside |= added
         cells = size
-        if not waiting or cells * 2 <= most:
+        if grown:
             waiting.update(dict.fromkeys(c for u in sorted(added) for c in through[u] if not cycles[c] <= inside))
     return frozenset(inside)
 
