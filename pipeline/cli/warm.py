@@ -51,6 +51,7 @@ def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "preparation", _preparation
     for method in ("rows", "diagram", "search"):
         yield method, partial(solve, costs, method=method, prune=False)
+    yield "clusters", _clusters
     yield "local search", _local_search
     yield "sums on diagrams", _sums
     yield "counts by search", _counts
@@ -106,6 +107,19 @@ def _local_search() -> None:
     from ..bounds.local.local_search import improve
 
     improve(_network(), None, most_work=100_000_000, memory_bytes=1 << 28)
+
+
+def _clusters() -> None:
+    """Bounds of a cycle of four."""
+    import numpy as np
+
+    from ..bounds.clusters.cluster_bounds import ClusterBounds
+    from ..bounds.network import CostNetwork, CostTable
+
+    tables = tuple(CostTable((v, (v + 1) % 4), np.eye(2)) for v in range(4))
+    bounds = ClusterBounds(CostNetwork((2,) * 4, tables), None)
+    bounds.memory_bytes = 1 << 20
+    bounds.run(bool, lambda lower, total: None, lambda states: None)
 
 
 def _sums() -> None:

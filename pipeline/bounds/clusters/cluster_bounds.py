@@ -27,12 +27,16 @@ if TYPE_CHECKING:
 SIZES = (1 << 9, 1 << 12)
 #: Networks with more short cycles for a variable have too many clusters to be worth it.
 _CYCLES = 8
+#: With more variables making the clusters takes seconds.
+_VARIABLES = 10_000
 #: Costs are multiples of a power of two, such that totals have so many bits.
 _BITS = 40
 #: Sweeps between two looks at the clock; an even number. Fewer where they touch more cells.
 _SWEEPS, _WORK = 10, 20_000_000
 #: Sweeps are the last of a round if they raised the bound by less than this part of what all of it did, or of the gap.
 _STALL, _PAYS = 1e-5, 0.02
+#: What closed less than this part of the gap is not worth larger clusters, and not of use to others.
+_NOTABLE = 0.25
 #: After which sweeps an assignment is read off, besides the last.
 _DECODED = (1, 3, 10)
 #: Rounds of improving an assignment, both ways.
@@ -77,7 +81,10 @@ class ClusterBounds:
     @property
     def nbytes(self) -> int:
         """Bytes that are held between two runs."""
-        return 0 if self._sweeps is None else self._sweeps.nbytes
+        kept = {id(network): network for network in (self._shifted, self._sharpened) if network is not None}
+        kept.pop(id(self.network), None)
+        swept = 0 if self._sweeps is None else self._sweeps.nbytes
+        return swept + sum(8 * network.cells for network in kept.values())
 
     @property
     def small(self) -> bool:
@@ -86,16 +93,24 @@ class ClusterBounds:
 
     @property
     def sharpened(self) -> CostNetwork | None:
-        """The network with the costs that the smallest clusters shifted, if those are whole and there are any."""
+        """The network with the costs that the smallest clusters shifted, if those are whole, and made a difference."""
         if self._sweeps is not None and self.small:
             self._sharpened = replace(self._sweeps.shifted(), constant=int(self._sweeps.constant))
-        if self._sharpened is None or self._grain < 1.0:
+        if self._sharpened is None or self._grain < 1.0 or not self._sharper:
             return None
         return replace(self._sharpened, made=self.network.made)
 
     def rest(self) -> None:
         """Give up what the next run can make again."""
         self._sweeps = None
+        if self.hopeless:
+            self._shifted = self.network
+
+    @property
+    def _sharper(self) -> bool:
+        """Whether clusters closed much of the gap."""
+        first = self.network.least
+        return self.upper is None or self.lower - first >= _NOTABLE * (self.upper - first)
 
     def learn(self, upper: int | None) -> None:
         """Search only below ``upper`` from now on."""
@@ -113,7 +128,7 @@ class ClusterBounds:
         while not (self.done or self._sweeps is None or stop()):
             self._step(on_states)
             on_bounds(self.lower, self.total)
-        if self.done and self.total is None:
+        if self.done and (self.total is None or (self.upper is not None and self.upper < self.total)):
             return Outcome(self.lower, feasible=False)
         return Outcome(self.lower, self.total, self.states)
 
@@ -121,7 +136,8 @@ class ClusterBounds:
         """Make the clusters of the next size; return whether there are any, and room for them."""
         dims, scopes = self.network.dims, [s for s in self._shifted.scopes if len(s) > 1]
         if self._cycles is None:
-            self._cycles = short_cycles(len(dims), scopes, _CYCLES * len(dims)) or ()
+            few = len(dims) <= _VARIABLES
+            self._cycles = (short_cycles(len(dims), scopes, _CYCLES * len(dims)) if few else None) or ()
         sizes = [math.prod([dims[v] for v in cycle]) for cycle in self._cycles]
         while self._sizes and 2 * sum(size <= self._sizes[0] for size in sizes) < len(sizes):
             del self._sizes[0]
@@ -141,8 +157,7 @@ class ClusterBounds:
         assert sweeps is not None
         sweeps.step(self.upper)
         if sweeps.constant == math.inf:
-            assert self.upper is not None
-            self.lower, self.done = max(self.lower, self.upper), True
+            self.lower, self.done = self.lower if self.upper is None else max(self.lower, self.upper), True
             return
         self.lower = max(self.lower, math.ceil(sweeps.constant))
         stalled = sweeps.stalled(self.upper)
@@ -150,7 +165,7 @@ class ClusterBounds:
             stalled &= not self._decoded(sweeps, on_states) or sweeps.stalled(self.upper)
         self.done = self.upper is not None and self.lower >= self.upper
         if stalled and not self.done:
-            del self._sizes[0]
+            self._sizes = self._sizes[1:] if self._sharper else []
             self._shifted, self._constant, self._sweeps = sweeps.shifted(), sweeps.constant, None
             self._sharpened = self._sharpened or replace(self._shifted, constant=int(sweeps.constant))
 
@@ -170,14 +185,15 @@ class _Sweeps:
 
     def __init__(self, network: CostNetwork, constant: float, groups: Sequence[Group], grain: float) -> None:
         from ....tasks.bounds.separators import separators_of
+        from ....tasks.bounds.tables import take_out
 
-        self.network, self.grain = network, grain
-        self.flat = _joined(network, groups)
+        self.dims, self.grain = network.dims, grain
         self.most = constant + _greatest(network)
+        self.flat = _joined(network, groups)
         scopes = sorted((sorted(group) for group in separators(groups)), key=lambda scope: (scope[-1], scope))
         self.separators: Separators = separators_of(self.flat, scopes)
         self.held = np.zeros(int(self.separators.first[-1]))
-        self.constant = self.before = self.start = constant
+        self.constant = self.before = self.start = constant + take_out(self.flat)
         self.chunks = 0
         self.work = 2 * int((np.diff(self.flat.cells)[self.separators.table]).sum())
 
@@ -221,7 +237,7 @@ class _Sweeps:
     def shifted(self) -> CostNetwork:
         """Return the clusters as functions, without the constant; their costs are multiples of the grain."""
         self.settle()
-        return CostNetwork(self.network.dims, tables_of(self.flat))
+        return CostNetwork(self.dims, tables_of(self.flat))
 
 
 def improved(network: CostNetwork, states: Integers) -> States:
