@@ -6,6 +6,7 @@ import json
 import math
 import signal
 from collections import Counter
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +30,7 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.preprocess import reduce_model
 from bucketflow.storage import ledger
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS
+from tests.device_stand_in import device
 from tests.killing import stopped
 from tests.memory import traced
 from tests.pipeline.bounds.networks import cost_networks
@@ -200,3 +202,13 @@ def test_partition_functions(tmp_path: Path) -> None:
     exact = bucketflow.solve(model, "partition").log10
     assert exact is not None
     assert found.upper >= exact > (found.lower or -math.inf)
+
+
+def test_boxes_on_a_device_are_those_of_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = grid(4, 3)
+    split = partition(network.dims, network.scopes, tuple(range(16)), Size(variables=4))
+    joins = replace(joins_of(split, MIN_PLUS), device_cells=20)
+    with device(monkeypatch):
+        for memory in (3_000, 1 << 20):
+            spilling = Spilling(boxed(split, memory), tmp_path)
+            assert least_total(network, spilling, None, joins=joins, stop=bool) == in_memory(network, split)
