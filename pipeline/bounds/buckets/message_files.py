@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ....storage import ledger
 from ....storage.chunks import damaged, lost_files, read_chunk, write_chunk
 from ....storage.errors import ChunkLostError
+from ....storage.files import refuse_links
 from ....storage.spec import Key, Receipt
 from ....tasks.boxes.boxes import new_receipt
 from ....tasks.boxes.stores import box_shape, place, within
@@ -60,6 +61,11 @@ class MessageFiles:
     key : str
         Stands for everything that messages depend on.
     boxing : Boxing
+
+    Raises
+    ------
+    StorageError
+        If there are symbolic links.
     """
 
     def __init__(self, parent: Path, key: str, boxing: Boxing) -> None:
@@ -70,6 +76,7 @@ class MessageFiles:
             _remove_unfinished(parent)
         for name in (ledger.FOLDER, TABLE):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
+        refuse_links(self.folder)
         self._receipts = ledger.load(self.folder)
         self._forget(lost_files(self.folder, {TABLE: boxing.specs[0]} if boxing.specs else {}, self._receipts))
 

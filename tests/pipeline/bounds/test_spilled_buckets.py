@@ -29,6 +29,7 @@ from bucketflow.pipeline.bounds.network import CostNetwork, cost_network
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.preprocess import reduce_model
 from bucketflow.storage import ledger
+from bucketflow.storage.errors import StorageError
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from tests.device_stand_in import device
 from tests.killing import stopped
@@ -133,6 +134,19 @@ def test_other_boxes_begin_anew_and_remove_what_was_left(tmp_path: Path) -> None
     assert stopped_early is None
     assert least(network, boxed(split, 1 << 20), tmp_path) == in_memory(network, split)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    network = grid(3, 3)
+    split = partition(network.dims, network.scopes, tuple(range(9)), Size(variables=3))
+    asked = iter(range(3))
+    spilling, joins = Spilling(boxed(split, 1 << 20), tmp_path / "run"), joins_of(split, MIN_PLUS)
+    least_total(network, spilling, None, joins=joins, stop=lambda: next(asked, None) is None)
+    (folder,) = (tmp_path / "run").iterdir()
+    (folder / "messages").rename(tmp_path / "elsewhere")
+    (folder / "messages").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="is a symbolic link"):
+        least_total(network, spilling, None, joins=joins, stop=bool)
 
 
 def test_memory_is_kept_and_disk_is_what_was_said(tmp_path: Path) -> None:
