@@ -17,7 +17,7 @@ from ...tasks.relations.relation import Dense, Relation, Table, to_dense
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from ...tasks.steps.views import Slice, slice_of
-from ...tasks.sweeps.best_states import JOINED_CELLS, best_states
+from ...tasks.sweeps.best_states import JOINED_CELLS, best_states, first_best
 
 if TYPE_CHECKING:
     from ...tasks.sweeps.rows.room import Room
@@ -58,18 +58,32 @@ def decode(
     """
     tables = _near(tables)
     for step in reversed(steps):
-        read = list(zip(step.inputs, step.input_axes, strict=True))
-        if any(isinstance(tables[node], Relation) for node in step.inputs):
-            from ...tasks.sweeps.rows.best import best_row, fixed
+        states = first_best(step, tables, sizes, semiring, assignment)
+        if states is None:
+            states = _best_of(step, tables, sizes, semiring, assignment, compiled, room)
+        assignment.update(states)
 
-            found = [fixed(tables[node], axes, sizes, assignment) for node, axes in read]
-            if not all(_is_mostly_there(table) for table in found):
-                assignment.update(best_row(found, semiring, room))
-                continue
-            slices = [_whole(table, assignment, semiring) for table in found]
-        else:
-            slices = [slice_of(tables[node], axes, sizes, assignment) for node, axes in read]
-        assignment.update(best_states(slices, sizes, semiring, compiled))
+
+def _best_of(
+    step: Step,
+    tables: Mapping[int, Array],
+    sizes: Sequence[int],
+    semiring: Semiring,
+    assignment: Mapping[int, int],
+    compiled: bool,
+    room: Room | None,
+) -> dict[int, int]:
+    """Return the best states of what a step eliminated, however many there are and whatever its tables are."""
+    read = list(zip(step.inputs, step.input_axes, strict=True))
+    if not any(isinstance(tables[node], Relation) for node in step.inputs):
+        slices = [slice_of(tables[node], axes, sizes, assignment) for node, axes in read]
+        return best_states(slices, sizes, semiring, compiled)
+    from ...tasks.sweeps.rows.best import best_row, fixed
+
+    found = [fixed(tables[node], axes, sizes, assignment) for node, axes in read]
+    if not all(_is_mostly_there(table) for table in found):
+        return best_row(found, semiring, room)
+    return best_states([_whole(table, assignment, semiring) for table in found], sizes, semiring, compiled)
 
 
 def entry(

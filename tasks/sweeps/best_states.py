@@ -7,7 +7,8 @@ are minimised as a whole down to some of their variables.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from math import prod
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from ..dense import run
 from ..gpu.arrays import on_host
 from ..steps.lowering import lower
 from ..steps.semiring import Semiring
+from ..steps.step import Step
 from ..steps.views import Slice, slice_of
 
 Array = NDArray[Any]
@@ -56,12 +58,56 @@ def best_states(
         else:
             chosen = _last_axes(left, sizes)
             totals = _minimised(left, chosen, sizes, semiring, compiled)
-        code = int(totals.argmin())
-        for v in reversed(chosen):
-            code, states[v] = divmod(code, sizes[v])
+        states |= _states_at(int(totals.argmin()), chosen, sizes)
         left = [] if few else [s for s in (s.fixed(states) for s in left) if s.scope]
     for join in reversed(joins):
         states[join.scope[-1]] = int(join.fixed(states).view().argmin())
+    return states
+
+
+def first_best(
+    step: Step, tables: Mapping[int, Any], sizes: Sequence[int], semiring: Semiring, states: Mapping[int, int]
+) -> dict[int, int] | None:
+    """Return what `best_states` finds of a step at some states, None where it does not look at all joint states.
+
+    Most steps have dozens of tables of a few cells, so that what is done for each table is what takes time.
+    """
+    left = [v for v in dict.fromkeys(chain.from_iterable(step.input_axes)) if v not in states]
+    if _cells(left, sizes) > JOINT_STATES:
+        return None
+    shape = [sizes[v] for v in left]
+    total: Array = np.zeros(shape, semiring.dtype)
+    places, size, dtype = {v: i for i, v in enumerate(left)}, total.itemsize, total.dtype
+    most, zero, added = semiring.max_inputs - 1 if semiring.saturates else 0, dtype.type(semiring.zero), 0
+    for node, axes in zip(step.inputs, step.input_axes, strict=True):
+        table = tables[node]
+        if type(table) is not np.ndarray:
+            return None
+        offset, stride, strides = 0, size, [0] * len(shape)
+        for v in reversed(axes):
+            n = sizes[v]
+            if v in places:
+                strides[places[v]] = stride
+            elif n > 1:
+                offset += states[v] * stride
+            stride *= n
+        if not any(strides):
+            continue
+        np.add(total, np.ndarray(shape, dtype, table, offset, strides), out=total)
+        added += 1
+        if added == most:
+            np.minimum(total, zero, out=total)
+            added = 0
+    if added and most:
+        np.minimum(total, zero, out=total)
+    return _states_at(int(total.argmin()), left, sizes)
+
+
+def _states_at(code: int, scope: Sequence[int], sizes: Sequence[int]) -> dict[int, int]:
+    """Return the joint state that is at a place of a flat table."""
+    states = {}
+    for v in reversed(scope):
+        code, states[v] = divmod(code, sizes[v])
     return states
 
 

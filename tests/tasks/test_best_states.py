@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.tasks.steps.semiring import MIN_PLUS, Semiring, min_plus
+from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.steps.views import Slice, slice_of
 from bucketflow.tasks.sweeps import best_states
 from bucketflow.tasks.sweeps.sweep import restrict
@@ -59,6 +60,29 @@ def test_no_joint_state_is_better(monkeypatch: pytest.MonkeyPatch, limits: tuple
     monkeypatch.setattr(best_states, "JOINED_CELLS", limits[1])
     for seed in range(40):
         check(*draw(seed, semiring, 7), semiring)
+
+
+@pytest.mark.parametrize("semiring", SEMIRINGS, ids=lambda s: s.dtype)
+def test_tables_of_a_step_are_looked_at_at_once(semiring: Semiring) -> None:
+    for seed in range(60):
+        slices, sizes = draw(seed, semiring, 7)
+        fixed = {v: n - 1 for v, n in enumerate(sizes) if v % 3 == seed % 3}
+        axes = tuple(s.scope for s in slices)
+        tables = {i: np.ascontiguousarray(s.view()).reshape(-1) for i, s in enumerate(slices)}
+        step = make_step(len(axes), tuple(tables), axes, (), sizes, semiring)
+        left = [slice_of(tables[i], axes[i], sizes, fixed) for i in tables]
+        found = best_states.first_best(step, tables, sizes, semiring, fixed)
+        assert found == best_states.best_states(left, sizes, semiring)
+
+
+def test_what_has_many_joint_states_or_is_elsewhere_is_not_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, axes = (2,) * 12, (tuple(range(6)), tuple(range(6, 12)))
+    step = make_step(2, (0, 1), axes, (), sizes, SEMIRINGS[0])
+    here = np.zeros(64, np.int16)
+    assert best_states.first_best(step, {0: here, 1: here}, sizes, SEMIRINGS[0], {}) is None
+    assert best_states.first_best(step, {0: here, 1: here}, sizes, SEMIRINGS[0], {0: 1}) == dict.fromkeys(range(1, 12), 0)
+    with device(monkeypatch) as there:
+        assert best_states.first_best(step, {0: here, 1: there.empty(64, np.int16)}, sizes, SEMIRINGS[0], {0: 1}) is None
 
 
 @pytest.mark.parametrize("limits", [(1 << 11, 1 << 16), (4, 16)], ids=str)
