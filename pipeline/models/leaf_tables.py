@@ -8,7 +8,7 @@ powers of a root of unity where costs may add up to ``top``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,10 @@ COST_LIMIT = 1 << 61
 _FORBIDDEN = np.int64(COST_LIMIT)
 # A smaller table is made without asking the machine for its memory.
 _LARGE_CELLS = 1 << 27
+
+# Tables of so many cells are made together, up to so many cells.
+_SMALL_CELLS, _BLOCK_CELLS = 1 << 8, 1 << 17
+_LARGEST = int(np.iinfo(np.int64).max)
 
 Array = NDArray[Any]
 Cells = Sequence[int] | Listed
@@ -102,6 +106,37 @@ def cost_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:
         np.minimum(total, _FORBIDDEN, out=total)
 
     return _combine(network, leaf, axes, np.zeros((), dtype=np.int64), convert, add)
+
+
+def cost_block(network: Network, axes: Mapping[int, Sequence[int]]) -> tuple[Array, dict[int, slice]]:
+    """Build small leaf tables as `cost_leaf` does, a function each, one after the other in one array, and say where.
+
+    Hundreds of them take a third of the time that they take one by one. Leaves of several functions, and what is more
+    than a few cells, are left out.
+
+    Parameters
+    ----------
+    axes : mapping
+        Of the leaves, by node.
+    """
+    model, dims = network.model, network.dims
+    places: dict[int, slice] = {}
+    values, functions, end = [np.zeros(0, np.int64)], [], 0
+    for node, wanted in axes.items():
+        made = network.leaves[node].functions
+        cells = math.prod([dims[v] for v in wanted])
+        if len(made) > 1 or cells > _SMALL_CELLS or end + cells > _BLOCK_CELLS:
+            continue
+        found = _aligned(network, made[0], tuple(wanted))
+        if found.size == cells:
+            values.append(found)
+            functions.append(made[0])
+            places[node] = slice(end, end := end + cells)
+    sizes = [found.size for found in values[1:]]
+    limits = np.repeat(np.array([max(model.limits[f], -_LARGEST) for f in functions], np.int64), sizes)
+    lowest = np.repeat(np.array([model.lowest[f] for f in functions], np.int64), sizes)
+    block = np.concatenate(values, axis=None)
+    return np.where(block < limits, block - lowest, _FORBIDDEN), places
 
 
 def energy_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:

@@ -19,6 +19,7 @@ from ..errors import InternalError
 from ..models.leaf_tables import (
     Cells,
     CostScale,
+    cost_block,
     cost_leaf,
     cost_scale,
     energy_leaf,
@@ -78,6 +79,10 @@ class Arithmetic(Protocol[T]):
         """Build a leaf table, or some of its cells."""
         ...
 
+    def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> dict[int, T]:
+        """Build leaf tables, by node."""
+        ...
+
     def total(self, roots: Sequence[T]) -> Any:
         """Return the value of one slice from its root tables."""
         ...
@@ -135,6 +140,15 @@ class CostOptimum(Least):
         """Build a leaf table with forbidden entries at the saturating infinity."""
         table = cost_leaf(self.network, leaf, axes)
         return np.minimum(table, self.semiring.zero).astype(self.semiring.dtype).reshape(-1)
+
+    def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> dict[int, Array]:
+        """Build leaf tables, small ones together."""
+        block, places = cost_block(self.network, axes)
+        cells = np.minimum(block, self.semiring.zero).astype(self.semiring.dtype)
+        found = {node: cells[place] for node, place in places.items()}
+        return {
+            node: found[node] if node in found else self.leaf(self.network.leaves[node], axes[node]) for node in axes
+        }
 
     def total(self, roots: Sequence[Array]) -> int | None:
         """Return the cost of one slice from its root tables, None if it is infeasible."""

@@ -136,9 +136,18 @@ class Defaults:
     """
 
     decodes = False
+    network: Any
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "network": None}
+
+    def leaf(self, leaf: Any, axes: Any) -> Any:
+        """Build a leaf table."""
+        raise NotImplementedError
+
+    def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> dict[int, Any]:
+        """Build leaf tables, by node."""
+        return {node: self.leaf(self.network.leaves[node], a) for node, a in axes.items()}
 
     @property
     def fits_doubles(self) -> bool:

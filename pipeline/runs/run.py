@@ -106,7 +106,7 @@ class Run(Generic[T]):
         axes = plan.leaf_axes if whole else plan.leaf_axes_of(steps, outputs)
         algebra: Any = self.arithmetic.algebra(plan.tree.dims, self.compiled)
         if self.room is None:
-            leaves = {node: self.arithmetic.leaf(self.network.leaves[node], a) for node, a in axes.items()}
+            leaves = self.arithmetic.leaves(axes)
         else:
             from ..queries.by_rows import leaf_tables, rows_algebra
 

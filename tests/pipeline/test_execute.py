@@ -7,20 +7,28 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from bucketflow import Model
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api.prepared import prepare
 from bucketflow.pipeline.api.questions import Question
+from bucketflow.pipeline.models import leaf_tables
+from bucketflow.pipeline.models.preprocess import reduce_model
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.parts import in_parts, slices_per_task
 from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.runs.slices import Slices, run_group, slices_of
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.memory import partition, table_bytes
 from bucketflow.tasks.sweeps import program as module
+from tests.models import cost_models
 from tests.pipeline.test_budget import grid
 
 
@@ -102,3 +110,18 @@ def test_an_arithmetic_travels_without_the_model() -> None:
     sent = pickle.dumps(slices.arithmetic)
     assert len(sent) < slices.arithmetic.network.model.nbytes / 4
     assert run_group(replace(slices, arithmetic=pickle.loads(sent)), 0, 1) == found
+
+
+@given(model=cost_models(), reverse=st.booleans(), together=st.sampled_from([0, 4, 1 << 17]))
+def test_leaf_tables_made_together_are_those_made_one_by_one(model: Model, reverse: bool, together: int) -> None:
+    network = reduce_model(model, "optimum", {})
+    arithmetic = arithmetic_for(network)
+    axes = {node: leaf.scope[::-1] if reverse else leaf.scope for node, leaf in enumerate(network.leaves)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leaf_tables, "_BLOCK_CELLS", together)
+        found = arithmetic.leaves(axes)
+    assert list(found) == list(axes)
+    for node, leaf in enumerate(network.leaves):
+        alone = arithmetic.leaf(leaf, axes[node])
+        assert found[node].dtype == alone.dtype
+        np.testing.assert_array_equal(found[node], alone)

@@ -80,9 +80,13 @@ def test_what_has_many_joint_states_or_is_elsewhere_is_not_looked_at_at_once(mon
     step = make_step(2, (0, 1), axes, (), sizes, SEMIRINGS[0])
     here = np.zeros(64, np.int16)
     assert best_states.first_best(step, {0: here, 1: here}, sizes, SEMIRINGS[0], {}) is None
-    assert best_states.first_best(step, {0: here, 1: here}, sizes, SEMIRINGS[0], {0: 1}) == dict.fromkeys(range(1, 12), 0)
+    assert best_states.first_best(step, {0: here, 1: here}, sizes, SEMIRINGS[0], {0: 1}) == dict.fromkeys(
+        range(1, 12), 0
+    )
     with device(monkeypatch) as there:
-        assert best_states.first_best(step, {0: here, 1: there.empty(64, np.int16)}, sizes, SEMIRINGS[0], {0: 1}) is None
+        assert (
+            best_states.first_best(step, {0: here, 1: there.empty(64, np.int16)}, sizes, SEMIRINGS[0], {0: 1}) is None
+        )
 
 
 @pytest.mark.parametrize("limits", [(1 << 11, 1 << 16), (4, 16)], ids=str)
