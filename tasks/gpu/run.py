@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any, Final
 
 from ..steps.lowering import Lowered
@@ -23,7 +22,6 @@ from .stream_launch import RowsLaunch, StreamLaunch
 from .tiling.lowering import device_step
 from .tiling.passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, RowsPass, StreamPass
 
-_BLOCK_ALIGNED: Final = 256
 # Arguments are written into records that all threads share, and copied when a kernel is launched.
 _LAUNCHING: Final = threading.RLock()
 
@@ -34,10 +32,10 @@ class DeviceRun:
     def __init__(self, step: DeviceStep, semiring: Semiring, cells: int) -> None:
         self.semiring = semiring
         self.cells = cells
-        itemsize = semiring.itemsize
-        ends = accumulate(-(-n * itemsize // _BLOCK_ALIGNED) * _BLOCK_ALIGNED for n in step.temporaries)
-        self._places = [0, *ends]
-        self._temporaries = step.temporaries
+        self._workspace_bytes = step.workspace_cells * semiring.itemsize
+        self._temporaries = [
+            (cells, place * semiring.itemsize) for cells, place in zip(step.temporaries, step.places, strict=True)
+        ]
         self._launches = [_launch_of(each, semiring) for each in step.passes]
 
     def __call__(self, tables: Sequence[Any], out: Any = None) -> Any:
@@ -45,9 +43,9 @@ class DeviceRun:
         dtype = self.semiring.dtype
         given = [arrays.aligned(table) for table in tables]
         if self._temporaries:
-            block = arrays.empty(self._places[-1], "uint8").data
+            block = arrays.empty(self._workspace_bytes, "uint8").data
             new = cupy().ndarray
-            given += [new(n, dtype, block + at) for n, at in zip(self._temporaries, self._places, strict=False)]
+            given += [new(cells, dtype, block + at) for cells, at in self._temporaries]
         result = arrays.empty(self.cells, dtype) if out is None else out.reshape(-1)
         given.append(result)
         with _LAUNCHING:

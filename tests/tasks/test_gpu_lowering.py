@@ -185,9 +185,13 @@ def run_brick(brick: Brick, tables: Sequence[np.ndarray], out: np.ndarray) -> No
 
 
 def emulate(step: DeviceStep, lowered: Lowered, tables: Sequence[np.ndarray]) -> np.ndarray:
-    """Run all passes of a step."""
-    arrays = [*tables, *(np.full(n, np.nan) for n in step.temporaries), np.full(lowered.out_cells, np.nan)]
+    """Run all passes of a step; what a pass writes to held nothing that is still needed."""
+    workspace = np.full(step.workspace_cells, np.nan)
+    shared = [workspace[place : place + n] for n, place in zip(step.temporaries, step.places, strict=True)]
+    arrays = [*tables, *shared, np.full(lowered.out_cells, np.nan)]
     for each in step.passes:
+        for written in [join.output for join in each.joins] if isinstance(each, JoinPass) else [each.output]:
+            arrays[written][:] = np.nan
         if isinstance(each, JoinPass):
             assert one_launch(each.joins)
             for join in each.joins:

@@ -35,7 +35,17 @@ from .brick_shapes import SHARED_BYTES, choose_shape
 from .buckets import ENTRIES, TABLES, bucket_tiles
 from .device import NOMINAL
 from .joins import Join, Table, joint, one_launch
-from .passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, ProductPass, RowsPass, StreamPass
+from .passes import (
+    BrickPass,
+    BucketPass,
+    DeviceStep,
+    JoinPass,
+    Pass,
+    ProductPass,
+    RowsPass,
+    StreamPass,
+    device_step_of,
+)
 from .streams import Axis, divisor, stream_tiles
 
 _BY_CELL: Final = 1 << 14
@@ -87,7 +97,7 @@ def device_step(lowered: Lowered) -> DeviceStep:
         builder.product(axes, product)
     else:
         builder.eliminate(axes, inputs)
-    return DeviceStep(tuple(builder.passes), tuple(builder.temporaries))
+    return device_step_of(len(inputs), builder.passes, builder.temporaries)
 
 
 class _Builder:
@@ -277,26 +287,25 @@ class _Builder:
 
     def product(self, axes: list[Axis], product: Product) -> None:
         """Add a product of two factors, each joined first where it has several inputs."""
-        factors = [product.left[0], product.right[0]]
-        inputs = list(range(self.inputs))
-        columns = {i: [a.strides[i] for a in axes] for i in inputs}
-        for side, factor in enumerate((product.left, product.right)):
-            for other in factor[1:]:
-                factors[side] = self.folded(axes, columns, factors[side], other)
-        left, right = factors
+        columns = {i: [a.strides[i] for a in axes] for i in range(self.inputs)}
+        left, right = (self.factor(axes, columns, factor) for factor in (product.left, product.right))
         groups = tuple(
             ordered([Axis(axes[i].size, (columns[left][i], columns[right][i]), axes[i].out) for i in group], key)
             for group, key in ((product.batch, 0), (product.rows, 0), (product.columns, 2), (product.depth, 0))
         )
         self.multiply((left, right), groups)
 
-    def folded(self, axes: Sequence[Axis], columns: dict[int, list[int]], base: int, other: int) -> int:
-        """Add a pass that multiplies a small input into a factor, whose layout the result keeps."""
+    def factor(self, axes: Sequence[Axis], columns: dict[int, list[int]], members: Sequence[int]) -> int:
+        """Multiply small inputs into a large one, all at once; the result has its layout."""
+        base = members[0]
+        if len(members) == 1:
+            return base
         strides = columns[base]
-        held = sorted((i for i in range(len(axes)) if strides[i]), key=lambda i: -strides[i])
-        ours = [Axis(axes[i].size, (strides[i], columns[other][i]), strides[i]) for i in held]
-        table = self.temporary(math.prod(a.size for a in ours))
-        self.passes.append(StreamPass((base, other), table, stream_tiles(fused(ours), 2, self.itemsize)))
+        held = sorted((i for i, stride in enumerate(strides) if stride), key=lambda i: -strides[i])
+        ours = [Axis(axes[i].size, tuple(columns[t][i] for t in members), strides[i]) for i in held]
+        output, self.output = self.output, self.temporary(math.prod(a.size for a in ours))
+        self.eliminate(fused(ours), list(members))
+        table, self.output = self.output, output
         columns[table] = strides
         return table
 

@@ -5,7 +5,9 @@ Tables go by number: those of the step first, then temporaries; -1 is the step's
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from .brick_layout import Brick
 from .buckets import Bucket
@@ -69,14 +71,58 @@ class JoinPass:
 Pass = StreamPass | BrickPass | RowsPass | ProductPass | JoinPass | BucketPass
 
 
+_ALIGNED: Final = 256
+"""Cells of which every temporary begins at a multiple."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceStep:
-    """The passes of a step, and the cells of the temporaries between them."""
+    """The passes of a step, and the temporaries between them.
+
+    Attributes
+    ----------
+    passes
+    temporaries
+        Cells of each.
+    places
+        Where each begins in the workspace: those that are needed at different times share it.
+    workspace_cells
+        Cells of the workspace.
+    """
 
     passes: tuple[Pass, ...]
     temporaries: tuple[int, ...]
+    places: tuple[int, ...]
+    workspace_cells: int
 
-    @property
-    def workspace_cells(self) -> int:
-        """Cells of all temporaries together."""
-        return sum(self.temporaries)
+
+def device_step_of(inputs: int, passes: Sequence[Pass], temporaries: Sequence[int]) -> DeviceStep:
+    """Give the temporaries of a step with some inputs their places: the first ones that are free meanwhile."""
+    first = [len(passes)] * len(temporaries)
+    last = [-1] * len(temporaries)
+    for at, each in enumerate(passes):
+        for number in _tables(each):
+            if number >= inputs:
+                first[number - inputs] = min(first[number - inputs], at)
+                last[number - inputs] = at
+    places: list[int] = []
+    for t, cells in enumerate(temporaries):
+        beside = [u for u in range(t) if first[u] <= last[t] and first[t] <= last[u]]
+        taken = sorted((places[u], places[u] + temporaries[u]) for u in beside)
+        place = 0
+        for start, end in taken:
+            if place + cells <= start:
+                break
+            place = max(place, -(-end // _ALIGNED) * _ALIGNED)
+        places.append(place)
+    ends = [place + cells for place, cells in zip(places, temporaries, strict=True)]
+    return DeviceStep(tuple(passes), tuple(temporaries), tuple(places), max(ends, default=0))
+
+
+def _tables(each: Pass) -> list[int]:
+    """Return the numbers of the tables that a pass reads and writes."""
+    if isinstance(each, JoinPass):
+        return [number for join in each.joins for number in (*join.inputs, join.output)]
+    if isinstance(each, RowsPass):
+        return [each.input, each.output]
+    return [*each.inputs, each.output]
