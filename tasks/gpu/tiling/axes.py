@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Final
 
 from ...steps.axes import Axes
@@ -23,6 +24,12 @@ JOIN_CELLS: Final = 1 << 22
 
 PARALLEL_CELLS: Final = 1 << 18
 """As many threads as a device holds: an output with fewer cells is computed in partial sums."""
+
+_FLAT_CELLS: Final = 1 << 20
+"""Smaller joins are computed from all their members at once."""
+
+_SMALL_SHARE: Final = 8
+"""How much smaller than all of a join a join of some of its members must be to cost nothing beside it."""
 
 _SHORT_SUM: Final = 32
 _ROW_CELLS: Final = 32
@@ -143,3 +150,33 @@ def join_groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
         groups.append((partner[0] | mask, sorted([*partner[1], *members])))
         groups.sort(key=lambda g: size(g[0]))
     return [members for _, members in groups]
+
+
+def small_groups(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Put the members of a large join into groups whose joins are small beside it, by their strides along some axes."""
+    masks = [sum(1 << i for i, stride in enumerate(own) if stride) for own in strides]
+
+    @cache
+    def cells(mask: int) -> int:
+        return math.prod([size for i, size in enumerate(sizes) if mask >> i & 1])
+
+    whole = cells(reduce(or_, masks))
+    groups = sorted(((mask, [t]) for t, mask in enumerate(masks)), key=lambda g: cells(g[0]))
+    if len(masks) <= FEW_INPUTS or whole <= _FLAT_CELLS:
+        return [members for _, members in groups]
+    found: list[list[int]] = []
+    while groups:
+        mask, members = groups.pop(0)
+        partner = min(groups, key=lambda g: (cells(g[0] | mask), -cells(g[0])), default=None)
+        if partner is None or cells(partner[0] | mask) * _SMALL_SHARE > whole:
+            found.append(members)
+            continue
+        groups.remove(partner)
+        groups.append((partner[0] | mask, sorted([*partner[1], *members])))
+        groups.sort(key=lambda g: cells(g[0]))
+    return found
+
+
+def output_order(axes: Sequence[Axis]) -> list[int]:
+    """Order axes, outermost first, so that vectors of the output are vectors of a table: what is eliminated first."""
+    return sorted(range(len(axes)), key=lambda i: (axes[i].out != 0, -axes[i].out))

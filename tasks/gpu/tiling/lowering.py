@@ -25,8 +25,10 @@ from .axes import (
     join_cells,
     join_groups,
     ordered,
+    output_order,
     partial_axes,
     row_major,
+    small_groups,
     split_axes,
 )
 from .brick_joins import brick_groups, brick_order, worth_a_copy
@@ -117,9 +119,13 @@ class _Builder:
 
     def eliminate(self, axes: list[Axis], inputs: list[int]) -> None:
         """Add the passes of a step that is no product, or of what is left of one."""
-        if not self.bricks(axes, inputs) and not self.bucket(axes, inputs):
+        if self.bricks(axes, inputs) or self.bucket(axes, inputs):
+            return
+        if len(inputs) > FEW_INPUTS:
             axes, inputs = self.merged(axes, inputs)
-            self.stream(axes, inputs)
+            if self.bricks(axes, inputs):
+                return
+        self.stream(axes, inputs)
 
     def bricks(self, axes: Sequence[Axis], inputs: Sequence[int]) -> bool:
         """Add a launch of bricks, and the joins before it; return whether that is worth it."""
@@ -161,9 +167,7 @@ class _Builder:
 
     def merged(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
         """Join inputs in groups until one pass takes them; return the axes with the strides of what is left."""
-        if len(inputs) <= FEW_INPUTS:
-            return axes, inputs
-        return self.grouped(axes, inputs, join_groups(axes, len(inputs)))
+        return self.grouped(axes, inputs, join_groups(axes, len(inputs)), output_order(axes))
 
     def joined(
         self, axes: Sequence[Axis], groups: Sequence[list[Table]], order: Sequence[int] | None = None
@@ -175,8 +179,7 @@ class _Builder:
             if len(group) == 1:
                 found.append(group[0])
                 continue
-            if len(group) > TABLES:
-                group = self.joined(axes, [group[i : i + TABLES] for i in range(0, len(group), TABLES)])
+            group = self.reduced(axes, group, order)
             ours, strides = joint(axes, group, order)
             cells = math.prod(a.size for a in ours)
             bucket = bucket_tiles(ours, len(group), self.itemsize) if cells > _BY_CELL else None
@@ -195,6 +198,15 @@ class _Builder:
         if small:
             self.passes.append(JoinPass(tuple(small)))
         return found
+
+    def reduced(self, axes: Sequence[Axis], group: list[Table], order: Sequence[int] | None) -> list[Table]:
+        """Join those of some tables first whose joins are small beside that of all; and so many that a launch takes."""
+        small = small_groups([axis.size for axis in axes], [strides for _, strides in group])
+        if len(small) < len(group):
+            group = self.joined(axes, [[group[t] for t in members] for members in small], order)
+        if len(group) > TABLES:
+            group = self.joined(axes, [group[i : i + TABLES] for i in range(0, len(group), TABLES)], order)
+        return group
 
     def streamed(self, axes: Sequence[Axis], members: list[Table], order: Sequence[int] | None = None) -> Table:
         """Join large tables, a few at a time; or copy one into an order of axes."""
@@ -248,11 +260,15 @@ class _Builder:
         return self.grouped(axes, inputs, [*([t] for t in left), members])
 
     def grouped(
-        self, axes: Sequence[Axis], inputs: Sequence[int], groups: Sequence[Sequence[int]]
+        self,
+        axes: Sequence[Axis],
+        inputs: Sequence[int],
+        groups: Sequence[Sequence[int]],
+        order: Sequence[int] | None = None,
     ) -> tuple[list[Axis], list[int]]:
         """Join groups of inputs; return the axes with the strides of the results, and the numbers of these."""
         members = [[(inputs[t], [a.strides[t] for a in axes]) for t in group] for group in groups]
-        tables = self.joined(axes, members)
+        tables = self.joined(axes, members, order)
         columns = zip(*(strides for _, strides in tables), strict=True)
         merged = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
         return merged, [number for number, _ in tables]
