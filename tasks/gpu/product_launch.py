@@ -14,7 +14,7 @@ from .kernels import cupy, kernel
 from .stream_launch import bound_of, fill_axes
 from .tiling.device import NOMINAL
 from .tiling.passes import ProductPass
-from .tiling.products import AXES, DEPTH, PAD, cells_of, factor_loads, product_tiles, whole_chunks
+from .tiling.products import AXES, DEPTH, PAD, cells_of, factor_loads, product_tiles, step_depth, whole_chunks
 from .tiling.streams import VECTOR_BYTES, Axis
 
 _LEAST_MATMUL: Final = 64
@@ -42,19 +42,21 @@ class _ProductLaunch:
         tiling = product_tiles(each.groups, itemsize)
         tile = tiling.tile
         self._grid, self._block = (tiling.blocks,), (tile.threads,)
-        stage = DEPTH * (tile.rows + tile.columns + 2 * PAD) * max(itemsize, 4)
+        deep = DEPTH if tensor else step_depth(cells_of(each.groups[3]))
+        stage = deep * (tile.rows + tile.columns + 2 * PAD) * max(itemsize, 4)
         constants = {
             "ROWS": tile.rows,
             "COLUMNS": tile.columns,
             "TALL": tile.tall,
             "BROAD": tile.broad,
+            "DEPTH": deep,
             "RESIDENT": _THREADS // tile.threads,
         }
         if tensor:
             constants |= {"TENSOR": 1, "WARP_ROWS": tile.warp_rows}
         stages = 4 if stage <= _SMALL_STAGE else 3
         for side, name in enumerate(("LEFT", "RIGHT")):
-            loads = factor_loads(tiling, side, itemsize)
+            loads = factor_loads(tiling, side, itemsize, deep)
             constants |= {f"{name}_VECTOR": loads.width, f"{name}_DEEP": int(loads.deep)}
             constants[f"{name}_STAGED"] = int(loads.staged)
             stages = 2 if loads.staged else stages

@@ -5,11 +5,10 @@
 // ROWS x COLUMNS words are a tile, TALL x BROAD a thread's share of it. Sums of doubles (TENSOR) use tensor cores,
 // a warp with WARP_ROWS rows; on Hopper one DPX instruction does min(a + b, c), for pairs of 16-bit costs too. Each
 // factor is loaded in vectors of LEFT_VECTOR or RIGHT_VECTOR cells, first along the depth where LEFT_DEEP or
-// RIGHT_DEEP says so, and by way of registers where LEFT_STAGED or RIGHT_STAGED does.
+// RIGHT_DEEP says so, and by way of registers where LEFT_STAGED or RIGHT_STAGED does. DEPTH states are a step.
 
 constexpr int AXES = 40;
-constexpr int DEPTH = 8;
-constexpr int WINDOW = 128;
+constexpr int WINDOW = 128 / DEPTH * DEPTH;
 constexpr int PAD = 4;
 constexpr int SPAN = 16;
 constexpr int WIDEST = 512;

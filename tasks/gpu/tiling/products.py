@@ -18,9 +18,15 @@ from .device import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
 
 AXES: Final = 40
-"""Axes of a product; as in ``cuda/product.cu``, like the next three."""
+"""Axes of a product; as in ``cuda/product.cu``, like the next two."""
 
 DEPTH: Final = 8
+"""Depth of a step usually, and always on matrix units."""
+
+_DEPTHS: Final = (8, 9, 10, 7, 6, 5)
+_USUAL_SHARE: Final = 0.15
+"""Other depths, and the share of a product that they must save."""
+
 PAD: Final = 4
 SPAN: Final = 16
 """Batches that a block takes one after another at most."""
@@ -228,15 +234,27 @@ class Loads:
     staged: bool
 
 
-def factor_loads(tiling: Tiling, side: int, itemsize: int) -> Loads:
-    """Choose vectors: straight into shared memory they must be neighbours there too, and of 4 bytes."""
+def step_depth(depth: int) -> int:
+    """Choose the depth of a step: the one that leaves least beyond the end."""
+
+    def padded(step: int) -> float:
+        return -(-depth // step) * step + (0 if step == DEPTH else _USUAL_SHARE * depth)
+
+    return min(_DEPTHS, key=padded)
+
+
+def factor_loads(tiling: Tiling, side: int, itemsize: int, deep_cells: int = DEPTH) -> Loads:
+    """Choose vectors: straight into shared memory they must be neighbours there too, and of 4 bytes.
+
+    Along the depth they are parts of a step of ``deep_cells``.
+    """
     own, depth = tiling.groups[1 + side], tiling.groups[3]
     axes = list(chain(tiling.groups[0], own, depth))
     ordered = side == 1 and tiling.column_tiles == 1
     order = tiling.order if ordered else ()
     lines = sorted(own, key=lambda a: -a.strides[side]) if ordered else own
     for deep, group in ((False, lines), (True, depth)):
-        width = _width(group, axes, side, min(VECTOR_BYTES // itemsize, DEPTH))
+        width = _width(group, axes, side, math.gcd(VECTOR_BYTES // itemsize, deep_cells if deep else 1 << 10))
         if width == 0:
             continue
         if deep:
