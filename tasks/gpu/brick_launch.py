@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..steps.semiring import Semiring
-from .kernels import kernel
+from .kernels import Launch, kernel
 from .stream_launch import bound_of
 from .tiling.brick_layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
 from .tiling.brick_shapes import MAX_ROWS, SHARED_BYTES
@@ -40,16 +40,14 @@ class BrickLaunch:
             "NARROW": narrow,
         }
         constants |= {flag: 1 for flag, wanted in flags.items() if wanted}
-        self._kernel = kernel("brick", semiring.name, semiring.dtype, **constants)
-        self._kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
-        self._record = _record(brick, semiring)
-        self._grid, self._block = (brick.blocks,), (brick.threads,)
-        self._shared = brick.shared_cells * semiring.itemsize
+        compiled = kernel("brick", semiring.name, semiring.dtype, **constants)
+        compiled.max_dynamic_shared_size_bytes = SHARED_BYTES
+        shared = brick.shared_cells * semiring.itemsize
+        tables = len(brick.slices)
+        self._launch = Launch(compiled, _record(brick, semiring), tables, brick.blocks, brick.threads, shared)
 
     def __call__(self, arrays: Sequence[Any]) -> None:
-        self._record["inputs"] = [arrays[i].data.ptr for i in self._tables]
-        self._record["out"] = arrays[self._output].data.ptr
-        self._kernel(self._grid, self._block, (self._record,), shared_mem=self._shared)
+        self._launch([arrays[i].data.ptr for i in self._tables], [arrays[self._output].data.ptr])
 
 
 @cache

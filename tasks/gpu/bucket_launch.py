@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..steps.semiring import Semiring
-from .kernels import kernel
+from .kernels import Launch, kernel
 from .stream_launch import bound_of
 from .tiling.axes import row_major
 from .tiling.buckets import AXES, ENTRIES, GROUPS, TABLES, Bucket
@@ -78,11 +78,7 @@ class _BucketLaunch:
         blocks, parts, steps, turns, states, across, along, vector = bucket.counts
         self._tables = [each.inputs[t] for group in bucket.groups for t in group]
         self._output = each.output
-        self._grid = (blocks * parts,)
-        self._kernel = kernel(
-            "bucket", semiring.name, semiring.dtype, WIDTH=vector, STEP=_BUCKET.itemsize, **_clamp(semiring)
-        )
-        self._record = record = np.zeros((), _BUCKET)
+        record = np.zeros((), _BUCKET)
         record["bound"] = bound_of(semiring)
         record["counts"] = (steps, turns, states)
         record["threads"] = (across, along)
@@ -97,12 +93,14 @@ class _BucketLaunch:
         alone = zip(bucket.groups, bucket.wide, strict=True)
         copied = [wide and len(group) == 1 and _vectors(bucket, group[0]) for group, wide in alone]
         record["flags"] = (tables, _bits(bucket.wide), _bits(changing), _bits(copied), bucket.deep_first)
-        self._shared = room + entries * _PART_BYTES
+        compiled = kernel(
+            "bucket", semiring.name, semiring.dtype, WIDTH=vector, STEP=_BUCKET.itemsize, **_clamp(semiring)
+        )
+        shared = room + entries * _PART_BYTES
+        self._launch = Launch(compiled, record, len(self._tables), blocks * parts, THREADS, shared)
 
     def __call__(self, arrays: Sequence[Any]) -> None:
-        self._record["inputs"][: len(self._tables)] = [arrays[i].data.ptr for i in self._tables]
-        self._record["out"] = arrays[self._output].data.ptr
-        self._kernel(self._grid, (THREADS,), (self._record,), shared_mem=self._shared)
+        self._launch([arrays[i].data.ptr for i in self._tables], [arrays[self._output].data.ptr])
 
 
 def _vectors(bucket: Bucket, table: int) -> bool:
@@ -173,8 +171,7 @@ class _JoinLaunch:
         joins = each.joins
         self._tables = [t for join in joins for t in join.inputs]
         self._outputs = [join.output for join in joins]
-        self._kernel = kernel("join", semiring.name, semiring.dtype, STEP=_JOIN.itemsize, **_clamp(semiring))
-        self._record = record = np.zeros((), _JOIN)
+        record = np.zeros((), _JOIN)
         record["bound"] = bound_of(semiring)
         cells = [math.prod(a.size for a in join.axes) for join in joins]
         record["cells"][: len(joins)] = cells
@@ -184,18 +181,18 @@ class _JoinLaunch:
         record["first"][1 : 1 + len(joins)] = np.cumsum([len(join.axes) for join in joins])
         sizes = [axis.size for join in joins for axis in join.axes]
         record["size"][: len(sizes)] = sizes
-        self._grid = (int(blocks[-1]),)
         held = [
             [(i, axis.strides[t]) for i, axis in enumerate(join.axes) if axis.strides[t]]
             for join in joins
             for t in range(len(join.inputs))
         ]
         _fill_entries(record, held)
+        compiled = kernel("join", semiring.name, semiring.dtype, STEP=_JOIN.itemsize, **_clamp(semiring))
+        tables, outputs = len(self._tables), len(self._outputs)
+        self._launch = Launch(compiled, record, tables, int(blocks[-1]), THREADS, outputs=outputs)
 
     def __call__(self, arrays: Sequence[Any]) -> None:
-        self._record["inputs"][: len(self._tables)] = [arrays[i].data.ptr for i in self._tables]
-        self._record["out"][: len(self._outputs)] = [arrays[i].data.ptr for i in self._outputs]
-        self._kernel(self._grid, (THREADS,), (self._record,))
+        self._launch([arrays[i].data.ptr for i in self._tables], [arrays[i].data.ptr for i in self._outputs])
 
 
 def _fill_entries(record: Any, held: Sequence[Sequence[tuple[int, int]]]) -> int:

@@ -77,16 +77,49 @@ class Kernel:
         self, grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], shared_mem: int = 0
     ) -> None:
         """Launch on the current stream; a single record as argument goes to the driver at once, without CuPy's ado."""
-        function = self._function or self.load()
         if len(arguments) > 1 or type(arguments[0]) is not np.ndarray:
-            function(grid, block, arguments, shared_mem=shared_mem)
+            (self._function or self.load())(grid, block, arguments, shared_mem=shared_mem)
             return
         argument = _ADDRESS(arguments[0].ctypes.data)
         x, y, z = (*grid, 1, 1)[:3]
+        self.launch((x, y, z), block[0], ctypes.addressof(argument), shared_mem)
+
+    def launch(self, grid: tuple[int, int, int], threads: int, argument: int, shared_bytes: int = 0) -> None:
+        """Launch on the current stream with the record whose address lies at ``argument``."""
+        function = self._function or self.load()
         cuda = cupy().cuda
         stream = cuda.get_current_stream().ptr
-        where = ctypes.addressof(argument)
-        cuda.driver.launchKernel(function.kernel.ptr, x, y, z, block[0], 1, 1, shared_mem, stream, where, 0)
+        cuda.driver.launchKernel(function.kernel.ptr, *grid, threads, 1, 1, shared_bytes, stream, argument, 0)
+
+
+class Launch:
+    """A launch of a kernel whose only argument is a record: all but the addresses of its tables is fixed.
+
+    Parameters
+    ----------
+    record : ndarray
+        One item, with fields ``inputs`` and ``out`` for addresses.
+    inputs, outputs : int
+        How many of these addresses are written.
+    """
+
+    def __init__(
+        self, kernel: Kernel, record: Any, inputs: int, grid: int, threads: int, shared_bytes: int = 0, outputs: int = 1
+    ) -> None:
+        self.kernel, self.record = kernel, record
+        self._grid, self._threads, self._shared_bytes = (grid, 1, 1), threads, shared_bytes
+        self._argument = _ADDRESS(record.ctypes.data)
+        self._where = ctypes.addressof(self._argument)
+        self._inputs, self._outputs = (
+            (ctypes.c_uint64 * count).from_address(record.ctypes.data + record.dtype.fields[name][1])
+            for name, count in (("inputs", inputs), ("out", outputs))
+        )
+
+    def __call__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Launch on the current stream with the tables at these addresses."""
+        self._inputs[:] = inputs
+        self._outputs[:] = outputs
+        self.kernel.launch(self._grid, self._threads, self._where, self._shared_bytes)
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..steps.semiring import Semiring
-from .kernels import cupy, kernel
+from .kernels import Launch, cupy, kernel
 from .stream_launch import bound_of, fill_axes
 from .tiling.device import NOMINAL
 from .tiling.passes import ProductPass
@@ -41,7 +41,6 @@ class _ProductLaunch:
         tensor = semiring.name == "sum_product" and semiring.dtype == "float64"
         tiling = product_tiles(each.groups, itemsize)
         tile = tiling.tile
-        self._grid, self._block = (tiling.blocks,), (tile.threads,)
         deep = DEPTH if tensor else step_depth(cells_of(each.groups[3]))
         stage = deep * (tile.rows + tile.columns + 2 * PAD) * max(itemsize, 4)
         constants = {
@@ -60,9 +59,9 @@ class _ProductLaunch:
             constants |= {f"{name}_VECTOR": loads.width, f"{name}_DEEP": int(loads.deep)}
             constants[f"{name}_STAGED"] = int(loads.staged)
             stages = 2 if loads.staged else stages
-        self._shared = stage * stages
-        self._kernel = kernel("product", semiring.name, semiring.dtype, STAGES=stages, **constants)
-        self._kernel.max_dynamic_shared_size_bytes = self._shared
+        shared = stage * stages
+        compiled = kernel("product", semiring.name, semiring.dtype, STAGES=stages, **constants)
+        compiled.max_dynamic_shared_size_bytes = shared
         record = np.zeros((), _PRODUCT)
         fill_axes(record, tiling.groups, 3)
         record["bound"] = bound_of(semiring)
@@ -70,12 +69,10 @@ class _ProductLaunch:
         record["counts"] = (*counts, tiling.row_tiles, tiling.column_tiles, tiling.span)
         record["whole"] = whole_chunks(tiling.groups, VECTOR_BYTES // itemsize)
         record["order"][: len(tiling.order)] = tiling.order
-        self._record = record
+        self._launch = Launch(compiled, record, 2, tiling.blocks, tile.threads, shared)
 
     def __call__(self, arrays: Sequence[Any]) -> None:
-        self._record["inputs"] = [arrays[i].data.ptr for i in self._inputs]
-        self._record["out"] = arrays[self._output].data.ptr
-        self._kernel(self._grid, self._block, (self._record,), shared_mem=self._shared)
+        self._launch([arrays[i].data.ptr for i in self._inputs], [arrays[self._output].data.ptr])
 
 
 _SMALL_STAGE: Final = 12 << 10

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..steps.semiring import Semiring
-from .kernels import kernel
+from .kernels import Launch, kernel
 from .tiling.passes import RowsPass, StreamPass
 from .tiling.streams import THREADS, Axis
 
@@ -60,7 +60,6 @@ class StreamLaunch:
     def __init__(self, each: StreamPass, semiring: Semiring) -> None:
         stream, inputs = each.stream, len(each.inputs)
         self._tables, self._output = each.inputs, each.output
-        self._grid = (-(-stream.tiles // stream.tiles_per_block),)
         clamp = semiring.saturates and semiring.dtype != "int16" and inputs > semiring.max_inputs
         constants = {
             "INPUTS": inputs,
@@ -70,8 +69,7 @@ class StreamLaunch:
         }
         flags = {"CLAMP": clamp, "NARROW": semiring.dtype == "int16"}
         constants |= {flag: 1 for flag, wanted in flags.items() if wanted}
-        self._kernel = kernel("stream", semiring.name, semiring.dtype, **constants)
-        self._record = record = np.zeros((), step_dtype(inputs))
+        record = np.zeros((), step_dtype(inputs))
         fill_axes(record, stream.segments, inputs + 1)
         record["bound"] = bound_of(semiring)
         for i, shifts in enumerate(stream.shifts):
@@ -84,11 +82,12 @@ class StreamLaunch:
         record["cut"] = stream.cut
         record["deep_blocks"] = stream.deep_blocks
         record["deep"] = stream.deep
+        blocks = -(-stream.tiles // stream.tiles_per_block)
+        compiled = kernel("stream", semiring.name, semiring.dtype, **constants)
+        self._launch = Launch(compiled, record, inputs, blocks, THREADS)
 
     def __call__(self, arrays: Sequence[Any]) -> None:
-        self._record["inputs"] = [arrays[i].data.ptr for i in self._tables]
-        self._record["out"] = arrays[self._output].data.ptr
-        self._kernel(self._grid, (THREADS,), (self._record,))
+        self._launch([arrays[i].data.ptr for i in self._tables], [arrays[self._output].data.ptr])
 
 
 class RowsLaunch:
@@ -96,15 +95,12 @@ class RowsLaunch:
 
     def __init__(self, each: RowsPass, semiring: Semiring) -> None:
         self._input, self._output = each.input, each.output
-        self._grid = (each.rows,)
-        self._record = np.array((0, 0, each.length, bound_of(semiring)), _ROWS)
-        self._kernel = kernel("rows", semiring.name, semiring.dtype)
+        record = np.array((0, 0, each.length, bound_of(semiring)), _ROWS)
+        self._launch = Launch(kernel("rows", semiring.name, semiring.dtype), record, 1, each.rows, THREADS)
 
     def __call__(self, arrays: Sequence[Any]) -> None:
-        self._record["in"] = arrays[self._input].data.ptr
-        self._record["out"] = arrays[self._output].data.ptr
-        self._kernel(self._grid, (THREADS,), (self._record,))
+        self._launch([arrays[self._input].data.ptr], [arrays[self._output].data.ptr])
 
 
-_ROWS: Final = np.dtype([("in", "u8"), ("out", "u8"), ("length", "i8"), ("bound", "i8")])
+_ROWS: Final = np.dtype([("inputs", "u8"), ("out", "u8"), ("length", "i8"), ("bound", "i8")])
 """The layout of ``Step`` in ``cuda/rows.cu``."""
