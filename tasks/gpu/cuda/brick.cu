@@ -12,7 +12,7 @@ constexpr int COPIES = 16;
 constexpr int STATES = 64;
 constexpr int FAR = 256;
 constexpr int THREADS = 256;
-constexpr int MOST_ROWS = 8;
+constexpr int MOST_ROWS = 9;
 constexpr int BASES = 16;
 constexpr int PADDED = (INPUTS + 3) / 4 * 4;
 

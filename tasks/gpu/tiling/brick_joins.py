@@ -29,7 +29,7 @@ _LAUNCH_READS: Final = 1 << 25
 """The same for the launch of a copy."""
 
 _SMALL_SHARE: Final = 16
-"""A copy has at most one in so many cells of a step's inputs."""
+"""A copy has at most one in so many cells of a step's other tables."""
 
 
 def brick_order(axes: Sequence[Axis], shape: Shape) -> list[int]:
@@ -52,7 +52,8 @@ def worth_a_copy(axes: Sequence[Axis], shape: Shape, t: int, itemsize: int) -> b
         broken = broken or taken[i] < axes[i].size
     wasted = part * (NOMINAL.sector_bytes / (itemsize * run) - 1) * _cells(axes, -1) / math.prod(taken)
     cells, *others = (_cells(axes, _axes_of(axes, u)) for u in (t, *range(len(axes[0].strides))))
-    return wasted > _LAUNCH_READS + _SAVED_READS * cells and cells * _SMALL_SHARE <= sum(others)
+    written = math.prod([a.size for a in axes if a.out])
+    return wasted > _LAUNCH_READS + _SAVED_READS * cells and cells * _SMALL_SHARE <= sum(others) + written
 
 
 def brick_groups(axes: Sequence[Axis], shape: Shape, most: int) -> list[list[int]] | None:

@@ -17,7 +17,7 @@ from .device import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
 
 MAX_THREADS: Final = 256
-MAX_ROWS: Final = 8
+MAX_ROWS: Final = 9
 MAX_STATES: Final = 64
 """Threads, rows of a thread and eliminated states of either kind in a brick; as in ``cuda/brick.cu``."""
 
@@ -145,9 +145,9 @@ class _Taken:
         line, run = NOMINAL.line_bytes // self.itemsize, 1
         for i in self.kept:
             size = self.axes[i].size
-            wanted = max(self.cells[i], divisor(size, max(1, line // run)))
-            if run >= line or wanted % self.cells[i]:
+            if run >= line:
                 break
+            wanted = self.cells[i] * _near(size // self.cells[i], max(1, line // (run * self.cells[i])))
             self.cells[i] = wanted
             run *= wanted
             if wanted < size:
@@ -320,6 +320,14 @@ def _subsets(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
     """All subsets, the largest first; of many parts only those that leave out at most two."""
     least = 0 if len(parts) <= 6 else len(parts) - 2
     return [s for n in range(len(parts), least - 1, -1) for s in combinations(parts, n)]
+
+
+@cache
+def _near(n: int, wanted: int) -> int:
+    """Return the largest divisor of ``n`` up to some number; a larger one where that is less than half of it."""
+    below = divisor(n, wanted)
+    above = next((d for d in range(wanted, min(n, 2 * wanted) + 1) if n % d == 0), below)
+    return below if 2 * below > wanted else above
 
 
 @cache
