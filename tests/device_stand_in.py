@@ -133,6 +133,17 @@ class _Stream:
         pass
 
 
+class _Event:
+    def __init__(self, disable_timing: bool = False) -> None:
+        pass
+
+    def record(self) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
 def _memcpy(target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
     assert kind in (1, 2)
     ctypes.memmove(target, source, nbytes)
@@ -183,6 +194,7 @@ class StandIn:
         cupy.cuda = types.SimpleNamespace(
             Device=lambda: types.SimpleNamespace(id=0, pci_bus_id="0"),
             Stream=_Stream,
+            Event=_Event,
             get_current_stream=_Stream,
             alloc_pinned_memory=bytearray,
             runtime=runtime,

@@ -58,7 +58,7 @@ def packed(s: Slice) -> Any:
 
 def fetched(slices: Sequence[Slice]) -> list[Slice]:
     """Copy slices of device tables to the host, all at once; each becomes a table of its own."""
-    tables = _pinned([(s.cells, s.table.dtype) for s in slices])
+    tables = pinned([(s.cells, s.table.dtype) for s in slices])
     _gather(slices, [table.ctypes.data for table in tables])
     cupy().cuda.get_current_stream().synchronize()
     return [s.of(table) for s, table in zip(slices, tables, strict=True)]
@@ -71,7 +71,7 @@ def near(tables: Mapping[Any, Any]) -> dict[Any, Any]:
         if type(table) is not np.ndarray and table.nbytes <= min(_NEAR_BYTES, room):
             small.append(node)
             room -= table.nbytes
-    copies = _pinned([(tables[node].size, tables[node].dtype) for node in small])
+    copies = pinned([(tables[node].size, tables[node].dtype) for node in small])
     cp = cupy()
     runtime, stream = cp.cuda.runtime, cp.cuda.get_current_stream()
     for node, copy in zip(small, copies, strict=True):
@@ -86,7 +86,7 @@ def gather_kernel(itemsize: int) -> Kernel:
     return kernel("gather", "min_plus", f"int{8 * itemsize}")
 
 
-def _pinned(shapes: Sequence[tuple[int, Any]]) -> list[Array]:
+def pinned(shapes: Sequence[tuple[int, Any]]) -> list[Array]:
     """Allocate flat arrays of given cells and dtypes in one block of the host's memory that the device may write."""
     places, end = [], 0
     for cells, dtype in shapes:

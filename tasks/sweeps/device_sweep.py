@@ -6,7 +6,7 @@ and a message goes to the device once, when the first large step reads it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -16,9 +16,9 @@ import numpy as np
 from .. import dense
 from ..gpu import run as gpu
 from ..gpu.arrays import is_device
-from ..gpu.gather import gather_kernel
+from ..gpu.gather import gather_kernel, pinned
 from ..gpu.kernels import compile_waiting, cupy
-from ..gpu.memory import portable_errors
+from ..gpu.memory import portable_errors, to_host
 from ..steps.lowering import SMALL_CELLS, Lowered
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
@@ -33,6 +33,9 @@ LEAST_CELLS: Final = SMALL_CELLS
 copied and a kernel launched; above, the CPU's kernels would have to be compiled for what are then few steps."""
 
 _ALIGNED: Final = 256
+
+_LARGE_BYTES: Final = 1 << 24
+"""Larger results of a slice are not kept in page-locked memory."""
 
 
 class Places:
@@ -181,8 +184,15 @@ class DeviceProgram(Program[T]):
         """Sweep once per slice and yield the outputs of each."""
         with portable_errors():
             self._compiled(decoded=False)
+            before: Callable[[], dict[int, T]] | None = None
             for outputs in super().run_slices(slices, threads=threads, on_table=on_table, shared=shared):
-                yield {node: fetch(table) for node, table in outputs.items()}
+                coming = fetching(outputs)
+                del outputs
+                if before is not None:
+                    yield before()
+                before = coming
+            if before is not None:
+                yield before()
 
 
 def upload(arrays: Sequence[Any]) -> list[Any]:
@@ -201,6 +211,26 @@ def upload(arrays: Sequence[Any]) -> list[Any]:
     cp = cupy()
     there = cp.asarray(packed).data
     return [cp.ndarray(a.size, a.dtype, memptr=there + p) for a, p in zip(arrays, places, strict=True)]
+
+
+def fetching(tables: Mapping[int, T]) -> Callable[[], dict[int, T]]:
+    """Begin to copy tables to the host; return what waits for these copies, not for what is launched after them."""
+    moved = {node: _values(table) for node, table in tables.items() if _on_device(table)}
+    if sum(values.nbytes for values in moved.values()) > _LARGE_BYTES or not moved:
+        here = {node: fetch(table) for node, table in tables.items()}
+        return lambda: here
+    copies = dict(zip(moved, pinned([(values.size, values.dtype) for values in moved.values()]), strict=True))
+    for node, values in moved.items():
+        to_host(values.reshape(-1), copies[node])
+    there = cupy().cuda.Event(disable_timing=True)
+    there.record()
+    bare = {node: _with_values(table, copies.get(node, _values(table))) for node, table in tables.items()}
+
+    def fetched() -> dict[int, T]:
+        there.synchronize()
+        return bare
+
+    return fetched
 
 
 def fetch(table: T) -> T:
