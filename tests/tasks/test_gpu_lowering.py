@@ -25,6 +25,7 @@ from bucketflow.tasks.gpu.tiling.passes import (
     RowsPass,
     StreamPass,
 )
+from bucketflow.tasks.gpu.tiling.products import step_depth
 from bucketflow.tasks.gpu.tiling.streams import DEEP_STATES, THREADS, Axis, Stream
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, min_plus
@@ -343,3 +344,40 @@ def test_sums_of_few_outputs_are_shared_between_blocks() -> None:
     assert isinstance(bucket, BucketPass)
     assert isinstance(rows, RowsPass)
     assert bucket.bucket.parts == rows.length > 1
+
+
+def test_small_inputs_of_a_product_are_multiplied_into_a_factor_at_once() -> None:
+    """Forty tables of two variables: a few launches before the product, in little more than the new factor takes."""
+    sizes = dict.fromkeys(range(15), 2)
+    left, right = tuple(range(10)), (*range(5), *range(10, 15))
+    pairs = [(v % 10, (v + 1 + v // 10) % 10) for v in range(40)]
+    step = check(lower([left, right, *pairs], tuple(range(5, 15)), sizes, "float64", MIN_PLUS))
+    assert isinstance(step.passes[-1], ProductPass)
+    assert len(step.passes) <= 5
+    assert step.workspace_cells <= 4 << 10
+
+
+def test_a_large_join_of_many_tables_is_made_of_small_joins() -> None:
+    """What is computed for 60 tables of 12 variables beyond the final join is little beside that."""
+    rng = np.random.default_rng(4)
+    scopes = [tuple(sorted(int(v) for v in rng.choice(26, 12, replace=False))) for _ in range(60)]
+    step = device_step(lower(scopes, tuple(range(2, 26)), dict.fromkeys(range(26), 2), "float64", MIN_PLUS))
+    large = sum(cells for cells in step.temporaries if cells >= 1 << 24)
+    assert large <= 8 << 24
+    assert len([cells for cells in step.temporaries if cells >= 1 << 24]) <= 8
+    assert step.workspace_cells < sum(step.temporaries)
+
+
+def test_bricks_take_whole_lines_of_axes_that_are_no_multiple_of_a_line() -> None:
+    """A large table that is read once: 44 cells of 4 bytes side by side are taken together, not 4 of them."""
+    sizes = dict(enumerate((36, 36, 44, 44, 44, 44)))
+    scopes = [(0, 1), (0, 2), (1, 3), (2, 3), (0, 5), (0, 1, 2, 3, 4, 5)]
+    lowered = lower(scopes, (1, 2, 3, 4, 5), sizes, "int32", min_plus("int32"))
+    brick = device_step(lowered).passes[-1]
+    assert isinstance(brick, BrickPass)
+    assert all(axis.strides[t] % 44 == 0 for axis in brick.brick.bricks for t in [brick.inputs.index(5)])
+
+
+@pytest.mark.parametrize(("depth", "step"), [(8, 8), (9, 9), (12, 6), (27, 9), (32, 8), (36, 8), (44, 8), (1936, 8)])
+def test_a_depth_is_cut_where_little_is_left_beyond_its_end(depth: int, step: int) -> None:
+    assert step_depth(depth) == step

@@ -16,6 +16,7 @@ from typing import Final
 
 from ...steps.lowering import Lowered
 from ...steps.products import Product
+from ...steps.semiring import Semiring
 from .axes import (
     FEW_INPUTS,
     JOIN_CELLS,
@@ -69,6 +70,9 @@ _SPARE: Final = 0.8
 _LEAST_PRODUCT: Final = (16, 16, 12)
 """Rows, columns and depth from which a matrix-like step is a product."""
 
+_LEAST_MATRIX: Final = (8, 16, 8)
+"""The same where matrix units do the arithmetic."""
+
 _TILE: Final = 64
 """Rows, and columns, of a tile of a product, about."""
 
@@ -92,14 +96,21 @@ def device_step(lowered: Lowered) -> DeviceStep:
     axes = as_axes(lowered.axes)
     inputs = list(range(len(lowered.input_cells)))
     product = lowered.product
-    if product is not None and all(
-        math.prod(axes[i].size for i in group) >= least
-        for group, least in zip((product.rows, product.columns, product.depth), _LEAST_PRODUCT, strict=True)
-    ):
+    if product is not None and _worth_tiles(axes, product, lowered.semiring):
         builder.product(axes, product)
     else:
         builder.eliminate(axes, inputs)
     return device_step_of(len(inputs), builder.passes, builder.temporaries)
+
+
+def _worth_tiles(axes: Sequence[Axis], product: Product, semiring: Semiring) -> bool:
+    """Whether a matrix-like step is large enough for tiles: matrix units take small ones, written along columns."""
+    sizes = [math.prod(axes[i].size for i in group) for group in (product.rows, product.columns, product.depth)]
+    if all(size >= least for size, least in zip(sizes, _LEAST_PRODUCT, strict=True)):
+        return True
+    in_columns = any(axes[i].out == 1 for i in (*product.rows, *product.columns))
+    matrix_units = semiring.name == "sum_product" and semiring.dtype == "float64"
+    return matrix_units and in_columns and all(n >= least for n, least in zip(sizes, _LEAST_MATRIX, strict=True))
 
 
 class _Builder:
