@@ -23,7 +23,7 @@ from ..steps.lowering import SMALL_CELLS, Lowered
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
 from .program import Program
-from .scaled import Scaled, SumProduct, as_logs, from_logs
+from .scaled import Scaled, SumProduct, as_logs, centred, from_logs
 from .sweep import Algebra, OnTable, Plain
 
 T = TypeVar("T")
@@ -87,6 +87,9 @@ class DeviceSumProduct(SumProduct):
     """Scaled tables, on either side."""
 
     places: Places = field(default_factory=Places, compare=False)
+
+    def _moved(self, tables: Sequence[Scaled], summed: float) -> Sequence[Scaled]:
+        return centred(tables, summed)
 
     def _run(self, step: Step, tables: Sequence[Scaled], threads: int) -> Any:
         return self.places.run(step, [t.values for t in tables], threads, self.compiled)

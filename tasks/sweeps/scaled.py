@@ -27,8 +27,11 @@ LOWEST, HIGHEST = -690.0, 690.0
 _BLOCK = 1 << 13
 # An output whose bounds are further from 1 than this is measured and scaled at once.
 LOOSE = 230.0
-# As far from 1 as the maximum of a measured table may stay on a device.
+# As far above 1 as the maximum of a measured table may stay on a device, and as far from 1 as the middle of an output's
+# bounds may be there before a small input is scaled.
 NEAR = LOOSE / 2
+# How much smaller than the largest input one is whose scaling costs nothing beside the step.
+_SMALL = 64
 # 2**-1074 times as many products as anyone sums is less than an ulp of this.
 _SAFE = 1e-280
 
@@ -93,7 +96,7 @@ def _measured_there(values: Array, log_scale: float) -> Scaled:
     if highest < lowest:
         return Scaled(values, log_scale, 0.0, 0.0)
     low, high = math.log(lowest), math.log(highest)
-    if abs(high) <= NEAR and low >= -LOOSE:
+    if high <= NEAR and low >= -LOOSE:
         return Scaled(values, log_scale, low, high)
     if low - high < LOWEST:
         return _on_logs(values, log_scale, low, high)
@@ -225,6 +228,24 @@ def in_range(tables: Sequence[Bounded], summed: float) -> bool:
     return low >= LOWEST and sum(max(t.high, 0.0) for t in tables) + summed <= HIGHEST
 
 
+def centred(tables: Sequence[Scaled], summed: float) -> Sequence[Scaled]:
+    """Scale the smallest input of a step so that the bounds of its output are about 1, if it is small beside others.
+
+    The factor is a power of 2, so that no value is rounded. ``summed`` is ln of the cells that are summed into one.
+    """
+    middle = (sum(t.low + t.high for t in tables) + summed) / 2
+    least = min(range(len(tables)), key=lambda i: tables[i].values.size)
+    table = tables[least]
+    if abs(middle) <= NEAR or table.logs or table.values.size * _SMALL > max(t.values.size for t in tables):
+        return tables
+    power = round(min(max(-middle, LOWEST - table.low), HIGHEST - table.high) / math.log(2.0))
+    shift = power * math.log(2.0)
+    low, high, log_scale = table.low + shift, table.high + shift, table.log_scale - shift
+    moved = Scaled(table.values * 2.0**power, log_scale, low, high)
+    result = [*tables[:least], moved, *tables[least + 1 :]]
+    return result if in_range(result, summed) else tables
+
+
 def _fits(tables: Sequence[Scaled], summed: float) -> bool:
     return not any(t.logs for t in tables) and in_range(tables, summed)
 
@@ -248,6 +269,7 @@ class SumProduct:
         """Return the output of ``step``, on natural values wherever its range allows."""
         gone = {v for axes in step.input_axes for v in axes if v not in step.axes}
         summed = sum(math.log(self.sizes[v]) for v in gone)
+        tables = self._moved(tables, summed)
         scale = math.fsum(t.log_scale for t in tables)
         if not _fits(tables, summed):
             return self._endangered_step(step, tables, summed, threads)
@@ -257,6 +279,10 @@ class SumProduct:
         if low < -LOOSE or high > LOOSE:
             return measured(values, scale)
         return Scaled(values, scale, low, high)
+
+    def _moved(self, tables: Sequence[Scaled], summed: float) -> Sequence[Scaled]:
+        """Return the inputs of a step, perhaps on other scales."""
+        return tables
 
     def _run(self, step: Step, tables: Sequence[Scaled], threads: int) -> Array:
         return run(step.lowered, [t.values for t in tables], threads=threads, compiled=self.compiled)
