@@ -13,6 +13,8 @@ from .tiling.passes import RowsPass, StreamPass
 from .tiling.streams import THREADS, Axis
 
 _AXES: Final = 40
+_FAR: Final = 1 << 32
+"""Axes of a step, and cells that need more than 32 bits to tell; as in ``cuda/stream.cu``."""
 
 
 def bound_of(semiring: Semiring) -> int:
@@ -67,7 +69,8 @@ class StreamLaunch:
             "UNROLLED": stream.unrolled,
             "POSITIONS": stream.positions,
         }
-        flags = {"CLAMP": clamp, "NARROW": semiring.dtype == "int16"}
+        far = any(sum((a.size - 1) * a.strides[t] for a in stream.segments[3]) >= _FAR for t in range(inputs))
+        flags = {"CLAMP": clamp, "NARROW": semiring.dtype == "int16", "FAR": far}
         constants |= {flag: 1 for flag, wanted in flags.items() if wanted}
         record = np.zeros((), step_dtype(inputs))
         fill_axes(record, stream.segments, inputs + 1)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from bucketflow.tasks.dense import run
 from bucketflow.tasks.gpu import run as gpu
+from bucketflow.tasks.gpu import stream_launch as gpu_stream_launch
 from bucketflow.tasks.gpu.run import prepare
+from bucketflow.tasks.gpu.tiling import axes as gpu_axes
 from bucketflow.tasks.gpu.tiling import buckets as gpu_bucket_tiles
 from bucketflow.tasks.gpu.tiling import lowering as gpu_lowering
 from bucketflow.tasks.gpu.tiling.lowering import device_step
@@ -179,6 +181,8 @@ BRICKS = [
     ((8, 4, 32, 16, 16), (0, 1, 2), [(0, 2, 4, 3), (1, 2, 3, 4), (0, 1, 3)]),
     ((4,) * 9, (0, 1, 2, 3, 4, 5), [(0, 1, 2, 3, 4, 6, 7, 8), *[(i, j) for i in range(9) for j in range(i)]]),
     ((16, 48, 6, 12), (0, 1, 2), [(0, 1), (1, 2), (0, 2), (3, 0), (3, 1), (3, 2), ()]),
+    ((3,) * 11, tuple(range(9)), [(0, 2, 4, 6, 8, 9, 10), (1, 3, 5, 7, 9, 10), (0, 1, 9)]),
+    ((12, 36, 44, 5), (0, 1, 2), [(3, 1, 0, 2), (0, 3), (1, 3), (2, 3)]),
 ]
 
 
@@ -192,7 +196,8 @@ def test_bricks(
 
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
 @pytest.mark.parametrize(
-    "shape", [(1, 16, 16, 600), (3, 19, 17, 33), (2, 130, 40, 520), (5, 31, 600, 20), (1, 44, 900, 44)]
+    "shape",
+    [(1, 16, 16, 600), (3, 19, 17, 33), (2, 130, 40, 520), (5, 31, 600, 20), (1, 44, 900, 44), (4, 27, 81, 27)],
 )
 @pytest.mark.parametrize("layout", ["bmk bkn bmn", "kbm nkb nbm", "mkb bkn mnb"])
 def test_products_of_any_layout(semiring: Semiring, shape: tuple[int, ...], layout: str) -> None:
@@ -213,6 +218,26 @@ def test_products_of_binary_variables_in_any_order(semiring: Semiring, counts: t
         scopes = ([*batch, *rows, *depth], [*batch, *columns, *depth], [*batch, *rows, *columns])
         left, right, out = (tuple(int(v) for v in rng.permutation(scope)) for scope in scopes)
         check(lower([left, right], out, dict.fromkeys(range(int(ends[-1])), 2), semiring.dtype, semiring))
+
+
+def test_states_that_are_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in tables of more than 2^32 cells."""
+    monkeypatch.setattr(gpu_stream_launch, "_FAR", 0)
+    prepare.cache_clear()
+    check(lower([(0, 1, 2), (1, 2)], (0, 2), {0: 1000, 1: 7, 2: 44}, "int32", SEMIRINGS[1]))
+    prepare.cache_clear()
+
+
+def test_large_joins_are_made_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_axes, "_FLAT_CELLS", 1 << 8)
+    device_step.cache_clear()
+    prepare.cache_clear()
+    rng = np.random.default_rng(8)
+    scopes = [tuple(int(v) for v in rng.choice(18, 6, replace=False)) for _ in range(60)]
+    for semiring in SEMIRINGS[:3]:
+        check(lower(scopes, tuple(range(1, 18)), dict.fromkeys(range(18), 2), semiring.dtype, semiring))
+    device_step.cache_clear()
+    prepare.cache_clear()
 
 
 def test_forty_binary_variables() -> None:

@@ -4,12 +4,22 @@
 // The output is cut into tiles. A thread has the same positions in every tile, so where its cells lie within a
 // tile is computed once and stays in registers; where the tiles of a block begin is computed by one thread a
 // tile and shared. INPUTS, WIDTH (cells of a vector), UNROLLED (eliminated states, 0: any number),
-// POSITIONS (vectors of a thread in a tile) are fixed when compiling; NARROW says that T has 16 bits.
+// POSITIONS (vectors of a thread in a tile) are fixed when compiling; NARROW says that T has 16 bits, FAR that states
+// may lie 2^32 cells apart.
 
 constexpr int AXES = 40;
 constexpr int THREADS = 256;
 constexpr int DEEP = 256;
 constexpr int BATCH = UNROLLED ? UNROLLED : 4;
+
+#ifdef FAR
+typedef i64 Offset;
+#else
+typedef unsigned Offset;
+#endif
+template <int COUNT> struct alignas(COUNT == 4 && sizeof(Offset) == 4 ? 16 : sizeof(Offset)) Offsets {
+    Offset at[COUNT];
+};
 
 enum { SAME, VECTOR, STRIDED };
 
@@ -51,8 +61,8 @@ __device__ __forceinline__ unsigned present(const Step& s, int segment, unsigned
     return (cut < size ? min(cut, size - digit * cut) : cut) * inner;
 }
 
-template <int COUNT>
-__device__ __forceinline__ void load(const Step& s, int i, const T* table, const i64* shift, Cells* cells) {
+template <int COUNT, typename Shift>
+__device__ __forceinline__ void load(const Step& s, int i, const T* table, const Shift* shift, Cells* cells) {
     if (WIDTH == 1 || s.mode[i] == VECTOR) {
         for (int k = 0; k < COUNT; k++) cells[k] = *reinterpret_cast<const Cells*>(table + shift[k]);
     } else if (s.mode[i] == SAME) {
@@ -129,20 +139,19 @@ __device__ __forceinline__ void store(const Step& s, i64 at, const Sums& sums) {
 #endif
 
 template <int COUNT>
-__device__ __forceinline__ void deep_step(const Step& s, const i64* at, i64 table[INPUTS][DEEP], unsigned k,
-                                          Sums& sums) {
+__device__ __forceinline__ void deep_step(const Step& s, const i64* at, const Offset table[INPUTS][DEEP],
+                                          unsigned k, Sums& sums) {
     Cells cells[INPUTS][COUNT];
 #pragma unroll
     for (int i = 0; i < INPUTS; i++) {
-        i64 shift[COUNT];
-        for (int j = 0; j < COUNT; j++) shift[j] = table[i][k + j];
-        load<COUNT>(s, i, s.in[i] + at[i], shift, cells[i]);
+        const Offsets<COUNT> shift = *reinterpret_cast<const Offsets<COUNT>*>(&table[i][k]);
+        load<COUNT>(s, i, s.in[i] + at[i], shift.at, cells[i]);
     }
     combine<COUNT>(s, cells, sums);
 }
 
 // Any number of eliminated states: blocks of them, with a shared table of where each lies.
-__device__ __forceinline__ void deep_sum(const Step& s, const i64* at, i64 table[INPUTS][DEEP], Sums& sums) {
+__device__ __forceinline__ void deep_sum(const Step& s, const i64* at, const Offset table[INPUTS][DEEP], Sums& sums) {
     for (unsigned block = 0; block < s.deep_blocks; block++) {
         i64 here[INPUTS];
         locate<INPUTS>(s, 2, block, here);
@@ -163,11 +172,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) stream(const __grid_consta
         counts[threadIdx.x] = present(s, 0, first + threadIdx.x, s.cut, s.cut_size, s.cut_inner);
     }
 #if UNROLLED == 0
-    __shared__ i64 table[INPUTS][DEEP];
+    __shared__ __align__(16) Offset table[INPUTS][DEEP];
     for (unsigned k = threadIdx.x; k < s.deep * s.deep_inner; k += THREADS) {
         i64 at[INPUTS];
         locate<INPUTS>(s, 3, k, at);
-        for (int i = 0; i < INPUTS; i++) table[i][k] = at[i];
+        for (int i = 0; i < INPUTS; i++) table[i][k] = (Offset)at[i];
     }
 #endif
     i64 low[POSITIONS][INPUTS + 1];
