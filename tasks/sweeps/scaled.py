@@ -238,7 +238,8 @@ def centred(tables: Sequence[Scaled], summed: float) -> Sequence[Scaled]:
     table = tables[least]
     if abs(middle) <= NEAR or table.logs or table.values.size * _SMALL > max(t.values.size for t in tables):
         return tables
-    power = round(min(max(-middle, LOWEST - table.low), HIGHEST - table.high) / math.log(2.0))
+    wanted = min(max(-middle, LOWEST - min(table.low, 0.0)), HIGHEST - max(table.high, 0.0))
+    power = round(wanted / math.log(2.0))
     shift = power * math.log(2.0)
     low, high, log_scale = table.low + shift, table.high + shift, table.log_scale - shift
     moved = Scaled(table.values * 2.0**power, log_scale, low, high)
