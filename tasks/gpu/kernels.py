@@ -115,7 +115,7 @@ class Launch:
             for name, count in (("inputs", inputs), ("out", outputs))
         )
 
-    def __call__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+    def __call__(self, inputs: list[Any], outputs: list[Any]) -> None:
         """Launch on the current stream with the tables at these addresses."""
         self._inputs[:] = inputs
         self._outputs[:] = outputs
