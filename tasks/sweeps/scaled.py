@@ -291,14 +291,15 @@ class SumProduct:
     def _endangered_step(self, step: Step, tables: Sequence[Scaled], summed: float, threads: int) -> Scaled:
         """Do a step whose bounds do not prove that its products stay in range.
 
-        With factors of at most 1, what underflows loses at most 2**-1074 for each product, which is nothing
-        beside a sum that is itself far above: natural values will do if every entry of the output is.
+        What underflows loses at most 2**-1074 for each product, times the factors above 1 that it meets later, which
+        is nothing beside a sum that is itself far above: natural values will do if every entry of the output is.
         """
         tables = [_bounded(t) for t in tables]
         scale = math.fsum(t.log_scale for t in tables)
-        if not any(t.logs or t.high > HIGHEST / len(tables) for t in tables):
+        high = sum(max(t.high, 0.0) for t in tables)
+        if not any(t.logs for t in tables) and high + summed <= HIGHEST:
             values = self._run(step, tables, threads)
-            if _fits(tables, summed) or (all(t.high <= 0.0 for t in tables) and float(values.min()) > _SAFE):
+            if _fits(tables, summed) or float(values.min()) > _SAFE * math.exp(high):
                 return measured(values, scale)
             del values
         return self._log_step(step, tables, threads)
