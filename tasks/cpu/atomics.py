@@ -11,7 +11,7 @@ from ..machine_code import njit
 from .vectors import element_pointer, intrinsic
 
 _WORD = ir.IntType(64)
-_PATIENT, _BUSY = 1 << 12, 64
+_PATIENT, _BUSY = 1 << 12, 1 << 9
 
 _give_way: Any = types.ExternalFunction("sched_yield", types.int32())
 _sleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32))

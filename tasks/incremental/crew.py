@@ -27,6 +27,8 @@ Array = NDArray[Any]
 
 # Threads come back to the interpreter after so many cells, which may have been interrupted.
 _MOST_CELLS: Final = 1 << 27
+# One thread computes as many before others have started.
+_ALONE_CELLS: Final = 1 << 19
 
 
 @dataclass
@@ -80,7 +82,7 @@ class Crew:
         """Run what can be run; return the number of steps."""
         self._words[:] = self._first
         self._course.done[:] = 0
-
+        self._work(0, _ALONE_CELLS)
         while self._words[TAKEN] < self._items.tickets:
             share(lambda number, *_: self._work(number, _MOST_CELLS), split(threads, threads))
         return int(self._course.done.sum())

@@ -15,7 +15,7 @@ from ..cpu.vectors import put_word, word
 from ..machine_code import njit
 from .large import MOST_PARTS
 from .packed_loops import STATE_AT, Layout, State, is_due
-from .stage_loops import GROUP, Course, Stages
+from .stage_loops import GROUP, IDLE, Course, Stages
 
 TAKEN: Final = 0
 MADE: Final = 16
@@ -65,7 +65,7 @@ _QUEUE_AT: Final = _ITEMS_AT + 8 * len(Items._fields)
 
 @njit(nogil=True, cache=True)
 def work(law: Any, where: int, worker: int, most: int) -> None:
-    """Run items until all are taken, or about ``most`` cells were computed here.
+    """Run items until all are taken, or about ``most`` cells were computed here, not counting what was up to date.
 
     Layout, state, stages, course, items and queue follow each other at an address.
     """
@@ -84,23 +84,27 @@ def work(law: Any, where: int, worker: int, most: int) -> None:
         item, part = entry // MOST_PARTS, entry % MOST_PARTS
         here = items.items + 32 * item
         kind, number, parts = word(here, 0), word(here, 1), word(here, 2)
-        cells += word(here, 3) // parts
         if kind == GROUP:
-            _run_group(layout, state, course, items, number, worker)
+            ran = _run_group(layout, state, course, items, number, worker)
         else:
             _call_stage(items.stage, law, layout, state, stages, course, kind, number, part, parts, worker)
+            ran = word(course.mode, number) != IDLE
+        cells += word(here, 3) // parts if ran else 0
         if fetch_add(queue.left, item, -1) == 1:
             _release(items, queue, item)
 
 
 @njit(nogil=True)
-def _run_group(layout: Any, state: Any, course: Any, items: Any, group: int, worker: int) -> None:
-    """Run the steps of a group that are stale and needed."""
+def _run_group(layout: Any, state: Any, course: Any, items: Any, group: int, worker: int) -> bool:
+    """Run the steps of a group that are stale and needed; return whether there were any."""
+    ran = False
     for i in range(word(items.group_start, group), word(items.group_start, group + 1)):
         step = word(items.groups, i)
         if word(state.needed, step) and is_due(layout, state, step):
             _call_small(items.small, layout, state, step, worker)
+            ran = True
             put_word(course.done, 8 * worker, word(course.done, 8 * worker) + 1 - word(state.stale, step))
+    return ran
 
 
 @njit(nogil=True)

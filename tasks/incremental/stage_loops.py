@@ -36,7 +36,7 @@ FINISH: Final = 9
 """Kinds of items: a group of small steps, and the stages of a large one in their order."""
 
 #: What becomes of a large step: nothing, made in its place, made beside it to be compared, copied because it differs.
-_IDLE, _DIRECT, _BESIDE, _CHANGED = 0, 1, 2, 3
+IDLE, _DIRECT, _BESIDE, _CHANGED = 0, 1, 2, 3
 
 
 class Large(NamedTuple):
@@ -131,7 +131,7 @@ def run_stage(
     if kind == PREPARE:
         _prepare(layout, state, stages, course, large, step)
     mode = word(course.mode, step)
-    if mode == _IDLE or kind == PREPARE:
+    if mode == IDLE or kind == PREPARE:
         return
     table = word(large, _TABLE)
     start, cells = word(layout.start, table), word(layout.cells, table)
@@ -167,7 +167,7 @@ def run_stage(
 @njit(nogil=True)
 def _prepare(layout: Any, state: Any, stages: Any, course: Any, large: int, step: int) -> None:
     """Decide what becomes of a step, and tell its loops where things are."""
-    put_word(course.mode, step, _IDLE)
+    put_word(course.mode, step, IDLE)
     position, table = word(large, _STEP), word(large, _TABLE)
     if not (word(state.needed, position) and is_due(layout, state, position)):
         return
@@ -236,7 +236,7 @@ def _measure(layout: Any, course: Any, step: int, made: int, cells: int) -> None
         low, high, scale = measure(made, cells, number(course.bounds, 3 * step + 2), number(layout.limits, LOWEST_AT))
         _bound(course, step, low, high, scale)
         if low < number(layout.limits, LOWEST_AT):
-            put_word(course.mode, step, _IDLE)
+            put_word(course.mode, step, IDLE)
 
 
 @njit(nogil=True)

@@ -48,8 +48,9 @@ def mixed() -> list[Compiled]:
 
 @pytest.fixture
 def fine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of few cells, so that small models have many."""
+    """Parts of few cells, so that small models have many, and none is left to the first thread."""
     monkeypatch.setattr(large_module, "GRAIN", 1 << 10)
+    monkeypatch.setattr(crew_module, "_ALONE_CELLS", 0)
 
 
 def test_the_mixed_models_have_every_kind_of_large_step(mixed: list[Compiled]) -> None:
@@ -141,10 +142,11 @@ def test_a_propagation_that_is_interrupted_goes_on(mixed: list[Compiled], monkey
 
     def interrupted(*args: Any) -> None:
         share(*args)
-        if next(calls) % 7 == 6:
+        if next(calls) % 2 == 1:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(crew_module, "_MOST_CELLS", 1)
+    monkeypatch.setattr(crew_module, "_ALONE_CELLS", 0)
     for change in [None, *changes(model, 3)]:
         if change is not None:
             whole.set_leaf(*change)
@@ -156,6 +158,38 @@ def test_a_propagation_that_is_interrupted_goes_on(mixed: list[Compiled], monkey
                 broken.refresh(nodes, 2)
         broken.refresh(nodes, 2)
         assert all(same(whole.table(node), broken.table(node)) for node in nodes)
+
+
+def test_what_one_thread_is_done_with_sooner_starts_no_others(
+    mixed: list[Compiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew_module, "_ALONE_CELLS", 1 << 26)
+    for model in mixed:
+        assert model.plan is not None
+        nodes = [step.node for step in model.plan.steps]
+        one, several = packed(model, 1), packed(model, 4)
+        with monkeypatch.context() as patched:
+            patched.setattr(crew_module, "share", None)
+            several.refresh(nodes, 4)
+        one.refresh(nodes, 1)
+        assert all(same(one.table(node), several.table(node)) for node in nodes)
+
+
+@pytest.mark.usefixtures("fine")
+def test_what_is_up_to_date_is_not_counted_as_work(mixed: list[Compiled], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = mixed[0]
+    assert model.plan is not None
+    nodes = [step.node for step in model.plan.steps]
+    tables = packed(model, 2)
+    tables.refresh(nodes, 2)
+    position = len(nodes) - 1
+    tables._state.stale[position] = 1
+    cells = [item.cells for item in scheduled(model.plan.steps, 2).items]
+    assert sum(cells) > 2 * max(cells)
+    monkeypatch.setattr(crew_module, "_ALONE_CELLS", max(cells) + 1)
+    monkeypatch.setattr(crew_module, "share", None)
+    tables.refresh([nodes[position]], 2)
+    assert not tables._state.stale[position]
 
 
 @pytest.mark.usefixtures("fine")
