@@ -18,16 +18,16 @@ from ..plans.plan import Plan
 from ..resources import Resources
 from ..results.rows_work import RowsWork
 from ..trees.costs import Rates
-from .prepared import SHORT_PATIENCE, Prepared, by_rows, known_rates, plan_options, planned, unplanned
+from .counts import least_seconds_by_rows
+from .prepared import ROWS_PER_SECOND, SHORT_PATIENCE, Prepared, by_rows, known_rates, plan_options, planned, unplanned
 from .questions import LARGE_CELLS, Question
 
 A = TypeVar("A")
 
 # A shorter sweep of all cells is over before rows pay.
 _LEAST_SECONDS: Final = 2.0
-# Rows are tried for this part of what all cells are predicted to take; so many are joined in a second.
+# Rows are tried for this part of what all cells are predicted to take.
 _TRIAL_PART: Final = 0.05
-_ROWS_PER_SECOND: Final = 1e7
 # Before shorter sweeps rows are tried over the same tree: to search for one would take longer than the trial.
 _SEARCHED_SECONDS: Final = 20.0
 # Dense ways read the tables of all functions several times; a row takes as long as so many of their cells.
@@ -84,7 +84,7 @@ def _trial(prepared: Prepared, most_work: float) -> Prepared | None:
         return None
     counts = leaf_rows(prepared.network)
     why = f"as {possible(prepared.network, counts)}, and all cells would take {plan.seconds:.2g} s"
-    trial = by_rows(prepared, counts, why, min(_TRIAL_PART * plan.seconds * _ROWS_PER_SECOND, most_work))
+    trial = by_rows(prepared, counts, why, min(_TRIAL_PART * plan.seconds * ROWS_PER_SECOND, most_work))
     if not is_sparse(trial.problem):
         return None
     options = plan_options(trial.arithmetic, trial.resources, trial.memory_bytes)
@@ -97,7 +97,10 @@ def _trial(prepared: Prepared, most_work: float) -> Prepared | None:
     except BudgetError:
         return None
     later = plan.evaluations and replace(plan.evaluations, together=1, steps=())
-    return replace(trial, prices=Prices(replace(rows, evaluations=later)))
+    rows = replace(rows, evaluations=later)
+    if later and least_seconds_by_rows(rows) > trial.most_work / ROWS_PER_SECOND:
+        return None
+    return replace(trial, prices=Prices(rows))
 
 
 def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callable[[Prepared], None] | None = None) -> A:

@@ -19,10 +19,12 @@ from ..models.preprocess import Leaf, Network
 from ..plans.evaluations import plan_of_points, with_evaluations
 from ..plans.plan import Plan
 from ..plans.planner import relowered
+from ..plans.row_bounds import least_seconds
 from ..queries.arithmetic import Arithmetic
 from ..queries.counting import (
     CountEstimate,
     CountResidue,
+    Levels,
     Spectrum,
     combine,
     enough_primes,
@@ -47,8 +49,20 @@ _LARGE_CELLS = 1 << 24
 _SOME_PRIME = 2**31 - 1
 
 
-def counted_plan(plan: Plan, network: Network, arithmetic: Arithmetic[Any], rates: Rates, memory_bytes: int) -> Plan:
+def counted_plan(
+    plan: Plan,
+    network: Network,
+    arithmetic: Arithmetic[Any],
+    rates: Rates,
+    memory_bytes: int,
+    longest: float = HOPELESS_SECONDS,
+) -> Plan:
     """Add to the plan of a count the sweeps modulo primes that follow the first.
+
+    Parameters
+    ----------
+    longest : float
+        Seconds that sweeps by rows may take, however few their rows.
 
     Raises
     ------
@@ -68,7 +82,17 @@ def counted_plan(plan: Plan, network: Network, arithmetic: Arithmetic[Any], rate
         raise BudgetError(
             f"the count takes {found.sweeps:,} sweeps of {float(plan.cells):.3g} cells, {found.seconds:.3g} s in all"
         )
+    if plan.row_bounds is not None and (least := least_seconds_by_rows(found)) > longest:
+        raise BudgetError(
+            f"the count takes {found.sweeps:,} sweeps by rows, one after the other, at least {least:.3g} s in "
+            f"all, allowed {longest:.3g}"
+        )
     return found
+
+
+def least_seconds_by_rows(plan: Plan) -> float:
+    """Return what all sweeps of a plan by rows take at least."""
+    return plan.sweeps * plan.slices * least_seconds(plan)
 
 
 def _is_small(network: Network) -> bool:
@@ -93,7 +117,9 @@ def count(run: Run[Any]) -> Result:
     if spread is None and _is_small(network):
         return Result("count", "ok", value=round(math.exp(bound)) * network.free_states)
     points = spread.points if spread else 1
-    residues = [(_residue(run, arithmetic.scale, prime, spread), prime) for prime in enough_primes(bound, points)]
+    levels: Levels = {}
+    chosen = enough_primes(bound, points)
+    residues = [(_residue(run, arithmetic.scale, prime, spread, levels), prime) for prime in chosen]
     value = combine(residues)
     if value and math.log(value) > bound + 1e-6:
         raise InternalError("the residues of the count contradict each other")
@@ -125,12 +151,12 @@ def _finite_costs(network: Network, leaf: Leaf) -> Iterator[NDArray[np.int64]]:
         yield values[allowed(model, f, values)] - model.lowest[f]
 
 
-def _residue(run: Run[Any], scale: CostScale | None, prime: int, spread: Spectrum | None) -> int:
+def _residue(run: Run[Any], scale: CostScale | None, prime: int, spread: Spectrum | None, levels: Levels) -> int:
     """Return the count modulo a prime."""
     points, unit = (spread.points, spread.unit) if spread else (1, 1)
     root = root_of_unity(prime, points)
     powers, places = powers_of(root, points, prime), np.arange(points, dtype=np.int64)
-    some = CountResidue(run.network, mod_sum_product(prime), scale, unit, powers, places)
+    some = CountResidue(run.network, mod_sum_product(prime), scale, unit, powers, places, levels)
     together = run.plan.evaluations.together if run.plan.evaluations else 1
     values: list[int] = []
     for start in range(0, points, together):

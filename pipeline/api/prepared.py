@@ -25,12 +25,15 @@ from ..queries.arithmetic import Arithmetic, arithmetic_for
 from ..rates.cpu import cached_rates, is_worth_measuring
 from ..rates.disk import measured_disk_rate
 from ..resources import Resources
+from ..search.orders import HOPELESS_SECONDS
 from ..trees.costs import Rates
 from ..trees.tree import Target, Tree
 from .counts import counted_plan
 from .placement import divided
 from .questions import Question
 
+#: So many rows are joined in a second.
+ROWS_PER_SECOND: Final = 1e7
 # Less than what starting took.
 _SMALL_BYTES = 1 << 25
 # Where no plan of all cells fits, rows are joined for about a minute.
@@ -189,7 +192,8 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
     if not stored or plan.slices == 1:  # slices stay in the groups that have receipts
         plan = divided(plan, resources, known, lambda: prepared.memory_bytes)
     if prepared.network.query == "count":
-        plan = counted_plan(plan, prepared.network, prepared.arithmetic, known, prepared.memory_bytes)
+        longest = min(prepared.most_work / ROWS_PER_SECOND, HOPELESS_SECONDS)
+        plan = counted_plan(plan, prepared.network, prepared.arithmetic, known, prepared.memory_bytes, longest)
     return replace(prepared, resources=resources, prices=replace(prices, chosen=plan))
 
 

@@ -27,6 +27,9 @@ from .plan import Plan
 #: What each row of a leaf table takes while it is made: packed, in order, and sorted.
 LEAF_ROW_BYTES: Final = 136
 _LARGEST_LOG: Final = 700.0
+# What a sweep takes however few its rows: to make a leaf table, and to do a step.
+_LEAF_SECONDS: Final = 5e-5
+_STEP_SECONDS: Final = 1e-4
 #: Boxes of a step at most: more cost more to keep account of than anyone waits for.
 MOST_BOXES: Final = 1 << 14
 
@@ -87,6 +90,11 @@ def row_bytes(sizes: Sequence[int], axes: Sequence[int], itemsize: int) -> int:
     return 8 * max(1, -(-bits // 63)) + itemsize
 
 
+def least_seconds(plan: Plan) -> float:
+    """Return what a slice of a sweep by rows takes at least, however few its rows are."""
+    return _LEAF_SECONDS * plan.tree.n_leaves + _STEP_SECONDS * len(plan.steps)
+
+
 def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates: Rates) -> Plan:
     """Return a plan with bounds on the rows of all tables, and what follows for peak, disk and seconds.
 
@@ -104,7 +112,7 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
     axes: dict[int, Sequence[int]] = {}
     for node, (scope, rows) in enumerate(zip(plan.tree.leaves, leaf_rows, strict=True)):
         bounds[node], axes[node] = min(rows, prod(sizes[v] for v in scope)), scope
-    seconds, stored = 0.0, 0
+    seconds, stored = least_seconds(plan), 0
     for step in plan.steps:
         inputs = [(scope, bounds[i]) for i, scope in zip(step.inputs, step.input_axes, strict=True)]
         bounds[step.node], axes[step.node] = most_rows(step.axes, inputs, sizes), step.axes
@@ -112,7 +120,7 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
         keys = Keys(tuple(step.axes), tuple([sizes[v] for v in step.axes]))
         stored += most_stored_bytes(min(joined, MOST_BOXES * bounds[step.node]), keys, plan.itemsize)
         cells = min(step.lowered.cells, CELLS_OF_A_ROW * joined)
-        seconds += rates.step_seconds + (cells / rates.cells_per_second if cells < 1 << 900 else inf)
+        seconds += cells / rates.cells_per_second if cells < 1 << 900 else inf
 
     def nbytes(node: int) -> int:
         cells = prod(sizes[v] for v in axes[node])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from ..plans.message_program import DeviceLeaves
 
 Array = NDArray[Any]
+Levels = dict[Any, tuple[Array, Array]]
 
+# Of leaf tables with so many cells together it is kept what costs they have.
+_KNOWN_CELLS = 1 << 16
 # Primes below 2**31 with roots of unity of a higher order are few.
 _MAX_POINTS = 1 << 20
 _PRIME_LIMIT = 1 << 31
@@ -81,6 +84,8 @@ class CountResidue(Defaults):
         All powers of the root of unity, from 1 on.
     points : ndarray, int64
         The powers of the root at which this is the value; several are the last axis of all tables.
+    levels : dict
+        The different costs of small leaf tables and which of them each cell has: the same in all sweeps.
     """
 
     network: Network
@@ -89,6 +94,10 @@ class CountResidue(Defaults):
     unit: int
     powers: Array
     points: Array
+    levels: Levels = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "levels": {}}
 
     def algebra(self, sizes: Sequence[int], compiled: bool) -> Plain:
         """Return arithmetic modulo the prime."""
@@ -99,11 +108,21 @@ class CountResidue(Defaults):
         own = axes if isinstance(axes, Listed) else tuple(v for v in axes if v < len(self.network.dims))
         if self.scale is None:
             return indicator_leaf(self.network, leaf, own).reshape(-1).astype(np.int64)
-        levels, where = np.unique(cost_leaf(self.network, leaf, own).reshape(-1), return_inverse=True)
+        levels, where = self._levels(leaf, own)
         order = len(self.powers)
         values: Array = self.powers[np.multiply.outer(levels // self.unit % order, self.points) % order]
         values[levels >= COST_LIMIT] = 0
         return np.take(values, where, axis=0).reshape(-1)
+
+    def _levels(self, leaf: Leaf, own: Cells) -> tuple[Array, Array]:
+        """Return the different costs of a leaf table, ascending, and which of them each cell has."""
+        key = None if isinstance(own, Listed) else (leaf.functions, own)
+        if key in self.levels:
+            return self.levels[key]
+        levels, where = np.unique(cost_leaf(self.network, leaf, own).reshape(-1), return_inverse=True)
+        if key is not None and where.size + sum(known.size for _, known in self.levels.values()) <= _KNOWN_CELLS:
+            self.levels[key] = levels, where.astype(np.uint16)
+        return levels, where
 
     def total(self, roots: Sequence[Array]) -> list[int]:
         """Return the residues of one slice, one for each point."""

@@ -13,7 +13,9 @@ import pytest
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.api import counts
+from bucketflow.pipeline.api import prepared as prepared_module
 from bucketflow.pipeline.models.function import Function
+from bucketflow.pipeline.queries import counting
 from tests.models import brute_count, named_model
 
 
@@ -93,6 +95,32 @@ def test_sweeps_are_priced_and_shown() -> None:
     )
     assert dict(planned(few).rows())["sweeps"] == "up to 5, after the first modulo 4 primes"
     assert "sweeps" not in dict(planned(none).rows())
+
+
+def test_sweeps_by_rows_take_what_many_small_steps_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few the rows: a sweep for each point and prime, which are refused where they take longer than allowed."""
+    model = chain(30, 4, 20, 300)
+    plan = planned(model, representation="rows")
+    assert plan.sweeps > 1000
+    assert plan.seconds > counts.least_seconds_by_rows(plan) > plan.sweeps * len(model.functions) * 2e-5
+    monkeypatch.setattr(prepared_module, "HOPELESS_SECONDS", 1.0)
+    with pytest.raises(
+        bucketflow.BudgetError, match=r"takes 1,\d+ sweeps by rows, .* at least .* s in all, allowed 1$"
+    ):
+        planned(model, representation="rows")
+
+
+def test_costs_of_leaf_tables_are_told_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, made, found = chain(6, 3, 20, 50), counting.cost_leaf, list[Any]()
+
+    def seen(network: Any, leaf: Any, axes: Any) -> Any:
+        found.append((leaf, tuple(axes)))
+        return made(network, leaf, axes)
+
+    monkeypatch.setattr(counting, "cost_leaf", seen)
+    assert bucketflow.solve(model, "count", representation="rows").value == brute_count(model, {})
+    assert found
+    assert len(found) <= 2 * len(model.functions)  # once for the estimate
 
 
 def test_counts_of_fine_costs() -> None:
