@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from urllib.parse import urlsplit
 
@@ -49,6 +48,8 @@ def verify_listening(address: str, patience_seconds: float | None = None) -> Non
     ClusterError
         If the address is malformed, or nobody does for as long as a scheduler takes to start, or as we are patient.
     """
+    import socket
+
     place = host_and_port(address)
     end = time.monotonic() + (PATIENCE_SECONDS if patience_seconds is None else patience_seconds)
     while True:

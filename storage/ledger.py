@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import socket
 import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -40,6 +39,8 @@ def append(run_folder: Path, receipts: list[Receipt]) -> None:
     DiskFullError
         If no space is left.
     """
+    import socket
+
     folder = run_folder / FOLDER
     path = folder / f"{socket.gethostname()}-{os.getpid()}.jsonl"
     lines = b"".join(to_line(receipt.to_record()) for receipt in receipts)

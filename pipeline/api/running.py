@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...cluster.budget import peak_rss_bytes
 from ...cluster.dask_pool import DaskPool
@@ -19,7 +19,6 @@ from ...tasks.sweeps.sweep import timed_steps
 from ..budget.stored import plan_record
 from ..options import Options
 from ..resources import Resources
-from ..results.posteriors import Marginals
 from ..results.result import Result, answered_before, is_confirmed
 from ..runs.run import Run
 from .answers import optimum, partition
@@ -27,23 +26,32 @@ from .by_rows import before_all_cells, in_slices, room_for, tried, tried_first, 
 from .counts import count
 from .placement import pool_for, temporary_folder, with_less_device_memory
 from .prepared import Prepared, prepare
-from .propagate import marginals
 from .questions import Question
 from .workdir import check_identity, check_space, opened, resumable, used_bytes
+
+if TYPE_CHECKING:
+    from ..results.posteriors import Marginals
 
 # Below this, one thread is done before others have started.
 _THREADED_SECONDS = 0.05
 
 Progress = Callable[[int, int], None]
-Answer = Result | Marginals
-A = TypeVar("A", Result, Marginals)
+Answer: TypeAlias = "Result | Marginals"
+A = TypeVar("A", Result, "Marginals")
+
+
+def _marginals(run: Run[Any], question: Question) -> Marginals:
+    from .propagate import marginals
+
+    return marginals(run, question)
+
 
 _ANSWERS: dict[str, Callable[[Run[Any], Question], Answer]] = {
     "optimum": lambda run, _: optimum(run),
     "partition": lambda run, _: partition(run),
     "count": lambda run, _: count(run),
-    "marginals": marginals,
-    "max-marginals": marginals,
+    "marginals": _marginals,
+    "max-marginals": _marginals,
 }
 
 

@@ -8,7 +8,6 @@ from functools import cached_property
 from math import log2, prod
 from typing import Any, Literal
 
-from ...tasks.incremental.schedule import scratch_cells
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
@@ -379,6 +378,8 @@ class Plan:
         sizing = Sizing(self.tree.dims, self.itemsize, self.threads)
         tables = sum(step.lowered.out_cells for step in self.steps) * self.itemsize
         workspace = max((sizing.workspace_bytes(step) for step in self.steps), default=0)
+        from ...tasks.incremental.schedule import scratch_cells
+
         scratch = scratch_cells(self.steps, self.kept_threads) * self.itemsize
         return self.model_bytes + 2 * self.leaf_bytes + tables + workspace + scratch
 

@@ -15,7 +15,6 @@ from dataclasses import replace
 from math import exp, inf, log, prod
 from typing import Final
 
-from ...tasks.boxes.row_boxes import most_stored_bytes
 from ...tasks.rows import CELLS_OF_A_ROW
 from ...tasks.rows.keys import Keys
 from ...tasks.steps.step import Step
@@ -107,6 +106,8 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
     decode : bool
         Whether all tables are kept.
     """
+    from ...tasks.boxes.row_boxes import most_stored_bytes
+
     sizes, whole = plan.tree.dims, plan.dims
     bounds: dict[int, int] = {}
     axes: dict[int, Sequence[int]] = {}

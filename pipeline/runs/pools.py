@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -45,8 +44,10 @@ class DaskPools(AbstractContextManager[Pool]):
             self._opened = local_client(options.workers or 1)
 
     def __enter__(self) -> Pool:
+        from uuid import uuid4
+
         try:
-            client, key = self._opened.__enter__(), uuid.uuid4().hex[:8]
+            client, key = self._opened.__enter__(), uuid4().hex[:8]
             asked = self._resources.asked
             if not self._resources.gpu_count:
                 return DaskPool(client, key, asked.priority, asked.most_workers)
