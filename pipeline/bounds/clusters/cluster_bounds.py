@@ -158,6 +158,7 @@ class ClusterBounds:
         sweeps.step(self.upper)
         if sweeps.constant == math.inf:
             self.lower, self.done = self.lower if self.upper is None else max(self.lower, self.upper), True
+            self._sweeps = None
             return
         self.lower = max(self.lower, math.ceil(sweeps.constant))
         stalled = sweeps.stalled(self.upper)

@@ -38,7 +38,7 @@ def grid_scopes(rows: int, columns: int, *, torus: bool = False) -> list[tuple[i
 def spins(rows: int, columns: int, seed: int, largest: int, *, torus: bool = True) -> CostNetwork:
     """A spin glass: neighbours want to agree or to differ, and each has a state that it prefers a little."""
     rng = np.random.default_rng(seed)
-    tables = [CostTable((v,), rng.integers(0, largest // 4 + 1, 2) * 1.0) for v in range(rows * columns)]
+    tables = [CostTable((v,), rng.integers(0, largest // 4 + 1, 2).astype(np.float64)) for v in range(rows * columns)]
     for scope in grid_scopes(rows, columns, torus=torus):
         weight = float(rng.integers(-largest, largest + 1))
         tables.append(CostTable(scope, np.array([[0.0, weight], [weight, 0.0]]) + abs(weight)))
@@ -157,6 +157,7 @@ def test_the_bound_of_a_frustrated_grid_is_its_optimum() -> None:
     assert run(below) == []
     assert below.done
     assert below.lower == least
+    assert below.sharpened is None
 
 
 def test_rows_search_what_clusters_sharpened() -> None:
