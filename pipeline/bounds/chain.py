@@ -221,9 +221,8 @@ class Chain:
 
         rounds = ROUNDS if self.limits.device_bytes is None else DEVICE_ROUNDS
         left = rounds[len(rounds) - self.rounds_left :] if self.rounds_left else rounds
-        network, order = (self.small, self.order) if finished is not None else self._sharpened()
         return RowSearch(
-            *(network, order, self.upper),
+            *(self._sharpened if finished is None else self.small, self.order, self.upper),
             rounds=left,
             device_bytes=self.limits.device_bytes,
             threads=self.limits.threads,
@@ -232,12 +231,10 @@ class Chain:
             best=lambda: self.best,
         )
 
-    def _sharpened(self) -> tuple[CostNetwork, tuple[int, ...]]:
-        """The network with the costs that clusters shifted, if there are any, and an order."""
-        network = None if self.clusters is None else self.clusters.sharpened
-        if network is None:
-            return self.small, self.order
-        return network, self._searched_order(network)
+    @property
+    def _sharpened(self) -> CostNetwork:
+        """The network with the costs that clusters shifted, where that is of use."""
+        return (self.clusters and self.clusters.sharpened) or self.small
 
     def _glance(self, seconds: float) -> None:
         """Search for a short while, with an order that takes none."""
@@ -298,7 +295,7 @@ class Chain:
         """Begin with a network that preparation has changed."""
         if not self.order:
             with self._timed("preparation"):
-                self.order = self._searched_order(self.small)
+                self.order = self._searched_order(self._sharpened)
             self.turns.suit(self.small.dims)
 
     def _searched_order(self, network: CostNetwork) -> tuple[int, ...]:

@@ -33,8 +33,9 @@ _VARIABLES = 10_000
 _BITS = 40
 #: Sweeps between two looks at the clock; an even number. Fewer where they touch more cells.
 _SWEEPS, _WORK = 10, 20_000_000
-#: Sweeps are the last of a round if they raised the bound by less than this part of what all of it did, or of the gap.
-_STALL, _PAYS = 1e-5, 0.02
+#: Sweeps are the last of a round if they raised the bound by less than this part of what all of it did, or by less than
+#: this part of the gap for each cell that they touched, which takes about half a nanosecond.
+_STALL, _PAYS = 1e-5, 1.5e-9
 #: What closed less than this part of the gap is not worth larger clusters, and not of use to others.
 _NOTABLE = 0.25
 #: After which sweeps an assignment is read off, besides the last.
@@ -163,7 +164,7 @@ class ClusterBounds:
         self.lower = max(self.lower, math.ceil(sweeps.constant))
         stalled = sweeps.stalled(self.upper)
         if stalled or sweeps.chunks in _DECODED or (self.upper is not None and self.lower >= self.upper):
-            stalled &= not self._decoded(sweeps, on_states) or sweeps.stalled(self.upper)
+            stalled &= not self._decoded(sweeps, on_states)
         self.done = self.upper is not None and self.lower >= self.upper
         if stalled and not self.done:
             self._sizes = self._sizes[1:] if self._sharper else []
@@ -197,6 +198,7 @@ class _Sweeps:
         self.constant = self.before = self.start = constant + take_out(self.flat)
         self.chunks = 0
         self.work = 2 * int((np.diff(self.flat.cells)[self.separators.table]).sum())
+        self.count = max(2, min(_SWEEPS, _WORK // (2 * max(self.work, 1)) * 2))
 
     @property
     def nbytes(self) -> int:
@@ -209,14 +211,14 @@ class _Sweeps:
 
         most = self.most if upper is None else min(self.most, upper - 1)
         self.chunks += 1
-        self.before, count = self.constant, max(2, min(_SWEEPS, _WORK // (2 * max(self.work, 1)) * 2))
+        self.before = self.constant
         self.constant = agreement.sweep(
-            self.flat, self.separators, self.held, self.grain, self.constant, float(most), count
+            self.flat, self.separators, self.held, self.grain, self.constant, float(most), self.count
         )
 
     def stalled(self, upper: int | None) -> bool:
         """Whether the last sweeps raised the bound too little to go on."""
-        gap = 0.0 if upper is None else _PAYS * (upper - self.constant)
+        gap = 0.0 if upper is None else _PAYS * self.work * self.count * (upper - self.constant)
         return self.constant - self.before <= max(_STALL * (self.constant - self.start), gap)
 
     def settle(self) -> None:
