@@ -130,9 +130,9 @@ def test_counts_of_fine_costs() -> None:
 
 
 def test_what_nobody_waits_for_is_refused() -> None:
-    tables = [np.array([[0, 1], [2, 1000]])] * 780
-    scopes = list(itertools.combinations(range(40), 2))
-    model = named_model("cost", [2] * 40, [Function(*f) for f in zip(scopes, tables, strict=True)], 10**5)
+    tables = [np.array([[0, 1], [2, 1000]])] * 946
+    scopes = list(itertools.combinations(range(44), 2))
+    model = named_model("cost", [2] * 44, [Function(*f) for f in zip(scopes, tables, strict=True)], 10**5)
     with pytest.raises(bucketflow.BudgetError, match=r"the count takes .* sweeps of .* s in all"):
         planned(model, memory="99999TB", order_time=0)
 
