@@ -44,8 +44,8 @@ class Around:
         Budget for the host's memory.
     files : bool
         Whether the tables have to be files, for others to see.
-    disk_bytes : int or None
-        Budget for tables on disk, if there is one.
+    disk_bytes : int
+        Budget for tables on disk.
     disk_rate : callable
         Measures the disk, in bytes per second; only called if files are considered.
     link_rate : float
@@ -54,7 +54,7 @@ class Around:
 
     host_bytes: int
     files: bool
-    disk_bytes: int | None
+    disk_bytes: int
     disk_rate: Callable[[], float]
     link_rate: float = LINK_BYTES_PER_SECOND
 

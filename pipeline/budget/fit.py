@@ -48,7 +48,7 @@ def fitted(
     options: PlanOptions,
     rates: Rates,
     fit: Fit,
-    disk_bytes: int | None,
+    disk_bytes: int,
     disk_rate: Callable[[], float],
 ) -> Prices:
     """Choose how a query runs within its budget.
@@ -57,7 +57,7 @@ def fitted(
     ----------
     fit : {"auto", "slice", "spill", "refuse"}
         Which way to take where memory does not suffice; ``spill`` also where it does.
-    disk_bytes : int or None
+    disk_bytes : int
         Budget for tables on disk.
     disk_rate : callable
         Measures the disk, in bytes per second; only called if spilling is considered.
@@ -83,7 +83,7 @@ def _spilled(
     effort: Effort,
     *,
     rates: Rates,
-    disk_bytes: int | None,
+    disk_bytes: int,
     disk_rate: Callable[[], float],
 ) -> Plan:
     plan = plan_spill(problem, options, rates, whole, disk_rate(), effort=effort)
@@ -178,15 +178,15 @@ def _attempt(make: Callable[[], Plan]) -> Plan | BudgetError:
         return error
 
 
-def check_disk(needed_bytes: int, disk_bytes: int | None) -> None:
-    """Refuse a plan whose tables exceed the budget for the disk, if there is one.
+def check_disk(needed_bytes: int, disk_bytes: int) -> None:
+    """Refuse a plan whose tables exceed the budget for the disk.
 
     Raises
     ------
     BudgetError
         With both numbers.
     """
-    if disk_bytes is not None and needed_bytes > disk_bytes:
+    if needed_bytes > disk_bytes:
         raise BudgetError(
             f"the tables of the plan need {format_bytes(needed_bytes)} of disk, allowed "
             f"{format_bytes(disk_bytes)}; try a larger --disk or --memory, another --workdir, or --fit slice"

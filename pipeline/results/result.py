@@ -286,7 +286,7 @@ def removed_texts(removed: Mapping[str, Mapping[str, int]]) -> list[str]:
     return [f"{rule} {', '.join(counts)}" for rule, counts in counted.items() if counts]
 
 
-_Work = TypeVar("_Work", DiagramWork, SearchWork)
+_Work = TypeVar("_Work", DiagramWork, SearchWork, RowsWork)
 
 
 def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, plan_seconds: float) -> Result:
@@ -309,6 +309,7 @@ def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, 
         proof=_proof_before(stored["proof"]) if stored.get("proof") else None,
         diagram=_done(DiagramWork, stored.get("diagram")),
         search=_done(SearchWork, stored.get("search")),
+        rows_work=_done(RowsWork, stored.get("rows")),
     )
 
 

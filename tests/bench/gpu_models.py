@@ -123,7 +123,7 @@ def planned(case: Case, children: Any, search: float | None, memory_bytes: int =
     if children is not None:
         tree = copied_tree(children, len(network.scopes) // case.copies, case.copies)
         options = replace(options, children=tuple(tuple(kids) for kids in tree))
-    prices = fitted_for_device(problem, options, "slice", Around(0, True, None, lambda: 1e9), devices=devices)
+    prices = fitted_for_device(problem, options, "slice", Around(0, True, 1 << 62, lambda: 1e9), devices=devices)
     spent = time.perf_counter() - start
     return Prepared(question, Resources(Options(gpus=devices)), network, arithmetic, problem, prices, seconds=spent)
 

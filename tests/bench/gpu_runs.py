@@ -110,7 +110,7 @@ def planned(name: str, budget: int, rates: Rates) -> tuple[Prices, float, float 
     problem = unplanned(name).problem
     options = PlanOptions(memory_bytes=budget, decode=CASES[name][1] == "optimum")
     try:
-        prices = fitted_for_device(problem, options, "auto", Around(64 << 30, False, None, lambda: 1e9), rates)
+        prices = fitted_for_device(problem, options, "auto", Around(64 << 30, False, 1 << 62, lambda: 1e9), rates)
     except BudgetError as refused:
         return str(refused)
     spent = time.process_time() - start

@@ -75,7 +75,7 @@ def test_short_propagations_are_fitted_with_few_plans(planned: list[Plan]) -> No
     whole = whole_plan(problem, PlanOptions(), RATES)
     planned.clear()
     options = PlanOptions(memory_bytes=whole.peak_bytes // 4)
-    found = fitted(problem, options, RATES, "auto", None, lambda: 5e8).chosen
+    found = fitted(problem, options, RATES, "auto", 1 << 62, lambda: 5e8).chosen
     assert found.peak_bytes <= options.memory_bytes
     assert found.seconds <= 1.1 * whole.seconds
     assert len(planned) <= 3
@@ -87,7 +87,7 @@ def test_hopeless_networks_are_refused_before_a_step_is_lowered(
 ) -> None:
     problem = Problem((99,) * 60, tuple(combinations(range(60), 2)), SUM_PRODUCT, 8, 0, targets)
     with pytest.raises(BudgetError, match=r"allowed 1\.00 GB|allowed 1 GB"):
-        fitted(problem, PlanOptions(memory_bytes=10**9), RATES, "auto", None, lambda: 5e8)
+        fitted(problem, PlanOptions(memory_bytes=10**9), RATES, "auto", 1 << 62, lambda: 5e8)
     assert planned == []
 
 

@@ -97,7 +97,7 @@ def test_an_optimum_at_a_third_of_its_memory_runs_in_slices(decode):
     problem = seven_by_seven(min_plus("int16"))
     whole = next(whole_plans(problem, PlanOptions(decode=decode), RATES))
     options = PlanOptions(memory_bytes=whole.peak_bytes // 3, decode=decode)
-    prices = fitted(problem, options, RATES, "auto", None, lambda: 5e8)
+    prices = fitted(problem, options, RATES, "auto", 1 << 62, lambda: 5e8)
     assert prices.chosen is prices.slices
 
 
@@ -105,7 +105,7 @@ def test_marginals_at_a_third_of_their_memory_run_in_slices():
     """Priced apart, boxes on disk looked cheaper than eight slices, which take half of their time."""
     problem = replace(seven_by_seven(SUM_PRODUCT), targets=tuple((v,) for v in range(49)))
     options = PlanOptions(memory_bytes=whole_plan(problem, PlanOptions(), RATES).peak_bytes // 3)
-    prices = fitted(problem, options, RATES, "auto", None, lambda: 5e8)
+    prices = fitted(problem, options, RATES, "auto", 1 << 62, lambda: 5e8)
     assert prices.chosen is prices.slices
     assert prices.chosen.slices == 8
 

@@ -363,6 +363,7 @@ def test_plans_bound_what_is_written(tmp_path: Path) -> None:
     assert work.disk_bytes == work.written_bytes == sum(receipt.nbytes for receipt in written) > 0
     assert work.most_disk_bytes == found.plan.disk_bytes
     assert f"at a time (<= {format_bytes(found.plan.disk_bytes)} planned)" in work.text
+    assert stored(model, workdir=tmp_path / "run").rows_work == work  # the answer is known
 
 
 @pytest.mark.parametrize(("rows", "most"), [(0, 5), (1, 1), (10, 4), (11, 5), (100, 99), (7, 100)])
