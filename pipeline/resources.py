@@ -132,11 +132,12 @@ class Resources:
 
     def device_rates(self, semiring: Semiring) -> DeviceRates:
         """Return what is known of the devices: measured where they are, or nominal."""
-        from .rates.device import DeviceRates, cached_device_rates
+        from .rates.device import cached_device_rates, nominal_device_rates
 
         if self.asked.remote:
-            return self._gpu_cluster[1].get(semiring, (DeviceRates(), 0))[0]
-        return cached_device_rates(semiring) or DeviceRates()
+            known = self._gpu_cluster[1].get(semiring)
+            return known[0] if known else nominal_device_rates(semiring)
+        return cached_device_rates(semiring) or nominal_device_rates(semiring)
 
     def least_cells(self, semiring: Semiring) -> int | None:
         """Return from how many cells on a step runs on the device, or None where that was not measured."""

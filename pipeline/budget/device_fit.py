@@ -15,7 +15,7 @@ from ..plans.plan import Plan, PlanOptions, Problem
 from ..plans.planner import conditioned_plan, joined_tree, plan_tree, whole_plans, with_rates
 from ..search.effort import Effort
 from ..search.orders import search_trees
-from ..trees.costs import GPU_RATES, Rates, lowered_seconds, tree_cost
+from ..trees.costs import GPU_RATES, Rates, gpu_rates, lowered_seconds, tree_cost
 from ..trees.memory import parts_below
 from .fit import Prices, cheapest, check_disk
 from .spill import DISK_RATE, plan_spill
@@ -26,8 +26,10 @@ SLOTS: Final = 3
 LINK_BYTES_PER_SECOND: Final = 50e9
 """Between page-locked host memory and a device, in each direction."""
 
-# Seconds of a search by the rates of a host, at most.
+# Seconds of a search by the rates of a host, or by all of a device, at most.
 _HOST_SEARCH = 0.3
+# A tree that is this much worse needs no plan; one that does not fit takes so much longer in slices, about.
+_WORSE, _SLICED = 2.0, 1.5
 
 # Several devices: shorter plans run on one, and more slices for each hardly make rounds more even.
 _SPREAD_SECONDS = 0.5
@@ -74,14 +76,15 @@ def fitted_for_device(
     options: PlanOptions,
     fit: Fit,
     around: Around,
-    rates: Rates = GPU_RATES,
+    rates: Rates | None = None,
     devices: int = 1,
 ) -> Prices:
     """Plan a query for the memory of one device: whole, in slices, or in boxes; see :func:`.fit.fitted`.
 
     The tree is searched for with nominal rates and is a function of the seed; ``rates``, which may have been measured,
-    choose between the ways. A search ends with what a device does in no time, so that another one goes by a host's
-    rates for a while: of both trees the one is taken that the device is predicted to be done with first.
+    choose between the ways, nominal ones if there are none. A search ends with what a device does in no time, so that
+    others go by a host's rates and by all that is known of a device for a while: of their trees the one is taken that
+    the device is predicted to be done with first.
 
     Raises
     ------
@@ -89,30 +92,36 @@ def fitted_for_device(
         If no allowed way fits.
     """
     options = replace(options, device=True)
+    rates = rates or gpu_rates(problem.semiring)
     effort = Effort(options.order_seconds or 0.0)
-    plans = (with_rates(plan, rates) for plan in _whole_plans(problem, options, effort))
+    plans = _whole_plans(problem, options, effort, rates)
     spilled = partial(_spilled, problem, rates=rates, around=around)
     found = cheapest(plans, problem, options, rates, fit, spilled, effort)
     return found if found.chosen.spill else spread(problem, options, found, rates, devices)
 
 
-def _whole_plans(problem: Problem, options: PlanOptions, effort: Effort) -> Iterator[Plan]:
-    """Plan without slices, the cheapest first, from trees by the rates of a device and one by those of a host."""
+def _whole_plans(problem: Problem, options: PlanOptions, effort: Effort, rates: Rates) -> Iterator[Plan]:
+    """Plan without slices, the cheapest first, from trees by few rates of a device, by all, and by those of a host."""
+    nominal = gpu_rates(problem.semiring)
     plans = whole_plans(problem, options, GPU_RATES, effort)
-    found = [next(plans)]
+    found = [with_rates(next(plans), rates)]
     if options.children is None and options.order == "auto" and options.order_seconds is None:
-        first, *_ = search_trees(
-            problem.dims,
-            problem.scopes,
-            tree=options.tree,
-            seed=options.seed,
-            itemsize=problem.itemsize,
-            effort=effort,
-            longest=_HOST_SEARCH,
-        )
-        found.append(plan_tree(problem, options, GPU_RATES, joined_tree(first, problem, options, GPU_RATES)))
-    yield from sorted(found, key=lambda plan: plan.seconds)
-    yield from plans
+        for each in (Rates(), nominal) if options.tree == "refined" else (Rates(),):
+            first, *_ = search_trees(
+                problem.dims,
+                problem.scopes,
+                tree=options.tree,
+                seed=options.seed,
+                rates=each,
+                itemsize=problem.itemsize,
+                effort=effort,
+                longest=_HOST_SEARCH,
+            )
+            cost = tree_cost(first, rates, problem.itemsize)
+            if cost.seconds < _WORSE * found[0].seconds:
+                found.append(plan_tree(problem, options, rates, joined_tree(first, problem, options, rates)))
+    yield from sorted(found, key=lambda plan: plan.seconds * (1.0 if plan.fits(options.memory_bytes) else _SLICED))
+    yield from (with_rates(plan, rates) for plan in plans)
 
 
 def fitted_propagation_for_device(

@@ -7,7 +7,8 @@ run, and what is predicted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -21,13 +22,22 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.device_sweep import LEAST_CELLS, upload
 from ..budget.device_fit import LINK_BYTES_PER_SECOND
 from ..queries.arithmetic import SEMIRINGS
-from ..trees.costs import GPU_RATES, Rates
+from ..trees.costs import KernelRates, Rates, gpu_rates
 from . import store as rate_files
-from .cpu import _best, _key, cached_rates, rates_of
+from .cpu import _best, _key, cached_rates
 
 _REPEATS: Final = 5
 _LINK_SAMPLE: Final = 1 << 28
 _UPLOADED: Final = 1 << 12
+_MEASURED: Final = (
+    "cells_per_second",
+    "matmul_cells_per_second",
+    "bytes_per_second",
+    "step_seconds",
+    "moved_cell_seconds",
+)
+# By how much a measured share of a time may be away from the nominal one.
+_TIMES: Final = 4
 
 
 @dataclass(frozen=True)
@@ -44,9 +54,14 @@ class DeviceRates:
         Of the smallest copy to the device.
     """
 
-    rates: Rates = GPU_RATES
+    rates: Rates
     link_bytes_per_second: float = LINK_BYTES_PER_SECOND
     upload_seconds: float = 20e-6
+
+
+def nominal_device_rates(semiring: Semiring) -> DeviceRates:
+    """Return what a device that was not measured is taken to do."""
+    return DeviceRates(gpu_rates(semiring))
 
 
 def device_name() -> str:
@@ -61,11 +76,12 @@ def cached_device_rates(semiring: Semiring) -> DeviceRates | None:
     """Return what was measured for a semiring on this device with these libraries, if anything."""
     stored: Any = rate_files.read(device_name()).get(_key(semiring))
     try:
-        rates = rates_of(stored["rates"])
+        measured = {name: float(stored["rates"][name]) for name in _MEASURED}
         link, latency = float(stored["link_bytes_per_second"]), float(stored["upload_seconds"])
     except (ValueError, KeyError, TypeError):
         return None
-    return DeviceRates(rates, link, latency) if rates and link > 0 and latency > 0 else None
+    usable = link > 0 and latency > 0 and all(rate > 0 for rate in measured.values())
+    return DeviceRates(replace(gpu_rates(semiring), **measured), link, latency) if usable else None
 
 
 def known_device_rates() -> dict[Semiring, tuple[DeviceRates, int]]:
@@ -76,15 +92,41 @@ def known_device_rates() -> dict[Semiring, tuple[DeviceRates, int]]:
 
 def measure_device(semiring: Semiring, link: float, latency: float) -> DeviceRates:
     """Measure a semiring's steps on the current device and cache them with the link's figures."""
-    bytes_per_second = _rate(semiring, [(0, 1, 2), (1, 2)], (1 << 17, 2, 256), _bytes_of)
-    cells = _rate(semiring, [(0, 1), (1, 2)], (4096, 4, 16384), _cells_of)
-    products = _rate(semiring, [(0, 1), (1, 2)], (4096, 1024, 4096), _cells_of)
     small = lower([(0, 1), (1,)], (0,), {0: 64, 1: 2}, semiring.dtype, semiring)
     run, tables = gpu.prepare(small), _tables(small)
-    found = DeviceRates(Rates(cells, products, bytes_per_second, _best(lambda: run(tables))), link, latency)
+    rates = replace(
+        _kernel_rates(semiring, partial(_seconds_of_step, semiring)), step_seconds=_best(lambda: run(tables))
+    )
     arrays.free_pools()
-    rate_files.write(device_name(), {_key(semiring): asdict(found)})
-    return found
+    figures = {name: getattr(rates, name) for name in _MEASURED}
+    stored = {"rates": figures, "link_bytes_per_second": link, "upload_seconds": latency}
+    rate_files.write(device_name(), {_key(semiring): stored})
+    return DeviceRates(rates, link, latency)
+
+
+def _kernel_rates(semiring: Semiring, seconds: Callable[..., tuple[Lowered, float]]) -> KernelRates:
+    """Measure copies, products, eliminations with short loops and with long ones; the rest is nominal.
+
+    Parameters
+    ----------
+    seconds : callable
+        Times the step of given scopes and sizes that eliminates variable 1.
+    """
+    nominal = gpu_rates(semiring)
+    copy, copied = seconds([(0, 1, 2), (1, 2)], (1 << 17, 2, 256))
+    product, multiplied = seconds([(0, 1), (1, 2)], (4096, 1024, 4096))
+    short, moved = seconds([(0, 1), (1, 2)], (4096, 4, 16384))
+    long, swept = seconds([(0, 1), (1, 2), (0, 2)], (4096, 64, 4096))
+    moving = (moved - short.cells / nominal.cells_per_second) / _moved(short)
+    moving = min(max(moving, nominal.moved_cell_seconds / _TIMES), nominal.moved_cell_seconds * _TIMES)
+    sweeping = max(swept - _moved(long) * moving, swept / _TIMES)
+    return replace(
+        nominal,
+        cells_per_second=long.cells / sweeping,
+        matmul_cells_per_second=product.cells / multiplied,
+        bytes_per_second=_moved(copy) * semiring.itemsize / copied,
+        moved_cell_seconds=moving,
+    )
 
 
 def measure_link() -> tuple[float, float]:
@@ -125,25 +167,19 @@ def least_device_cells(semiring: Semiring, device: DeviceRates) -> int:
     return cells
 
 
-def _bytes_of(step: Lowered) -> int:
-    return (sum(step.input_cells) + step.out_cells) * step.semiring.itemsize
+def _moved(step: Lowered) -> int:
+    """Cells of all tables."""
+    return sum(step.input_cells) + step.out_cells
 
 
-def _cells_of(step: Lowered) -> int:
-    return step.cells
-
-
-def _rate(
-    semiring: Semiring,
-    scopes: Sequence[tuple[int, ...]],
-    sizes: tuple[int, ...],
-    counted: Callable[[Lowered], int],
-) -> float:
-    """Return what a step that eliminates variable 1 does per second, in cells or bytes."""
+def _seconds_of_step(
+    semiring: Semiring, scopes: Sequence[tuple[int, ...]], sizes: tuple[int, ...]
+) -> tuple[Lowered, float]:
+    """Return a step that eliminates variable 1, and what it takes by the device's clock."""
     step = lower(list(scopes), (0, 2), dict(enumerate(sizes)), semiring.dtype, semiring)
     run, tables = gpu.prepare(step), _tables(step)
     out = arrays.empty(step.out_cells, semiring.dtype)
-    return counted(step) / _on_device(lambda: run(tables, out), cupy().cuda.get_current_stream())
+    return step, _on_device(lambda: run(tables, out), cupy().cuda.get_current_stream())
 
 
 def _tables(step: Lowered) -> list[Any]:

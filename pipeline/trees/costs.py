@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
 from ...tasks.steps.products import pays
 from ...tasks.steps.row_order import MERGED_CELLS, SPREAD_CELLS
+from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from .sizes import Sizer, sizer_of
 from .tree import Tree, mask_of
@@ -53,7 +54,62 @@ class Rates:
 
 
 GPU_RATES = Rates(2e12, 8e12, 3.5e12, 20e-6)
-"""What one data-centre GPU does; plans for GPUs are made with these rates."""
+"""By which trees for GPUs are searched for at first: compiled loops know no more figures."""
+
+
+@dataclass(frozen=True)
+class KernelRates(Rates):
+    """What the kernels of a GPU do; a step is a product, a reduction, or eliminates what is in fast memory.
+
+    Parameters
+    ----------
+    moved_cell_seconds : float
+        Besides `cells_per_second`, for every cell that is read or written: short loops are bound by that.
+    reduced_cells_per_second : float
+        Steps of many inputs that leave next to nothing.
+    table_share : float
+        What each input of a step adds to its overhead, as a share of it: many of them are joined by further launches.
+    """
+
+    moved_cell_seconds: float = 0.0
+    reduced_cells_per_second: float = float("inf")
+    table_share: float = 0.0
+
+    def seconds(self, work: Work, itemsize: int) -> float:
+        """Predict one step on tables that are on the device."""
+        overhead = self.step_seconds * (1.0 + self.table_share * work.tables)
+        # what one launch does not read is joined before, a few tables at a time, in tables of all cells
+        passed = max(0, work.reads - _LAUNCH_READS) * _JOINED_SHARE * work.cells
+        traffic = _ratio(work.moved_cells + passed, self.bytes_per_second / itemsize)
+        moved = work.moved_cells * self.moved_cell_seconds
+        if work.sides >= _LEAST_DEVICE_SIDES:
+            arithmetic = _ratio(work.cells, self.matmul_cells_per_second)
+            return overhead + max(arithmetic, traffic) + _PRODUCT_SHARE * moved
+        if work.tables > _FEW_TABLES and work.out_cells < _REDUCED_CELLS:
+            return overhead + max(_ratio(work.cells, self.reduced_cells_per_second), traffic)
+        return overhead + max(_ratio(work.cells, self.cells_per_second), traffic) + moved
+
+
+def gpu_rates(semiring: Semiring) -> KernelRates:
+    """Return what one data-centre GPU does in a semiring; plans for GPUs are compared by these rates."""
+    cells, products, moved = _GPU.get(semiring.dtype if semiring.name == "min_plus" else semiring.name, _GPU["int64"])
+    return KernelRates(cells, products, 3e12, 20e-6, 0.2, moved, 0.1e12, 0.2)
+
+
+# Measured on one of 2022: cells in a second of eliminations and of products, and seconds of a cell that is moved.
+_GPU: dict[str, tuple[float, float, float]] = {
+    "int16": (4e12, 12e12, 4e-12),
+    "int32": (6e12, 13e12, 1.5e-12),
+    "int64": (1.5e12, 1.9e12, 4e-12),
+    "float64": (3.4e12, 4.1e12, 4e-12),
+    "sum_product": (2.5e12, 8e12, 4e-12),
+}
+# From there a step is a product on a GPU; below, and with as few inputs, it is no reduction.
+_LEAST_DEVICE_SIDES, _FEW_TABLES, _REDUCED_CELLS = 12, 4, 1 << 16
+# Large tables that a launch reads, and what each further one makes of tables of all cells.
+_LAUNCH_READS, _JOINED_SHARE = 8, 0.3
+# A product moves its cells in large pieces.
+_PRODUCT_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -85,16 +141,25 @@ class Work(NamedTuple):
         one are priced as if there were two.
     matrix : bool
         Whether the kernel is that of matrix products.
+    tables, out_cells : int
+        Inputs of the step, and cells that are left of it.
+    sides : int
+        Of a product the shortest of rows, columns and depth.
     """
 
     cells: int | float
     moved_cells: int | float
     reads: int
     matrix: bool
+    tables: int = 0
+    out_cells: int = 0
+    sides: int = 0
 
 
 def step_seconds(work: Work, rates: Rates, itemsize: int) -> float:
     """Predict one step: the slower of arithmetic and memory, after a fixed overhead (roofline)."""
+    if isinstance(rates, KernelRates):
+        return rates.seconds(work, itemsize)
     if work.matrix:  # factors are packed, and the result is unpacked, at the pace of a streaming loop
         arithmetic = _ratio(work.cells, rates.matmul_cells_per_second)
         arithmetic += _ratio(work.moved_cells, rates.cells_per_second)
@@ -115,7 +180,9 @@ def lowered_work(lowered: Lowered) -> Work:
     if lowered.cells > SMALL_CELLS:
         masks = [mask_of(axis for axis, stride in enumerate(strides) if stride) for strides in axes.strides]
         reads = _reads(Sizer(axes.sizes), masks, lowered.input_cells, lowered.cells)
-    return Work(lowered.cells, sum(lowered.input_cells) + lowered.out_cells, reads, lowered.regime == "matrix")
+    matrix, out = lowered.regime == "matrix", lowered.out_cells
+    sides = _sides(lowered.input_cells, lowered.cells, out) if matrix else 0
+    return Work(lowered.cells, sum(lowered.input_cells) + out, reads, matrix, len(lowered.input_cells), out, sides)
 
 
 def sized_work(sizer: Sizer, inputs: Sequence[int], output: int) -> Work:
@@ -125,9 +192,15 @@ def sized_work(sizer: Sizer, inputs: Sequence[int], output: int) -> Work:
         joined |= mask
     cells, sizes, out = sizer.cells(joined), [sizer.cells(mask) for mask in inputs], sizer.cells(output)
     if cells <= SMALL_CELLS:
-        return Work(cells, sum(sizes) + out, _READS_RATED, False)
+        return Work(cells, sum(sizes) + out, _READS_RATED, False, len(sizes), out)
     matrix = _is_product(sizer, inputs, sizes, cells, output, out)
-    return Work(cells, sum(sizes) + out, _reads(sizer, inputs, sizes, cells), matrix)
+    sides = _sides(sizes, cells, out) if matrix else 0
+    return Work(cells, sum(sizes) + out, _reads(sizer, inputs, sizes, cells), matrix, len(sizes), out, sides)
+
+
+def _sides(sizes: Sequence[int], cells: int, out: int) -> int:
+    """Return the shortest of rows, columns and depth of a product of the two largest tables."""
+    return cells // max(out, *sorted(sizes)[-2:])
 
 
 def _is_product(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells: int, output: int, out: int) -> bool:

@@ -28,7 +28,7 @@ from math import inf, log2, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from .costs import Rates, sized_work, step_seconds
+from .costs import GPU_RATES, KernelRates, Rates, sized_work, step_seconds
 from .sizes import Sizer
 from .tree import Tree
 
@@ -166,7 +166,8 @@ def slice_count(tree: Tree, sliced: Iterable[int]) -> int:
 
 def _log_seconds(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> list[float]:
     """Return log2 of the predicted seconds of each step, without its overhead."""
-    loops = replace(rates, step_seconds=0.0)
+    # which tables launches join is another matter once they are slices
+    loops = replace(GPU_RATES if isinstance(rates, KernelRates) else rates, step_seconds=0.0)
     masks = tree.scope_masks
     found = []
     for kids, output in zip(tree.children, masks[tree.n_leaves :], strict=True):

@@ -40,7 +40,7 @@ from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
 from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.runs.slices import slice_states
-from bucketflow.pipeline.trees.costs import GPU_RATES, Rates, lowered_seconds
+from bucketflow.pipeline.trees.costs import Rates, gpu_rates, lowered_seconds
 from bucketflow.pipeline.trees.memory import step_bytes
 
 #: Longer runs are two slices.
@@ -101,7 +101,7 @@ def unplanned(name: str) -> Prepared:
     return Prepared(question, Resources(Options(gpus=1)), network, arithmetic, problem)
 
 
-def planned(name: str, budget: int, rates: Rates) -> tuple[Prices, float, float | None] | str:
+def planned(name: str, budget: int) -> tuple[Prices, float, float | None] | str:
     """Plan a case for a device of so many bytes.
 
     Returns plans, CPU seconds, and how many times a CPU's cells the plan has; or why it is refused.
@@ -110,7 +110,7 @@ def planned(name: str, budget: int, rates: Rates) -> tuple[Prices, float, float 
     problem = unplanned(name).problem
     options = PlanOptions(memory_bytes=budget, decode=CASES[name][1] == "optimum")
     try:
-        prices = fitted_for_device(problem, options, "auto", Around(64 << 30, False, 1 << 62, lambda: 1e9), rates)
+        prices = fitted_for_device(problem, options, "auto", Around(64 << 30, False, 1 << 62, lambda: 1e9))
     except BudgetError as refused:
         return str(refused)
     spent = time.process_time() - start
@@ -193,11 +193,11 @@ def described(step: Any) -> str:
     return f"{passes}  {shape[:230]}"
 
 
-def print_steps(prepared: Prepared, dtype: str, ceilings: Ceilings, rates: Rates) -> float:
+def print_steps(prepared: Prepared, dtype: str, ceilings: Ceilings) -> float:
     """Print the steps of a slice that take long; return what all take."""
     plan = prepared.plan
     assert plan is not None
-    spent = slice_times(prepared)
+    spent, rates = slice_times(prepared), gpu_rates(prepared.problem.semiring)
     whole = sum(seconds for seconds, _ in spent)
     small = [seconds for seconds, step in spent if step.lowered.cells < 1 << 20]
     print(
@@ -214,7 +214,7 @@ def print_steps(prepared: Prepared, dtype: str, ceilings: Ceilings, rates: Rates
     return whole
 
 
-def run(name: str, prepared: Prepared, ratio: float | None, ceilings: Ceilings, rates: Rates) -> Took:
+def run(name: str, prepared: Prepared, ratio: float | None, ceilings: Ceilings) -> Took:
     """Run a case and print what it took."""
     plan, wanted = prepared.plan, CASES[name][2]
     assert plan is not None
@@ -234,7 +234,7 @@ def run(name: str, prepared: Prepared, ratio: float | None, ceilings: Ceilings, 
             value = result.log10 if result.value is None else float(result.value)
             told = f"{value}{'' if wanted is None else ' right' if abs(value - wanted) < 1e-6 else f' NOT {wanted}'}"
         most = used()
-    slice_seconds = 0.0 if plan.spill else print_steps(prepared, dtype, ceilings, rates)
+    slice_seconds = 0.0 if plan.spill else print_steps(prepared, dtype, ceilings)
     measured = measured or slice_seconds * plan.slices
     beside = "" if ratio is None else f" ({ratio:.2f} of the CPU's)"
     print(
@@ -282,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     names = [name for name in CASES if not chosen.names or any(name.startswith(each) for each in chosen.names)]
     workers = max(1, min(len(names), (os.cpu_count() or 2) - 1))
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        plans = {name: pool.submit(planned, name, int(chosen.budget * 1e9), GPU_RATES) for name in names}
+        plans = {name: pool.submit(planned, name, int(chosen.budget * 1e9)) for name in names}
         if not chosen.plan:
             ceilings = measured_ceilings()
             told = ", ".join(f"{dtype} {rate / 1e12:.1f}" for dtype, rate in ceilings.cells.items())
@@ -298,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if chosen.plan:
                 shown(name, prepared, ratio)
             else:
-                taken.append(run(name, prepared, ratio, ceilings, GPU_RATES))
+                taken.append(run(name, prepared, ratio, ceilings))
         print_summary(taken)
 
 

@@ -20,7 +20,7 @@ from bucketflow.pipeline.rates import disk
 from bucketflow.pipeline.rates import store as rate_files
 from bucketflow.pipeline.rates.cpu import cached_rates, measure_again
 from bucketflow.pipeline.rates.device import DeviceRates, cached_device_rates, least_device_cells
-from bucketflow.pipeline.trees.costs import Rates
+from bucketflow.pipeline.trees.costs import Rates, gpu_rates
 from bucketflow.tasks.steps.semiring import Semiring, min_plus
 from bucketflow.tasks.sweeps.device_sweep import LEAST_CELLS, Places, on_device
 from bucketflow.tasks.sweeps.sweep import Plain
@@ -121,7 +121,7 @@ def test_rates_of_a_cluster_are_those_of_its_workers(monkeypatch: pytest.MonkeyP
     assert resources.Resources(options).device_rates(INT32) == there
     monkeypatch.setattr(resources.Resources, "_gpu_cluster", (workers, {}))
     assert resources.Resources(options).least_cells(INT32) is None
-    assert resources.Resources(options).device_rates(INT32) == DeviceRates()
+    assert resources.Resources(options).device_rates(INT32) == DeviceRates(gpu_rates(INT32))
 
 
 def test_a_worker_tells_what_was_measured_on_its_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from bucketflow.pipeline.plans.planner import with_rates
 from bucketflow.pipeline.rates.device import DeviceRates
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
-from bucketflow.pipeline.trees.costs import GPU_RATES, Rates
+from bucketflow.pipeline.trees.costs import Rates, gpu_rates
 from tests.device_stand_in import StandIn
 from tests.device_stand_in import device as stand_in
 from tests.models import named_model
@@ -67,8 +67,9 @@ def test_a_device_takes_no_dearer_tree_than_a_host(file: str, query: Any) -> Non
     """Searches by a device's rates end before they have found much: 26 times the cells for half again the seconds."""
     model = bucketflow.load(DATA / file)
     there, here = planned(model, query=query, gpus=1), planned(model, query=query, memory="100GB")
-    assert there.seconds <= 1.05 * with_rates(here, GPU_RATES).seconds
-    assert there.cells <= 4 * here.cells or there.seconds < with_rates(here, GPU_RATES).seconds
+    rates = gpu_rates(here.up[0].lowered.semiring)
+    assert there.seconds <= 1.05 * with_rates(here, rates).seconds
+    assert there.cells <= 4 * here.cells or there.seconds < with_rates(here, rates).seconds
 
 
 def test_one_huge_step_is_cut_over_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from bucketflow.pipeline.plans.planner import whole_plan, whole_plans, with_rate
 from bucketflow.pipeline.search.forests import Rearranger, group_units, split_steps
 from bucketflow.pipeline.trees.costs import (
     Rates,
+    gpu_rates,
     lowered_seconds,
     lowered_work,
     sized_work,
@@ -28,7 +29,7 @@ from bucketflow.pipeline.trees.costs import (
 from bucketflow.pipeline.trees.sizes import Sizer
 from bucketflow.pipeline.trees.slicing import _Incidence
 from bucketflow.pipeline.trees.tree import Tree
-from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT, min_plus
+from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT, Semiring, min_plus
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps import scaled
 
@@ -142,3 +143,34 @@ def test_steps_on_logarithms_read_as_few_tables_as_their_price_says(monkeypatch)
     assert natural.values + natural.log_scale == pytest.approx(expected, rel=1e-9)
     assert asked[-1] <= 6
     assert sum(asked) <= len(pairs) + 6
+
+
+@pytest.mark.parametrize(
+    ("semiring", "sizes", "milliseconds"),
+    [
+        (min_plus("int32"), (1, 57024, 1584, 1584), 10.5),
+        (min_plus("float64"), (4, 64, 524288, 64), 2.10),
+        (min_plus("float64"), (1, 1024, 32768, 2048), 15.6),
+        (SUM_PRODUCT, (216, 540, 810, 72), 1.24),
+        (SUM_PRODUCT, (4, 256, 4194304, 32), 15.4),
+    ],
+)
+def test_products_on_a_gpu_are_priced_as_they_were_measured(
+    semiring: Semiring, sizes: tuple[int, ...], milliseconds: float
+) -> None:
+    """Batch, rows, columns and depth on an H100."""
+    sizer = Sizer(sizes)
+    work = sized_work(sizer, [0b1011, 0b1101], 0b0111)
+    predicted = 1e3 * step_seconds(work, gpu_rates(semiring), semiring.itemsize)
+    assert 0.5 < milliseconds / predicted < 2
+
+
+def test_on_a_gpu_reductions_and_many_large_inputs_cost_more() -> None:
+    """18 functions summed out at once: 6.06 ms on an H100, 1 by cells and bytes alone."""
+    sizer = Sizer((2,) * 28)
+    rates, everything = gpu_rates(SUM_PRODUCT), (1 << 28) - 1
+    reduced = sized_work(sizer, [everything, *[0b11 << i for i in range(17)]], 0)
+    assert 0.5 < 6.06 / 1.58 / (1e3 * step_seconds(reduced, rates, 8)) < 2
+    halves = [((1 << 24) - 1) << (i % 4) for i in range(40)]
+    few, many = (step_seconds(sized_work(sizer, halves[:n], everything >> 8), rates, 8) for n in (8, 40))
+    assert many > 3 * few
