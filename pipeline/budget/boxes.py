@@ -6,10 +6,13 @@ do not occur in is read or computed again in every box, so those that occur in m
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from math import prod
+from operator import mul
 
 from ...tasks.steps.step import Step
 from ..errors import BudgetError
@@ -19,7 +22,7 @@ from ..plans.planner import lowered_step
 from ..plans.stages import Stage
 from ..search.effort import Effort
 from ..trees.costs import Rates, lowered_seconds
-from ..trees.memory import Sizing, leaf_bytes, sweep_peak, table_bytes
+from ..trees.memory import Bare, Sizing, leaf_bytes, sweep_peak, table_bytes
 from ..trees.tree import Tree, elimination_order
 from .way_back import WayBack
 
@@ -31,6 +34,8 @@ MARGIN = 1 << 20
 BELIEF_BYTES = 8
 # Nominal seconds of planning a step of a box.
 _STEP_SECONDS = 5e-5
+# And of following its tables alone.
+_BOUND_SECONDS = 1e-5
 # Work and reading that this share of a stage repeats do not decide about the order of its variables.
 _REPEATED_SHARE = 0.02
 # A chunk goes through memory whole when it is compressed, so it is a small part of the budget, and a file of its
@@ -117,14 +122,25 @@ class Boxing:
             If the smallest box does not fit.
         """
         candidates = self.candidates(head, nodes, inputs, preferred)
-        boxed: list[int] = []
-        while True:
-            stage = self.boxed_stage(head, nodes, inputs, tuple(boxed), self.chunked(head, boxed, preferred))
+        boxes = list(accumulate([self.tree.dims[v] for v in candidates], mul, initial=1))
+        most = next((n for n, count in enumerate(boxes) if count > MAX_BOXES), len(candidates))
+        steps = [self.step(n) for n in nodes]
+
+        def may_fit(count: int) -> bool:
+            return self.least_bytes(head, steps, inputs, candidates[:count]) <= self.available
+
+        for count in range(bisect_left(range(most), True, key=may_fit), most + 1):
+            boxed = tuple(candidates[:count])
+            stage = self.boxed_stage(head, nodes, inputs, boxed, self.chunked(head, boxed, preferred))
             if stage.peak_bytes <= self.available:
                 return stage
-            if not candidates or prod(self.tree.dims[v] for v in boxed) > MAX_BOXES:
-                raise self.refusal(stage)
-            boxed.append(candidates.pop(0))
+        raise self.refusal(stage)
+
+    def least_bytes(self, head: int, steps: Sequence[Step], inputs: tuple[int, ...], boxed: Sequence[int]) -> int:
+        """Bytes that a box needs at least, whatever its steps are lowered to: less, the more variables it fixes."""
+        self.effort.spend(_BOUND_SECONDS * len(steps))
+        sizing = Bare(sliced_dims(self.tree.dims, boxed), self.problem.itemsize)
+        return sum(self.box_bytes(head, steps, inputs, sizing))
 
     def candidates(
         self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], preferred: Sequence[int]
@@ -135,12 +151,17 @@ class Boxing:
         reading = {i: self.bytes_of(i, dims) / self.disk_rate for i in inputs}
         joined = {n: tree.joined[n - tree.n_leaves] for n in nodes}
         own = tree.scopes[head] if head >= 0 else frozenset().union(*joined.values())
-        limit = _REPEATED_SHARE * (sum(work.values()) + sum(reading.values()))
+        total = sum(work.values()) + sum(reading.values())
+
+        divided = dict.fromkeys(own, 0.0)
+        for each, seconds in ((joined, work), ({i: tree.scopes[i] for i in inputs}, reading)):
+            for n, scope in each.items():
+                for v in scope & own:
+                    divided[v] += seconds[n]
 
         def order(v: int) -> tuple[float, bool, int]:
-            repeated = sum(work[n] for n in nodes if v not in joined[n])
-            repeated += sum(reading[i] for i in inputs if v not in tree.scopes[i])
-            return repeated if repeated > limit else 0.0, v not in preferred, self.rank[v]
+            repeated = total - divided[v]
+            return repeated if repeated > _REPEATED_SHARE * total else 0.0, v not in preferred, self.rank[v]
 
         return sorted((v for v in own if dims[v] > 1), key=order)
 
@@ -163,13 +184,11 @@ class Boxing:
         self.effort.spend(_STEP_SECONDS * len(nodes))
         steps = tuple(self.step(n, boxed) for n in nodes)
         sizes = sliced_dims(self.tree.dims, boxed)
-        read = sum(self.bytes_of(i, sizes) for i in inputs)
-        moving = read + self.transit(inputs, sizes)
+        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads, self.options.device)
+        computing, moving = self.box_bytes(head, steps, inputs, sizing)
         if head >= 0:
             chunk = self.bytes_of(head, sliced_dims(self.tree.dims, chunked))
             moving = max(moving, self.bytes_of(head, sizes) + 2 * chunk)
-        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads, self.options.device)
-        computing = self.all_leaves + self.leaves_bytes(steps, sizes) + read + sweep_peak(steps, sizing, ())
         peak = computing + moving
         if self.options.decode:
             fixed = tuple(self.tree.scopes[head]) if head >= 0 else boxed
@@ -190,6 +209,15 @@ class Boxing:
             moving_bytes=moving,
             peak_bytes=peak,
         )
+
+    def box_bytes(self, head: int, steps: Sequence[Step], inputs: tuple[int, ...], sizing: Sizing) -> tuple[int, int]:
+        """Bytes of a box while it computes, and of what is read for the one after it or is to be written."""
+        sizes = sizing.sizes
+        read = sum(self.bytes_of(i, sizes) for i in inputs)
+        moving = read + self.transit(inputs, sizes)
+        if head >= 0:
+            moving = max(moving, self.bytes_of(head, sizes))
+        return self.all_leaves + self.leaves_bytes(steps, sizes) + read + sweep_peak(steps, sizing, ()), moving
 
     def back_peak(self, stage: Stage) -> int:
         """Bytes of a box on the way back: tables that are read, what is made of them, and one on its way out."""

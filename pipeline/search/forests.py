@@ -216,10 +216,10 @@ class Rearranger:
             return spent
         while spent < max_work and self._vain < len(self.MOVES):
             k, how = self.MOVES[self._move % len(self.MOVES)]
-            clean = np.zeros(len(self.tree.kids), dtype=np.bool_)
+            marks = self._kernel.Marks(*np.zeros((2, len(self.tree.kids)), dtype=np.bool_))
             self.seed += 1
-            saved, work = self._kernel.improve(self.tree, self.first, k, how, self.seed, max_work - spent, clean)
-            spent += work + len(clean)
+            saved, work = self._kernel.improve(self.tree, self.first, k, how, self.seed, max_work - spent, marks)
+            spent += work + len(self.tree.kids)
             if saved < 1e-3 * self.seconds:
                 self._move += 1
                 self._vain += 1

@@ -217,14 +217,14 @@ def best_splits(choice: Choice, count: int, bound: float, rates: NDArray[np.floa
         if size[s] * rates[2] > bound and s != full:
             continue
         swept = 0.0 if huge else np.exp2(touched)
-        least, least_reads, least_split = np.inf, 0.0, 0
+        cheapest, least, least_reads, least_split = bound, bound, 0.0, 0
         part = others
         while part:
             part = (part - 1) & others
             a, b = part | low, others ^ part
             work += 1
             before = cost[a] + cost[b]
-            if before >= cost[s]:
+            if before >= cheapest:
                 continue
             if huge:
                 cells = np.exp2(min(touched - private[a] - private[b], 1000.0))
@@ -233,12 +233,14 @@ def best_splits(choice: Choice, count: int, bound: float, rates: NDArray[np.floa
             moved = reads[a] + reads[b]
             plain = not (lazy[a] or lazy[b])
             price = before + split_seconds(cells, size[a], size[b], size[s], moved + size[s], plain, rates)
-            if price < cost[s]:
-                cost[s], split[s] = price, a
+            if price < cheapest:
+                cheapest, split[s] = price, a
             # nothing eliminated: the join may stay virtual
             if private[s] - private[a] - private[b] < 1e-9 and before + moved * rates[2] < least:
                 least, least_reads, least_split = before + moved * rates[2], moved, a
-        if s != full and least < cost[s] + size[s] * rates[2]:
+        if cheapest < bound:
+            cost[s] = cheapest
+        if s != full and least < cheapest + size[s] * rates[2]:
             cost[s], reads[s], lazy[s] = least - least_reads * rates[2], least_reads, True
             split[s] = least_split
     return work

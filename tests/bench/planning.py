@@ -13,6 +13,7 @@ import gc
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import exp, log
 from pathlib import Path
@@ -23,7 +24,7 @@ from needs import data_folder
 
 from bucketflow.pipeline.api.prepared import prepare
 from bucketflow.pipeline.api.questions import question_of
-from bucketflow.pipeline.errors import BucketflowError, BudgetError
+from bucketflow.pipeline.errors import BucketflowError, BudgetError, FormatError
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.options import Options
@@ -83,7 +84,8 @@ def models(sample: int, only: str) -> Iterator[tuple[str, Model, str | None]]:
     rows.sort(key=lambda r: (float(r["log2_largest_clique"] or 0), r["path"]))
     names = dict.fromkeys((*NAMED, *[rows[i * len(rows) // sample]["path"] for i in range(sample)]))
     for name in [r["path"] for r in rows if only in r["path"]] if only else names:
-        yield name, load(folder / name), evidence_beside(folder / name)
+        with suppress(FormatError):  # global cost functions
+            yield name, load(folder / name), evidence_beside(folder / name)
     for rows_, columns, states in GRIDS:
         name = f"grid {rows_}x{columns}x{states}"
         if only in name:

@@ -57,7 +57,7 @@ def in_memory(wanted: Problem, options: PlanOptions, way: fit.Fit = "slice") -> 
 @pytest.mark.usefixtures("tables_only")
 @pytest.mark.parametrize("way", ["auto", "slice", "refuse"])
 def test_a_dearer_tree_that_fits_is_taken(way: fit.Fit) -> None:
-    wanted, options = grid(8), replace(OPTIONS, seed=0)
+    wanted, options = grid(8), replace(OPTIONS, seed=1)
     first, *others = whole_plans(wanted, options, RATES)
     memory = min(plan.peak_bytes for plan in others)
     assert memory < first.peak_bytes
