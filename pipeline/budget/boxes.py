@@ -33,7 +33,7 @@ MARGIN = 1 << 20
 # Weights and entries of beliefs are stored in so many.
 BELIEF_BYTES = 8
 # Nominal seconds of planning a step of a box.
-_STEP_SECONDS = 5e-5
+_STEP_SECONDS = 1e-4
 # And of following its tables alone.
 _BOUND_SECONDS = 1e-5
 # Work and reading that this share of a stage repeats do not decide about the order of its variables.

@@ -21,7 +21,7 @@ LEAST: Final = 0.3
 
 TABLE_SECONDS: Final = 3e-5
 """Choosing the layout of a table that a step reads or writes, lowering, and following what is alive."""
-SLICING_SECONDS: Final = 1.5e-5
+SLICING_SECONDS: Final = 4e-5
 """Choosing variables to condition on, for each table of a tree."""
 FUNCTION_SECONDS: Final = 1e-4
 """The first order, and the trees that it gives, for each function."""

@@ -46,7 +46,7 @@ class Axes:
     @property
     def eliminated(self) -> int:
         """Number of leading axes that the step eliminates."""
-        return sum(stride == 0 for stride in self.out)
+        return self.out.count(0)
 
     def cells_of(self, table: int) -> int:
         """Cells of input number `table`."""

@@ -155,27 +155,37 @@ def _keep_last(axes: Axes, largest: int) -> tuple[Axes, int]:
 def _choose_row(axes: Axes, largest: int) -> tuple[float, Group | None]:
     """Choose how many trailing axes of the output make the row, by the predicted time of a cell; return both."""
     best, choice = math.inf, None
-    count = len(axes.sizes)
+    count, tables = len(axes.sizes), _tables(axes)
     cells = 1
     for start in range(count - 1, axes.eliminated - 1, -1):
         cells *= axes.sizes[start]
         if cells > MERGED_CELLS and start < count - 1:
             break
         row = tuple(range(start, count))
-        cost = _cost(axes, row, cells, largest)
+        cost = _cost(axes, row, cells, largest, tables)
         if cells >= _SHORTEST_ROW and cost < best:
             best, choice = cost, row
     return best, choice
 
 
-def _cost(axes: Axes, row: Group, cells: int, largest: int) -> float:
+def _tables(axes: Axes) -> list[tuple[int, int, int]]:
+    """For each input the last axis that it has, the last where it is not laid out as the output, and its cells."""
+    found = []
+    for i, strides in enumerate(axes.strides):
+        has = max((axis for axis, stride in enumerate(strides) if stride), default=-1)
+        pairs = enumerate(zip(strides, axes.out, strict=True))
+        found.append((has, max((axis for axis, (mine, out) in pairs if mine != out), default=-1), axes.cells_of(i)))
+    return found
+
+
+def _cost(axes: Axes, row: Group, cells: int, largest: int, tables: Sequence[tuple[int, int, int]]) -> float:
     """Predict the nanoseconds of a cell: overhead shared by the row, loads, and gathers where not reused."""
     overhead, per_cell = 8.0, 0.1
-    for i, strides in enumerate(axes.strides):
-        role = role_of(axes, strides, row)
-        if role == "number":
+    most = min(SPREAD_CELLS, axes.cells // 16)
+    for i, (has, differs, own) in enumerate(tables):
+        if has < row[0]:
             overhead += 1
-        elif role == "row" or axes.cells_of(i) * cells <= min(SPREAD_CELLS, axes.cells // 16):
+        elif differs < row[0] or own * cells <= most:
             per_cell += 0.06
         else:
             per_cell += 0.06 + min(gathering(axes, i, row, largest), copying(axes, i, row, largest))
@@ -184,17 +194,18 @@ def _cost(axes: Axes, row: Group, cells: int, largest: int) -> float:
 
 def gathering(axes: Axes, i: int, row: Group, largest: int) -> float:
     """Nanoseconds for each cell of the step where the loops gather an input."""
-    inner = [axis for axis in range(axes.eliminated, row[0]) if not axes.strides[largest][axis]]
-    reused = 1 if any(axes.strides[i][axis] for axis in inner) else size_of(axes, inner)
+    mine, strides = axes.strides[largest], axes.strides[i]
+    inner = [axis for axis in range(axes.eliminated, row[0]) if not mine[axis]]
+    reused = 1 if any(strides[axis] for axis in inner) else size_of(axes, inner)
     return (_GATHER_NS + _missing(axes, i, row, largest)) / reused
 
 
 def _missing(axes: Axes, i: int, row: Group, largest: int) -> float:
     """Nanoseconds more for a cell where more lines are read than a cache holds before the next cell of one is."""
-    mine, strides, lines = axes.strides[largest], axes.strides[i], 1
-    outside = sorted(range(axes.eliminated, row[0]), key=lambda axis: mine[axis] or math.inf)
-    for axis in (*reversed(row), *reversed(range(axes.eliminated)), *outside):
-        if 0 < strides[axis] < _LINE_CELLS:
+    mine, strides, lines, eliminated = axes.strides[largest], axes.strides[i], 1, axes.eliminated
+    outside = sorted(range(eliminated, row[0]), key=lambda axis: mine[axis] or math.inf)
+    for axis in (*reversed(row), *reversed(range(eliminated)), *outside):
+        if 0 < strides[axis] < _LINE_CELLS or lines > _CACHED_LINES:
             break
         lines *= axes.sizes[axis] if strides[axis] else 1
     if axes.cells_of(i) < _FAR_CELLS:
@@ -205,7 +216,7 @@ def _missing(axes: Axes, i: int, row: Group, largest: int) -> float:
 
 def copying(axes: Axes, i: int, row: Group, largest: int) -> float:
     """Nanoseconds for each cell of the step where an input is copied in the order of the row before the loops."""
-    cells = size_of(axes, {*row, *(axis for axis, stride in enumerate(axes.strides[i]) if stride)})
+    cells = size_of(axes, {*row, *[axis for axis, stride in enumerate(axes.strides[i]) if stride]})
     whole = axes.cells_of(largest)
     if cells > min(max(COPIED_CELLS, whole // _COPIED_SHARE), whole):
         return math.inf

@@ -2,7 +2,8 @@
 
 Every question (optimum, partition, marginals or, of costs, max-marginals) is planned within the machine's memory, a
 quarter of what the whole plan needs, and 64 MB. The bound is 10% of the predicted run, but at least 0.3 CPU-s, and
-3 CPU-s for what is refused; ``ratio`` is to the bound. Reading the file and compiling the search are not counted.
+3 CPU-s for what is refused; ``ratio`` is to the bound. Runs are predicted by nominal rates, which do not change.
+Reading the file and compiling the search are not counted.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.planner import forget_plans
 from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.trees.costs import Rates
 
 SHARE, LEAST, REFUSED = 0.1, 0.3, 3.0
 #: Always among the sample: these took too long once.
@@ -101,7 +103,7 @@ def _readable(folder: Path, row: dict[str, str]) -> bool:
 def planner(model: Model, query: str, evidence: str | None) -> Callable[[Options], Plan | None]:
     """Return what plans a question."""
     question = question_of(model, query, evidence)
-    return lambda options: prepare(question, Resources(options)).plan
+    return lambda options: prepare(question, Resources(options), rates=lambda _: Rates()).plan
 
 
 def measured(name: str, query: str, memory: str, plan: Callable[[], Plan | None], limit: float) -> tuple[Row, Any]:
