@@ -12,8 +12,6 @@ from ..errors import InternalError
 from ..models.fixed import fixed_value, full_states
 from ..results.result import Result
 from ..runs.best_first import bounds_of, least_slice
-from ..runs.box_decoding import decoded, swept_roots
-from ..runs.boxes import opened_boxes
 from ..runs.decoding import decode_parts, sweep_and_decode
 from ..runs.parts import sweep_parts
 from ..runs.run import Run
@@ -88,6 +86,9 @@ def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
 
 def _spilled_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """The same for a plan with tables on disk."""
+    from ..runs.box_decoding import decoded, swept_roots
+    from ..runs.boxes import opened_boxes
+
     with opened_boxes(run, TABLES, keep=True) as boxes:
         best = _least(run.arithmetic.total(roots) for roots in swept_roots(boxes))
         if best is None:
@@ -140,6 +141,9 @@ def swept_total(run: Run[Any], name: str) -> Any:
         with opened_row_tables(run, name, keep=False) as rows:
             totals = [arithmetic.total(rows.roots())]
     elif plan.spill:
+        from ..runs.box_decoding import swept_roots
+        from ..runs.boxes import opened_boxes
+
         with opened_boxes(run, name, keep=False) as boxes:
             totals = map(arithmetic.total, swept_roots(boxes))
     elif plan.slices > 1:

@@ -6,12 +6,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf, log2
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from ...tasks.sweeps.rows.room import NoRoomError, Room, TooMuchWorkError
-from ..budget.boxes import MARGIN
 from ..budget.fit import Prices
-from ..budget.rows_fit import is_sparse, rows_plan, stored_or_sliced, with_more_slices
 from ..errors import BudgetError, format_bytes
 from ..models.leaf_rows import leaf_rows, possible
 from ..plans.plan import Plan
@@ -21,6 +18,9 @@ from ..trees.costs import Rates
 from .counts import least_seconds_by_rows
 from .prepared import ROWS_PER_SECOND, SHORT_PATIENCE, Prepared, by_rows, known_rates, plan_options, planned, unplanned
 from .questions import LARGE_CELLS, Question
+
+if TYPE_CHECKING:
+    from ...tasks.sweeps.rows.room import NoRoomError, Room
 
 A = TypeVar("A")
 
@@ -49,6 +49,8 @@ def tried_first(
 
 def tried(trial: Prepared, run: Callable[[Prepared], A], note: Callable[[str], None]) -> A | None:
     """Answer by rows within what the trial may take; None, with a note, if that does not suffice."""
+    from ...tasks.sweeps.rows.room import NoRoomError, TooMuchWorkError
+
     try:
         return run(trial)
     except (NoRoomError, TooMuchWorkError, BudgetError) as error:
@@ -82,6 +84,8 @@ def _trial(prepared: Prepared, most_work: float) -> Prepared | None:
         return None
     if plan.seconds < _LEAST_SECONDS or resources.distributed or asked.folder or asked.fit != "auto":
         return None
+    from ..budget.rows_fit import is_sparse, rows_plan
+
     counts = leaf_rows(prepared.network)
     why = f"as {possible(prepared.network, counts)}, and all cells would take {plan.seconds:.2g} s"
     trial = by_rows(prepared, counts, why, min(_TRIAL_PART * plan.seconds * ROWS_PER_SECOND, most_work))
@@ -117,11 +121,14 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callabl
         If no number of slices makes it fit, or joins have more rows than anyone waits for.
     """
     whole = prepared.plan
+    if whole is None or whole.row_bounds is None:
+        return run(prepared)
+    from ...tasks.sweeps.rows.room import NoRoomError, TooMuchWorkError
+
     while True:
         try:
             return run(prepared)
         except NoRoomError as error:
-            assert whole is not None
             plan = _smaller(prepared, whole, error)
             _LOG.info(
                 "by rows in %d slices%s, as a table of %d bytes does not fit",
@@ -139,6 +146,8 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callabl
 
 def _smaller(prepared: Prepared, whole: Plan, error: NoRoomError) -> Plan:
     """Plan a question by rows again whose tables did not fit, as they may be made to."""
+    from ..budget.rows_fit import stored_or_sliced, with_more_slices
+
     asked, plan = prepared.resources.asked, prepared.plan
     assert plan is not None
     if asked.fit == "refuse":
@@ -157,6 +166,9 @@ def room_for(prepared: Prepared) -> Room | None:
     plan = prepared.plan
     if plan is None or plan.row_bounds is None:
         return None
+    from ...tasks.sweeps.rows.room import Room
+    from ..budget.boxes import MARGIN
+
     margin = MARGIN if plan.rows_stored else 0
     return Room(prepared.memory_bytes - plan.model_bytes - plan.leaf_bytes - margin, prepared.most_work)
 

@@ -15,7 +15,6 @@ from ...cluster.threads import ThreadPool
 from ...storage.files import free_bytes
 from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
-from ..budget.device_fit import boxes_at_a_time
 from ..plans.parts import TASK_SECONDS, for_workers, run_seconds
 from ..plans.plan import Plan
 from ..plans.planner import with_rates
@@ -42,7 +41,11 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
     if plan is None:
         return serial_pool(resources)
     spills_there = resources.gpu_count > 0 and plan.spill is not None
-    at_a_time = boxes_at_a_time(plan, resources.memory_bytes) if spills_there else 1
+    at_a_time = 1
+    if spills_there:
+        from ..budget.device_fit import boxes_at_a_time
+
+        at_a_time = boxes_at_a_time(plan, resources.memory_bytes)
     if resources.distributed and _pays(plan, resources):
         leave_slot()
         return DaskPools(resources, at_a_time)

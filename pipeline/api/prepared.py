@@ -8,19 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...tasks.steps.semiring import Semiring
-from ..budget.device_fit import Around, fitted_for_device, fitted_propagation_for_device
 from ..budget.fit import Prices, fitted
-from ..budget.rows_fit import is_sparse, rows_plan, with_stored_rows
-from ..budget.stored import stored_plan
 from ..errors import BudgetError, ModelError
 from ..models.leaf_rows import leaf_rows, possible
 from ..models.preprocess import Network
 from ..plans.plan import Plan, PlanOptions, Problem
 from ..plans.planner import HopelessError, remembered_with_rates, whole_plan
-from ..plans.row_bounds import expected_work
 from ..queries.arithmetic import Arithmetic, arithmetic_for
 from ..rates.cpu import cached_rates, is_worth_measuring
 from ..rates.disk import measured_disk_rate
@@ -31,6 +27,9 @@ from ..trees.tree import Target, Tree
 from .counts import counted_plan
 from .placement import divided
 from .questions import Question
+
+if TYPE_CHECKING:
+    from ..budget.device_fit import Around
 
 #: So many rows are joined in a second.
 ROWS_PER_SECOND: Final = 1e7
@@ -145,6 +144,9 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates], patient: 
     except BudgetError as refused:
         if stored or asked.representation == "dense" or asked.fit != "auto":
             raise
+        from ..budget.rows_fit import is_sparse
+        from ..plans.row_bounds import expected_work
+
         counts = leaf_rows(prepared.network)
         why = f"as {possible(prepared.network, counts)}, and all cells are refused: {refused}"
         rows = by_rows(prepared, counts, why, PATIENCE if patient else SHORT_PATIENCE)
@@ -172,6 +174,8 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
     """
     problem, resources, stored = prepared.problem, prepared.resources, prepared.stored
     if stored:
+        from ..budget.stored import stored_plan
+
         wanted = plan_options(prepared.arithmetic, resources, stored["memory_bytes"])
         prices = Prices(stored_plan(problem, wanted, Rates(), stored))
     elif problem.rows is not None:
@@ -199,6 +203,8 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
 
 def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
     """Plan by rows, where a spill was asked for with tables on disk."""
+    from ..budget.rows_fit import rows_plan, with_stored_rows
+
     problem, resources = prepared.problem, prepared.resources
     stored = resources.asked.fit == "spill"
     resources = resources.without_devices() if stored else resources
@@ -228,6 +234,8 @@ def cheapest_way(problem: Problem, arithmetic: Arithmetic[Any], resources: Resou
     if not wanted.device:
         rate = partial(measured_disk_rate, asked.folder)
         return fitted(problem, wanted, Rates(), asked.fit, resources.disk_bytes, rate)
+    from ..budget.device_fit import fitted_for_device, fitted_propagation_for_device
+
     if both_ways:
         return fitted_propagation_for_device(problem, wanted, asked.fit, lambda: _around(resources))
     device = resources.device_rates(problem.semiring)
@@ -248,6 +256,8 @@ def problem_of(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[
 
 def _around(resources: Resources, **link: float) -> Around:
     """What is there for tables that leave a device; they are files where others have to see them."""
+    from ..budget.device_fit import Around
+
     asked = resources.asked
     rate = partial(measured_disk_rate, asked.folder)
     files = asked.folder is not None or asked.remote

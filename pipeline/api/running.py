@@ -13,10 +13,8 @@ from ...cluster.budget import peak_rss_bytes
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, SerialPool
 from ...storage.rundir import RunDir
-from ...tasks.boxes.boxes import told_steps
 from ...tasks.cpu.compiler import compiler_pays
 from ...tasks.sweeps.sweep import timed_steps
-from ..budget.stored import plan_record
 from ..options import Options
 from ..resources import Resources
 from ..results.result import Result, answered_before, is_confirmed
@@ -93,6 +91,8 @@ def _in_directory(
     question: Question, options: Options, progress: Progress | None, folder: Path, patient: bool
 ) -> Answer:
     """Run in a run directory, or continue the run that it holds; a finished one answers at once."""
+    from ...tasks.boxes.boxes import told_steps
+
     with opened(folder) as rundir:
         prepared = planned_in(rundir, question, options, patient)
         plan = prepared.plan
@@ -131,6 +131,8 @@ def planned_in(rundir: RunDir, question: Question, options: Options, patient: bo
 
 
 def _keep_plan(rundir: RunDir, question: Question, prepared: Prepared) -> None:
+    from ..budget.stored import plan_record
+
     record = plan_record(prepared.plan, prepared.memory_bytes) if prepared.plan else None
     rundir.write_plan({"identity": question.identity(), "source": question.model.source, "plan": record})
 

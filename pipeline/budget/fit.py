@@ -15,7 +15,6 @@ from ..plans.slices import CLOSE, sliced_plan
 from ..search.effort import Effort
 from ..trees.costs import Rates
 from ..trees.tree import Tree
-from .spill import plan_spill
 
 Spilled = Callable[[PlanOptions, Plan, Effort], Plan]
 """Makes boxes of a plan."""
@@ -86,6 +85,8 @@ def _spilled(
     disk_bytes: int,
     disk_rate: Callable[[], float],
 ) -> Plan:
+    from .spill import plan_spill
+
     plan = plan_spill(problem, options, rates, whole, disk_rate(), effort=effort)
     assert plan.spill is not None
     check_disk(plan.spill.disk_bytes, disk_bytes)

@@ -6,7 +6,7 @@ import traceback
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...cluster import coordination
 from ...cluster.address import ClusterError
@@ -17,11 +17,14 @@ from ...storage.errors import StorageError
 from ...storage.folders.jobdir import JobDir
 from ..api.bounding.optimum import solved
 from ..api.resume import stored_question
-from ..api.running import Answer, answer
+from ..api.running import answer
 from ..errors import BucketflowError, StoppedError
 from .listing import PREFIX
 from .pulse import Pulse
 from .record import DONE, Record, read_record, write_record
+
+if TYPE_CHECKING:
+    from ..api.running import Answer
 
 # A worker that lost its scheduler may hold a run for so long after another worker was given its task.
 _PATIENCE_SECONDS = 60.0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import log2, prod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
@@ -17,7 +17,9 @@ from ..trees.costs import TreeCost
 from ..trees.memory import Sizing
 from ..trees.tree import Target, Tree
 from .kinds import TreeKind
-from .stages import DeviceNeeds, Spill
+
+if TYPE_CHECKING:
+    from .stages import DeviceNeeds, Spill
 
 # Below this, one thread is done with a propagation before others have started.
 _THREADED_SECONDS = 0.02
@@ -375,11 +377,11 @@ class Plan:
     @property
     def kept_bytes(self) -> int:
         """Model, leaves and every other table together, with workspace: what a compiled model keeps."""
+        from ...tasks.incremental.schedule import scratch_cells
+
         sizing = Sizing(self.tree.dims, self.itemsize, self.threads)
         tables = sum(step.lowered.out_cells for step in self.steps) * self.itemsize
         workspace = max((sizing.workspace_bytes(step) for step in self.steps), default=0)
-        from ...tasks.incremental.schedule import scratch_cells
-
         scratch = scratch_cells(self.steps, self.kept_threads) * self.itemsize
         return self.model_bytes + 2 * self.leaf_bytes + tables + workspace + scratch
 

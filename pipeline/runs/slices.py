@@ -20,7 +20,6 @@ from ...storage.chunks import damaged, read_chunk, write_chunk
 from ...storage.errors import ChunkLostError
 from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table
-from ...tasks.boxes.boxes import new_receipt, told_steps
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, timed_steps
 from ..plans.plan import Plan, sliced_dims
@@ -202,6 +201,8 @@ def store_group(
     worth: Sequence[bool] | None = None,
 ) -> Receipt:
     """Task: run a group, unless it was, and leave its beliefs, if any, and its receipt in the run directory."""
+    from ...tasks.boxes.boxes import new_receipt, told_steps
+
     assert slices.folder is not None
     if done := ledger.finished(slices.folder, slices.table, [(number, 0)]):
         return done[0]
