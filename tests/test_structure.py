@@ -244,13 +244,15 @@ def test_planning_and_small_solves_need_no_compiler_disk_or_cluster() -> None:
     assert run_python(code).split() == ["optimal", "optimal"]
 
 
-def test_small_solves_load_nothing_of_rows_devices_or_other_formats() -> None:
+def test_small_solves_load_nothing_of_rows_boxes_devices_or_other_formats() -> None:
     code = (
         "import sys, bucketflow\n"
         "for name in ('satellite', 'diagnosis'):\n"
         "    bucketflow.solve(bucketflow.load(name))\n"
         "rooms = ('tasks.sweeps.rows.algebra', 'tasks.gpu.tiling', 'tasks.gpu.messages', 'cluster.connect',\n"
-        " 'pipeline.formats.dcop', 'pipeline.formats.writing', 'pipeline.bounds.rules', 'pipeline.bounds.counting')\n"
+        " 'pipeline.formats.dcop', 'pipeline.formats.writing', 'pipeline.bounds.rules', 'pipeline.bounds.counting',\n"
+        " 'tasks.boxes.boxes', 'tasks.incremental', 'tasks.relations.joins', 'pipeline.budget.device_fit',\n"
+        " 'pipeline.budget.rows_fit', 'pipeline.budget.spill', 'pipeline.runs.boxes', 'pipeline.results.posteriors')\n"
         "print([m for m in sys.modules for room in rooms if m.startswith(f'bucketflow.{room}')])"
     )
     assert run_python(code).strip() == "[]"
