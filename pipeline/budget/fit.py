@@ -128,7 +128,7 @@ def cheapest(
 ) -> Prices:
     """Choose among plans in memory, the cheapest first, and what slicing and spilling make of them.
 
-    A second way and further trees are tried as far as the effort allows.
+    A second way and further trees are tried as far as the effort allows, or where nothing else fits.
 
     Raises
     ------
@@ -158,6 +158,11 @@ def cheapest(
     if fit != "slice" and spilled and _worth_another(slices, whole, effort):
         spill = _attempt(lambda: spilled(options, whole, effort))
     possible = [plan for plan in (smaller, slices, spill) if isinstance(plan, Plan)]
+    if not possible and fit != "spill" and (others := list(plans)):
+        found = _attempt(lambda: sliced_plan(problem, options, rates, others, effort))
+        if isinstance(found, Plan):
+            slices = replace(found, unsliced_cells=whole.cells)
+            possible.append(slices)
     if not possible:
         raise next(error for error in (slices, spill) if isinstance(error, BudgetError))
     return Prices(min(possible, key=lambda plan: plan.seconds), slices, spill)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
@@ -68,6 +69,25 @@ def test_a_dearer_tree_that_fits_is_taken(way: fit.Fit) -> None:
     assert first.seconds < chosen.seconds <= sliced_plan(wanted, options, RATES, [first]).seconds
     with pytest.raises(BudgetError, match="allowed"):
         in_memory(wanted, replace(options, memory_bytes=memory // 4), "refuse")
+
+
+def test_others_are_tried_where_nothing_fits_however_much_was_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = grid(8)
+    first, *others = whole_plans(wanted, OPTIONS, RATES)
+    options = replace(OPTIONS, memory_bytes=min(plan.peak_bytes for plan in others) // 2)
+
+    def refused(problem: Problem, options: PlanOptions, rates: Rates, wholes: Sequence[Plan], effort: Effort) -> Plan:
+        if wholes[0] is first:
+            raise BudgetError("this tree takes too many slices")
+        return sliced_plan(problem, options, rates, wholes, effort)
+
+    monkeypatch.setattr(fit, "sliced_plan", refused)
+    found = fit.cheapest(iter([first, *others]), wanted, options, RATES, "slice", None, Effort(spent=inf)).chosen
+    assert found.slices > 1
+    assert found.peak_bytes <= options.memory_bytes
+    assert found.unsliced_cells == first.cells
+    with pytest.raises(BudgetError, match="this tree"):
+        fit.cheapest(iter([first]), wanted, options, RATES, "slice", None, Effort(spent=inf))
 
 
 def test_others_are_planned_only_where_the_cheapest_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
