@@ -234,9 +234,12 @@ def centred(tables: Sequence[Scaled], summed: float) -> Sequence[Scaled]:
     The factor is a power of 2, so that no value is rounded. ``summed`` is ln of the cells that are summed into one.
     """
     middle = (sum(t.low + t.high for t in tables) + summed) / 2
-    least = min(range(len(tables)), key=lambda i: tables[i].values.size)
+    if abs(middle) <= NEAR:
+        return tables
+    sizes = [t.values.size for t in tables]
+    least = min(range(len(tables)), key=sizes.__getitem__)
     table = tables[least]
-    if abs(middle) <= NEAR or table.logs or table.values.size * _SMALL > max(t.values.size for t in tables):
+    if table.logs or sizes[least] * _SMALL > max(sizes):
         return tables
     wanted = min(max(-middle, LOWEST - min(table.low, 0.0)), HIGHEST - max(table.high, 0.0))
     power = round(wanted / math.log(2.0))
