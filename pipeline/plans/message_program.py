@@ -97,7 +97,7 @@ def message_program(
     }
     findings = {tables.findings + v: plan.tree.dims[v] for v in hosts}
     try:
-        records = records_of(operations, constants, findings, (*results, *roots), group=group)
+        records = _remembered_records(plan, operations, constants, findings, (*results, *roots), group)
     except ValueError as error:
         raise ModelError(str(error)) from None
     if records.shared_bytes > NOMINAL.most_shared_bytes:
@@ -117,6 +117,31 @@ def message_program(
         log_scale=leaves.log_scale,
         law=leaves.law,
     )
+
+
+# Describing thousands of steps takes far longer than running them, so the last few plans' records are remembered.
+_REMEMBERED = 4
+_recorded: dict[tuple[Any, ...], tuple[Plan, Records]] = {}
+
+
+def _remembered_records(
+    plan: Plan,
+    operations: Sequence[Operation],
+    constants: Mapping[int, Constant],
+    findings: Mapping[int, int],
+    results: tuple[int, ...],
+    group: int,
+) -> Records:
+    """Return the records of a plan's operations, which follow from the plan and the arguments."""
+    key = id(plan), tuple(constants.items()), tuple(findings.items()), results, group
+    before, records = _recorded.get(key, (None, None))
+    if before is plan and records is not None:
+        return records
+    records = records_of(operations, constants, findings, results, group=group)
+    _recorded[key] = plan, records
+    if len(_recorded) > _REMEMBERED:
+        _recorded.pop(next(iter(_recorded)), None)
+    return records
 
 
 def device_needs(plan: Plan) -> DeviceNeeds:

@@ -278,12 +278,12 @@ def test_a_run_directory_says_that_too_many_parts_would_be_needed(place: StandIn
 def test_slices_are_planned_again_when_memory_runs_out(place: StandIn | RealDevice) -> None:
     model = grid(8, 8, 4)
     free = bucketflow.solve(model)
-    plan = bucketflow.plan(model, gpus=1)
+    plan = bucketflow.plan(model, gpus=1, order="min-fill")
     assert plan is not None
     assert plan.slices == 1
     place.largest_table_bytes = max(s.lowered.out_cells for s in plan.steps) * plan.itemsize // 2
     place.patience = 1
-    got = bucketflow.solve(model, gpus=1, fit="slice")
+    got = bucketflow.solve(model, gpus=1, order="min-fill", fit="slice")
     assert got.value == free.value
     assert got.plan is not None
     assert got.plan.slices > 1

@@ -23,6 +23,7 @@ from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.compiled import device_propagation as gpu_marginals
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import parse_size
+from bucketflow.pipeline.plans import message_program as message_programs
 from bucketflow.pipeline.plans.message_program import message_program, probability_leaves
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.runs import device_sweeps
@@ -244,6 +245,14 @@ def test_what_a_plan_needs_is_what_its_program_takes() -> None:
     leaves = {node: measured(np.ones(plan.tree.cells[node])) for node in range(plan.tree.n_leaves)}
     program = message_program(plan, probability_leaves(leaves), {}, list(plan.results))
     assert plan.peak_bytes == program.records.fixed_bytes + program.case_bytes
+
+
+def test_what_was_asked_before_is_not_described_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A description takes many times as long as the device."""
+    model = grid(5, 6, 3, "markov")
+    first = bucketflow.marginals(model, gpus=1)
+    monkeypatch.setattr(message_programs, "records_of", lambda *_, **__: pytest.fail("described again"))
+    equal(bucketflow.marginals(model, gpus=1), first)
 
 
 def test_no_slices_are_refused_with_both_numbers() -> None:
