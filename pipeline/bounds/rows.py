@@ -58,6 +58,8 @@ _DEVICE_WIDTH = 1_000_000
 _DEVICE_CELLS = 1 << 20
 
 
+#: Of a device's memory mini-buckets may take this part: the closer their bounds, the fewer rows are beside them.
+_DEVICE_PART = 0.75
 #: Layers are not shared by more threads than have so much memory each, a few times what one needs beside its rows.
 _THREAD_BYTES = 1 << 22
 #: Mini-buckets of a search on disk take this part of the memory, so that they can stay while others have their turn.
@@ -114,6 +116,11 @@ def prove_by_rows(
     search = RowSearch(network, order, upper, device_bytes=device_bytes, rounds=rounds, threads=threads)
     search.memory_bytes = memory_bytes
     return search.run(stop or bool, on_bounds or (lambda lower, total: None), on_states)
+
+
+def _bucket_bytes(memory_bytes: int, on_device: bool) -> int:
+    """What larger mini-buckets than those there may take; where they would take more, layers become wider instead."""
+    return int(memory_bytes * _DEVICE_PART) if on_device else memory_bytes // 2
 
 
 class RowSearch:
@@ -250,7 +257,7 @@ class RowSearch:
         device_bytes = self._device_bytes if sizes.width >= _DEVICE_WIDTH else None
         memory_bytes = self.memory_bytes if device_bytes is None else device_bytes
         split = partition(self.network.dims, self.network.scopes, self.order, Size(cells=sizes.cells))
-        if split.kept_bytes > memory_bytes // 2 and self._split is not None:
+        if split.kept_bytes > _bucket_bytes(memory_bytes, device_bytes is not None) and self._split is not None:
             # wider layers are what is left
             split = self._split
         if split.kept_bytes > memory_bytes:

@@ -192,6 +192,23 @@ def test_rounds_on_a_device_find_what_those_of_the_host_find(monkeypatch: pytest
     assert found == expected
 
 
+def test_mini_buckets_may_take_more_of_a_device_than_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, small, large = grid(5, 1), Round(8, 1), Round(64, 1)
+    order = tuple(range(len(network.dims)))
+    splits = [partition(network.dims, network.scopes, order, Size(cells=each.cells)) for each in (small, large)]
+    memory = int(splits[1].kept_bytes / 0.6)
+    assert splits[0].kept_bytes < memory // 2
+    monkeypatch.setattr("bucketflow.pipeline.bounds.rows._DEVICE_WIDTH", 1)
+    monkeypatch.setattr("bucketflow.pipeline.bounds.rows.LayeredSearch", lambda *_, **__: None)
+    for device_bytes, expected in ((memory, splits[1]), (None, splits[0])):
+        search = RowSearch(network, order, None, device_bytes=device_bytes, rounds=[small, large])
+        search.memory_bytes = memory
+        for each in (small, large):
+            search._layered(each)
+        assert search._split is not None
+        assert search._split.buckets == expected.buckets
+
+
 @pytest.mark.parametrize("rounds", [[Round(16, 10**6)], [Round(4, 20), Round(64, 200), Round(256, 10**6)]])
 def test_rows_go_on_where_they_were_stopped(rounds: list[Round]) -> None:
     network = grid(5, 1)
