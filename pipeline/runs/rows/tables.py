@@ -43,6 +43,8 @@ _LARGE_SHARE: Final = 32
 _MERGED_COPIES: Final = 4
 # What took a join of so many rows is not done again after a stop.
 _WORTH_KEEPING: Final = 1 << 21
+# A box that is repaired may take what it took first, if that is more than what is left by such a part at most.
+_REPAIR_SHARE: Final = 16
 # Up to so many bytes what the answer is read from is kept in the ledger itself.
 _TOLD_BYTES: Final = 1 << 14
 
@@ -104,6 +106,8 @@ class RowTables(Generic[T]):
         """Run what is not done yet; return the tables that the answer is read from."""
         open_tables(self.run.pool, self.store.folder)
         self.disk.resume()
+        if not self.keep:
+            self._collect()
         return self.complete(lambda: {node: self._whole(node) for node in self.run.plan.outputs})
 
     def complete(self, then: Callable[[], R]) -> R:
@@ -294,8 +298,8 @@ class RowTables(Generic[T]):
         nbytes = self.room.nbytes - self.room.beside
         nbytes -= nbytes // _HELD_SHARE
         lost = [receipt.value.get("nbytes", 0) for _, _, receipt in self.disk.open(step.node) if receipt is not None]
-        if lost:  # what fitted then is not cut now, if it still fits beside what is held
-            nbytes = max(nbytes, min(max(lost), self.room.free))
+        if lost and max(lost) - self.room.free <= self.room.nbytes // _REPAIR_SHARE:  # what fitted then is not cut now
+            nbytes = max(nbytes, *lost)
         how = self.algebra, self.run.problem.semiring, self.run.plan.tree.dims, self.store
         return RowBoxes(step, *how, held, stored, self.disk.name(step.node), nbytes)
 
