@@ -144,6 +144,7 @@ class Deepening:
         if self._no_room:
             return self._outcome()
         while self._buckets is not None and (self._upper is None or self._lower < self._upper):
+            known = self._lower, self._upper
             cut_off, found = self._eliminated(self._buckets, stop)
             if self._learn(found) and self._best is not None:
                 on_states(self._best[1])
@@ -155,6 +156,8 @@ class Deepening:
                 return self._outcome()
             if found.total is None and found.left_out >= NOTHING:
                 break  # only what is forbidden was left out
+            if (self._lower, self._upper) == known:
+                return self._outcome()  # costs that are not whole: the next elimination would find the same
             self._steps.learn(cut_off, found.edges, self._taken)
             self._taken = 0.0
         return self._finished()

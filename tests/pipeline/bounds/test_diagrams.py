@@ -202,6 +202,24 @@ def test_what_went_too_far_goes_on_with_steps(monkeypatch: pytest.MonkeyPatch) -
     assert solve_diagrams(network, range(24), upper, memory_bytes=GB) == want
 
 
+@pytest.mark.parametrize("above", [1, 2, 28])
+def test_costs_that_are_not_whole_end_with_what_is_known(above: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Diagrams are of whole costs, whose totals are lower: no elimination finds the bound of what it finds itself."""
+    ones = np.array([[0.75, 4.25], [4.25, 0.75]])
+    network = CostNetwork((2,) * 9, tuple(CostTable((v, v + 1), ones) for v in range(8)))
+    runs = count()
+    run = diagram_buckets.Elimination.run
+
+    def counted(self: diagram_buckets.Elimination, stop: Callable[[], bool]) -> diagram_buckets.Round:
+        assert next(runs) < 20
+        return run(self, stop)
+
+    monkeypatch.setattr(diagram_buckets.Elimination, "run", counted)
+    found = solve_diagrams(network, range(9), 6 + above, memory_bytes=GB)
+    assert found.lower <= found.total == 6
+    assert not found.proved
+
+
 def test_growth_is_known_at_once_where_others_proved_much() -> None:
     near, far = Steps(0, 100, 3300), Steps(0, 1600, 3200)
     near.learn(200, 3_200_000, 1.0)
