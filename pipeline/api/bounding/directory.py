@@ -12,10 +12,6 @@ from typing import TYPE_CHECKING
 from ....storage.files import file_bytes, free_bytes
 from ....storage.rundir import LAYERS, MESSAGES
 from ....storage.scratch import scratch_folder
-from ...bounds.buckets.boxing import boxed
-from ...bounds.buckets.partition import Partition
-from ...bounds.buckets.spilled import Spilling
-from ...budget.spill import DISK_RATE
 from ...errors import BudgetError, StoppedError, format_bytes
 from ...models.model import Model
 from ...options import Options
@@ -25,6 +21,8 @@ from ..questions import Question
 from ..workdir import check_identity, identity, opened
 
 if TYPE_CHECKING:
+    from ...bounds.buckets.partition import Partition
+    from ...bounds.buckets.spilled import Spilling
     from ...bounds.stored.row_files import Finished, RowFiles
 
 # What is free is for others too, where nothing is said.
@@ -114,6 +112,8 @@ class Place:
     @property
     def seconds(self) -> float:
         """What writing and reading them is predicted to take."""
+        from ...budget.spill import DISK_RATE
+
         return 0.0 if self.spilling is None else (self.disk_bytes + self.spilling.boxing.read_bytes) / DISK_RATE
 
 
@@ -155,6 +155,9 @@ class Room:
         return None
 
     def _spilling(self, split: Partition, folder: Path) -> Spilling:
+        from ...bounds.buckets.boxing import boxed
+        from ...bounds.buckets.spilled import Spilling
+
         boxing = boxed(split, self.resources.memory_bytes - self.beside)
         asked = self.resources.asked.disk_bytes
         there = free_bytes(folder) + file_bytes(folder, "c.*") if asked is None else asked

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....tasks.dense import run
-from ....tasks.gpu import run as gpu
 from ....tasks.gpu.arrays import aligned, is_device
 from ....tasks.steps.semiring import Semiring
 from ....tasks.steps.step import Step, make_step
@@ -64,6 +63,8 @@ class Joins:
         """Join tables whose variables are ``scope``, and eliminate all that are not kept; flat."""
         cells = math.prod([self.dims[v] for v in scope])
         if self.device_cells is not None and cells >= self.device_cells:
+            from ....tasks.gpu import run as gpu
+
             return gpu.run(self._step(tables, kept).lowered, [table.costs for table in tables])
         costs = [table.costs.get() if is_device(table.costs) else table.costs for table in tables]
         if cells > (_QUICK_CELLS if self.semiring.name == "min_plus" else _QUICK_SUM_CELLS):
