@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.budget import boxes, rows_fit
+from bucketflow.pipeline.budget import boxes, rows_fit, spill
 from bucketflow.pipeline.errors import BudgetError, format_bytes
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.runs.rows import disk as rows_on_disk
@@ -42,7 +42,7 @@ FEWER = settings(FEW, max_examples=12)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy alone, and no margin: budgets are tiny."""
     monkeypatch.setattr(Host, "compiles", lambda *_: False)
-    for module in (rows_fit, boxes):
+    for module in (rows_fit, boxes, spill):
         monkeypatch.setattr(module, "MARGIN", 0)
 
 
