@@ -8,21 +8,18 @@ in as soon as it is predicted to take less than what was spent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...tasks.allocator import return_freed_pages
-from ...tasks.working_time import working_seconds
-from .limits import Elimination, Limits
+from .known import Known
+from .limits import Elimination
 from .local.local_search import LocalSearch
-from .network import CostNetwork, States
-from .order import bucket_cells, depth_first_order
-from .outcome import Method, Outcome
-from .prepare import WORK, Prepared, Report, prepare
+from .network import CostNetwork
+from .outcome import Outcome
 from .search import Search, search_bytes
-from .turns import FIRST_SECONDS, Turns, Way
+from .turns import FIRST_SECONDS, Way
 
 if TYPE_CHECKING:
     from .clusters.cluster_bounds import ClusterBounds
@@ -34,13 +31,8 @@ if TYPE_CHECKING:
 _GLANCES = ((30_000_000, 0.1), (100_000_000, 0.15))
 #: Networks of more cells are not laid out for a short search.
 _GLANCE_CELLS = 1 << 19
-#: Of networks of so few cells the last of them leaves only that to the full preparation which it finds to pay itself:
-#: this part of the gap, or of the cells.
-_SETTLED_CELLS, _PAYS = 1 << 16, 0.05
-#: Preparing again pays where the cut-off fell by this part of the gap.
-_FELL = 0.02
-#: Cells that preparing again touches for each CPU second spent so far, about a tenth of one.
-_WORK_PER_SECOND = 50_000_000
+#: Of networks of so few cells the last of them leaves only that to the full preparation which it finds to pay itself.
+_SETTLED_CELLS = 1 << 16
 #: A local search takes this part of the memory, and begins anew in a network of at most this part of the cells.
 _LOCAL_PART, _MUCH_SMALLER = 4, 2
 #: With less memory than this, what others freed is worth returning, which takes milliseconds.
@@ -57,74 +49,19 @@ _SOON = 0.5
 _SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
 #: Small clusters come first, for this share of the time spent, and rows have as much of what these left.
 _CLUSTERS_SHARE = 1.0
-#: An order is searched for this share of the time spent, and at least so long.
-_ORDER_SHARE, _ORDER_SECONDS = 0.1, 0.1
 
 
 @dataclass
-class Chain:
-    """The search for the least total below ``upper``, with what is known so far.
+class Chain(Known):
+    """The search for the least total below ``upper``, with what is known so far, and the ways as far as they got."""
 
-    Parameters
-    ----------
-    network : CostNetwork
-        Not made smaller yet; states are of its variables.
-    upper : int or None
-        Exclusive; None for no limit. Falls to the best total.
-    method : str
-        Only this way after preparation, "auto" for all of them in turn.
-    limits : Limits
-
-    Attributes
-    ----------
-    lower, total, best
-        No total is below ``lower``; the best assignment and its total, None where none was found.
-    done, way
-        Whether nothing is left to search, and what completed the proof.
-    again_from, order_from : float
-        Preparing again, and another order, are not tried before so many seconds were spent.
-    turns : Turns
-        Whose turn it is, and what the ways took and brought.
-    small : CostNetwork
-        What preparation made of the network.
-    nearby : tuple of int or None
-        The best assignment of it that one of the ways found.
-    """
-
-    network: CostNetwork
-    upper: int | None
-    method: Method | Way
-    limits: Limits
-    lower: int = 0
-    best: States | None = None
-    total: int | None = None
-    way: str = ""
-    done: bool = False
-    small: CostNetwork = field(init=False)
-    order: tuple[int, ...] = ()
     dense: Elimination | None = None
     clusters: ClusterBounds | None = None
     diagrams: Deepening | None = None
     local: LocalSearch | None = None
     search: Search | None = None
     rows: RowSearch | None = None
-    nearby: States | None = None
-    reports: list[Report] = field(default_factory=list)
     rounds_left: int = 0
-    again_from: float = 0.0
-    order_from: float = 0.0
-    turns: Turns = field(init=False)
-    started: float = field(default_factory=working_seconds)
-
-    def __post_init__(self) -> None:
-        self.lower = self.network.least
-        self.small = self.network
-        self.turns = Turns(self.method)
-
-    @property
-    def spent(self) -> float:
-        """CPU seconds since the beginning, without those that compiling took."""
-        return working_seconds() - self.started
 
     def run(self) -> None:
         """Try the ways in turn until one completes the proof, or nothing more can be done."""
@@ -184,6 +121,11 @@ class Chain:
         if self.method == "auto" and self.limits.prune:
             self._begin_with_clusters()
 
+    def _begin_anew(self) -> None:
+        """Begin all ways anew, with the network that was prepared."""
+        super()._begin_anew()
+        self.dense = self.clusters = self.diagrams = self.search = self.rows = None
+
     def _begin_with_clusters(self) -> None:
         """Shift costs between small clusters, and search by rows what that did not solve."""
         seconds = max(FIRST_SECONDS, _CLUSTERS_SHARE * self.spent)
@@ -195,11 +137,6 @@ class Chain:
         if not self._over() and self.clusters is not None and self.clusters.sharpened is not None:
             self._find_order()
             self._go("rows", max(FIRST_SECONDS, _CLUSTERS_SHARE * self.spent))
-
-    def _paid(self, lower: int, upper: int | None, cells: int) -> bool:
-        """Whether a preparation closed or removed enough for another, with more work, to be of use."""
-        removed = 1 - self.small.cells / max(cells, 1)
-        return upper is None or self._closed(lower, upper) + removed >= _PAYS
 
     def _go_on_stored(self) -> bool:
         """Begin with the layers that an earlier search finished, and with the network that they are of."""
@@ -246,70 +183,6 @@ class Chain:
         self.turns.closed.clear()
         self.turns.owing.clear()
 
-    @contextmanager
-    def _timed(self, way: str) -> Iterator[None]:
-        start = working_seconds()
-        self.limits.on_way(way)
-        try:
-            yield
-        finally:
-            self.turns.tried[way] = self.turns.tried.get(way, 0.0) + working_seconds() - start
-
-    def _over(self) -> bool:
-        return self.done or self.limits.stop()
-
-    def outcome(self) -> Outcome:
-        """What is known."""
-        if self.done and self.best is None:
-            return Outcome(self.lower if self.upper is None else self.upper, feasible=False)
-        lower = self.lower if self.total is None else min(self.lower, self.total)
-        return Outcome(self.total if self.done and self.total is not None else lower, self.total, self.best)
-
-    def _prepare(self, work: int = WORK) -> None:
-        """Make the network smaller, or only fold what it must not have."""
-        if not self.limits.prune:
-            self._settle_trivial()
-            return
-        with self._timed("preparation"):
-            found = prepare(self.small, self.upper, work=work, stop=self.limits.stop)
-            self.reports.append(found.report)
-            self._learn_prepared(found)
-        if not self.done:
-            self._settle_trivial()
-
-    def _learn_prepared(self, found: Prepared) -> None:
-        if found.total is not None and found.states is not None:
-            self.improve(self.small.restored(found.states))
-        if not found.feasible:
-            self._finish("preparation")
-            return
-        self._hear(found.lower)
-        if self.order and not self._simpler(found.network):
-            return
-        self.small = found.network
-        self.order = ()
-        self.dense = self.clusters = self.diagrams = self.search = self.rows = self.nearby = None
-        self.turns.hopeless.clear()
-
-    def _find_order(self) -> None:
-        """Begin with a network that preparation has changed."""
-        if not self.order:
-            with self._timed("preparation"):
-                self.order = self._searched_order(self._sharpened)
-            self.turns.suit(self.small.dims)
-
-    def _searched_order(self, network: CostNetwork) -> tuple[int, ...]:
-        """An order that is searched for the longer, the more time was spent."""
-        start = self.spent
-        seconds = max(_ORDER_SECONDS, _ORDER_SHARE * start)
-        order = depth_first_order(network.dims, network.scopes, seconds=seconds, seed=self.limits.seed)
-        # large networks take longer for one order than they are given
-        self.order_from = self.spent + (self.spent - start) / _ORDER_SHARE
-        return order
-
-    def _cells(self, order: Sequence[int]) -> float:
-        return bucket_cells(self.small.dims, self.small.scopes, order)
-
     def _reorder(self) -> None:
         """Search for an order once more, if there is one; half as many cells are worth beginning anew.
 
@@ -322,32 +195,6 @@ class Chain:
             if 2 * self._cells(order) <= self._cells(self.order):
                 self.order, self.diagrams, self.rows = order, None, None
                 self.turns.hopeless.clear()
-
-    def _simpler(self, network: CostNetwork) -> bool:
-        """Whether a network that stands for the present one is worth beginning anew with it."""
-        rose = network.constant - self.small.constant
-        left = math.inf if self.upper is None else self.upper - self.small.constant
-        return network.cells < (1 - _FELL) * self.small.cells or rose > _FELL * left or not network.tables
-
-    def _settle_trivial(self) -> None:
-        """A network without functions costs its constant, whatever its states."""
-        if self.small.tables:
-            return
-        self.improve(self.small.restored((0,) * len(self.small.dims)))
-        self._finish("preparation")
-
-    def _prepare_again(self, before: int | None) -> None:
-        """Use a better assignment to remove more."""
-        if self.done or not self.limits.prune or self.upper is None or self.upper == before:
-            return
-        if before is not None and before - self.upper < _FELL * (before - self.lower):
-            return
-        if self.spent < self.again_from:
-            return
-        network = self.small
-        self._prepare(int(min(WORK, _WORK_PER_SECOND * self.spent)))
-        if self.small is network:
-            self.again_from = 2 * self.spent
 
     def _try(self, way: Way, seconds: float) -> None:
         """Go one way for some CPU seconds, if it gets any."""
@@ -365,13 +212,6 @@ class Chain:
         if not self.done and turn.overlong < 0.0 and not stop() and way not in ("clusters", "rows", "local", "dense"):
             self.turns.hopeless.add(way)  # it ended by itself: for want of memory
 
-    def _closed(self, lower: int, upper: int | None) -> float:
-        """The part of the gap that is closed since the bounds were these; what is far open counts by its lower end."""
-        if self.upper is None:
-            return (self.lower - lower) / max(self.lower - self.small.constant, 1)
-        upper = self.upper if upper is None else upper
-        return (self.lower - lower + upper - self.upper) / max(upper - lower, 1)
-
     def _learn(self, outcome: Outcome, way: Way) -> None:
         if outcome.states is not None:
             self.nearby = outcome.states
@@ -380,46 +220,6 @@ class Chain:
         if outcome.proved or (self.total is not None and self.total <= self.lower):
             self._finish(way)
         self.limits.on_bounds(self.lower, self.total)
-
-    def _hear(self, lower: int, total: int | None = None) -> None:
-        """Take a bound that a way tells before it ends."""
-        lower = lower if self.upper is None else min(lower, self.upper)
-        if lower > self.lower:
-            self.lower = lower
-            self.limits.on_bounds(lower, self.total)
-
-    def _see(self, states: States) -> None:
-        """Take an assignment that a way shows before it ends."""
-        self.improve(self.small.restored(states))
-
-    def improve(self, states: States) -> None:
-        """Take an assignment of the first network, if it is the best so far."""
-        total = self.network.total(states)
-        if total < (math.inf if self.upper is None else self.upper):
-            self.best = states  # first: whoever interrupts here has an assignment for the total
-            self.total = self.upper = int(total)
-            self.limits.on_bounds(self.lower, self.total)
-
-    def learn(self, upper: int | None) -> None:
-        """Search only below a total that was found elsewhere; forget an assignment that is not."""
-        if upper is None or (self.upper is not None and self.upper <= upper):
-            return
-        before, self.upper, self.total, self.best = self.upper, upper, None, None
-        if self.lower >= upper:
-            self._finish("preparation")
-        self._prepare_again(before)
-
-    def take(self, lower: float, states: States | None, way: str) -> None:
-        """Take what was proved and found elsewhere: no total is below `lower`, inf if none is below the cut-off."""
-        if states is not None:
-            self.improve(states)
-        if lower < math.inf:
-            self._hear(int(lower))
-        if lower == math.inf or (self.upper is not None and self.upper <= self.lower):
-            self._finish(way)
-
-    def _finish(self, way: str) -> None:
-        self.done, self.way = True, way
 
     @property
     def _memory_bytes(self) -> int:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow.pipeline.api.bounding import optimum, sweeping
-from bucketflow.pipeline.bounds import chain, rows, turns
+from bucketflow.pipeline.bounds import chain, known, rows, turns
 from bucketflow.pipeline.bounds.deepening import cut_offs
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
@@ -137,7 +137,7 @@ def test_what_foresees_its_end_goes_on_at_once(
     seconds_left: float, soon: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In half of what was spent so far; unless no total is known, or it is hopeless."""
-    monkeypatch.setattr(chain, "working_seconds", lambda: 4.0)
+    monkeypatch.setattr(known, "working_seconds", lambda: 4.0)
     tried = chain.Chain(CostNetwork((2,), ()), 1, "auto", Limits(1 << 20), started=0.0)
     tried.diagrams = _Foreseeing(seconds_left)  # type: ignore[assignment]
     assert tried._ends_soon("diagram", 0.25) == soon
@@ -291,13 +291,13 @@ def test_more_preparation_follows_what_paid(pays: bool, monkeypatch: pytest.Monk
         size = Size(2, 4, 1, 4, 0)
         return Prepared(network, 10 * len(asked) * pays, True, None, None, Report(size, size, {}, 1, work))
 
-    monkeypatch.setattr(chain, "prepare", prepared)
+    monkeypatch.setattr(known, "prepare", prepared)
     tried = chain.Chain(network, None, "auto", Limits(1 << 20))
     tried.lower = 0
     monkeypatch.setattr(tried, "_glance", lambda seconds: tried.improve((0, 0)))
     tried._begin()
     works = [work for work, _ in chain._GLANCES]
-    assert asked == ([*works, chain.WORK] if pays else works)
+    assert asked == ([*works, known.WORK] if pays else works)
 
 
 def test_what_a_short_search_proves_needs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.pipeline.api.bounding import optimum, sweeping
-from bucketflow.pipeline.bounds import chain
+from bucketflow.pipeline.bounds import chain, known
 from bucketflow.pipeline.bounds.search import Search
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Function, Model
@@ -225,6 +225,6 @@ def test_sweeps_end_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_order_is_searched_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "depth_first_order", None)
+    monkeypatch.setattr(known, "depth_first_order", None)
     for prune in (True, False):
         assert bucketflow.solve(grid(SIZE), time=0, prune=prune).status == "bounded"
