@@ -105,7 +105,7 @@ class ClusterBounds:
         """Give up what the next run can make again."""
         self._sweeps = None
         if self.hopeless:
-            self._shifted = self.network
+            self._shifted, self._constant = self.network, float(self.network.constant)
 
     @property
     def _sharper(self) -> bool:

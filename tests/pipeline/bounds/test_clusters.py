@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.bounds import turns
 from bucketflow.pipeline.bounds.chain import Chain
+from bucketflow.pipeline.bounds.clusters import cluster_bounds
 from bucketflow.pipeline.bounds.clusters.cluster_bounds import SIZES, ClusterBounds
 from bucketflow.pipeline.bounds.clusters.growing import clusters, separators, short_cycles, without_contained
 from bucketflow.pipeline.bounds.limits import Limits
@@ -231,3 +232,20 @@ def test_larger_clusters_go_on_from_what_smaller_ones_shifted() -> None:
     assert not bounds.done or bounds.lower == bounds.total
     assert len(SIZES) > 1
     assert not math.isinf(bounds.lower)
+
+
+def test_what_had_no_memory_begins_anew_once_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that was taken out of the costs before counts twice."""
+    monkeypatch.setattr(cluster_bounds, "SIZES", (1 << 4, 1 << 12))
+    monkeypatch.setattr(ClusterBounds, "_decoded", lambda *args: False)
+    network = spins(3, 4, seed=3, largest=1 << 40)
+    bounds = bounds_of(network)
+    bounds.run(bool, lambda lower, total: None, lambda states: None)
+    assert network.least < (before := bounds.lower) < brute_least(network)
+    bounds.memory_bytes = 0
+    bounds.run(bool, lambda lower, total: None, lambda states: None)
+    assert bounds.hopeless
+    bounds.rest()
+    bounds.memory_bytes = 1 << 28
+    run(bounds)
+    assert before < bounds.lower <= brute_least(network)
