@@ -247,5 +247,5 @@ def test_what_had_no_memory_begins_anew_once_there_is_some(monkeypatch: pytest.M
     assert bounds.hopeless
     bounds.rest()
     bounds.memory_bytes = 1 << 28
-    run(bounds)
+    bounds.run(bool, lambda lower, total: None, lambda states: None)
     assert before < bounds.lower <= brute_least(network)
