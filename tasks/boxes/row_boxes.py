@@ -125,11 +125,11 @@ def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) 
     ChunkLostError
         If a chunk of its inputs is missing or damaged.
     """
-    there, chunk_rows = _there(boxes, path)
+    there, before = _there(boxes, path)
     if (boxes.name, path) in there:
         return [*there.values()]
     try:
-        return _done(boxes, path, ranges, threads, there, chunk_rows)
+        return _done(boxes, path, ranges, threads, there, before)
     except NoRoomError as error:
         failure = type(error)(*error.args)
     finally:
@@ -137,8 +137,8 @@ def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) 
     raise failure  # here, where no traceback keeps tables alive
 
 
-def _there(boxes: RowBoxes[Any], path: Path) -> tuple[dict[Key, Receipt], int | None]:
-    """Return the receipts of undamaged chunks of a box that was done before, and how many rows these have.
+def _there(boxes: RowBoxes[Any], path: Path) -> tuple[dict[Key, Receipt], RowRun | None]:
+    """Return the receipts of undamaged chunks of a box that was done before, and the run that they are of.
 
     If all chunks are undamaged the box's own receipt is there too, last.
     """
@@ -152,7 +152,7 @@ def _there(boxes: RowBoxes[Any], path: Path) -> tuple[dict[Key, Receipt], int | 
     for lost in boxes.store.damaged({spec.name: spec for spec in run.specs}, chunks):
         del chunks[lost]
     own = {key: receipts[key]} if run.with_receipts(chunks) is not None else {}
-    return chunks | own, run.chunk_rows
+    return chunks | own, run
 
 
 def _done(
@@ -161,7 +161,7 @@ def _done(
     ranges: Ranges,
     threads: int,
     there: Mapping[Key, Receipt],
-    chunk_rows: int | None,
+    before: RowRun | None,
 ) -> list[Receipt]:
     start, limit = time.perf_counter(), boxes.nbytes // INPUT_SHARE
     tables, read = {}, 0
@@ -178,7 +178,7 @@ def _done(
     step = make_step(step.node, step.inputs, step.input_axes, step.axes, sizes, boxes.semiring, keep=False)
     made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)
     work = {"joined": room.joined, "work": room.done, "dense": room.dense}
-    return stored_run(boxes, path, made, start, work, there, ranges, chunk_rows)
+    return stored_run(boxes, path, made, start, work, there, ranges, before)
 
 
 def sizes_within(sizes: Sequence[int], ranges: Ranges) -> tuple[int, ...]:
@@ -241,7 +241,7 @@ def stored_run(
     work: Mapping[str, Any],
     there: Mapping[Key, Receipt] = MappingProxyType({}),
     ranges: Ranges = MappingProxyType({}),
-    chunk_rows: int | None = None,
+    before: RowRun | None = None,
 ) -> list[Receipt]:
     """Write a table as a sorted run; returns the receipts of its chunks and, last, of the box, which are recorded.
 
@@ -251,16 +251,20 @@ def stored_run(
         Of chunks that are there, undamaged.
     ranges : mapping
         Those that the table is within; its states count from there.
-    chunk_rows : int, optional
-        Rows of the chunks that are there; what a box may take, from which they follow, may differ today.
+    before : RowRun, optional
+        Of which the chunks are that are there. What a box may take, from which their rows follow, may differ today, and
+        so may the scale of the values: then all chunks are written.
     """
     keys = boxes.keys
     bare, kept = boxes.algebra.resized(sizes_within(boxes.sizes, ranges)).keyed(table, boxes.step.axes)
     semiring = LOG_SUM if kept.get("logs") else boxes.semiring
     rows = len(bare) if isinstance(bare, Relation) else possible(bare.values, semiring)
     dtype = bare.values.dtype
-    if chunk_rows is None:
+    if before is None or (before.rows, before.dtype, before.kept) != (rows, dtype.name, kept):
+        there = {}
         chunk_rows = even_chunks(rows, chunk_bytes(boxes.nbytes) // (8 * keys.n_words + dtype.itemsize))
+    else:
+        chunk_rows = before.chunk_rows
     run = RowRun(_run_name(boxes.name, path), keys, rows, chunk_rows, dtype.name, kept)
     blocks = (put_back(block, keys, ranges) for block in blocks_of(bare, semiring))
     receipts = [*run.write(boxes.store, blocks, there)]

@@ -17,6 +17,8 @@ from bucketflow.pipeline.runs.rows import tables as row_tables
 from bucketflow.storage import ledger
 from bucketflow.tasks.relations.host import Host
 from bucketflow.tasks.sweeps.rows import room
+from bucketflow.tasks.sweeps.rows import scaled as scaled_rows
+from bucketflow.tasks.sweeps.scaled import Scaled, measured
 from tests.memory import traced
 from tests.pipeline.test_rows import COSTS, WEIGHTS, ring
 from tests.pipeline.test_rows_stored import FEWER, Task, files
@@ -145,6 +147,29 @@ def test_chunks_lost_meanwhile_are_made_again(how: str, tmp_path: Path, monkeypa
     found = stored(model, workdir=tmp_path / "run")
     assert len(spoilt) == 3
     assert_same(found, bucketflow.marginals(model, representation="rows"))
+
+
+def test_a_box_with_another_scale_takes_nothing_of_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[Task]
+) -> None:
+    """Values are scaled by what they are made from, and that may be cut otherwise when it is made again."""
+    model = ring(60, "markov", groups=4)
+    first = stored(model, workdir=tmp_path / "run")
+
+    def halved(values: Any, log_scale: float) -> Any:
+        found, shift = measured(values, log_scale), np.log(2.0)
+        values = found.values - shift if found.logs else found.values / 2
+        return Scaled(values, found.log_scale + shift, found.low - shift, found.high - shift, found.logs)
+
+    monkeypatch.setattr(scaled_rows, "measured", halved)
+    lost = [path for path in sorted(files(tmp_path)) if path.parent.name.endswith("_keys")]
+    assert len(lost) > 1
+    for path in lost[::2]:
+        path.unlink()
+    done.clear()
+    found = stored(model, workdir=tmp_path / "run")
+    assert done
+    assert_same(found, first)
 
 
 def test_disk_is_chosen_where_slices_repeat_much(monkeypatch: pytest.MonkeyPatch) -> None:
