@@ -148,10 +148,12 @@ class Room:
                 return Place(False, self._spilling(split, folder / MESSAGES))
             except BudgetError as error:
                 refusal = error
+        if refusal is not None and needed:
+            raise refusal
         if split.live_bytes + self.beside <= memory:
             return Place(False)
         if needed:
-            raise refusal or self._refusal(split)
+            raise self._refusal(split)
         return None
 
     def _spilling(self, split: Partition, folder: Path) -> Spilling:

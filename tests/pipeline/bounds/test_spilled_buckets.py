@@ -193,6 +193,9 @@ def test_refusals_are_one_sentence(tmp_path: Path) -> None:
     model = grid_model(6, 4)
     with pytest.raises(bucketflow.BudgetError, match=r"take .* of disk, more than the 1 kB there are"):
         bucketflow.bound(model, z=6, memory="30kB", workdir=tmp_path, disk="1kB")
+    assert bucketflow.bound(model, z=6, memory="100kB").assignment is None
+    with pytest.raises(bucketflow.BudgetError, match=r"take .* of disk"):  # no bound without what was asked to be there
+        bucketflow.bound(model, z=6, memory="100kB", workdir=tmp_path, disk="1kB")
     with pytest.raises(bucketflow.BudgetError, match=r"--workdir for messages on disk"):
         bucketflow.bound(model, z=6, memory="30kB")
     with pytest.raises(bucketflow.BudgetError, match=r"even in their smallest boxes, more than the"):
