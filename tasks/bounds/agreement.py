@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..machine_code import njit
+from .shifting import share_out
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -59,7 +60,7 @@ def sweep(flat: Any, separators: Any, held: Any, grain: float, constant: float, 
             constant += least
             if not constant <= limit:
                 return np.inf
-            _share(held, b, d, least, room, max(before, after), after if way == 1 else before, grain, share)
+            share_out(held, b, d, least, room, max(before, after), after if way == 1 else before, grain, share)
             for k in range(sides[s], sides[s + 1]):
                 f, at = separators.table[k], (k - sides[s]) * d
                 for a in range(d):
@@ -67,22 +68,6 @@ def sweep(flat: Any, separators: Any, held: Any, grain: float, constant: float, 
                     gathered[at + a] = back if separators.ends[way, k] else back + share[a]
                 _add(costs, cells[f], cells[f + 1], separators.entry, separators.begin[k], gathered, at, room)
     return constant
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _share(held: Any, b: int, d: int, least: float, room: float, parts: int, takers: int, grain: float,
-           share: Any) -> None:  # fmt: skip
-    """Take out the least cost, forbid what does not fit, and split off what each table takes."""
-    for a in range(d):
-        share[a] = np.inf
-        if held[b + a] == np.inf:
-            continue
-        held[b + a] -= least
-        if held[b + a] > room:
-            held[b + a] = np.inf
-        else:
-            share[a] = np.floor(held[b + a] / (parts * grain)) * grain if takers > 0 else 0.0
-            held[b + a] -= share[a] * takers
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -79,7 +79,9 @@ def sweep(flat: Any, order: Any, ends: Any, shifts: Any, shift: Any, grain: floa
             constant += least
             if not constant <= limit:
                 return np.inf, unsupported, dear
-            dear += _share(unary, b, d, least, room, max(before, after), after if side == 1 else before, grain, share)
+            dear += share_out(
+                unary, b, d, least, room, max(before, after), after if side == 1 else before, grain, share
+            )
             for k in range(k0, k1):
                 e = incident[k]
                 f, at = function[e], (k - k0) * d
@@ -94,9 +96,12 @@ def sweep(flat: Any, order: Any, ends: Any, shifts: Any, shift: Any, grain: floa
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _share(unary: Any, b: int, d: int, least: float, room: float, parts: int, takers: int, grain: float,
-           share: Any) -> int:  # fmt: skip
-    """Take out the least cost, forbid what does not fit, and split off what each table takes; count the forbidden."""
+def share_out(unary: Any, b: int, d: int, least: float, room: float, parts: int, takers: int, grain: float,
+              share: Any) -> int:  # fmt: skip
+    """Take out the least cost, forbid what does not fit, and split off what each table takes; count the forbidden.
+
+    Costs begin at ``b``; ``share`` is set for those that are left, if there are takers.
+    """
     dear = 0
     for a in range(d):
         share[a] = np.inf

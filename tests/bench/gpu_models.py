@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpu_runs import described, slice_times
+
 import bucketflow
 from bucketflow.pipeline.api.prepared import Prepared, problem_of
 from bucketflow.pipeline.api.questions import question_of
@@ -25,7 +27,6 @@ from bucketflow.pipeline.plans.plan import Plan, PlanOptions
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
-from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.trees.memory import step_bytes
 
 FOLDER = Path(os.environ.get("BUCKETFLOW_GPUDATA", Path(__file__).resolve().parents[2] / ".gpudata"))
@@ -150,49 +151,17 @@ def run(case: Case, prepared: Prepared, repeats: int) -> tuple[Result, list[floa
 
 def profile(prepared: Prepared, top: int) -> None:
     """Print the slowest steps of one slice."""
-    import cupy as cp
-
-    from bucketflow.cluster.pool import SerialPool
-    from bucketflow.pipeline.runs.slices import slice_states
-    from bucketflow.tasks.gpu.tiling.lowering import device_step
-    from bucketflow.tasks.gpu.tiling.passes import StreamPass
-
     plan = prepared.plan
     assert plan is not None
-    run = Run(prepared.network, plan, prepared.problem, prepared.arithmetic, SerialPool(), 1, True, device=True)
-    program = run.program(plan.steps, plan.tree.roots, 0)
-    states = [slice_states(plan.dims, plan.sliced, 0)] * 2
-    last, spent = time.perf_counter(), []
-
-    def on_step(step: Any, _: Any) -> None:
-        nonlocal last
-        cp.cuda.Device().synchronize()
-        now = time.perf_counter()
-        spent.append((now - last, step))
-        last = now
-
-    for _ in program.run_slices(states, on_table=on_step):
-        pass
-    spent = spent[len(spent) // 2 :]
+    spent = slice_times(prepared)
     whole = sum(seconds for seconds, _ in spent)
     small = sum(seconds for seconds, step in spent if step.lowered.cells < 1 << 20)
     print(f"   one slice {whole * 1e3:.2f} ms in {len(spent)} steps; {small * 1e3:.2f} ms in steps below 2^20 cells")
     for seconds, step in sorted(spent, key=lambda s: -s[0])[:top]:
-        lowered = step.lowered
         moved = step_bytes(step, plan.tree.dims, plan.itemsize)
-        passes = ", ".join(
-            f"stream w{p.stream.width} u{p.stream.unrolled} in{len(p.inputs)} v{sum(p.stream.vectors)}"
-            if isinstance(p, StreamPass)
-            else type(p).__name__
-            for p in device_step(lowered).passes
-        )
-        shape = " ".join(
-            f"{n}:{'/'.join(map(str, s))}>{o}"
-            for n, *s, o in zip(lowered.axes.sizes, *lowered.axes.strides, lowered.axes.out, strict=True)
-        )
         print(
-            f"   {seconds * 1e3:9.3f} ms {lowered.cells / seconds / 1e12:7.3f} Tcells/s "
-            f"{moved / seconds / 1e12:6.2f} TB/s  {passes}  {shape[:230]}"
+            f"   {seconds * 1e3:9.3f} ms {step.lowered.cells / seconds / 1e12:7.3f} Tcells/s "
+            f"{moved / seconds / 1e12:6.2f} TB/s  {described(step)}"
         )
 
 
