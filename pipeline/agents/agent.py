@@ -21,7 +21,7 @@ from ...tasks.sweeps.best_states import best_states
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import restrict
 from .matching import matched
-from .plan import AgentPlan, Scope
+from .planning.plan import AgentPlan, Scope
 
 Array = NDArray[Any]
 States = Mapping[int, int]

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from ...cluster.pool import Pool
 from .agent import Knowledge, Message, States, message_bytes
-from .network import STATE_BYTES, Clock, Network, Traffic, going_down, latest
-from .plan import AgentPlan, Scope
-from .pseudo_tree import PseudoTree
+from .planning.network import STATE_BYTES, Clock, Network, Traffic, going_down, latest
+from .planning.plan import AgentPlan, Scope
+from .planning.pseudo_tree import PseudoTree
 from .requests import Answers, Best, Child, Place, answer, arrived, decide, distinct, joined, merged
 from .run import Found, gathered, total_of
 

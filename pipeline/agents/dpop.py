@@ -17,8 +17,8 @@ from ..resources import Resources
 from ..results.dpop import DpopMetrics, DpopResult, DpopStatus
 from ..runs.pools import DaskPools, serial_pool
 from .knowledge import constant_of
-from .network import Network
-from .pseudo_tree import pseudo_parents
+from .planning.network import Network
+from .planning.pseudo_tree import pseudo_parents
 from .solving import Asked, Planned, Ran, plan_dcop, run_dcop
 
 

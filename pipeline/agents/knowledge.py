@@ -20,7 +20,7 @@ from ..models.leaf_tables import integer_dtype, model_scale
 from ..models.model import Model
 from ..queries.arithmetic import MAX_INPUTS
 from .agent import Knowledge
-from .plan import WORK, AgentPlan
+from .planning.plan import WORK, AgentPlan
 
 Array = NDArray[Any]
 

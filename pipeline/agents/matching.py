@@ -16,7 +16,7 @@ from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.sweep import Algebra, useful_threads
 from ..bounds.buckets.mini_buckets import shifts
-from .plan import WORK, AgentPlan
+from .planning.plan import WORK, AgentPlan
 
 
 def matched(

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from .agent import Knowledge, Message, Sent, States, Table, assign, cost_at, util
-from .network import STATE_BYTES, Clock, Network, latest
-from .plan import Scope
+from .planning.network import STATE_BYTES, Clock, Network, latest
+from .planning.plan import Scope
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 from ...cluster.pool import Pool
 from ...tasks.sweeps.program import pick
 from .agent import Decided, Knowledge, Message, Sent, assign, cost_at, util
-from .network import Clock, Network, Traffic, going_down, going_up
-from .pseudo_tree import PseudoTree
+from .planning.network import Clock, Network, Traffic, going_down, going_up
+from .planning.pseudo_tree import PseudoTree
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from ..errors import BudgetError, ModelError, format_bytes
 from ..models.dcop import Dcop
 from .agent import Knowledge, assign, util
 from .bounded import BoundedRun
-from .cuts import check_runs, cuts
 from .knowledge import knowledge_of, most_of, own_cells, semiring_of
-from .network import Clock, Network, Traffic, building
-from .plan import WORK, AgentPlan, plan_agents
-from .pseudo_tree import PseudoTree, pseudo_tree
+from .planning.cuts import check_runs, cuts
+from .planning.network import Clock, Network, Traffic, building
+from .planning.plan import WORK, AgentPlan, plan_agents
+from .planning.pseudo_tree import PseudoTree, pseudo_tree
 from .run import Found, run_agents
 
 # Shares of totals up to here are exact in the floating-point numbers that they are computed in.

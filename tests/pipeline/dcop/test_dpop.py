@@ -24,8 +24,8 @@ from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.agents import bounded, solving
 from bucketflow.pipeline.agents.bounded import BoundedRun
 from bucketflow.pipeline.agents.dpop import dpop
-from bucketflow.pipeline.agents.network import Network, Traffic
-from bucketflow.pipeline.agents.pseudo_tree import HEURISTICS, agent_scopes, neighbours, next_hop, pseudo_tree
+from bucketflow.pipeline.agents.planning.network import Network, Traffic
+from bucketflow.pipeline.agents.planning.pseudo_tree import HEURISTICS, agent_scopes, neighbours, next_hop, pseudo_tree
 from bucketflow.pipeline.agents.run import run_agents
 from bucketflow.pipeline.agents.solving import Asked, knowledge, plan_dcop, run_dcop
 from bucketflow.pipeline.cli.main import main

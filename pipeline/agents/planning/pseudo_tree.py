@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
-from ..bounds.order import bucket_parents
-from ..errors import ModelError, shorten
-from ..models.dcop import Dcop
-from ..search.orders import search_tree
-from ..trees.tree import elimination_order
+from ...bounds.order import bucket_parents
+from ...errors import ModelError, shorten
+from ...models.dcop import Dcop
+from ...search.orders import search_tree
+from ...trees.tree import elimination_order
 
 Heuristic = Literal["max-degree", "most-connected", "most-constrained", "given", "planned"]
 """Whom the token visits first: who has most neighbours; who has most neighbours that were visited, then fewest at all;

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...tasks.steps.semiring import Semiring, min_plus
-from ...tasks.steps.step import Step, make_step
-from ..bounds.buckets.partition import MiniBucket, Partition, Size, partition
-from ..models.dcop import Dcop
-from ..queries.arithmetic import MAX_INPUTS
+from ....tasks.steps.semiring import Semiring, min_plus
+from ....tasks.steps.step import Step, make_step
+from ...bounds.buckets.partition import MiniBucket, Partition, Size, partition
+from ...models.dcop import Dcop
+from ...queries.arithmetic import MAX_INPUTS
 from .pseudo_tree import PseudoTree
 
 Scope = tuple[int, ...]

@@ -13,8 +13,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ..errors import BudgetError, format_bytes, format_count
-from ..models.dcop import Dcop
+from ...errors import BudgetError, format_bytes, format_count
+from ...models.dcop import Dcop
 from .plan import AgentPlan, Fixed, Scope
 from .pseudo_tree import PseudoTree
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..errors import ModelError
+from ...errors import ModelError
 from .plan import AgentPlan
 from .pseudo_tree import PseudoTree
 
