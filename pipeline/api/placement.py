@@ -13,7 +13,7 @@ from ...cluster.coordination import leave_slot
 from ...cluster.pool import Pool
 from ...cluster.threads import ThreadPool
 from ...storage.files import free_bytes
-from ...storage.scratch import scratch_folder
+from ...storage.folders.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
 from ..plans.parts import TASK_SECONDS, for_workers, run_seconds
 from ..plans.plan import Plan

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ...storage.errors import StorageError
-from ...storage.rundir import stored_plan
+from ...storage.folders.rundir import stored_plan
 from ..errors import IncompatibleRunError
 from ..keywords import Where
 from ..options import Effort, Options

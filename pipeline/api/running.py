@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from ...cluster.budget import peak_rss_bytes
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, SerialPool
-from ...storage.rundir import RunDir
+from ...storage.folders.rundir import RunDir
 from ...tasks.cpu.compiler import compiler_pays
 from ...tasks.sweeps.sweep import timed_steps
 from ..options import Options

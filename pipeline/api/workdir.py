@@ -13,7 +13,7 @@ import numpy as np
 from ... import __version__
 from ...storage.errors import DiskFullError, StorageError
 from ...storage.files import file_bytes, free_bytes
-from ...storage.rundir import RunDir
+from ...storage.folders.rundir import RunDir
 from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, IncompatibleRunError, StoppedError
 from ..models.model import Model

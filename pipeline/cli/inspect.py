@@ -8,7 +8,7 @@ from typing import Any
 from ...storage import ledger
 from ...storage.errors import StorageError
 from ...storage.files import file_bytes
-from ...storage.rundir import stored_bounds, stored_plan, stored_result
+from ...storage.folders.rundir import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt
 from ..errors import IncompatibleRunError
 

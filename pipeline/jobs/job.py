@@ -14,7 +14,7 @@ from typing import Any
 from ...cluster import coordination
 from ...cluster.connect import Link
 from ...storage.folders.jobdir import JobDir
-from ...storage.rundir import stored_bounds, stored_result
+from ...storage.folders.rundir import stored_bounds, stored_result
 from ..api.resume import stored_question
 from ..api.workdir import resumable
 from ..errors import BucketflowError, StoppedError

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 from ...cluster.address import ClusterError
 from ...cluster.connect import verify_shared
 from ...storage.folders.jobdir import JobDir
-from ...storage.rundir import RunDir
+from ...storage.folders.rundir import RunDir
 from ..api.bounding.kept import Kept
 from ..api.bounding.sweeping import is_swept
 from ..api.questions import Findings, Names, Question, question_of

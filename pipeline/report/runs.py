@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ...storage import ledger
 from ...storage.errors import StorageError
 from ...storage.folders.jobdir import JobDir
-from ...storage.rundir import stored_bounds, stored_plan, stored_result
+from ...storage.folders.rundir import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt
 from ..api.prepared import Prepared, prepare
 from ..api.resume import stored_question

@@ -12,7 +12,7 @@ from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, SerialPool
 from ...storage import ledger
 from ...storage.errors import disk_full
-from ...storage.rundir import sweep_partial_files
+from ...storage.folders.rundir import sweep_partial_files
 from ...storage.tables import drop_damaged_tables
 from ...tasks.sweeps.program import pick
 from ..errors import BucketflowError, StoppedError

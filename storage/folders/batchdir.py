@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import disk_full
 from ..files import PARTIAL, opened, write_all, written_whole
 from ..lines import ends_a_line, read_lines, to_line
-from ..locks import FolderKind, locked_folder
+from .locks import FolderKind, locked_folder
 
 _ANSWERS, _RUNS = "answers.jsonl", "runs"
 _KIND = FolderKind("the folder of a batch", "for a batch", "in use: the batch is running", _ANSWERS)

@@ -18,8 +18,8 @@ from typing import Any
 from ..errors import StorageError, disk_full
 from ..files import opened, read_whole, write_all, written_whole
 from ..lines import ends_a_line
-from ..locks import open_lock, try_lock
-from ..rundir import JOB, read_json, write_json
+from .locks import open_lock, try_lock
+from .rundir import JOB, read_json, write_json
 
 _RECORD, _PULSE, _LOG = "job.json", "pulse.json", "log.jsonl"
 _PAUSE_SECONDS = 0.05

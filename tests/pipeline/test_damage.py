@@ -18,7 +18,7 @@ import bucketflow
 from bucketflow.pipeline.cli.inspect import run_facts
 from bucketflow.pipeline.rates import disk
 from bucketflow.storage import ledger
-from bucketflow.storage.rundir import read_json, stored_plan, write_json
+from bucketflow.storage.folders.rundir import read_json, stored_plan, write_json
 from tests.pipeline.test_budget import grid
 from tests.pipeline.test_outofcore import MARGIN
 

@@ -18,7 +18,7 @@ from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.runs import slices as marginal_slices
 from bucketflow.storage import ledger
 from bucketflow.storage.errors import DiskFullError
-from bucketflow.storage.rundir import stored_plan, write_json
+from bucketflow.storage.folders.rundir import stored_plan, write_json
 from tests.killing import killing_one, stopped
 from tests.pipeline.test_budget import grid
 

@@ -15,7 +15,8 @@ from bucketflow.pipeline.api import answers as answer
 from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.cli.inspect import run_facts
 from bucketflow.pipeline.runs import slices as execute
-from bucketflow.storage import ledger, rundir
+from bucketflow.storage import ledger
+from bucketflow.storage.folders import rundir
 from tests.pipeline.test_budget import grid
 
 CASES = [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("count", "cost")]

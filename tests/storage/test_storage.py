@@ -12,7 +12,7 @@ import pytest
 from bucketflow.storage import chunks, ledger
 from bucketflow.storage.compression import compress, paying
 from bucketflow.storage.errors import ChunkLostError, DiskFullError, StorageError
-from bucketflow.storage.rundir import RunDir, sweep_partial_files
+from bucketflow.storage.folders.rundir import RunDir, sweep_partial_files
 from bucketflow.storage.spec import Receipt, TableSpec
 from bucketflow.storage.tables import create_table, stored_table
 

@@ -10,8 +10,8 @@ from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 from ....storage.files import file_bytes, free_bytes
-from ....storage.rundir import LAYERS, MESSAGES
-from ....storage.scratch import scratch_folder
+from ....storage.folders.rundir import LAYERS, MESSAGES
+from ....storage.folders.scratch import scratch_folder
 from ...errors import BudgetError, StoppedError, format_bytes
 from ...models.model import Model
 from ...options import Options

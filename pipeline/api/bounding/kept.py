@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ....storage.rundir import RunDir
+from ....storage.folders.rundir import RunDir
 from ...options import Effort, Options
 from ...results.result import Result, answered_before, is_confirmed
 from ..questions import Question

@@ -23,7 +23,7 @@ from bucketflow.pipeline.bounds import chain, known
 from bucketflow.pipeline.bounds.search import Search
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Function, Model
-from bucketflow.storage.rundir import stored_bounds
+from bucketflow.storage.folders.rundir import stored_bounds
 from tests.models import named_model
 from tests.pipeline.bounds.test_chain import grid
 
@@ -90,7 +90,7 @@ _DYING = """
 import os, signal
 from bucketflow.pipeline.api.bounding import kept
 from bucketflow.pipeline.cli.main import main
-from bucketflow.storage.rundir import RunDir
+from bucketflow.storage.folders.rundir import RunDir
 
 kept._OFTEN = 0
 write = RunDir.write_bounds

@@ -13,8 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from .errors import DamagedError, StorageError, disk_full
-from .files import PARTIAL, read_whole, write_all, written_whole
+from ..errors import DamagedError, StorageError, disk_full
+from ..files import PARTIAL, read_whole, write_all, written_whole
 from .locks import FolderKind, locked_folder
 
 _PLAN, _RESULT, _BOUNDS = "plan.json", "result.json", "bounds.json"

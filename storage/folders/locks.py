@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
-from .errors import StorageError
-from .files import opened, refuse_links
+from ..errors import StorageError
+from ..files import opened, refuse_links
 
 _LOCK = "lock"
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from .errors import disk_full
-from .files import opened
+from ..errors import disk_full
+from ..files import opened
 
 # Held by the process that uses the folder, for as long as it lives.
 _LOCK = "lock"
