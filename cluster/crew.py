@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from .connections.waiting import connected
 from .dask_pool import DaskPool
-from .waiting import connected
 
 #: A member looks for the latest word so often; one that heard nothing for so long is alone, and ends.
 _LOOK_SECONDS, _ALONE_SECONDS = 0.25, 60.0

@@ -12,8 +12,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from .connections.waiting import Watch, connected
 from .pool import Call, Node, _in_a_row, _Ready
-from .waiting import Watch, connected
 
 # How long the number of workers is taken for granted.
 _FRESH_SECONDS = 1.0
@@ -73,7 +73,7 @@ class DaskPool:
 
     def share(self, folder: Path) -> None:
         """Write and read on every worker; see :func:`.connect.verify_shared`."""
-        from .connect import verify_shared
+        from .connections.connect import verify_shared
 
         with connected(self.client):
             verify_shared(self.client, folder)

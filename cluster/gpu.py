@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from .connect import NO_DASHBOARD, ClusterError, children_ignore_interrupts, without_web_server
+from .connections.connect import NO_DASHBOARD, ClusterError, children_ignore_interrupts, without_web_server
 
 # Left to the context of CUDA, the libraries and the pool's rounding.
 SHARE = 0.9

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .connect import ClusterError
+from .connections.connect import ClusterError
 from .dask_pool import DaskPool, itself
 from .gpu import SHARE
 

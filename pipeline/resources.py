@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @contextmanager
 def connected(given: Any, address: str | None, *, with_workers: bool = True) -> Iterator[Any]:
     """Enter the client that the caller gave, or one of a scheduler; what goes wrong there ends as one sentence."""
-    from ..cluster.connect import ClusterError, client_of
+    from ..cluster.connections.connect import ClusterError, client_of
 
     try:
         with client_of(given, address, with_workers=with_workers) as client:
@@ -98,7 +98,7 @@ class Resources:
             return 0
         if self.asked.remote:
             return len(self.gpu_workers)
-        from ..cluster.address import ClusterError
+        from ..cluster.connections.address import ClusterError
         from ..cluster.gpu import count_gpus
 
         try:

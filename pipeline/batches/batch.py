@@ -11,8 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
-from ...cluster.address import ClusterLostError
 from ...cluster.budget import default_memory_bytes
+from ...cluster.connections.address import ClusterLostError
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Node, Pool, SerialPool
 from ...storage.errors import StorageError

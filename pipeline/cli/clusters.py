@@ -30,8 +30,8 @@ def on_cluster(command: Command) -> Command:
             return
         if options.get("scheduler") or options.get("workers"):
             raise click.UsageError("--cluster starts a cluster; leave out --scheduler and --workers")
-        from ...cluster.address import ClusterError
-        from ...cluster.deployed import deployed_client
+        from ...cluster.connections.address import ClusterError
+        from ...cluster.connections.deployed import deployed_client
         from ..errors import BucketflowError
 
         try:

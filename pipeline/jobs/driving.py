@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...cluster import coordination
-from ...cluster.address import ClusterError
-from ...cluster.connect import verify_workers
+from ...cluster.connections.address import ClusterError
+from ...cluster.connections.connect import verify_workers
 from ...cluster.coordination import Driver, worker_address
 from ...storage import ledger
 from ...storage.errors import StorageError

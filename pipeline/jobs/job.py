@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...cluster import coordination
-from ...cluster.connect import Link
+from ...cluster.connections.connect import Link
 from ...storage.folders.jobdir import JobDir
 from ...storage.folders.rundir import stored_bounds, stored_result
 from ..api.resume import stored_question

@@ -11,8 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
-from ...cluster.address import ClusterError
-from ...cluster.connect import verify_shared
+from ...cluster.connections.address import ClusterError
+from ...cluster.connections.connect import verify_shared
 from ...storage.folders.jobdir import JobDir
 from ...storage.folders.rundir import RunDir
 from ..api.bounding.kept import Kept

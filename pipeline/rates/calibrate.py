@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...cluster.connect import ClusterError
+from ...cluster.connections.connect import ClusterError
 from ...cluster.gpu import count_gpus
 from ...tasks.steps.semiring import Semiring
 from ..queries.arithmetic import SEMIRINGS

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...cluster.address import ClusterError, ClusterLostError, verify_listening
+from ...cluster.connections.address import ClusterError, ClusterLostError, verify_listening
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, SerialPool
 from ...storage import ledger
@@ -31,7 +31,7 @@ class DaskPools(AbstractContextManager[Pool]):
         self._at_a_time = at_a_time
         self._opened: AbstractContextManager[Any]
         if options.remote:
-            from ...cluster.connect import client_of
+            from ...cluster.connections.connect import client_of
 
             self._opened = client_of(options.client, options.scheduler)
         elif resources.gpu_count:
@@ -39,7 +39,7 @@ class DaskPools(AbstractContextManager[Pool]):
 
             self._opened = gpu_client(resources.gpu_count)
         else:
-            from ...cluster.connect import local_client
+            from ...cluster.connections.connect import local_client
 
             self._opened = local_client(options.workers or 1)
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
-from bucketflow.cluster.connect import ClusterError
+from bucketflow.cluster.connections.connect import ClusterError
 from bucketflow.cluster.gpu import count_gpus, gpu_client
 from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.cli.main import main

@@ -16,7 +16,7 @@ from distributed import Client, Scheduler, SpecCluster, Worker, get_worker
 
 import bucketflow
 from bucketflow.cluster import gpu_workers as module
-from bucketflow.cluster.connect import ClusterError
+from bucketflow.cluster.connections.connect import ClusterError
 from bucketflow.cluster.gpu_workers import GpuPool, GpuWorker, gpu_workers
 from bucketflow.cluster.pool import Node
 from bucketflow.pipeline.api import placement

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import bucketflow
-from bucketflow.cluster import address, connect, waiting
-from bucketflow.cluster.address import ClusterError, host_and_port
-from bucketflow.cluster.connect import local_client, remote_client
+from bucketflow.cluster.connections import address, connect, waiting
+from bucketflow.cluster.connections.address import ClusterError, host_and_port
+from bucketflow.cluster.connections.connect import local_client, remote_client
 from bucketflow.pipeline.api import placement
 from tests.pipeline.test_budget import grid
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import bucketflow
-from bucketflow.cluster.connect import local_client
+from bucketflow.cluster.connections.connect import local_client
 from bucketflow.pipeline.batches import asking
 from bucketflow.pipeline.batches import batch as batches
 from bucketflow.pipeline.batches.asking import Asked, Price

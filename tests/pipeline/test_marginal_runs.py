@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.cluster.connect import local_client
+from bucketflow.cluster.connections.connect import local_client
 from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.runs import slices as marginal_slices
 from bucketflow.storage import ledger

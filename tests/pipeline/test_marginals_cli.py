@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
-from bucketflow.cluster.connect import local_client
+from bucketflow.cluster.connections.connect import local_client
 from bucketflow.pipeline.api import placement
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import batch_program as batches

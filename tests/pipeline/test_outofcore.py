@@ -17,7 +17,7 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster import pool
-from bucketflow.cluster.connect import local_client
+from bucketflow.cluster.connections.connect import local_client
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline import resources
 from bucketflow.pipeline.api import placement

@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 from itertools import product
 from typing import Any, Protocol
 
-from ....cluster.address import ClusterError
+from ....cluster.connections.address import ClusterError
 from ....cluster.coordination import leave_slot
 from ....cluster.crew import Crew
 from ....cluster.dask_pool import DaskPool

@@ -218,7 +218,7 @@ def verify_workers(client: Any, patience_seconds: float | None = None) -> None:
         client.wait_for_workers(1, timeout=addresses.PATIENCE_SECONDS if patience_seconds is None else patience_seconds)
     except TimeoutError:
         raise ClusterError(f"the scheduler at {client.scheduler.address} has no workers") from None
-    from .. import __version__
+    from ... import __version__
 
     for worker, version in client.run(worker_version, on_error="return").items():
         if version != __version__:
@@ -270,6 +270,6 @@ def _read(path: Path) -> str | None:
 
 def worker_version() -> str:
     """Return the version of bucketflow where this runs."""
-    from .. import __version__
+    from ... import __version__
 
     return __version__
