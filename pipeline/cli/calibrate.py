@@ -23,7 +23,7 @@ def calibrate_command(guarded: Callable[[Command], Command]) -> click.Command:
         import json
 
         from ..rates.calibrate import calibrated
-        from .report import print_calibration
+        from .printing.report import print_calibration
 
         found = calibrated()
         if as_json:

@@ -205,7 +205,7 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     from ..api.questions import question_of
     from ..api.running import timed
     from ..options import Effort, Options
-    from .progress import progress_lines
+    from .printing.progress import progress_lines
 
     model, read_seconds = _load(file, options["memory"])
     query, evidence, settings = _settings(model, options)
@@ -240,7 +240,7 @@ def plan(file: str, as_json: bool, query_vars: str, joint: tuple[str, ...], no_p
     from ..api.bounding.remainder import outlook
     from ..api.questions import question_of
     from ..options import Options
-    from .plan import plan_json, print_plan
+    from .printing.plan import plan_json, print_plan
 
     model, _ = _load(file, options["memory"])
     query, evidence, settings = _settings(model, options)
@@ -262,7 +262,7 @@ def info(file: str, as_json: bool) -> None:
 
     from ..examples import file_or_example
     from ..formats import load_any
-    from .report import facts_of, print_facts
+    from .printing.report import facts_of, print_facts
 
     facts = facts_of(load_any(file_or_example(file)))
     if as_json:
@@ -282,7 +282,7 @@ def info(file: str, as_json: bool) -> None:
 def resume_command(directory: str, as_json: bool, **options: Any) -> None:
     """Continue the run in DIRECTORY; a job goes to its cluster again, unless --workers or --gpus are given."""
     from ..api.resume import resume
-    from .progress import progress_bar
+    from .printing.progress import progress_bar
     from .unattended.jobs import resumed_job
 
     here = options["workers"] or options["gpus"] or options.get("client")
@@ -303,8 +303,8 @@ def inspect(directory: str, as_json: bool) -> None:
     import json
     from pathlib import Path
 
-    from .inspect import run_facts
-    from .report import print_run
+    from .printing.inspect import run_facts
+    from .printing.report import print_run
 
     facts = run_facts(Path(directory))
     if as_json:
@@ -337,7 +337,7 @@ def convert(source: str, target: str, agents: str | None) -> None:
 @_guarded
 def examples() -> None:
     """List the models that ship with bucketflow; their names work in place of files."""
-    from .report import print_examples
+    from .printing.report import print_examples
 
     print_examples()
 

@@ -76,7 +76,7 @@ def _answer_one(
 ) -> None:
     from ..api.marginals import marginals
     from ..api.running import timed
-    from .progress import progress_bar
+    from .printing.progress import progress_bar
 
     if asked["uai_out"]:
         _check_folder(asked["uai_out"])

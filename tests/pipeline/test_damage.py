@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow.pipeline.cli.inspect import run_facts
+from bucketflow.pipeline.cli.printing.inspect import run_facts
 from bucketflow.pipeline.rates import disk
 from bucketflow.storage import ledger
 from bucketflow.storage.folders.rundir import read_json, stored_plan, write_json

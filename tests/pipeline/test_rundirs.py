@@ -13,7 +13,7 @@ import pytest
 import bucketflow
 from bucketflow.pipeline.api import answers as answer
 from bucketflow.pipeline.api import placement
-from bucketflow.pipeline.cli.inspect import run_facts
+from bucketflow.pipeline.cli.printing.inspect import run_facts
 from bucketflow.pipeline.runs import slices as execute
 from bucketflow.storage import ledger
 from bucketflow.storage.folders import rundir

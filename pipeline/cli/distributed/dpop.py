@@ -76,7 +76,7 @@ def dpop_command(guarded: Decorator) -> click.Command:
 
 
 def _print(found: DpopResult) -> None:
-    from ..report import print_rows, show, table
+    from ..printing.report import print_rows, show, table
 
     print_rows(found.rows())
     figures = table("what it cost", "")

@@ -76,7 +76,7 @@ def _print_prices(prices: list[tuple[Row, Price]]) -> None:
     """Print what the questions cost: the most expensive ones, and how many others there are."""
     from ...plans.plan import format_bytes
     from ...text import printable
-    from ..report import show, table
+    from ..printing.report import show, table
 
     alike = Counter((row.model, row.query, price) for row, price in prices)
     shown = sorted(alike.items(), key=lambda item: (item[0][2].kind != "wrong", -item[0][2].seconds * item[1]))

@@ -55,7 +55,7 @@ def submit_command(asking: Decorator, guarded: Decorator, load: Load, settings: 
 
 
 def _print_submitted(job: Job, as_json: bool) -> None:
-    from ..report import print_rows
+    from ..printing.report import print_rows
 
     record = job.record
     facts = {"job": record.id, "directory": str(job.folder), "scheduler": record.scheduler}
@@ -147,7 +147,7 @@ def _print_table(facts: list[Any]) -> None:
     from ...jobs.listing import duration
     from ...plans.plan import format_bytes
     from ...text import printable
-    from ..report import show, table
+    from ..printing.report import show, table
 
     made = table("jobs", "job", "model", "query", "state", "done", "for")
     made.columns[0].no_wrap = True  # to be copied

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.cli import progress
+from bucketflow.pipeline.cli.printing import progress
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.results.result import Proof
 from tests.pipeline.bounds.test_chain import grid

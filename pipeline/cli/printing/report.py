@@ -13,12 +13,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..examples import examples
-from ..models.dcop import Dcop
-from ..models.model import Model
-from ..models.preprocess import absorb, components
-from ..plans.plan import format_bytes
-from ..text import logarithm, printable
+from ...examples import examples
+from ...models.dcop import Dcop
+from ...models.model import Model
+from ...models.preprocess import absorb, components
+from ...plans.plan import format_bytes
+from ...text import logarithm, printable
 
 if TYPE_CHECKING:
     pass

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from ...cluster.budget import COMPILED_PROCESS_BYTES, PROCESS_BYTES
-from ...tasks.cpu.compiler import COLD_CELLS
-from ..errors import BudgetError
-from ..plans.plan import Plan, format_bytes, format_cells
-from ..results.result import plan_figures, removed_texts
-from ..text import printable, shown_number
-from ..trees.memory import step_bytes, table_bytes
+from ....cluster.budget import COMPILED_PROCESS_BYTES, PROCESS_BYTES
+from ....tasks.cpu.compiler import COLD_CELLS
+from ...errors import BudgetError
+from ...plans.plan import Plan, format_bytes, format_cells
+from ...results.result import plan_figures, removed_texts
+from ...text import printable, shown_number
+from ...trees.memory import step_bytes, table_bytes
 from .report import print_rows, show, table
 
 if TYPE_CHECKING:
-    from ..api.bounding.remainder import Outlook, Remainder
-    from ..api.prepared import Prepared
+    from ...api.bounding.remainder import Outlook, Remainder
+    from ...api.prepared import Prepared
 
 _LARGEST_STEPS = 6
 

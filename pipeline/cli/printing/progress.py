@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..results.bounds import Number, relative_gap
-from ..text import shown_number
+from ...results.bounds import Number, relative_gap
+from ...text import shown_number
 
 if TYPE_CHECKING:
-    from ..api.bounding.watching import Watch
+    from ...api.bounding.watching import Watch
 
 # A bar for less than this would only flicker.
 _PATIENCE = 0.5

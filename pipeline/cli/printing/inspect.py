@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...storage import ledger
-from ...storage.errors import StorageError
-from ...storage.files import file_bytes
-from ...storage.folders.rundir import stored_bounds, stored_plan, stored_result
-from ...storage.spec import Receipt
-from ..errors import IncompatibleRunError
+from ....storage import ledger
+from ....storage.errors import StorageError
+from ....storage.files import file_bytes
+from ....storage.folders.rundir import stored_bounds, stored_plan, stored_result
+from ....storage.spec import Receipt
+from ...errors import IncompatibleRunError
 
 _SLOWEST = 5
 

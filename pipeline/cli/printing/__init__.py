@@ -1,0 +1,1 @@
+"""What commands print: plans, runs, progress, and how lines and tables look."""
