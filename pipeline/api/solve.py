@@ -19,8 +19,8 @@ from ..options import Effort, Method, Options, parse_size
 from ..query_kinds import VALUES
 from ..resources import Resources
 from ..results.result import Result
-from .bounding.optimum import solved
-from .bounding.watching import OnBounds, Watch
+from .bounding.optima.optimum import solved
+from .bounding.optima.watching import OnBounds, Watch
 from .questions import Evidence, Findings, Names, question_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...cluster.budget import default_memory_bytes
-from ..api.bounding.optimum import solved
+from ..api.bounding.optima.optimum import solved
 from ..api.bounding.sweeping import is_swept
 from ..api.prepared import Prepared, prepare
 from ..api.questions import Question, question_of

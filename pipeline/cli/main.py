@@ -201,7 +201,7 @@ def _prune(command: Callable[..., None]) -> Callable[..., None]:
 @on_cluster
 def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Answer a query on the model in FILE."""
-    from ..api.bounding.optimum import solved
+    from ..api.bounding.optima.optimum import solved
     from ..api.questions import question_of
     from ..api.running import timed
     from ..options import Effort, Options
@@ -237,7 +237,7 @@ def _planning_all(command: Callable[..., None]) -> Callable[..., None]:
 @_guarded
 def plan(file: str, as_json: bool, query_vars: str, joint: tuple[str, ...], no_prune: bool, **options: Any) -> None:
     """Show what a query would cost; only what preparation removes of an optimum is computed."""
-    from ..api.bounding.remainder import outlook
+    from ..api.bounding.optima.remainder import outlook
     from ..api.questions import question_of
     from ..options import Options
     from .printing.plan import plan_json, print_plan

@@ -15,7 +15,7 @@ from ...cluster.coordination import Driver, worker_address
 from ...storage import ledger
 from ...storage.errors import StorageError
 from ...storage.folders.jobdir import JobDir
-from ..api.bounding.optimum import solved
+from ..api.bounding.optima.optimum import solved
 from ..api.resume import stored_question
 from ..api.running import answer
 from ..errors import BucketflowError, StoppedError

@@ -15,7 +15,7 @@ from ...cluster.connections.address import ClusterError
 from ...cluster.connections.connect import verify_shared
 from ...storage.folders.jobdir import JobDir
 from ...storage.folders.rundir import RunDir
-from ..api.bounding.kept import Kept
+from ..api.bounding.optima.kept import Kept
 from ..api.bounding.sweeping import is_swept
 from ..api.questions import Findings, Names, Question, question_of
 from ..api.running import planned_in

@@ -20,7 +20,8 @@ from bucketflow.cluster.connections.connect import ClusterError, local_client, r
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api import placement
-from bucketflow.pipeline.api.bounding import helpers, sweeping
+from bucketflow.pipeline.api.bounding import sweeping
+from bucketflow.pipeline.api.bounding.optima import helpers
 from bucketflow.pipeline.bounds import turns
 from tests.clusters import until
 from tests.pipeline.test_budget import grid

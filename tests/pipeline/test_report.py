@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.api.bounding.watching import History
+from bucketflow.pipeline.api.bounding.optima.watching import History
 from bucketflow.pipeline.figures import charts
 from bucketflow.pipeline.report.report import report
 from bucketflow.pipeline.results.bounds import Bounds

@@ -18,7 +18,7 @@ from ...trees.memory import step_bytes, table_bytes
 from .report import print_rows, show, table
 
 if TYPE_CHECKING:
-    from ...api.bounding.remainder import Outlook, Remainder
+    from ...api.bounding.optima.remainder import Outlook, Remainder
     from ...api.prepared import Prepared
 
 _LARGEST_STEPS = 6

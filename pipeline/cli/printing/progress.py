@@ -11,7 +11,7 @@ from ...results.bounds import Number, relative_gap
 from ...text import shown_number
 
 if TYPE_CHECKING:
-    from ...api.bounding.watching import Watch
+    from ...api.bounding.optima.watching import Watch
 
 # A bar for less than this would only flicker.
 _PATIENCE = 0.5

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow.pipeline.api.bounding import optimum, sweeping
+from bucketflow.pipeline.api.bounding import sweeping
+from bucketflow.pipeline.api.bounding.optima import optimum
 from bucketflow.pipeline.bounds import chain, known, rows, turns
 from bucketflow.pipeline.bounds.deepening import cut_offs
 from bucketflow.pipeline.bounds.limits import Limits

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api.bounding import helpers as helpers_module
-from bucketflow.pipeline.api.bounding.helpers import Helpers
+from bucketflow.pipeline.api.bounding.optima import helpers as helpers_module
+from bucketflow.pipeline.api.bounding.optima.helpers import Helpers
 from bucketflow.pipeline.bounds.chain import Chain
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable

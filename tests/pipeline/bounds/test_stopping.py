@@ -18,7 +18,8 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
-from bucketflow.pipeline.api.bounding import optimum, sweeping
+from bucketflow.pipeline.api.bounding import sweeping
+from bucketflow.pipeline.api.bounding.optima import optimum
 from bucketflow.pipeline.bounds import chain, known
 from bucketflow.pipeline.bounds.search import Search
 from bucketflow.pipeline.cli.main import main

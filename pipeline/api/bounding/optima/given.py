@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 from decimal import Decimal
 
-from ...bounds.network import Units
-from ...models.model import Model
-from ...options import Effort
-from ...results.result import Result
+from ....bounds.network import Units
+from ....models.model import Model
+from ....options import Effort
+from ....results.result import Result
 
 # Logarithms of probabilities that differ by less, relative to their size, are the same.
 _SAME = 1e-9

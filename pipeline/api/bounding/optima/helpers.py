@@ -16,20 +16,20 @@ from heapq import heapify, heappop, heappush
 from itertools import product
 from typing import Any, Protocol
 
-from ....cluster.connections.address import ClusterError
-from ....cluster.coordination import leave_slot
-from ....cluster.crew import Crew
-from ....cluster.dask_pool import DaskPool
-from ....cluster.pool import Pool
-from ...bounds.chain import Chain
-from ...bounds.limits import Limits
-from ...bounds.network import CostNetwork
-from ...bounds.outcome import Method, Outcome
-from ...bounds.parts.helper import Part, helped
-from ...bounds.parts.slicing import restricted, sliced_variables
-from ...bounds.turns import Way
-from ...resources import Resources
-from ...runs.pools import DaskPools
+from .....cluster.connections.address import ClusterError
+from .....cluster.coordination import leave_slot
+from .....cluster.crew import Crew
+from .....cluster.dask_pool import DaskPool
+from .....cluster.pool import Pool
+from ....bounds.chain import Chain
+from ....bounds.limits import Limits
+from ....bounds.network import CostNetwork
+from ....bounds.outcome import Method, Outcome
+from ....bounds.parts.helper import Part, helped
+from ....bounds.parts.slicing import restricted, sliced_variables
+from ....bounds.turns import Way
+from ....resources import Resources
+from ....runs.pools import DaskPools
 
 #: Workers help from so many CPU seconds of a chain on; those that have to be started take about as many themselves.
 _WORTH_SECONDS, _STARTED_SECONDS = 1.0, 3.0

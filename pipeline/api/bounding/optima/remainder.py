@@ -6,21 +6,21 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from ...bounds.network import model_of
-from ...bounds.prepare import Prepared as Smaller
-from ...bounds.prepare import Report
-from ...bounds.prepare import prepare as made_smaller
-from ...errors import BudgetError
-from ...options import Effort, Options
-from ...plans.plan import Plan
-from ...rates.cpu import machine_rates
-from ...resources import Resources
-from ...results.bounds import Bounds
-from ...results.result import plain_number, plan_figures
-from ..prepared import Prepared, prepare
-from ..questions import Question, question_of
+from ....bounds.network import model_of
+from ....bounds.prepare import Prepared as Smaller
+from ....bounds.prepare import Report
+from ....bounds.prepare import prepare as made_smaller
+from ....errors import BudgetError
+from ....options import Effort, Options
+from ....plans.plan import Plan
+from ....rates.cpu import machine_rates
+from ....resources import Resources
+from ....results.bounds import Bounds
+from ....results.result import plain_number, plan_figures
+from ...prepared import Prepared, prepare
+from ...questions import Question, question_of
+from ..sweeping import is_swept
 from .optimum import Task
-from .sweeping import is_swept
 
 
 @dataclass(frozen=True)

@@ -11,28 +11,28 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from ....cluster.budget import peak_rss_bytes
-from ....tasks.allocator import return_freed_pages, return_large_blocks
-from ...bounds.network import CostNetwork, States, Units, cost_network, model_of
-from ...bounds.outcome import Outcome
-from ...errors import BudgetError, InternalError
-from ...models.fixed import fixed_value
-from ...models.preprocess import Network
-from ...options import Effort, Options
-from ...resources import Resources
-from ...results.bounds import Bounds, Number, relative_gap
-from ...results.result import Proof, Result
-from ..questions import Question, question_of
+from .....cluster.budget import peak_rss_bytes
+from .....tasks.allocator import return_freed_pages, return_large_blocks
+from ....bounds.network import CostNetwork, States, Units, cost_network, model_of
+from ....bounds.outcome import Outcome
+from ....errors import BudgetError, InternalError
+from ....models.fixed import fixed_value
+from ....models.preprocess import Network
+from ....options import Effort, Options
+from ....resources import Resources
+from ....results.bounds import Bounds, Number, relative_gap
+from ....results.result import Proof, Result
+from ...questions import Question, question_of
+from ..interval import optimum_bounds
+from ..sweeping import COPIES, is_swept, sweep_cells
 from .given import cut_off, within
-from .interval import optimum_bounds
-from .sweeping import COPIES, is_swept, sweep_cells
 from .watching import History, Point, Watch, Watcher
 
 if TYPE_CHECKING:
-    from ...bounds.chain import Chain
-    from ...bounds.stored.row_files import Finished, RowFiles
-    from ..prepared import Prepared
-    from ..running import Progress
+    from ....bounds.chain import Chain
+    from ....bounds.stored.row_files import Finished, RowFiles
+    from ...prepared import Prepared
+    from ...running import Progress
     from .helpers import Helpers
     from .kept import Kept
 
@@ -60,7 +60,7 @@ def solved(
     if by_rows is not None:
         return by_rows
     if question.query != "optimum":
-        from .sums import summed
+        from ..sums import summed
 
         return summed(question, options, effort, progress)
     started = time.perf_counter()
@@ -79,7 +79,7 @@ def _by_rows(question: Question, options: Options, effort: Effort) -> Result | N
     """Answer by rows where functions are large, and rows take less than making them dense."""
     if effort.limited or effort.method != "auto" or not question.is_large:
         return None
-    from ..running import answered_by_rows
+    from ...running import answered_by_rows
 
     found = answered_by_rows(question, options)
     assert found is None or isinstance(found, Result)
@@ -88,7 +88,7 @@ def _by_rows(question: Question, options: Options, effort: Effort) -> Result | N
 
 def _swept(question: Question, options: Options, progress: Progress | None, *, patient: bool = True) -> Result:
     """Sweep every cell."""
-    from ..running import answer
+    from ...running import answer
 
     found = answer(question, options, progress, patient=patient)
     assert isinstance(found, Result)
@@ -104,7 +104,7 @@ def _in_directory(
     watch: Watch | None,
 ) -> Result:
     """Search in the run directory of the options, from what it holds."""
-    from ..workdir import opened, resumable
+    from ...workdir import opened, resumable
     from .kept import Kept
 
     assert options.folder is not None
@@ -136,8 +136,8 @@ class Task:
     @classmethod
     def of(cls, question: Question, options: Options, effort: Effort, started: float, kept: Kept | None = None) -> Task:
         """Turn what is left of the model into integer costs."""
-        from ...bounds.chain import Chain
-        from ...bounds.limits import Limits
+        from ....bounds.chain import Chain
+        from ....bounds.limits import Limits
 
         resources = Resources(replace(options, workdir=None))
         network, _ = question.reduced
@@ -189,7 +189,7 @@ class Task:
 
     def elimination(self, network: CostNetwork, upper: int | None) -> _Elimination | None:
         """Plan to sweep every cell of a smaller network; None if that does not fit."""
-        from ..prepared import prepare
+        from ...prepared import prepare
 
         seconds = _ORDER_SHARE * self.chain.spent
         resources = Resources(replace(self.resources.asked, order_time=seconds, representation="dense"))
@@ -278,14 +278,14 @@ class Task:
             self.chain.run()
 
     def _row_files(self, stack: ExitStack) -> RowFiles:
-        from .directory import row_files
+        from ..directory import row_files
 
         return row_files(self.options, stack)
 
     def _finished(self, files: Callable[[], RowFiles]) -> Finished | None:
         if self.options.folder is None:
             return None
-        from .directory import finished_layers
+        from ..directory import finished_layers
 
         return finished_layers(self.options.folder, files)
 
@@ -331,7 +331,7 @@ class Task:
         return self.history.points(lambda least: self.between(least, None, closed=False))
 
     def _dressed(self, outcome: Outcome) -> Result:
-        from ...bounds.prepare import removed_by
+        from ....bounds.prepare import removed_by
 
         chain = self.chain
         found = self._bounds(outcome) if outcome.feasible else Bounds("optimum", "infeasible")
@@ -386,8 +386,8 @@ class _Elimination:
 
     def run(self) -> Outcome | None:
         """Run the plan, on all workers if there are any; None if that was ended."""
-        from ..placement import temporary_folder
-        from ..running import answered
+        from ...placement import temporary_folder
+        from ...running import answered
 
         if self.helpers is not None:
             self.helpers.close()

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...bounds.network import States
-from ...results.bounds import Bounds, Number
+from ....bounds.network import States
+from ....results.bounds import Bounds, Number
 
 OnBounds = Callable[[Number | None, Number | None], None]
 """Called with both bounds on an optimum, None where one is not known yet."""

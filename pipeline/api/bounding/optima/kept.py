@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ....storage.folders.rundir import RunDir
-from ...options import Effort, Options
-from ...results.result import Result, answered_before, is_confirmed
-from ..questions import Question
-from ..workdir import check_identity
+from .....storage.folders.rundir import RunDir
+from ....options import Effort, Options
+from ....results.result import Result, answered_before, is_confirmed
+from ...questions import Question
+from ...workdir import check_identity
 
 # Seconds between two writings of bounds that improve.
 _OFTEN = 1.0

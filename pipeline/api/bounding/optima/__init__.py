@@ -1,0 +1,1 @@
+"""Optima that are proved by bounds, alone or with workers, watched while they close."""
