@@ -22,7 +22,7 @@ from ..workdir import check_identity, identity, opened
 
 if TYPE_CHECKING:
     from ...bounds.buckets.partition import Partition
-    from ...bounds.buckets.spilled import Spilling
+    from ...bounds.buckets.stored.spilled import Spilling
     from ...bounds.stored.row_files import Finished, RowFiles
 
 # What is free is for others too, where nothing is said.
@@ -157,8 +157,8 @@ class Room:
         return None
 
     def _spilling(self, split: Partition, folder: Path) -> Spilling:
-        from ...bounds.buckets.boxing import boxed
-        from ...bounds.buckets.spilled import Spilling
+        from ...bounds.buckets.stored.boxing import boxed
+        from ...bounds.buckets.stored.spilled import Spilling
 
         boxing = boxed(split, self.resources.memory_bytes - self.beside)
         asked = self.resources.asked.disk_bytes

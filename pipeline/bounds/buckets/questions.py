@@ -12,12 +12,12 @@ from ...models.leaf_tables import energy_leaf
 from ...models.preprocess import Leaf, Network
 from ..network import CostTable, States, Units, cost_network
 from ..prepare import prepare
-from .boxing import Boxing
 from .decode import greedy_states
 from .joins import BucketTable, Joins, ordered
 from .mini_buckets import eliminate
 from .partition import Partition
-from .spilled import Found, Spilling, least_total, log_sum
+from .stored.boxing import Boxing
+from .stored.spilled import Found, Spilling, least_total, log_sum
 from .weighted import log_sum_bounds
 
 Stop = Callable[[], bool]

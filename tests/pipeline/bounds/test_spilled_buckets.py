@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow.pipeline.bounds.buckets.boxing import Boxing, boxed
 from bucketflow.pipeline.bounds.buckets.decode import greedy_states
 from bucketflow.pipeline.bounds.buckets.joins import BucketTable, Joins, ordered
 from bucketflow.pipeline.bounds.buckets.mini_buckets import eliminate
 from bucketflow.pipeline.bounds.buckets.partition import Partition, Size, partition
-from bucketflow.pipeline.bounds.buckets.spilled import Found, Spilling, least_total, log_sum
+from bucketflow.pipeline.bounds.buckets.stored.boxing import Boxing, boxed
+from bucketflow.pipeline.bounds.buckets.stored.spilled import Found, Spilling, least_total, log_sum
 from bucketflow.pipeline.bounds.buckets.weighted import log_sum_bounds
 from bucketflow.pipeline.bounds.network import CostNetwork, cost_network
 from bucketflow.pipeline.cli.main import main

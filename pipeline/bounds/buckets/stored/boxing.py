@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, product
 
-from ....storage.spec import TableSpec
-from ...errors import BudgetError, format_bytes
-from .partition import MiniBucket, Partition, Scope
+from .....storage.spec import TableSpec
+from ....errors import BudgetError, format_bytes
+from ..partition import MiniBucket, Partition, Scope
 
 #: All messages are files of this table.
 TABLE = "messages"

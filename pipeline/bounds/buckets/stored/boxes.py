@@ -13,14 +13,14 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ....storage.errors import ChunkLostError
-from ....tasks.gpu.arrays import on_host
-from ...errors import InternalError
-from ...plans.plan import sliced_dims
+from .....storage.errors import ChunkLostError
+from .....tasks.gpu.arrays import on_host
+from ....errors import InternalError
+from ....plans.plan import sliced_dims
+from ..joins import BucketTable, Joins
+from ..partition import MiniBucket, Scope
 from .boxing import Boxing, Fixed, states_of
-from .joins import BucketTable, Joins
 from .message_files import Extent, MessageFiles, States
-from .partition import MiniBucket, Scope
 
 Array = NDArray[np.float64]
 R = TypeVar("R")

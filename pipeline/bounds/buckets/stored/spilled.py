@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ....tasks.steps.semiring import LOG_SUM, MIN_PLUS
-from ..network import CostNetwork, States
+from .....tasks.steps.semiring import LOG_SUM, MIN_PLUS
+from ...network import CostNetwork, States
+from ..decode import greedy_states
+from ..joins import BucketTable, Joins
+from ..mini_buckets import MiniBuckets, Reach, Told, beginning, shifts
+from ..partition import MiniBucket
+from ..weighted import Account, magnitude, shares
 from .boxes import Boxes, StoredCosts, unless_lost
 from .boxing import Boxing
-from .decode import greedy_states
-from .joins import BucketTable, Joins
 from .message_files import Extent, MessageFiles
-from .mini_buckets import MiniBuckets, Reach, Told, beginning, shifts
-from .partition import MiniBucket
-from .weighted import Account, magnitude, shares
 
 Array = NDArray[np.float64]
 Stop = Callable[[], bool]

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....storage import ledger
-from ....storage.chunks import damaged, lost_files, read_chunk, write_chunk
-from ....storage.errors import ChunkLostError
-from ....storage.files import refuse_links
-from ....storage.spec import Key, Receipt
-from ....tasks.boxes.boxes import new_receipt
-from ....tasks.boxes.stores import box_shape, place, within
+from .....storage import ledger
+from .....storage.chunks import damaged, lost_files, read_chunk, write_chunk
+from .....storage.errors import ChunkLostError
+from .....storage.files import refuse_links
+from .....storage.spec import Key, Receipt
+from .....tasks.boxes.boxes import new_receipt
+from .....tasks.boxes.stores import box_shape, place, within
 from .boxing import TABLE, Boxing
 
 Array = NDArray[np.float64]

@@ -1,0 +1,1 @@
+"""Mini-buckets whose messages leave memory: boxes of each bucket, run from the chunks that are there."""
