@@ -250,9 +250,10 @@ def test_small_solves_load_nothing_of_rows_boxes_devices_or_other_formats() -> N
         "for name in ('satellite', 'diagnosis'):\n"
         "    bucketflow.solve(bucketflow.load(name))\n"
         "rooms = ('tasks.sweeps.rows.algebra', 'tasks.gpu.tiling', 'tasks.gpu.messages',\n"
-        " 'cluster.connections.connect', 'pipeline.formats.dcop', 'pipeline.formats.writing', 'pipeline.bounds.rules',\n"
-        " 'pipeline.bounds.counting', 'tasks.boxes.boxes', 'tasks.incremental', 'tasks.relations.joins',\n"
-        " 'pipeline.budget.device_fit', 'pipeline.budget.rows_fit', 'pipeline.budget.spill', 'pipeline.runs.boxes', 'pipeline.results.posteriors')\n"
+        " 'cluster.connections.connect', 'pipeline.formats.dcop', 'pipeline.formats.writing',\n"
+        " 'pipeline.bounds.rules', 'pipeline.bounds.counting', 'tasks.boxes.boxes', 'tasks.incremental',\n"
+        " 'tasks.relations.joins', 'pipeline.budget.device_fit', 'pipeline.budget.rows_fit',\n"
+        " 'pipeline.budget.spill', 'pipeline.runs.boxes', 'pipeline.results.posteriors')\n"
         "print([m for m in sys.modules for room in rooms if m.startswith(f'bucketflow.{room}')])"
     )
     assert run_python(code).strip() == "[]"
