@@ -10,8 +10,8 @@ from ..keywords import Keywords
 from ..models.model import Model
 from ..options import Options
 from ..results.posteriors import Marginals
+from .answering.running import answer, answered_by_rows
 from .questions import Findings, Names, question_of
-from .running import answer, answered_by_rows
 
 
 def marginals(

@@ -15,9 +15,9 @@ from ..options import Effort, Options
 from ..query_kinds import QUERIES
 from ..results.posteriors import Marginals
 from ..results.result import Result
+from .answering.running import answer
 from .bounding.optima.optimum import solved
 from .questions import Question, question_of
-from .running import answer
 from .solve import load
 
 

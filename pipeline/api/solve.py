@@ -25,7 +25,7 @@ from .questions import Evidence, Findings, Names, question_of
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan
-    from .running import Progress
+    from .answering.running import Progress
 
 
 def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model:
@@ -109,7 +109,7 @@ def plan(
         If no acceptable plan fits ``memory``.
     """
     from ..rates.cpu import machine_rates
-    from .prepared import prepare
+    from .answering.prepared import prepare
 
     question = question_of(model, query, evidence, query_vars, joint, families)
     return prepare(question, Resources(Options(**options)), rates=machine_rates).plan

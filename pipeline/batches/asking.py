@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...cluster.budget import default_memory_bytes
+from ..api.answering.prepared import Prepared, prepare
+from ..api.answering.running import answer
 from ..api.bounding.optima.optimum import solved
 from ..api.bounding.sweeping import is_swept
-from ..api.prepared import Prepared, prepare
 from ..api.questions import Question, question_of
-from ..api.running import answer
 from ..api.solve import load
 from ..compiled.compiled import Compiled, compile_model
 from ..errors import BucketflowError, BudgetError, StoppedError

@@ -201,9 +201,9 @@ def _prune(command: Callable[..., None]) -> Callable[..., None]:
 @on_cluster
 def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Answer a query on the model in FILE."""
+    from ..api.answering.running import timed
     from ..api.bounding.optima.optimum import solved
     from ..api.questions import question_of
-    from ..api.running import timed
     from ..options import Effort, Options
     from .printing.progress import progress_lines
 

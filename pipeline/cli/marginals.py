@@ -74,8 +74,8 @@ def names(text: str) -> list[str] | str:
 def _answer_one(
     model: Model, evidence: Any, asked: dict[str, Any], read_seconds: float, as_json: bool, options: dict[str, Any]
 ) -> None:
+    from ..api.answering.running import timed
     from ..api.marginals import marginals
-    from ..api.running import timed
     from .printing.progress import progress_bar
 
     if asked["uai_out"]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..api.prepared import cheapest_way, problem_of
+from ..api.answering.prepared import cheapest_way, problem_of
 from ..api.questions import Names, asked_of
 from ..errors import BudgetError, ModelError
 from ..models.fixed import fixed_value

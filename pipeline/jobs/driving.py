@@ -15,16 +15,16 @@ from ...cluster.coordination import Driver, worker_address
 from ...storage import ledger
 from ...storage.errors import StorageError
 from ...storage.folders.jobdir import JobDir
+from ..api.answering.running import answer
 from ..api.bounding.optima.optimum import solved
 from ..api.resume import stored_question
-from ..api.running import answer
 from ..errors import BucketflowError, StoppedError
 from .listing import PREFIX
 from .pulse import Pulse
 from .record import DONE, Record, read_record, write_record
 
 if TYPE_CHECKING:
-    from ..api.running import Answer
+    from ..api.answering.running import Answer
 
 # A worker that lost its scheduler may hold a run for so long after another worker was given its task.
 _PATIENCE_SECONDS = 60.0

@@ -15,10 +15,10 @@ from ...cluster.connections.address import ClusterError
 from ...cluster.connections.connect import verify_shared
 from ...storage.folders.jobdir import JobDir
 from ...storage.folders.rundir import RunDir
+from ..api.answering.running import planned_in
 from ..api.bounding.optima.kept import Kept
 from ..api.bounding.sweeping import is_swept
 from ..api.questions import Findings, Names, Question, question_of
-from ..api.running import planned_in
 from ..api.solve import load
 from ..api.workdir import check_identity, check_space, opened, used_bytes
 from ..errors import BucketflowError, ModelError

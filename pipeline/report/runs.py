@@ -14,7 +14,7 @@ from ...storage.errors import StorageError
 from ...storage.folders.jobdir import JobDir
 from ...storage.folders.rundir import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt
-from ..api.prepared import Prepared, prepare
+from ..api.answering.prepared import Prepared, prepare
 from ..api.resume import stored_question
 from ..errors import BucketflowError, IncompatibleRunError, format_bytes
 from ..figures import charts

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...storage.spec import Receipt
 from ...tasks.steps.step import Step
-from ..api.prepared import Prepared
+from ..api.answering.prepared import Prepared
 from ..figures import charts
 from ..plans.plan import Plan
 from ..rates.cpu import cached_rates

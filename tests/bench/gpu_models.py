@@ -17,9 +17,9 @@ from typing import Any
 from gpu_runs import described, slice_times
 
 import bucketflow
-from bucketflow.pipeline.api.prepared import Prepared, problem_of
+from bucketflow.pipeline.api.answering.prepared import Prepared, problem_of
+from bucketflow.pipeline.api.answering.running import answered
 from bucketflow.pipeline.api.questions import question_of
-from bucketflow.pipeline.api.running import answered
 from bucketflow.pipeline.budget.device_fit import Around, fitted_for_device
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.options import Options

@@ -26,9 +26,9 @@ from instances import evidence_beside
 from needs import data_folder
 
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api.prepared import Prepared, problem_of
+from bucketflow.pipeline.api.answering.prepared import Prepared, problem_of
+from bucketflow.pipeline.api.answering.running import answered
 from bucketflow.pipeline.api.questions import question_of
-from bucketflow.pipeline.api.running import answered
 from bucketflow.pipeline.budget.device_fit import Around, fitted_for_device
 from bucketflow.pipeline.budget.fit import Prices, fitted
 from bucketflow.pipeline.errors import BudgetError

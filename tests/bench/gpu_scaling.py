@@ -17,7 +17,7 @@ from gpu_models import BUDGET, CASES, planned, stored_trees
 from needs import cupy
 
 from bucketflow.cluster.gpu import gpu_client, visible_gpus
-from bucketflow.pipeline.api.running import answered
+from bucketflow.pipeline.api.answering.running import answered
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result

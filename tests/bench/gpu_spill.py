@@ -21,10 +21,10 @@ import numpy as np
 from instances import clique_model
 from needs import cupy
 
-from bucketflow.pipeline.api import answers
-from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.answering import answers
+from bucketflow.pipeline.api.answering.prepared import prepare
+from bucketflow.pipeline.api.answering.running import answered
 from bucketflow.pipeline.api.questions import Question
-from bucketflow.pipeline.api.running import answered
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.device_fit import SLOTS
 from bucketflow.pipeline.options import Options

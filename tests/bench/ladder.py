@@ -39,7 +39,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.api.answering import placement
 from bucketflow.pipeline.options import Method
 from bucketflow.pipeline.plans.kinds import Representation
 

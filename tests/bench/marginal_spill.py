@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.api import propagate as propagation
+from bucketflow.pipeline.api.answering import propagate as propagation
 from bucketflow.pipeline.plans.plan import format_bytes
 
 NETWORKS = (

@@ -152,7 +152,8 @@ GROUPS = (
 def bucketflow_session(question: Question, memory_bytes: int) -> Session:
     """Solve through the public function, with the clock read where planning ends."""
     import bucketflow
-    from bucketflow.pipeline.api import running, solve
+    from bucketflow.pipeline.api import solve
+    from bucketflow.pipeline.api.answering import running
 
     model = bucketflow.load(question.path)
     planned: list[float] = []
@@ -178,7 +179,7 @@ def bucketflow_session(question: Question, memory_bytes: int) -> Session:
 def cotengra_session(question: Question, memory_bytes: int) -> Session:
     """Build our leaf tables and contract them along our tree with NumPy, in one piece where our plan is sliced."""
     import bucketflow
-    from bucketflow.pipeline.api.prepared import prepare
+    from bucketflow.pipeline.api.answering.prepared import prepare
     from bucketflow.pipeline.api.questions import question_of
     from bucketflow.pipeline.models.fixed import fixed_value
     from bucketflow.pipeline.options import Options

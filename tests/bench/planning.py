@@ -23,7 +23,7 @@ from typing import Any
 from instances import KINDS, evidence_beside, grid_model
 from needs import data_folder
 
-from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.answering.prepared import prepare
 from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.errors import BucketflowError, BudgetError, FormatError
 from bucketflow.pipeline.formats import load

@@ -38,9 +38,9 @@ from rich.table import Table
 from rows import device_seconds
 
 import bucketflow
-from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.answering.prepared import prepare
+from bucketflow.pipeline.api.answering.running import answered
 from bucketflow.pipeline.api.questions import question_of
-from bucketflow.pipeline.api.running import answered
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result

@@ -19,7 +19,7 @@ from bucketflow.cluster import crew
 from bucketflow.cluster.connections.connect import ClusterError, local_client, remote_client, verify_shared
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.api.answering import placement
 from bucketflow.pipeline.api.bounding import sweeping
 from bucketflow.pipeline.api.bounding.optima import helpers
 from bucketflow.pipeline.bounds import turns

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.cluster.connections.connect import ClusterError
 from bucketflow.cluster.gpu import count_gpus, gpu_client
-from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.api.answering import placement
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.examples import example_path

@@ -13,7 +13,7 @@ from distributed import get_worker
 
 import bucketflow
 from bucketflow.cluster import gpu_workers as module
-from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.api.answering import placement
 from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.compiled import device_propagation as gpu_marginals
 from bucketflow.pipeline.evidence.cases import Cases

@@ -19,7 +19,7 @@ from bucketflow.cluster import gpu_workers as module
 from bucketflow.cluster.connections.connect import ClusterError
 from bucketflow.cluster.gpu_workers import GpuPool, GpuWorker, gpu_workers
 from bucketflow.cluster.pool import Node
-from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.api.answering import placement
 from bucketflow.pipeline.batches import asking
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.resources import Resources

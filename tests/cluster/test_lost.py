@@ -15,7 +15,7 @@ import bucketflow
 from bucketflow.cluster.connections import address, connect, waiting
 from bucketflow.cluster.connections.address import ClusterError, host_and_port
 from bucketflow.cluster.connections.connect import local_client, remote_client
-from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.api.answering import placement
 from tests.pipeline.test_budget import grid
 
 pytestmark = pytest.mark.filterwarnings("ignore")

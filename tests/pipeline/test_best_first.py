@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow.pipeline.api import answers, placement
+from bucketflow.pipeline.api.answering import answers, placement
 from bucketflow.pipeline.bounds.buckets.slice_bounds import SliceBounds, affordable, slice_bounds
 from bucketflow.pipeline.bounds.network import CostNetwork
 from bucketflow.pipeline.errors import StoppedError

@@ -15,7 +15,7 @@ from dask.utils import parse_bytes
 import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.budget import COMPILED_PROCESS_BYTES, default_memory_bytes
-from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.answering.prepared import prepare
 from bucketflow.pipeline.api.questions import Question
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options, parse_size

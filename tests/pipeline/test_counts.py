@@ -12,8 +12,8 @@ import pytest
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.api import counts
-from bucketflow.pipeline.api import prepared as prepared_module
+from bucketflow.pipeline.api.answering import counts
+from bucketflow.pipeline.api.answering import prepared as prepared_module
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.queries import counting
 from tests.models import brute_count, named_model

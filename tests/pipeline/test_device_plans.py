@@ -13,9 +13,9 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster import gpu as cluster_gpu
-from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.answering.prepared import prepare
+from bucketflow.pipeline.api.answering.running import answered
 from bucketflow.pipeline.api.questions import Question
-from bucketflow.pipeline.api.running import answered
 from bucketflow.pipeline.budget import device_fit as device
 from bucketflow.pipeline.budget.device_fit import SLOTS, boxes_at_a_time
 from bucketflow.pipeline.models.model import Function

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.api import running
-from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.answering import running
+from bucketflow.pipeline.api.answering.prepared import prepare
 from bucketflow.pipeline.api.questions import Question
 from bucketflow.pipeline.budget import boxes, spill
 from bucketflow.pipeline.budget.device_fit import SLOTS, Around

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bucketflow import Model
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.answering.prepared import prepare
 from bucketflow.pipeline.api.questions import Question
 from bucketflow.pipeline.models import leaf_tables
 from bucketflow.pipeline.models.preprocess import reduce_model

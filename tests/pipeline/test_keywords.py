@@ -8,7 +8,7 @@ from typing import Any, Unpack, get_type_hints
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.api import running
+from bucketflow.pipeline.api.answering import running
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.keywords import Bounding, Keywords, Sharing, Where
 from bucketflow.pipeline.options import Options

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.connections.connect import local_client
-from bucketflow.pipeline.api import placement, prepared
+from bucketflow.pipeline.api.answering import placement, prepared
 from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.boxes import MARGIN

@@ -14,7 +14,7 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster.connections.connect import local_client
-from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.api.answering import placement
 from bucketflow.pipeline.runs import slices as marginal_slices
 from bucketflow.storage import ledger
 from bucketflow.storage.errors import DiskFullError

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.cluster.connections.connect import local_client
-from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.api.answering import placement
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import batch_program as batches
 from bucketflow.pipeline.evidence.case_files import case_writer, read_cases

@@ -20,7 +20,7 @@ from bucketflow.cluster import pool
 from bucketflow.cluster.connections.connect import local_client
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline import resources
-from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.api.answering import placement
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.rates import disk
 from bucketflow.pipeline.runs import boxes
@@ -181,7 +181,7 @@ def damaged(run: Path, how: str) -> int:
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that has to be waited for, which makes compression pay."""
     monkeypatch.setattr("bucketflow.pipeline.runs.boxes.default_memory_bytes", lambda: 0)
-    monkeypatch.setattr("bucketflow.pipeline.api.prepared.measured_disk_rate", lambda _: 1e6)
+    monkeypatch.setattr("bucketflow.pipeline.api.answering.prepared.measured_disk_rate", lambda _: 1e6)
 
 
 def compressed_tables(run: Path) -> list[str]:

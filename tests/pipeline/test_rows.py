@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api import by_rows
-from bucketflow.pipeline.api import prepared as prepared_module
-from bucketflow.pipeline.api.by_rows import in_slices
-from bucketflow.pipeline.api.prepared import Prepared, prepare
+from bucketflow.pipeline.api.answering import by_rows
+from bucketflow.pipeline.api.answering import prepared as prepared_module
+from bucketflow.pipeline.api.answering.by_rows import in_slices
+from bucketflow.pipeline.api.answering.prepared import Prepared, prepare
+from bucketflow.pipeline.api.answering.running import _run, answered
 from bucketflow.pipeline.api.questions import question_of
-from bucketflow.pipeline.api.running import _run, answered
 from bucketflow.pipeline.budget import rows_fit
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.models.function import Function

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.api import answers as answer
-from bucketflow.pipeline.api import placement
+from bucketflow.pipeline.api.answering import answers as answer
+from bucketflow.pipeline.api.answering import placement
 from bucketflow.pipeline.cli.printing.inspect import run_facts
 from bucketflow.pipeline.runs import slices as execute
 from bucketflow.storage import ledger

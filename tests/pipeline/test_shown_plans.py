@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.cluster.threads import ThreadPool
-from bucketflow.pipeline.api import placement, propagate
-from bucketflow.pipeline.api.prepared import prepare
+from bucketflow.pipeline.api.answering import placement, propagate
+from bucketflow.pipeline.api.answering.prepared import prepare
 from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.cli.main import main

@@ -14,7 +14,7 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api import placement, propagate
+from bucketflow.pipeline.api.answering import placement, propagate
 from bucketflow.pipeline.compiled.compiled import compile_model
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.models.preprocess import Network

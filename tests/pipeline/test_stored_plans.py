@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bucketflow.pipeline.api.prepared import plan_options, prepare
+from bucketflow.pipeline.api.answering.prepared import plan_options, prepare
 from bucketflow.pipeline.api.questions import Question, question_of
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.budget.stored import plan_record, stored_plan

@@ -25,7 +25,7 @@ from ...results.bounds import Bounds, Number, Round
 from ...search.min_fill import min_fill_order
 from ...search.orders import search_tree
 from ...trees.tree import elimination_order
-from ..prepared import local_order
+from ..answering.prepared import local_order
 from ..questions import Evidence, observed
 from .directory import Room, bounds_directory
 from .interval import OUTWARD, optimum_bounds

@@ -32,9 +32,9 @@ from ...queries.counting import (
 )
 from ...results.result import DiagramWork, Result
 from ...search.min_fill import min_fill_order
-from ..counts import spectrum_of
+from ..answering.counts import spectrum_of
+from ..answering.running import Progress, answer
 from ..questions import Question
-from ..running import Progress, answer
 from .directory import kept
 from .searched_sums import SearchedSum
 from .sweeping import spare_bytes, stored_plan, tables_fit

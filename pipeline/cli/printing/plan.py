@@ -18,8 +18,8 @@ from ...trees.memory import step_bytes, table_bytes
 from .report import print_rows, show, table
 
 if TYPE_CHECKING:
+    from ...api.answering.prepared import Prepared
     from ...api.bounding.optima.remainder import Outlook, Remainder
-    from ...api.prepared import Prepared
 
 _LARGEST_STEPS = 6
 

@@ -31,8 +31,8 @@ from .watching import History, Point, Watch, Watcher
 if TYPE_CHECKING:
     from ....bounds.chain import Chain
     from ....bounds.stored.row_files import Finished, RowFiles
-    from ...prepared import Prepared
-    from ...running import Progress
+    from ...answering.prepared import Prepared
+    from ...answering.running import Progress
     from .helpers import Helpers
     from .kept import Kept
 
@@ -79,7 +79,7 @@ def _by_rows(question: Question, options: Options, effort: Effort) -> Result | N
     """Answer by rows where functions are large, and rows take less than making them dense."""
     if effort.limited or effort.method != "auto" or not question.is_large:
         return None
-    from ...running import answered_by_rows
+    from ...answering.running import answered_by_rows
 
     found = answered_by_rows(question, options)
     assert found is None or isinstance(found, Result)
@@ -88,7 +88,7 @@ def _by_rows(question: Question, options: Options, effort: Effort) -> Result | N
 
 def _swept(question: Question, options: Options, progress: Progress | None, *, patient: bool = True) -> Result:
     """Sweep every cell."""
-    from ...running import answer
+    from ...answering.running import answer
 
     found = answer(question, options, progress, patient=patient)
     assert isinstance(found, Result)
@@ -189,7 +189,7 @@ class Task:
 
     def elimination(self, network: CostNetwork, upper: int | None) -> _Elimination | None:
         """Plan to sweep every cell of a smaller network; None if that does not fit."""
-        from ...prepared import prepare
+        from ...answering.prepared import prepare
 
         seconds = _ORDER_SHARE * self.chain.spent
         resources = Resources(replace(self.resources.asked, order_time=seconds, representation="dense"))
@@ -386,8 +386,8 @@ class _Elimination:
 
     def run(self) -> Outcome | None:
         """Run the plan, on all workers if there are any; None if that was ended."""
-        from ...placement import temporary_folder
-        from ...running import answered
+        from ...answering.placement import temporary_folder
+        from ...answering.running import answered
 
         if self.helpers is not None:
             self.helpers.close()

@@ -17,7 +17,7 @@ from ....rates.cpu import machine_rates
 from ....resources import Resources
 from ....results.bounds import Bounds
 from ....results.result import plain_number, plan_figures
-from ...prepared import Prepared, prepare
+from ...answering.prepared import Prepared, prepare
 from ...questions import Question, question_of
 from ..sweeping import is_swept
 from .optimum import Task

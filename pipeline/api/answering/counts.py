@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.steps.semiring import mod_sum_product
-from ..errors import BudgetError, InternalError
-from ..models.consistency import allowed
-from ..models.fixed import fixed_value
-from ..models.leaf_tables import COST_LIMIT, CostScale, cost_leaf
-from ..models.preprocess import Leaf, Network
-from ..plans.evaluations import plan_of_points, with_evaluations
-from ..plans.plan import Plan
-from ..plans.planner import relowered
-from ..plans.row_bounds import least_seconds
-from ..queries.arithmetic import Arithmetic
-from ..queries.counting import (
+from ....tasks.steps.semiring import mod_sum_product
+from ...errors import BudgetError, InternalError
+from ...models.consistency import allowed
+from ...models.fixed import fixed_value
+from ...models.leaf_tables import COST_LIMIT, CostScale, cost_leaf
+from ...models.preprocess import Leaf, Network
+from ...plans.evaluations import plan_of_points, with_evaluations
+from ...plans.plan import Plan
+from ...plans.planner import relowered
+from ...plans.row_bounds import least_seconds
+from ...queries.arithmetic import Arithmetic
+from ...queries.counting import (
     CountEstimate,
     CountResidue,
     Levels,
@@ -34,11 +34,11 @@ from ..queries.counting import (
     root_of_unity,
     spectrum,
 )
-from ..results.result import Result
-from ..runs.run import Run
-from ..runs.slices import TABLES
-from ..search.orders import HOPELESS_SECONDS
-from ..trees.costs import Rates
+from ...results.result import Result
+from ...runs.run import Run
+from ...runs.slices import TABLES
+from ...search.orders import HOPELESS_SECONDS
+from ...trees.costs import Rates
 from .answers import swept_total
 
 # A count up to here follows from its logarithm, whose rounding is far below half a unit.

@@ -8,19 +8,19 @@ from dataclasses import replace
 from math import inf, log2
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ..budget.fit import Prices
-from ..errors import BudgetError, format_bytes
-from ..models.leaf_rows import leaf_rows, possible
-from ..plans.plan import Plan
-from ..resources import Resources
-from ..results.rows_work import RowsWork
-from ..trees.costs import Rates
+from ...budget.fit import Prices
+from ...errors import BudgetError, format_bytes
+from ...models.leaf_rows import leaf_rows, possible
+from ...plans.plan import Plan
+from ...resources import Resources
+from ...results.rows_work import RowsWork
+from ...trees.costs import Rates
+from ..questions import LARGE_CELLS, Question
 from .counts import least_seconds_by_rows
 from .prepared import ROWS_PER_SECOND, SHORT_PATIENCE, Prepared, by_rows, known_rates, plan_options, planned, unplanned
-from .questions import LARGE_CELLS, Question
 
 if TYPE_CHECKING:
-    from ...tasks.sweeps.rows.room import NoRoomError, Room
+    from ....tasks.sweeps.rows.room import NoRoomError, Room
 
 A = TypeVar("A")
 
@@ -49,7 +49,7 @@ def tried_first(
 
 def tried(trial: Prepared, run: Callable[[Prepared], A], note: Callable[[str], None]) -> A | None:
     """Answer by rows within what the trial may take; None, with a note, if that does not suffice."""
-    from ...tasks.sweeps.rows.room import NoRoomError, TooMuchWorkError
+    from ....tasks.sweeps.rows.room import NoRoomError, TooMuchWorkError
 
     try:
         return run(trial)
@@ -84,7 +84,7 @@ def _trial(prepared: Prepared, most_work: float) -> Prepared | None:
         return None
     if plan.seconds < _LEAST_SECONDS or resources.distributed or asked.folder or asked.fit != "auto":
         return None
-    from ..budget.rows_fit import is_sparse, rows_plan
+    from ...budget.rows_fit import is_sparse, rows_plan
 
     counts = leaf_rows(prepared.network)
     why = f"as {possible(prepared.network, counts)}, and all cells would take {plan.seconds:.2g} s"
@@ -123,7 +123,7 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callabl
     whole = prepared.plan
     if whole is None or whole.row_bounds is None:
         return run(prepared)
-    from ...tasks.sweeps.rows.room import NoRoomError, TooMuchWorkError
+    from ....tasks.sweeps.rows.room import NoRoomError, TooMuchWorkError
 
     while True:
         try:
@@ -146,7 +146,7 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callabl
 
 def _smaller(prepared: Prepared, whole: Plan, error: NoRoomError) -> Plan:
     """Plan a question by rows again whose tables did not fit, as they may be made to."""
-    from ..budget.rows_fit import stored_or_sliced, with_more_slices
+    from ...budget.rows_fit import stored_or_sliced, with_more_slices
 
     asked, plan = prepared.resources.asked, prepared.plan
     assert plan is not None
@@ -166,8 +166,8 @@ def room_for(prepared: Prepared) -> Room | None:
     plan = prepared.plan
     if plan is None or plan.row_bounds is None:
         return None
-    from ...tasks.sweeps.rows.room import Room
-    from ..budget.boxes import MARGIN
+    from ....tasks.sweeps.rows.room import Room
+    from ...budget.boxes import MARGIN
 
     margin = MARGIN if plan.rows_stored else 0
     return Room(prepared.memory_bytes - plan.model_bytes - plan.leaf_bytes - margin, prepared.most_work)

@@ -9,19 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ...cluster.coordination import leave_slot
-from ...cluster.pool import Pool
-from ...cluster.threads import ThreadPool
-from ...storage.files import free_bytes
-from ...storage.folders.scratch import scratch_folder
-from ...tasks.gpu.memory import is_short
-from ..plans.parts import TASK_SECONDS, for_workers, run_seconds
-from ..plans.plan import Plan
-from ..plans.planner import with_rates
-from ..resources import Resources
-from ..runs.pools import DaskPools, serial_pool, width_of
-from ..trees.costs import Rates
-from .workdir import check_space
+from ....cluster.coordination import leave_slot
+from ....cluster.pool import Pool
+from ....cluster.threads import ThreadPool
+from ....storage.files import free_bytes
+from ....storage.folders.scratch import scratch_folder
+from ....tasks.gpu.memory import is_short
+from ...plans.parts import TASK_SECONDS, for_workers, run_seconds
+from ...plans.plan import Plan
+from ...plans.planner import with_rates
+from ...resources import Resources
+from ...runs.pools import DaskPools, serial_pool, width_of
+from ...trees.costs import Rates
+from ..workdir import check_space
 
 # A file system in memory, for tables that several processes of this machine share.
 _SHARED_MEMORY: Final = Path("/dev/shm")
@@ -43,7 +43,7 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
     spills_there = resources.gpu_count > 0 and plan.spill is not None
     at_a_time = 1
     if spills_there:
-        from ..budget.device_fit import boxes_at_a_time
+        from ...budget.device_fit import boxes_at_a_time
 
         at_a_time = boxes_at_a_time(plan, resources.memory_bytes)
     if resources.distributed and _pays(plan, resources):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..models.fixed import fixed_value
-from ..queries.beliefs import Beliefs
-from ..queries.expansion import dressed
-from ..results.posteriors import Marginals
-from ..runs.box_beliefs import propagated
-from ..runs.boxes import opened_boxes
-from ..runs.parts import sweep_parts
-from ..runs.run import Run
-from ..runs.slices import TABLES, sweep_beliefs, whole_beliefs
-from .questions import Question
+from ...models.fixed import fixed_value
+from ...queries.beliefs import Beliefs
+from ...queries.expansion import dressed
+from ...results.posteriors import Marginals
+from ...runs.box_beliefs import propagated
+from ...runs.boxes import opened_boxes
+from ...runs.parts import sweep_parts
+from ...runs.run import Run
+from ...runs.slices import TABLES, sweep_beliefs, whole_beliefs
+from ..questions import Question
 
 
 def marginals(run: Run[Any], question: Question) -> Marginals:
@@ -35,7 +35,7 @@ def propagate(run: Run[Any]) -> Beliefs:
 def _swept(run: Run[Any]) -> Beliefs:
     plan = run.plan
     if plan.rows_stored:
-        from ..runs.rows.tables import opened_row_tables
+        from ...runs.rows.tables import opened_row_tables
 
         with opened_row_tables(run, TABLES, keep=False) as tables:
             return whole_beliefs(run.arithmetic, plan, tables.outputs())

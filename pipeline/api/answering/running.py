@@ -9,26 +9,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from ...cluster.budget import peak_rss_bytes
-from ...cluster.dask_pool import DaskPool
-from ...cluster.pool import Pool, SerialPool
-from ...storage.folders.rundir import RunDir
-from ...tasks.cpu.compiler import compiler_pays
-from ...tasks.sweeps.sweep import timed_steps
-from ..options import Options
-from ..resources import Resources
-from ..results.result import Result, answered_before, is_confirmed
-from ..runs.run import Run
+from ....cluster.budget import peak_rss_bytes
+from ....cluster.dask_pool import DaskPool
+from ....cluster.pool import Pool, SerialPool
+from ....storage.folders.rundir import RunDir
+from ....tasks.cpu.compiler import compiler_pays
+from ....tasks.sweeps.sweep import timed_steps
+from ...options import Options
+from ...resources import Resources
+from ...results.result import Result, answered_before, is_confirmed
+from ...runs.run import Run
+from ..questions import Question
+from ..workdir import check_identity, check_space, opened, resumable, used_bytes
 from .answers import optimum, partition
 from .by_rows import before_all_cells, in_slices, room_for, tried, tried_first, work_of
 from .counts import count
 from .placement import pool_for, temporary_folder, with_less_device_memory
 from .prepared import Prepared, prepare
-from .questions import Question
-from .workdir import check_identity, check_space, opened, resumable, used_bytes
 
 if TYPE_CHECKING:
-    from ..results.posteriors import Marginals
+    from ...results.posteriors import Marginals
 
 # Below this, one thread is done before others have started.
 _THREADED_SECONDS = 0.05
@@ -91,7 +91,7 @@ def _in_directory(
     question: Question, options: Options, progress: Progress | None, folder: Path, patient: bool
 ) -> Answer:
     """Run in a run directory, or continue the run that it holds; a finished one answers at once."""
-    from ...tasks.boxes.boxes import told_steps
+    from ....tasks.boxes.boxes import told_steps
 
     with opened(folder) as rundir:
         prepared = planned_in(rundir, question, options, patient)
@@ -131,7 +131,7 @@ def planned_in(rundir: RunDir, question: Question, options: Options, patient: bo
 
 
 def _keep_plan(rundir: RunDir, question: Question, prepared: Prepared) -> None:
-    from ..budget.stored import plan_record
+    from ...budget.stored import plan_record
 
     record = plan_record(prepared.plan, prepared.memory_bytes) if prepared.plan else None
     rundir.write_plan({"identity": question.identity(), "source": question.model.source, "plan": record})

@@ -10,26 +10,26 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from ...tasks.steps.semiring import Semiring
-from ..budget.fit import Prices, fitted
-from ..errors import BudgetError, ModelError
-from ..models.leaf_rows import leaf_rows, possible
-from ..models.preprocess import Network
-from ..plans.plan import Plan, PlanOptions, Problem
-from ..plans.planner import HopelessError, remembered_with_rates, whole_plan
-from ..queries.arithmetic import Arithmetic, arithmetic_for
-from ..rates.cpu import cached_rates, is_worth_measuring
-from ..rates.disk import measured_disk_rate
-from ..resources import Resources
-from ..search.orders import HOPELESS_SECONDS
-from ..trees.costs import Rates
-from ..trees.tree import Target, Tree
+from ....tasks.steps.semiring import Semiring
+from ...budget.fit import Prices, fitted
+from ...errors import BudgetError, ModelError
+from ...models.leaf_rows import leaf_rows, possible
+from ...models.preprocess import Network
+from ...plans.plan import Plan, PlanOptions, Problem
+from ...plans.planner import HopelessError, remembered_with_rates, whole_plan
+from ...queries.arithmetic import Arithmetic, arithmetic_for
+from ...rates.cpu import cached_rates, is_worth_measuring
+from ...rates.disk import measured_disk_rate
+from ...resources import Resources
+from ...search.orders import HOPELESS_SECONDS
+from ...trees.costs import Rates
+from ...trees.tree import Target, Tree
+from ..questions import Question
 from .counts import counted_plan
 from .placement import divided
-from .questions import Question
 
 if TYPE_CHECKING:
-    from ..budget.device_fit import Around
+    from ...budget.device_fit import Around
 
 #: So many rows are joined in a second.
 ROWS_PER_SECOND: Final = 1e7
@@ -144,8 +144,8 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates], patient: 
     except BudgetError as refused:
         if stored or asked.representation == "dense" or asked.fit != "auto":
             raise
-        from ..budget.rows_fit import is_sparse
-        from ..plans.row_bounds import expected_work
+        from ...budget.rows_fit import is_sparse
+        from ...plans.row_bounds import expected_work
 
         counts = leaf_rows(prepared.network)
         why = f"as {possible(prepared.network, counts)}, and all cells are refused: {refused}"
@@ -174,7 +174,7 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
     """
     problem, resources, stored = prepared.problem, prepared.resources, prepared.stored
     if stored:
-        from ..budget.stored import stored_plan
+        from ...budget.stored import stored_plan
 
         wanted = plan_options(prepared.arithmetic, resources, stored["memory_bytes"])
         prices = Prices(stored_plan(problem, wanted, Rates(), stored))
@@ -203,7 +203,7 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
 
 def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
     """Plan by rows, where a spill was asked for with tables on disk."""
-    from ..budget.rows_fit import rows_plan, with_stored_rows
+    from ...budget.rows_fit import rows_plan, with_stored_rows
 
     problem, resources = prepared.problem, prepared.resources
     stored = resources.asked.fit == "spill"
@@ -234,7 +234,7 @@ def cheapest_way(problem: Problem, arithmetic: Arithmetic[Any], resources: Resou
     if not wanted.device:
         rate = partial(measured_disk_rate, asked.folder)
         return fitted(problem, wanted, Rates(), asked.fit, resources.disk_bytes, rate)
-    from ..budget.device_fit import fitted_for_device, fitted_propagation_for_device
+    from ...budget.device_fit import fitted_for_device, fitted_propagation_for_device
 
     if both_ways:
         return fitted_propagation_for_device(problem, wanted, asked.fit, lambda: _around(resources))
@@ -256,7 +256,7 @@ def problem_of(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[
 
 def _around(resources: Resources, **link: float) -> Around:
     """What is there for tables that leave a device; they are files where others have to see them."""
-    from ..budget.device_fit import Around
+    from ...budget.device_fit import Around
 
     asked = resources.asked
     rate = partial(measured_disk_rate, asked.folder)

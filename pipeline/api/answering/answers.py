@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from ..errors import InternalError
-from ..models.fixed import fixed_value, full_states
-from ..results.result import Result
-from ..runs.best_first import bounds_of, least_slice
-from ..runs.decoding import decode_parts, sweep_and_decode
-from ..runs.parts import sweep_parts
-from ..runs.run import Run
-from ..runs.slices import TABLES, slice_states, slices_of, sweep_groups
+from ...errors import InternalError
+from ...models.fixed import fixed_value, full_states
+from ...results.result import Result
+from ...runs.best_first import bounds_of, least_slice
+from ...runs.decoding import decode_parts, sweep_and_decode
+from ...runs.parts import sweep_parts
+from ...runs.run import Run
+from ...runs.slices import TABLES, slice_states, slices_of, sweep_groups
 
 
 def optimum(run: Run[Any]) -> Result:
@@ -44,7 +44,7 @@ def _optimum_of(run: Run[Any]) -> Callable[[Run[Any]], tuple[Any, dict[int, int]
 
 def _optimum_of_rows(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """Return optimum, states and seconds of decoding where tables of rows are on disk; None if it is infeasible."""
-    from ..runs.rows.tables import opened_row_tables
+    from ...runs.rows.tables import opened_row_tables
 
     with opened_row_tables(run, TABLES, keep=True) as tables:
         total = run.arithmetic.total(tables.roots())
@@ -86,8 +86,8 @@ def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
 
 def _spilled_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """The same for a plan with tables on disk."""
-    from ..runs.box_decoding import decoded, swept_roots
-    from ..runs.boxes import opened_boxes
+    from ...runs.box_decoding import decoded, swept_roots
+    from ...runs.boxes import opened_boxes
 
     with opened_boxes(run, TABLES, keep=True) as boxes:
         best = _least(run.arithmetic.total(roots) for roots in swept_roots(boxes))
@@ -136,13 +136,13 @@ def swept_total(run: Run[Any], name: str) -> Any:
     plan, arithmetic = run.plan, run.arithmetic
     totals: Iterable[Any]
     if plan.rows_stored:
-        from ..runs.rows.tables import opened_row_tables
+        from ...runs.rows.tables import opened_row_tables
 
         with opened_row_tables(run, name, keep=False) as rows:
             totals = [arithmetic.total(rows.roots())]
     elif plan.spill:
-        from ..runs.box_decoding import swept_roots
-        from ..runs.boxes import opened_boxes
+        from ...runs.box_decoding import swept_roots
+        from ...runs.boxes import opened_boxes
 
         with opened_boxes(run, name, keep=False) as boxes:
             totals = map(arithmetic.total, swept_roots(boxes))
