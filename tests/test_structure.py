@@ -53,6 +53,7 @@ FLOORS = {
             "figures",
             "examples",
             "models",
+            "preprocessing",
             "generators",
             "formats",
             "evidence",

@@ -16,8 +16,8 @@ from ...tasks.sweeps.device_sweep import DevicePlain
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import Plain
 from ..models.dcop import Dcop
-from ..models.leaf_tables import integer_dtype, model_scale
 from ..models.model import Model
+from ..preprocessing.leaf_tables import integer_dtype, model_scale
 from ..queries.arithmetic import MAX_INPUTS
 from .agent import Knowledge
 from .planning.plan import WORK, AgentPlan

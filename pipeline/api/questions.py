@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..evidence.findings import likelihood, named_findings
 from ..formats import load_evidence
-from ..models.links import with_links
 from ..models.model import Function, Model
-from ..models.preprocess import Network, reduce_model, with_joints
+from ..preprocessing.links import with_links
+from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..queries.asked import Asked, local_targets
 from ..query_kinds import QUERIES
 from ..trees.tree import Target

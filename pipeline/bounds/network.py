@@ -15,9 +15,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.leaf_tables import COST_LIMIT, cost_leaf, cost_scale, energy_leaf
 from ..models.model import FORBIDDEN, Function, Model
-from ..models.preprocess import Network
+from ..preprocessing.leaf_tables import COST_LIMIT, cost_leaf, cost_scale, energy_leaf
+from ..preprocessing.preprocess import Network
 
 Costs = NDArray[np.float64]
 States = tuple[int, ...]

@@ -77,7 +77,7 @@ def _grid(kind: Kind, n: int = 5, d: int = 3) -> Model:
 
 def _network() -> CostNetwork:
     from ..bounds.network import cost_network
-    from ..models.preprocess import reduce_model
+    from ..preprocessing.preprocess import reduce_model
 
     return cost_network(reduce_model(_grid("cost"), "optimum", {}))[0]
 

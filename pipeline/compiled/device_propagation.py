@@ -19,9 +19,9 @@ from ...tasks.gpu.messages.run import DeviceMessages
 from ...tasks.sweeps.scaled import Scaled
 from ..evidence.cases import Cases
 from ..evidence.likelihoods import likelihoods
-from ..models.preprocess import Network
 from ..plans.message_program import constant_values, message_program, probability_leaves
 from ..plans.plan import Plan
+from ..preprocessing.preprocess import Network
 from ..queries.beliefs import Beliefs
 from ..resources import Resources
 from ..runs.device_sweeps import check_case

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import FormatError
-from ..models.fixed import fixed_value
 from ..models.model import Function, Model
-from ..models.preprocess import reduce_model, with_joints
 from ..options import Options
 from ..plans.plan import PlanOptions, Problem
 from ..plans.planner import plan_tree
+from ..preprocessing.fixed import fixed_value
+from ..preprocessing.preprocess import reduce_model, with_joints
 from ..queries.arithmetic import Partition
 from ..queries.asked import Asked, local_targets
 from ..trees.costs import Rates

@@ -10,11 +10,11 @@ from functools import cached_property
 from ..api.answering.prepared import cheapest_way, problem_of
 from ..api.questions import Names, asked_of
 from ..errors import BudgetError, ModelError
-from ..models.fixed import fixed_value
 from ..models.model import Model
-from ..models.preprocess import Network, reduce_model, with_joints
 from ..options import Options
 from ..plans.plan import Plan, format_bytes
+from ..preprocessing.fixed import fixed_value
+from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..queries.arithmetic import Partition
 from ..queries.asked import Asked, local_targets
 from ..resources import Resources

@@ -1,1 +1,1 @@
-"""A model as its file says it, what preprocessing leaves of it, and its leaf tables."""
+"""Models and problems of agents as their files say them."""

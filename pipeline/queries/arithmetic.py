@@ -16,7 +16,7 @@ from ...tasks.sweeps.einsum import QuickSumProduct
 from ...tasks.sweeps.scaled import Scaled, SumProduct
 from ...tasks.sweeps.sweep import Algebra, Plain
 from ..errors import InternalError
-from ..models.leaf_tables import (
+from ..preprocessing.leaf_tables import (
     Cells,
     CostScale,
     cost_block,
@@ -26,7 +26,7 @@ from ..models.leaf_tables import (
     integer_dtype,
     probability_leaf,
 )
-from ..models.preprocess import Leaf, Network
+from ..preprocessing.preprocess import Leaf, Network
 from ..results.result import Result
 from ..trees.tree import Target
 from .beliefs import Combiner, Least, Sums

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..models.preprocess import Network
+from ..preprocessing.preprocess import Network
 from ..trees.tree import Target
 
 

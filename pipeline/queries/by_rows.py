@@ -12,7 +12,7 @@ from ...tasks.sweeps.rows.room import Room
 from ...tasks.sweeps.rows.scaled import SumProductRows
 from ...tasks.sweeps.scaled import SumProduct
 from ..errors import BudgetError, format_bytes, format_count
-from ..models.leaf_rows import listed_cells
+from ..preprocessing.leaf_rows import listed_cells
 from .arithmetic import Arithmetic
 
 RowsAlgebra = PlainRows | SumProductRows

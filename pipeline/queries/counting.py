@@ -21,9 +21,9 @@ from ...tasks.steps.semiring import SUM_PRODUCT, Semiring
 from ...tasks.sweeps.scaled import Scaled, SumProduct, measured
 from ...tasks.sweeps.sweep import Plain
 from ..errors import InternalError, ModelError
-from ..models.leaf_rows import Listed
-from ..models.leaf_tables import COST_LIMIT, Cells, CostScale, cost_leaf, indicator_leaf
-from ..models.preprocess import Leaf, Network
+from ..preprocessing.leaf_rows import Listed
+from ..preprocessing.leaf_tables import COST_LIMIT, Cells, CostScale, cost_leaf, indicator_leaf
+from ..preprocessing.preprocess import Leaf, Network
 from ..trees.tree import Target
 from .beliefs import Combiner, Defaults, Sums
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...tasks.sweeps.beliefs import UNREACHABLE
 from ..evidence.likelihoods import likelihoods
 from ..models.model import Model
-from ..models.preprocess import Network
+from ..preprocessing.preprocess import Network
 from ..results.posteriors import Marginals
 from ..trees.tree import Target
 from .arithmetic import Arithmetic, CostOptimum

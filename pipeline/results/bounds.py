@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from ..errors import format_bytes
-from ..models.preprocess import Query
+from ..preprocessing.preprocess import Query
 from ..text import shown_number
 from .result import plain_number, shown_assignment
 

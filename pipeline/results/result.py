@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..errors import ModelError, format_bytes
 from ..models.model import Model
-from ..models.preprocess import Query
+from ..preprocessing.preprocess import Query
 from ..text import logarithm, printable, shown_number
 from .rows_work import RowsWork
 

@@ -34,9 +34,9 @@ from bucketflow.pipeline.bounds.chain import Chain
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import cost_network
 from bucketflow.pipeline.errors import FormatError
-from bucketflow.pipeline.models.fixed import fixed_value
 from bucketflow.pipeline.models.model import FORBIDDEN, Function, Model
 from bucketflow.pipeline.options import Method
+from bucketflow.pipeline.preprocessing.fixed import fixed_value
 
 METHODS = get_args(Method)
 #: Assignments that are enumerated.

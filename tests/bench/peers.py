@@ -181,8 +181,8 @@ def cotengra_session(question: Question, memory_bytes: int) -> Session:
     import bucketflow
     from bucketflow.pipeline.api.answering.prepared import prepare
     from bucketflow.pipeline.api.questions import question_of
-    from bucketflow.pipeline.models.fixed import fixed_value
     from bucketflow.pipeline.options import Options
+    from bucketflow.pipeline.preprocessing.fixed import fixed_value
     from bucketflow.pipeline.resources import Resources
 
     asked = question_of(bucketflow.load(question.path), question.query, question.evidence)

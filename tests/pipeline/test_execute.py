@@ -16,11 +16,11 @@ from bucketflow import Model
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api.answering.prepared import prepare
 from bucketflow.pipeline.api.questions import Question
-from bucketflow.pipeline.models import leaf_tables
-from bucketflow.pipeline.models.preprocess import reduce_model
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.parts import in_parts, slices_per_task
 from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.preprocessing import leaf_tables
+from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.runs.run import Run

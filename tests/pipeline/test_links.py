@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.models import links
 from bucketflow.pipeline.models.function import FORBIDDEN, Function
-from bucketflow.pipeline.models.links import with_links
+from bucketflow.pipeline.preprocessing import links
+from bucketflow.pipeline.preprocessing.links import with_links
 from tests.models import named_model
 
 

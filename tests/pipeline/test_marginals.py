@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.models.leaf_tables import restricted
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.models.preprocess import reduce_model
 from bucketflow.pipeline.plans import plan
+from bucketflow.pipeline.preprocessing.leaf_tables import restricted
+from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.queries.arithmetic import Partition
 from bucketflow.pipeline.trees import memory as peaks
 from bucketflow.tasks.sweeps import program

@@ -13,7 +13,7 @@ from bucketflow.pipeline.api.answering import counts
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.models.function import Function, compact
 from bucketflow.pipeline.models.model import Model
-from bucketflow.pipeline.models.preprocess import reduce_model
+from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 
 COUNT = 5_000
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.models import consistency, preprocess, semijoins
 from bucketflow.pipeline.models.function import Function
-from bucketflow.pipeline.models.preprocess import reduce_model
+from bucketflow.pipeline.preprocessing import consistency, preprocess, semijoins
+from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from tests.models import assignments, brute_count, brute_log10_sum, brute_optimum, cost_models, markov_models
 
 

@@ -17,10 +17,10 @@ from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api.answering import placement, propagate
 from bucketflow.pipeline.compiled.compiled import compile_model
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.models.preprocess import Network
 from bucketflow.pipeline.plans import parts as spread
 from bucketflow.pipeline.plans.parts import both_ways_in_parts
 from bucketflow.pipeline.plans.plan import Plan, Problem
+from bucketflow.pipeline.preprocessing.preprocess import Network
 from bucketflow.pipeline.queries.arithmetic import Partition
 from bucketflow.pipeline.runs.parts import sweep_parts
 from bucketflow.pipeline.runs.run import Run

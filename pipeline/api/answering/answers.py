@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import InternalError
-from ...models.fixed import fixed_value, full_states
+from ...preprocessing.fixed import fixed_value, full_states
 from ...results.result import Result
 from ...runs.best_first import bounds_of, least_slice
 from ...runs.decoding import decode_parts, sweep_and_decode

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...budget.fit import Prices
 from ...errors import BudgetError, format_bytes
-from ...models.leaf_rows import leaf_rows, possible
 from ...plans.plan import Plan
+from ...preprocessing.leaf_rows import leaf_rows, possible
 from ...resources import Resources
 from ...results.rows_work import RowsWork
 from ...trees.costs import Rates

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from ....tasks.steps.semiring import mod_sum_product
 from ...errors import BudgetError, InternalError
-from ...models.consistency import allowed
-from ...models.fixed import fixed_value
-from ...models.leaf_tables import COST_LIMIT, CostScale, cost_leaf
-from ...models.preprocess import Leaf, Network
 from ...plans.evaluations import plan_of_points, with_evaluations
 from ...plans.plan import Plan
 from ...plans.planner import relowered
 from ...plans.row_bounds import least_seconds
+from ...preprocessing.consistency import allowed
+from ...preprocessing.fixed import fixed_value
+from ...preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf
+from ...preprocessing.preprocess import Leaf, Network
 from ...queries.arithmetic import Arithmetic
 from ...queries.counting import (
     CountEstimate,

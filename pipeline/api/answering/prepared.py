@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ....tasks.steps.semiring import Semiring
 from ...budget.fit import Prices, fitted
 from ...errors import BudgetError, ModelError
-from ...models.leaf_rows import leaf_rows, possible
-from ...models.preprocess import Network
 from ...plans.plan import Plan, PlanOptions, Problem
 from ...plans.planner import HopelessError, remembered_with_rates, whole_plan
+from ...preprocessing.leaf_rows import leaf_rows, possible
+from ...preprocessing.preprocess import Network
 from ...queries.arithmetic import Arithmetic, arithmetic_for
 from ...rates.cpu import cached_rates, is_worth_measuring
 from ...rates.disk import measured_disk_rate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...models.fixed import fixed_value
+from ...preprocessing.fixed import fixed_value
 from ...queries.beliefs import Beliefs
 from ...queries.expansion import dressed
 from ...results.posteriors import Marginals

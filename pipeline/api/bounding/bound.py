@@ -16,10 +16,10 @@ from ...bounds.buckets.questions import Means, OptimumBounds, SumBounds
 from ...bounds.order import depth_first_order, rearranged
 from ...errors import ModelError
 from ...keywords import Bounding
-from ...models.fixed import fixed_value
 from ...models.model import Model
-from ...models.preprocess import Network, reduce_model
 from ...options import Options
+from ...preprocessing.fixed import fixed_value
+from ...preprocessing.preprocess import Network, reduce_model
 from ...resources import Resources
 from ...results.bounds import Bounds, Number, Round
 from ...search.min_fill import min_fill_order

@@ -6,8 +6,8 @@ import math
 
 from ...bounds.network import States
 from ...errors import InternalError
-from ...models.fixed import full_states
-from ...models.preprocess import Network
+from ...preprocessing.fixed import full_states
+from ...preprocessing.preprocess import Network
 from ...results.bounds import Bounds, BoundStatus
 
 # Results of float64 arithmetic with a handful of operations are moved outwards by more than it may be off.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from ....cluster.budget import peak_rss_bytes
 from ...bounds.counting.formulas import Formula, UnfitError, formula_of, has_mixed_tables
 from ...errors import BudgetError, InternalError
-from ...models.fixed import fixed_value
-from ...models.preprocess import Network
 from ...options import Options
+from ...preprocessing.fixed import fixed_value
+from ...preprocessing.preprocess import Network
 from ...results.result import Result, SearchWork
 from ...search.min_fill import min_fill_order
 from ..questions import Question

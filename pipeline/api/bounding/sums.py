@@ -15,10 +15,10 @@ from ....cluster.budget import peak_rss_bytes
 from ....tasks.steps.semiring import mod_sum_product
 from ...bounds.order import bucket_cells, depth_first_order, rearranged
 from ...errors import BudgetError, InternalError
-from ...models.fixed import fixed_value
-from ...models.leaf_rows import is_listed
-from ...models.preprocess import Network
 from ...options import Effort, Options
+from ...preprocessing.fixed import fixed_value
+from ...preprocessing.leaf_rows import is_listed
+from ...preprocessing.preprocess import Network
 from ...queries.arithmetic import Arithmetic, arithmetic_for
 from ...queries.counting import (
     CountEstimate,

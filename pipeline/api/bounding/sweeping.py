@@ -7,9 +7,9 @@ from dataclasses import replace
 from ....cluster.budget import default_memory_bytes
 from ...bounds.network import cost_network
 from ...bounds.order import bucket_cells
-from ...models.fixed import fixed_value
-from ...models.preprocess import Network
 from ...options import Effort, Options, parse_size
+from ...preprocessing.fixed import fixed_value
+from ...preprocessing.preprocess import Network
 from ...resources import Resources
 from ...search.min_fill import min_fill_order
 from ..questions import Question

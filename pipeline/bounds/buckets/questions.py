@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ....tasks.cpu.compiler import compiler_pays
 from ....tasks.steps.semiring import LOG_SUM, MIN_PLUS, Semiring
-from ...models.leaf_tables import energy_leaf
-from ...models.preprocess import Leaf, Network
+from ...preprocessing.leaf_tables import energy_leaf
+from ...preprocessing.preprocess import Leaf, Network
 from ..network import CostTable, States, Units, cost_network
 from ..prepare import prepare
 from .decode import greedy_states

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....tasks.counting.state import Clauses, clauses_of
-from ...models.consistency import allowed
-from ...models.leaf_rows import Listed, is_listed, rows_left
-from ...models.leaf_tables import restricted
 from ...models.model import Model
-from ...models.preprocess import Network
+from ...preprocessing.consistency import allowed
+from ...preprocessing.leaf_rows import Listed, is_listed, rows_left
+from ...preprocessing.leaf_tables import restricted
+from ...preprocessing.preprocess import Network
 
 Mask = NDArray[np.bool_]
 Cube = Sequence[int]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bucketflow.pipeline.bounds.network import LARGEST, CostNetwork, Units, cost_network
 from bucketflow.pipeline.bounds.order import bucket_parents, depth_first_order
 from bucketflow.pipeline.models.model import Model, dense_function
-from bucketflow.pipeline.models.preprocess import Network, reduce_model
+from bucketflow.pipeline.preprocessing.preprocess import Network, reduce_model
 from tests.models import bayes_models, cost_models, markov_models, named_model
 
 

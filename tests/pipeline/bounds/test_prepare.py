@@ -18,7 +18,7 @@ from bucketflow.pipeline.bounds.rules.compaction import compact
 from bucketflow.pipeline.bounds.rules.problem import Problem, problem_of, tables_of
 from bucketflow.pipeline.bounds.rules.shifting import Limits, shift
 from bucketflow.pipeline.bounds.rules.small_degrees import eliminate
-from bucketflow.pipeline.models.preprocess import reduce_model
+from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.results.result import removed_texts
 
 COSTS = st.one_of(

@@ -17,7 +17,7 @@ from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, cost_network
 from bucketflow.pipeline.bounds.search import Search, search_bytes
 from bucketflow.pipeline.formats import load
-from bucketflow.pipeline.models.preprocess import reduce_model
+from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.tasks.search.state import DECISIONS, END, REST_CELLS, grown
 from tests.pipeline.bounds.networks import brute_least, cost_networks
 

@@ -14,7 +14,7 @@ from bucketflow.pipeline.api.bounding import sums
 from bucketflow.pipeline.bounds.counting import formulas
 from bucketflow.pipeline.bounds.counting.formulas import UnfitError, formula_of, has_mixed_tables
 from bucketflow.pipeline.errors import BudgetError
-from bucketflow.pipeline.models.preprocess import reduce_model
+from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from tests.models import brute_count, brute_log10_sum, cost_models, markov_models
 
 

@@ -27,7 +27,7 @@ from bucketflow.pipeline.bounds.buckets.stored.spilled import Found, Spilling, l
 from bucketflow.pipeline.bounds.buckets.weighted import log_sum_bounds
 from bucketflow.pipeline.bounds.network import CostNetwork, cost_network
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.models.preprocess import reduce_model
+from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.storage import ledger
 from bucketflow.storage.errors import StorageError
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS

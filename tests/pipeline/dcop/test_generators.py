@@ -15,7 +15,7 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.generators.graphs import grid_graph, random_graph, scale_free_graph
 from bucketflow.pipeline.generators.problems import KINDS
 from bucketflow.pipeline.models.model import FORBIDDEN
-from bucketflow.pipeline.models.preprocess import components
+from bucketflow.pipeline.preprocessing.preprocess import components
 
 
 @pytest.mark.parametrize(("nodes", "density"), [(1, 1.0), (10, 0.3), (10, 1.0), (20, 0.1), (20, 0.02), (5, 0.0)])

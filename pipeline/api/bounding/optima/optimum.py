@@ -16,9 +16,9 @@ from .....tasks.allocator import return_freed_pages, return_large_blocks
 from ....bounds.network import CostNetwork, States, Units, cost_network, model_of
 from ....bounds.outcome import Outcome
 from ....errors import BudgetError, InternalError
-from ....models.fixed import fixed_value
-from ....models.preprocess import Network
 from ....options import Effort, Options
+from ....preprocessing.fixed import fixed_value
+from ....preprocessing.preprocess import Network
 from ....resources import Resources
 from ....results.bounds import Bounds, Number, relative_gap
 from ....results.result import Proof, Result

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..models.function import FORBIDDEN, Function
+from ..models.model import Kind, Model
 from .consistency import allowed
-from .function import FORBIDDEN, Function
-from .model import Kind, Model
 
 # As an array of all cells a function of so many is fine.
 _LARGE_CELLS: Final = 1 << 20

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from ...cluster.budget import default_memory_bytes
 from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
+from ..models.model import Model
 from .consistency import allowed
 from .leaf_rows import Listed, values_at
-from .model import Model
 from .preprocess import Leaf, Network
 
 if TYPE_CHECKING:

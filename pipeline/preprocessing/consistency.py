@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .model import Model
+from ..models.model import Model
 from .semijoins import Possible, Semijoins, rows_within
 
 Domains = list[NDArray[np.intp]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from .model import Model
+from ..models.model import Model
 from .preprocess import Network
 
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
+from ..models.model import Function, Model
 from ..query_kinds import Query as Query
 from .consistency import NOTHING, Fallen, fixpoint
-from .model import Function, Model
 from .semijoins import Possible
 
 # How far a row of a conditional distribution may be from 1 for its child to count as summed out: a decimal

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .function import FORBIDDEN, Function
+from ..models.function import FORBIDDEN, Function
 
 Scope = tuple[int, ...]
 Domains = Sequence[NDArray[np.intp]]

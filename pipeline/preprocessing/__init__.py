@@ -1,0 +1,1 @@
+"""What preprocessing leaves of a model for a question, and its leaf tables."""
