@@ -18,7 +18,7 @@ from tests.test_structure import ROOMS, ROOT, modules
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 WORKED = [
     *("pipeline.search.orders", "pipeline.trees.tree", "pipeline.trees.slicing", "pipeline.trees.memory"),
-    *("pipeline.plans.numbering", "pipeline.plans.recompute", "pipeline.budget.spill"),
+    *("pipeline.plans.numbering", "pipeline.planning.recompute", "pipeline.budget.spill"),
     *("tasks.steps.axes", "tasks.steps.lowering", "tasks.sweeps.sweep"),
 ]
 

@@ -60,6 +60,7 @@ FLOORS = {
             "trees",
             "search",
             "plans",
+            "planning",
             "budget",
             "results",
         ),
@@ -81,7 +82,15 @@ FLOORS = {
         ),
     ],
 }
-PURE = ["pipeline/trees", "pipeline/search", "pipeline/plans", "pipeline/budget", "tasks/steps", "tasks/gpu/tiling"]
+PURE = [
+    "pipeline/trees",
+    "pipeline/search",
+    "pipeline/plans",
+    "pipeline/planning",
+    "pipeline/budget",
+    "tasks/steps",
+    "tasks/gpu/tiling",
+]
 HEAVY = {"zarr", "dask", "distributed", "cupy", "numba"}
 # Folders and modules that a newcomer reads at a glance.
 MOST_FILES = 12

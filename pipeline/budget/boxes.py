@@ -16,9 +16,9 @@ from operator import mul
 
 from ...tasks.steps.step import Step
 from ..errors import BudgetError
+from ..planning.planner import lowered_step
 from ..plans.numbering import Numbering
 from ..plans.plan import PlanOptions, Problem, format_bytes, sliced_dims
-from ..plans.planner import lowered_step
 from ..plans.stages import Stage
 from ..search.effort import Effort
 from ..trees.costs import Rates, lowered_seconds

@@ -8,13 +8,13 @@ from functools import partial
 from math import inf
 
 from ..errors import BudgetError
+from ..planning.planner import HopelessError, plan_tree, planning_seconds, whole_plans
 from ..plans.kinds import Fit
 from ..plans.plan import Plan, PlanOptions, Problem, format_bytes
-from ..plans.planner import HopelessError, plan_tree, planning_seconds, whole_plans
-from ..plans.slices import CLOSE, sliced_plan
 from ..search.effort import Effort
 from ..trees.costs import Rates
 from ..trees.tree import Tree
+from .slices import CLOSE, sliced_plan
 
 Spilled = Callable[[PlanOptions, Plan, Effort], Plan]
 """Makes boxes of a plan."""

@@ -8,13 +8,13 @@ from typing import Final
 
 from ...tasks.sweeps.rows.room import NoRoomError
 from ..errors import BudgetError, format_bytes
+from ..planning.planner import plan_tree, searched_tree
+from ..planning.row_bounds import LEAF_ROW_BYTES, expected_work, states_left
 from ..plans.plan import Plan, PlanOptions, Problem
-from ..plans.planner import plan_tree, searched_tree
-from ..plans.row_bounds import LEAF_ROW_BYTES, expected_work, states_left
-from ..plans.slices import MAX_SLICES
 from ..trees.costs import Rates
 from ..trees.tree import Tree
 from .boxes import MARGIN
+from .slices import MAX_SLICES
 
 #: Nominal seconds of the search for a tree, unless told: cells say little about rows.
 _SEARCH_SECONDS: Final = 0.25

@@ -13,9 +13,9 @@ from functools import cached_property
 
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
+from ..planning.two_way import Reading, StepBuilder
 from ..plans.plan import sliced_dims
 from ..plans.stages import Stage
-from ..plans.two_way import Reading, StepBuilder
 from ..trees.tree import Tree
 
 

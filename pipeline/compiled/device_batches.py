@@ -15,7 +15,7 @@ from ...tasks.gpu.messages.records import FINDING_EXPONENT
 from ...tasks.gpu.messages.run import ONE_AT_A_TIME, DeviceMessages, MessageProgram
 from ..evidence.cases import Cases
 from ..evidence.likelihoods import case_likelihoods
-from ..plans.message_program import DeviceLeaves, constant_values
+from ..planning.message_program import DeviceLeaves, constant_values
 from ..preprocessing.preprocess import Network
 from ..trees.tree import Target
 from .batch_program import BlockAnswer, ranges

@@ -19,7 +19,7 @@ from ...tasks.gpu.messages.run import DeviceMessages
 from ...tasks.sweeps.scaled import Scaled
 from ..evidence.cases import Cases
 from ..evidence.likelihoods import likelihoods
-from ..plans.message_program import constant_values, message_program, probability_leaves
+from ..planning.message_program import constant_values, message_program, probability_leaves
 from ..plans.plan import Plan
 from ..preprocessing.preprocess import Network
 from ..queries.beliefs import Beliefs

@@ -17,8 +17,8 @@ from ...tasks.sweeps.scaled import Scaled
 from ..errors import FormatError
 from ..models.model import Function, Model
 from ..options import Options
+from ..planning.planner import plan_tree
 from ..plans.plan import PlanOptions, Problem
-from ..plans.planner import plan_tree
 from ..preprocessing.fixed import fixed_value
 from ..preprocessing.preprocess import reduce_model, with_joints
 from ..queries.arithmetic import Partition

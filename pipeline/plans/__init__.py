@@ -1,1 +1,1 @@
-"""Plans as values, and how they are made from sizes alone. Pure."""
+"""Plans as values: what was asked, the steps, how they are split. Pure."""

@@ -33,7 +33,7 @@ from .beliefs import Combiner, Least, Sums
 from .counting import CountEstimate
 
 if TYPE_CHECKING:
-    from ..plans.message_program import DeviceLeaves
+    from ..planning.message_program import DeviceLeaves
 
 Array = NDArray[Any]
 T = TypeVar("T")

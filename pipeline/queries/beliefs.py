@@ -20,7 +20,7 @@ from ..results.result import Result
 from ..trees.tree import Target
 
 if TYPE_CHECKING:
-    from ..plans.message_program import DeviceLeaves
+    from ..planning.message_program import DeviceLeaves
 
 Array = NDArray[Any]
 Where = tuple[slice, ...]
@@ -168,7 +168,7 @@ class Sums(Defaults):
 
     def device_leaves(self, leaves: Mapping[int, Scaled]) -> DeviceLeaves:
         """Return leaf tables as a device has them."""
-        from ..plans.message_program import probability_leaves
+        from ..planning.message_program import probability_leaves
 
         return probability_leaves(leaves)
 
@@ -195,7 +195,7 @@ class Least(Defaults):
 
     def device_leaves(self, leaves: Mapping[int, Array]) -> DeviceLeaves:
         """Return leaf tables as a device has them."""
-        from ..plans.message_program import cost_leaves
+        from ..planning.message_program import cost_leaves
 
         return cost_leaves(leaves, self.semiring)
 

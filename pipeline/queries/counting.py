@@ -28,7 +28,7 @@ from ..trees.tree import Target
 from .beliefs import Combiner, Defaults, Sums
 
 if TYPE_CHECKING:
-    from ..plans.message_program import DeviceLeaves
+    from ..planning.message_program import DeviceLeaves
 
 Array = NDArray[Any]
 Levels = dict[Any, tuple[Array, Array]]

@@ -14,11 +14,7 @@ from ...tasks.gpu.memory import portable_errors
 from ...tasks.gpu.messages.run import ONE_AT_A_TIME, DeviceMessages, MessageProgram
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import BudgetError
-from ..plans.message_program import (
-    DeviceLeaves,
-    constant_values,
-    message_program,
-)
+from ..planning.message_program import DeviceLeaves, constant_values, message_program
 from ..plans.plan import Plan, format_bytes
 from ..queries.arithmetic import Arithmetic
 from ..trees.memory import Sizing, sweep_peak

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from ...cluster.pool import Pool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import pick, run_part
-from ..plans.parts import parts_of
+from ..planning.parts import parts_of
 from ..plans.plan import Parts, Plan, Task
 from .run import Run
 

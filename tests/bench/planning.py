@@ -29,8 +29,8 @@ from bucketflow.pipeline.errors import BucketflowError, BudgetError, FormatError
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.planning.planner import forget_plans
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.plans.planner import forget_plans
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.trees.costs import Rates
 

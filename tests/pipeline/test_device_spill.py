@@ -17,11 +17,10 @@ import bucketflow
 from bucketflow.pipeline.api.answering import running
 from bucketflow.pipeline.api.answering.prepared import prepare
 from bucketflow.pipeline.api.questions import Question
-from bucketflow.pipeline.budget import boxes, spill
+from bucketflow.pipeline.budget import boxes, slices, spill
 from bucketflow.pipeline.budget.device_fit import SLOTS, Around
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plans import slices
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.resources import Resources
 from bucketflow.tasks.boxes.device_stores import HostTables

@@ -15,13 +15,13 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline import plans
-from bucketflow.pipeline.budget import fit
+from bucketflow.pipeline.budget import fit, slices
 from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.errors import BudgetError, format_bytes, format_count
 from bucketflow.pipeline.formats import load
-from bucketflow.pipeline.plans import planner, slices
+from bucketflow.pipeline.planning import planner
+from bucketflow.pipeline.planning.planner import forget_plans, plan_tree, whole_plan
 from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
-from bucketflow.pipeline.plans.planner import forget_plans, plan_tree, whole_plan
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.search import min_fill, orders
 from bucketflow.pipeline.search.effort import LEAST, SHARE, Effort

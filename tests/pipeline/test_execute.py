@@ -17,7 +17,7 @@ from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api.answering.prepared import prepare
 from bucketflow.pipeline.api.questions import Question
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plans.parts import in_parts, slices_per_task
+from bucketflow.pipeline.planning.parts import in_parts, slices_per_task
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.preprocessing import leaf_tables
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
@@ -94,7 +94,7 @@ def test_parts_end_at_small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = run_of().plan
     sizes = [table_bytes(plan.tree.dims, s.axes, plan.itemsize) for s in plan.steps]
     limit = sorted(sizes)[len(sizes) // 4]
-    monkeypatch.setattr("bucketflow.pipeline.plans.parts.MAX_SENT_BYTES", limit)
+    monkeypatch.setattr("bucketflow.pipeline.planning.parts.MAX_SENT_BYTES", limit)
     parts = in_parts(plan, 4, 0.0, Rates(), 1 << 40)
     assert len(parts.cuts) > 1
     assert all(size <= limit for s, size in zip(plan.steps, sizes, strict=True) if s.node in parts.cuts)

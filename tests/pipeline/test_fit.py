@@ -9,13 +9,13 @@ from math import inf
 import pytest
 
 from bucketflow.pipeline.budget import fit
+from bucketflow.pipeline.budget import slices as in_slices
 from bucketflow.pipeline.budget.fit import fitted
+from bucketflow.pipeline.budget.slices import CLOSE, sliced_plan
 from bucketflow.pipeline.errors import BudgetError
-from bucketflow.pipeline.plans import planner
-from bucketflow.pipeline.plans import slices as in_slices
+from bucketflow.pipeline.planning import planner
+from bucketflow.pipeline.planning.planner import conditioned_plan, whole_plans
 from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
-from bucketflow.pipeline.plans.planner import conditioned_plan, whole_plans
-from bucketflow.pipeline.plans.slices import CLOSE, sliced_plan
 from bucketflow.pipeline.search.effort import Effort
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.memory import Sizing, sweep_peak

@@ -23,8 +23,8 @@ from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.compiled import device_propagation as gpu_marginals
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import parse_size
-from bucketflow.pipeline.plans import message_program as message_programs
-from bucketflow.pipeline.plans.message_program import message_program, probability_leaves
+from bucketflow.pipeline.planning import message_program as message_programs
+from bucketflow.pipeline.planning.message_program import message_program, probability_leaves
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.runs import device_sweeps
 from bucketflow.pipeline.runs import slices as marginal_slices

@@ -28,7 +28,7 @@ from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plans import planner
+from bucketflow.pipeline.planning import planner
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import plan_figures
 from bucketflow.pipeline.runs.boxes import Boxes

@@ -26,7 +26,7 @@ from bucketflow.pipeline.budget import rows_fit
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plans.planner import HopelessError
+from bucketflow.pipeline.planning.planner import HopelessError
 from bucketflow.pipeline.queries import decode
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import plan_figures

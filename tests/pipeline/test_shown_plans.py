@@ -18,7 +18,7 @@ from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plans import parts
+from bucketflow.pipeline.planning import parts
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.runs.parts import sweep_parts
 from tests.pipeline.test_marginal_runs import grid

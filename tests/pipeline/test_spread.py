@@ -17,8 +17,8 @@ from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api.answering import placement, propagate
 from bucketflow.pipeline.compiled.compiled import compile_model
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.plans import parts as spread
-from bucketflow.pipeline.plans.parts import both_ways_in_parts
+from bucketflow.pipeline.planning import parts as spread
+from bucketflow.pipeline.planning.parts import both_ways_in_parts
 from bucketflow.pipeline.plans.plan import Plan, Problem
 from bucketflow.pipeline.preprocessing.preprocess import Network
 from bucketflow.pipeline.queries.arithmetic import Partition

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from ....tasks.steps.semiring import mod_sum_product
 from ...errors import BudgetError, InternalError
-from ...plans.evaluations import plan_of_points, with_evaluations
+from ...planning.evaluations import plan_of_points, with_evaluations
+from ...planning.planner import relowered
+from ...planning.row_bounds import least_seconds
 from ...plans.plan import Plan
-from ...plans.planner import relowered
-from ...plans.row_bounds import least_seconds
 from ...preprocessing.consistency import allowed
 from ...preprocessing.fixed import fixed_value
 from ...preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf

@@ -15,9 +15,9 @@ from ....cluster.threads import ThreadPool
 from ....storage.files import free_bytes
 from ....storage.folders.scratch import scratch_folder
 from ....tasks.gpu.memory import is_short
-from ...plans.parts import TASK_SECONDS, for_workers, run_seconds
+from ...planning.parts import TASK_SECONDS, for_workers, run_seconds
+from ...planning.planner import with_rates
 from ...plans.plan import Plan
-from ...plans.planner import with_rates
 from ...resources import Resources
 from ...runs.pools import DaskPools, serial_pool, width_of
 from ...trees.costs import Rates

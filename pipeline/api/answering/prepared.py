@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ....tasks.steps.semiring import Semiring
 from ...budget.fit import Prices, fitted
 from ...errors import BudgetError, ModelError
+from ...planning.planner import HopelessError, remembered_with_rates, whole_plan
 from ...plans.plan import Plan, PlanOptions, Problem
-from ...plans.planner import HopelessError, remembered_with_rates, whole_plan
 from ...preprocessing.leaf_rows import leaf_rows, possible
 from ...preprocessing.preprocess import Network
 from ...queries.arithmetic import Arithmetic, arithmetic_for
@@ -145,7 +145,7 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates], patient: 
         if stored or asked.representation == "dense" or asked.fit != "auto":
             raise
         from ...budget.rows_fit import is_sparse
-        from ...plans.row_bounds import expected_work
+        from ...planning.row_bounds import expected_work
 
         counts = leaf_rows(prepared.network)
         why = f"as {possible(prepared.network, counts)}, and all cells are refused: {refused}"

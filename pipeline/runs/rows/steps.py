@@ -14,7 +14,7 @@ from ....tasks.relations.ranges import Ranges
 from ....tasks.relations.relation import Relation
 from ....tasks.sweeps.rows.room import NoRoomError
 from ...errors import BudgetError, format_bytes
-from ...plans.row_bounds import MOST_BOXES
+from ...planning.row_bounds import MOST_BOXES
 from ..run import Run
 from .disk import RowsOnDisk
 from .splits import MOST_PARTS, Sample, bytes_within, sample_of_rows, sample_of_runs, split

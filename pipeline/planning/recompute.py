@@ -8,7 +8,7 @@ A grid of 3 x 12 variables of eight states: kept for decoding, its messages need
 tree is cut at some tables, and each part is swept a second time.
 
 >>> from bucketflow.pipeline.plans.plan import PlanOptions
->>> from bucketflow.pipeline.plans.planner import plan_tree
+>>> from bucketflow.pipeline.planning.planner import plan_tree
 >>> from bucketflow.pipeline.trees.costs import Rates
 >>> from bucketflow.pipeline.trees.tree import bucket_tree
 >>> from bucketflow.tasks.steps.semiring import MIN_PLUS
@@ -29,9 +29,9 @@ from dataclasses import replace
 from typing import Any
 
 from ...tasks.steps.step import Step
+from ..plans.plan import Plan, Problem, sliced_dims
 from ..trees.memory import Sizing, partition, parts_below, sweep_peak, table_bytes
 from ..trees.tree import Tree
-from .plan import Plan, Problem, sliced_dims
 from .two_way import Reading, StepBuilder, choose_readings
 
 # Parts are halved so often at most.

@@ -18,11 +18,11 @@ from ...tasks.steps.axes import fuse
 from ...tasks.steps.semiring import Law, Semiring
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import ModelError
+from ..plans.stages import DeviceNeeds
 from ..trees.tree import Target
-from .stages import DeviceNeeds
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from ..plans.plan import Plan
 
 Array = NDArray[Any]
 

@@ -19,9 +19,9 @@ from ...tasks.rows import CELLS_OF_A_ROW
 from ...tasks.rows.keys import Keys
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
+from ..plans.plan import Plan
 from ..trees.costs import Rates
 from ..trees.tree import Tree
-from .plan import Plan
 
 #: What each row of a leaf table takes while it is made: packed, in order, and sorted.
 LEAF_ROW_BYTES: Final = 136

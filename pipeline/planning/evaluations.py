@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
+from ..plans.plan import Evaluations, Plan
 from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Sizing, sweep_peak
-from .plan import Evaluations, Plan
 
 # Numbers of points that are tried: rows of the first hide what a step costs besides.
 _TOGETHER = (64, 16, 4)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ...tasks.steps.step import Step, make_step
 from ..errors import BudgetError, format_count
+from ..plans.plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
 from ..search.both_ways import cheapest_both_ways, tree_for_both_ways
 from ..search.effort import TABLE_SECONDS, Effort
 from ..search.orders import HOPELESS_SECONDS, LONGEST_PLANNING, search_tree, search_trees
@@ -21,7 +22,6 @@ from ..trees.memory import Sizing, leaf_bytes, sweep_peak
 from ..trees.sizes import Sizer
 from ..trees.tree import Tree, elimination_order
 from .evaluations import repriced
-from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
 from .recompute import cuts_for_decoding, remade
 from .two_way import StepBuilder, choose_readings, ordered_layouts, table_layouts
 

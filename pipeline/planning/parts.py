@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ..plans.numbering import Numbering
+from ..plans.plan import Parts, Plan, Task
 from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Sizing, partition, parts_below, table_bytes
-from .numbering import Numbering
-from .plan import Parts, Plan, Task
 from .planner import with_rates
 from .recompute import recomputing_peak
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import prod
 
 from ..errors import BudgetError, format_count
+from ..planning.planner import joined_tree, plan_tree, planning_seconds
+from ..plans.plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
 from ..search.effort import SLICING_SECONDS, Effort
 from ..search.orders import refine_tree
 from ..trees.costs import Rates
@@ -14,8 +16,6 @@ from ..trees.memory import leaf_bytes, table_bytes
 from ..trees.sizes import Sizer
 from ..trees.slicing import slice_count, slice_tree
 from ..trees.tree import Tree
-from .plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
-from .planner import joined_tree, plan_tree, planning_seconds
 
 # Beyond this many slices, or this much repeated work, conditioning is no answer to a small budget.
 MAX_SLICES = 1 << 20
