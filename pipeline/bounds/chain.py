@@ -24,7 +24,7 @@ from .turns import FIRST_SECONDS, Way
 if TYPE_CHECKING:
     from .clusters.cluster_bounds import ClusterBounds
     from .deepening.cut_offs import Deepening
-    from .rows import RowSearch
+    from .rows.row_search import RowSearch
     from .stored.row_files import Finished
 
 #: Cells that the first preparations touch, and CPU seconds of the short search after each: easy networks need no more.
@@ -154,7 +154,7 @@ class Chain(Known):
         return True
 
     def _row_search(self, finished: Finished | None = None) -> RowSearch:
-        from .rows import DEVICE_ROUNDS, ROUNDS, RowSearch
+        from .rows.row_search import DEVICE_ROUNDS, ROUNDS, RowSearch
 
         rounds = ROUNDS if self.limits.device_bytes is None else DEVICE_ROUNDS
         left = rounds[len(rounds) - self.rounds_left :] if self.rounds_left else rounds

@@ -16,9 +16,9 @@ import numpy as np
 from ....tasks.rows.layer import Layer, Rows, first_rows
 from ....tasks.rows.rows import Operations
 from ..buckets.mini_buckets import MiniBuckets
-from ..layers import Stop, layers
 from ..network import CostNetwork, States
 from ..outcome import Outcome
+from ..rows.layers import Stop, layers
 from .merging import merges
 from .row_files import Finished, Numbers, Piece, RowFiles
 

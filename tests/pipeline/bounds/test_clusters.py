@@ -20,7 +20,7 @@ from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.order import depth_first_order
 from bucketflow.pipeline.bounds.prepare import prepare
-from bucketflow.pipeline.bounds.rows import ROUNDS, RowSearch
+from bucketflow.pipeline.bounds.rows.row_search import ROUNDS, RowSearch
 from bucketflow.tasks.bounds.separators import separators_of
 from bucketflow.tasks.bounds.tables import flatten
 

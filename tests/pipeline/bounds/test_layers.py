@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds import trail as trails
 from bucketflow.pipeline.bounds.buckets.mini_buckets import MiniBuckets, eliminate
 from bucketflow.pipeline.bounds.buckets.partition import Size, partition
-from bucketflow.pipeline.bounds.layers import layers, solve_rows
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.order import depth_first_order
-from bucketflow.pipeline.bounds.rows import Round, RowSearch, prove_by_rows
-from bucketflow.pipeline.bounds.trail import Trail
+from bucketflow.pipeline.bounds.rows import trail as trails
+from bucketflow.pipeline.bounds.rows.layers import layers, solve_rows
+from bucketflow.pipeline.bounds.rows.row_search import Round, RowSearch, prove_by_rows
+from bucketflow.pipeline.bounds.rows.trail import Trail
 from bucketflow.tasks.rows.layer import first_rows
 from bucketflow.tasks.rows.rows import Space, next_rows
 
@@ -185,8 +185,8 @@ def test_rounds_on_a_device_find_what_those_of_the_host_find(monkeypatch: pytest
     network = grid(7, seed, d=3)
     order, rounds = depth_first_order(network.dims, network.scopes), [Round(30, 20), Round(300, 500), Round(300, 10**6)]
     expected = prove_by_rows(network, order, memory_bytes=MEMORY, rounds=rounds)
-    monkeypatch.setattr("bucketflow.pipeline.bounds.rows._DEVICE_WIDTH", 1)
-    monkeypatch.setattr("bucketflow.pipeline.bounds.rows._DEVICE_CELLS", 1)
+    monkeypatch.setattr("bucketflow.pipeline.bounds.rows.row_search._DEVICE_WIDTH", 1)
+    monkeypatch.setattr("bucketflow.pipeline.bounds.rows.row_search._DEVICE_CELLS", 1)
     found = prove_by_rows(network, order, memory_bytes=MEMORY, device_bytes=1 << 30, rounds=rounds)
     assert expected.proved
     assert found == expected
@@ -198,8 +198,8 @@ def test_mini_buckets_may_take_more_of_a_device_than_of_the_host(monkeypatch: py
     splits = [partition(network.dims, network.scopes, order, Size(cells=each.cells)) for each in (small, large)]
     memory = int(splits[1].kept_bytes / 0.6)
     assert splits[0].kept_bytes < memory // 2
-    monkeypatch.setattr("bucketflow.pipeline.bounds.rows._DEVICE_WIDTH", 1)
-    monkeypatch.setattr("bucketflow.pipeline.bounds.rows.LayeredSearch", lambda *_, **__: None)
+    monkeypatch.setattr("bucketflow.pipeline.bounds.rows.row_search._DEVICE_WIDTH", 1)
+    monkeypatch.setattr("bucketflow.pipeline.bounds.rows.row_search.LayeredSearch", lambda *_, **__: None)
     for device_bytes, expected in ((memory, splits[1]), (None, splits[0])):
         search = RowSearch(network, order, None, device_bytes=device_bytes, rounds=[small, large])
         search.memory_bytes = memory

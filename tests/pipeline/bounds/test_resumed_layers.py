@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 
 import bucketflow
-from bucketflow.pipeline.bounds import rows
-from bucketflow.pipeline.bounds.layers import Stop
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.outcome import Outcome
 from bucketflow.pipeline.bounds.parts.slicing import restricted
 from bucketflow.pipeline.bounds.prepare import prepare
-from bucketflow.pipeline.bounds.rows import RowSearch
+from bucketflow.pipeline.bounds.rows import row_search as rows
+from bucketflow.pipeline.bounds.rows.layers import Stop
+from bucketflow.pipeline.bounds.rows.row_search import RowSearch
 from bucketflow.pipeline.bounds.stored.beginning import Beginning
 from bucketflow.pipeline.bounds.stored.row_files import RowFiles
 from bucketflow.storage.errors import DiskFullError
@@ -203,7 +203,7 @@ _DYING = """
 import os, signal, sys
 import bucketflow
 from bucketflow.pipeline.bounds import rows
-from bucketflow.pipeline.bounds.rows import Round, RowSearch
+from bucketflow.pipeline.bounds.rows.row_search import Round, RowSearch
 from bucketflow.pipeline.bounds.stored.row_files import RowFiles
 
 rows.ROUNDS = (Round(4, 2),)

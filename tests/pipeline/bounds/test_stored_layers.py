@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.bounds.network import CostNetwork
-from bucketflow.pipeline.bounds.rows import Round, RowSearch
+from bucketflow.pipeline.bounds.rows.row_search import Round, RowSearch
 from bucketflow.pipeline.bounds.stored.merging import merges
 from bucketflow.pipeline.bounds.stored.row_files import RowFiles
 from bucketflow.pipeline.bounds.stored.stored_layers import StoredLayers

@@ -7,23 +7,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...tasks.code_files import Patience
-from ...tasks.gpu.arrays import free_pools
-from ...tasks.gpu.memory import out_of_memory
-from ...tasks.rows.device import DEVICE
-from ...tasks.rows.rows import host
-from .buckets.mini_buckets import MiniBuckets, eliminate
-from .buckets.partition import Partition, Size, partition
+from ....tasks.code_files import Patience
+from ....tasks.gpu.arrays import free_pools
+from ....tasks.gpu.memory import out_of_memory
+from ....tasks.rows.device import DEVICE
+from ....tasks.rows.rows import host
+from ..buckets.mini_buckets import MiniBuckets, eliminate
+from ..buckets.partition import Partition, Size, partition
+from ..limits import OnBounds
+from ..network import CostNetwork, States
+from ..order import depth_first_order
+from ..outcome import Outcome
+from ..prepare import prepare
 from .layers import LayeredSearch, Stop
-from .limits import OnBounds
-from .network import CostNetwork, States
-from .order import depth_first_order
-from .outcome import Outcome
-from .prepare import prepare
 
 if TYPE_CHECKING:
-    from .stored.row_files import Finished, RowFiles
-    from .stored.stored_layers import StoredLayers
+    from ..stored.row_files import Finished, RowFiles
+    from ..stored.stored_layers import StoredLayers
 
 
 class Round(NamedTuple):
@@ -274,7 +274,7 @@ class RowSearch:
 
     def _go_on_disk(self) -> None:
         """Search layers that are on disk, of which nothing is cut."""
-        from ...storage.errors import StorageError
+        from ....storage.errors import StorageError
 
         try:
             self._stored = self._stored or self._on_disk()
@@ -288,8 +288,8 @@ class RowSearch:
 
     def _on_disk(self) -> StoredLayers | None:
         """Begin a search on disk, or go on with one; None if that was stopped, or there is no memory for it."""
-        from .stored.beginning import Beginning
-        from .stored.stored_layers import StoredLayers
+        from ..stored.beginning import Beginning
+        from ..stored.stored_layers import StoredLayers
 
         assert self._files is not None
         self.rest()

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from ...tasks.rows.keys import Keys
-from ...tasks.rows.layer import Layer, Rows, first_rows
-from ...tasks.rows.rows import HOST, Operations
-from .buckets.joins import BucketTable
-from .buckets.mini_buckets import MiniBuckets
-from .network import CostNetwork, States
-from .outcome import Outcome
+from ....tasks.rows.keys import Keys
+from ....tasks.rows.layer import Layer, Rows, first_rows
+from ....tasks.rows.rows import HOST, Operations
+from ..buckets.joins import BucketTable
+from ..buckets.mini_buckets import MiniBuckets
+from ..network import CostNetwork, States
+from ..outcome import Outcome
 from .trail import Trail
 
 Stop = Callable[[], bool]

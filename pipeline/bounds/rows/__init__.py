@@ -1,0 +1,1 @@
+"""Optima by bounded rows: layers of partial assignments, and the trail they left."""
