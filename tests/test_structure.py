@@ -93,7 +93,7 @@ PURE = [
 ]
 HEAVY = {"zarr", "dask", "distributed", "cupy", "numba"}
 # Folders and modules that a newcomer reads at a glance.
-MOST_FILES = 12
+MOST_FILES = 11
 
 
 def modules(folder: str = "") -> Iterator[Path]:
