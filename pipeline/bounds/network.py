@@ -27,6 +27,8 @@ Restore = Callable[[States], States]
 
 #: Totals stay below this, so that a few of them still add up exactly.
 LARGEST = 1 << 50
+# Cut-offs farther from 0 say no more, and are too large for compiled code and floats.
+_FARTHEST = 1 << 58
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +124,12 @@ class Units:
 
     def above_total(self, cost: int | float) -> int:
         """Return the least total that only assignments dearer than ``cost`` can have, for the cut-off of a search."""
+        difference = cost - self.base
+        if abs(difference) >= _FARTHEST * self.unit:
+            return _FARTHEST if difference > 0 else -_FARTHEST
         if self.exact:
             return int(cost) - int(self.base) + 1
-        return math.floor((cost - self.base) / self.unit) + self.below + 2
+        return math.floor(difference / self.unit) + self.below + 2
 
 
 def cost_network(network: Network, most: float | None = None) -> tuple[CostNetwork, Units]:

@@ -181,6 +181,20 @@ def test_a_probability_meets_itself(method: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["auto", "dense", "rows", "diagram", "search"])
+def test_bounds_beyond_all_numbers(method: Any) -> None:
+    """Neither integers nor floats of machines hold them."""
+    tables = [Function(pair, np.arange(9).reshape(3, 3)) for pair in ((0, 1), (1, 2), (2, 0))]
+    costs = named_model("cost", [3] * 3, tables, top=10**400)
+    odds = named_model("markov", [3] * 3, [Function(f.scope, f.values / 9) for f in tables])
+    for far in (10**25, 1e300, 1.7e308):
+        for model, best in ((costs, 0), (odds, None)):
+            sign = 1 if model is costs else -1
+            found = bucketflow.solve(model, method=method, upper_bound=sign * far, time=9, prune=False)
+            assert (found.status, found.value) == ("optimal", best)
+            assert bucketflow.solve(model, method=method, upper_bound=-sign * far, prune=False).status == "infeasible"
+
+
+@pytest.mark.parametrize("method", ["auto", "dense", "rows", "diagram", "search"])
 def test_trivial_models_meet_bounds_too(method: Any) -> None:
     model = named_model("cost", [1, 1], [Function((0, 1), np.array([[7]]))])
     assert bucketflow.solve(model, method=method, upper_bound=7).value == 7
