@@ -89,7 +89,7 @@ def test_signals_where_nothing_is_known(
 
 _DYING = """
 import os, signal
-from bucketflow.pipeline.api.bounding import kept
+from bucketflow.pipeline.api.bounding.optima import kept
 from bucketflow.pipeline.cli.main import main
 from bucketflow.storage.folders.rundir import RunDir
 
