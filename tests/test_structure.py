@@ -89,6 +89,7 @@ PURE = [
     "pipeline/planning",
     "pipeline/budget",
     "tasks/steps",
+    "tasks/incremental/planning",
     "tasks/gpu/tiling",
 ]
 HEAVY = {"zarr", "dask", "distributed", "cupy", "numba"}

@@ -377,7 +377,7 @@ class Plan:
     @property
     def kept_bytes(self) -> int:
         """Model, leaves and every other table together, with workspace: what a compiled model keeps."""
-        from ...tasks.incremental.schedule import scratch_cells
+        from ...tasks.incremental.planning.schedule import scratch_cells
 
         sizing = Sizing(self.tree.dims, self.itemsize, self.threads)
         tables = sum(step.lowered.out_cells for step in self.steps) * self.itemsize

@@ -18,9 +18,9 @@ from ..cpu.vectors import law_of
 from ..steps.semiring import SUM_PRODUCT
 from .crew_loops import CONTROL_WORDS, MADE, TAKEN, Items, Queue, work
 from .join_loops import iterate_nest
-from .large import MOST_PARTS, LargeStep, spread_code
 from .packed_loops import Layout, State, run_small
-from .schedule import STAGES, Item, Schedule
+from .planning.large import MOST_PARTS, LargeStep, spread_code
+from .planning.schedule import STAGES, Item, Schedule
 from .stage_loops import Course, Large, Stages, run_stage
 
 Array = NDArray[Any]

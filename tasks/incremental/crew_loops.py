@@ -13,8 +13,8 @@ from ..cpu.atomics import awaited, fetch_add, publish
 from ..cpu.calls import calling, reader
 from ..cpu.vectors import put_word, word
 from ..machine_code import njit
-from .large import MOST_PARTS
 from .packed_loops import STATE_AT, Layout, State, is_due
+from .planning.large import MOST_PARTS
 from .stage_loops import GROUP, IDLE, Course, Stages
 
 TAKEN: Final = 0

@@ -17,9 +17,9 @@ from ..sweeps.scaled import Scaled, SumProduct
 from ..sweeps.sweep import useful_threads
 from .crew import Crew, Tables, functions
 from .kept import KeptTables
-from .nests import MOST_PLACES, is_small, nests, small_cells
 from .packed_loops import LIMITS, Layout, State, normalise, put_given
-from .schedule import arena_words, scheduled
+from .planning.nests import MOST_PLACES, is_small, nests, small_cells
+from .planning.schedule import arena_words, scheduled
 
 Array = NDArray[Any]
 

@@ -16,7 +16,7 @@ from ..machine_code import njit
 from ..sweeps.scaled import HIGHEST, LOOSE, LOWEST
 from .join_loops import join
 from .kept import SAME
-from .nests import MOST_PLACES
+from .planning.nests import MOST_PLACES
 
 _BLOCK = 256
 

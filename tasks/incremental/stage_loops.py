@@ -9,7 +9,6 @@ from ..cpu.streaming import Nest, Scratch
 from ..cpu.vectors import fill, number, put_number, put_word, word
 from ..machine_code import njit
 from .join_loops import spread
-from .nests import MOST_PLACES
 from .packed_loops import (
     LOOSE_AT,
     LOWEST_AT,
@@ -22,6 +21,7 @@ from .packed_loops import (
     measure,
     same_ratios,
 )
+from .planning.nests import MOST_PLACES
 
 GROUP: Final = 0
 PREPARE: Final = 1

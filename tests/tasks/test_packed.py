@@ -17,8 +17,8 @@ from bucketflow.pipeline.compiled import state as compiled_module
 from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function
 from bucketflow.tasks.incremental.incremental import Incremental
-from bucketflow.tasks.incremental.nests import is_small, nests
 from bucketflow.tasks.incremental.packed import Packed
+from bucketflow.tasks.incremental.planning.nests import is_small, nests
 from bucketflow.tasks.steps.lowering import Quick
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT
 from bucketflow.tasks.steps.step import make_step

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ..steps.step import Step
+from ...steps.step import Step
 from .large import LargeStep, is_streamed, large_step
 from .nests import is_small, small_cells
 

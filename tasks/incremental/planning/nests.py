@@ -7,8 +7,8 @@ from functools import lru_cache
 from math import prod
 from typing import Final, NamedTuple
 
-from ..steps.lowering import Quick
-from ..steps.step import Step
+from ...steps.lowering import Quick
+from ...steps.step import Step
 
 # A larger step is worth the time that NumPy or a compiled kernel of its own takes to start.
 _LOOPED_CELLS = 1 << 15

@@ -11,8 +11,8 @@ from itertools import accumulate
 from math import prod
 from typing import Final, NamedTuple
 
-from ..steps.loops import Loops
-from ..steps.step import Step
+from ...steps.loops import Loops
+from ...steps.step import Step
 from .nests import is_small
 
 #: A thread is worth waking for so many cells.

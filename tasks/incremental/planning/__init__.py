@@ -1,0 +1,1 @@
+"""What threads of a propagation do, from sizes alone: small steps as nests, large ones as stages, items in order. Pure."""
