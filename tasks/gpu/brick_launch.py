@@ -12,8 +12,8 @@ import numpy as np
 from ..steps.semiring import Semiring
 from .kernels import Launch, kernel
 from .stream_launch import bound_of
-from .tiling.brick_layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
-from .tiling.brick_shapes import MAX_ROWS, SHARED_BYTES
+from .tiling.bricks.layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
+from .tiling.bricks.shapes import MAX_ROWS, SHARED_BYTES
 from .tiling.passes import BrickPass
 
 _NARROW: Final = "int16"

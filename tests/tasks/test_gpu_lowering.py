@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bucketflow.tasks.cpu.broadcast import run_blocks
 from bucketflow.tasks.gpu.tiling import lowering as gpu_lowering
-from bucketflow.tasks.gpu.tiling.brick_layout import Brick, Slice
+from bucketflow.tasks.gpu.tiling.bricks.layout import Brick, Slice
 from bucketflow.tasks.gpu.tiling.buckets import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket
 from bucketflow.tasks.gpu.tiling.joins import one_launch
 from bucketflow.tasks.gpu.tiling.lowering import device_step

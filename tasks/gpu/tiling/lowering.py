@@ -32,9 +32,9 @@ from .axes import (
     small_groups,
     split_axes,
 )
-from .brick_joins import brick_groups, brick_order, worth_a_copy
-from .brick_layout import kind, lay_out, with_partial
-from .brick_shapes import SHARED_BYTES, choose_shape
+from .bricks.joins import brick_groups, brick_order, worth_a_copy
+from .bricks.layout import kind, lay_out, with_partial
+from .bricks.shapes import SHARED_BYTES, choose_shape
 from .buckets import ENTRIES, TABLES, bucket_tiles
 from .device import NOMINAL
 from .joins import Join, Table, joint, one_launch

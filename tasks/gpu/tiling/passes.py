@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .brick_layout import Brick
+from .bricks.layout import Brick
 from .buckets import Bucket
 from .joins import Join
 from .streams import Axis, Stream

@@ -8,11 +8,11 @@ from functools import cache, partial
 from itertools import combinations
 from typing import Final
 
-from .axes import JOIN_CELLS
-from .brick_layout import taken_cells
-from .brick_shapes import Parts, Shape, count
-from .device import NOMINAL
-from .streams import Axis
+from ..axes import JOIN_CELLS
+from ..device import NOMINAL
+from ..streams import Axis
+from .layout import taken_cells
+from .shapes import Parts, Shape, count
 
 _JOIN_AXES: Final = 24
 _LARGEST_JOIN: Final = 1 << 26

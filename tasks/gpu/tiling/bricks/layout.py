@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from .brick_shapes import MAX_STATES, SHARED_BYTES, Part, Parts, Shape, count
-from .device import NOMINAL
-from .streams import VECTOR_BYTES, Axis, divisor
+from ..device import NOMINAL
+from ..streams import VECTOR_BYTES, Axis, divisor
+from .shapes import MAX_STATES, SHARED_BYTES, Part, Parts, Shape, count
 
 MAX_OUTER: Final = 19
 MAX_PLACES: Final = 12

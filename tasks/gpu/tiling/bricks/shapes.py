@@ -13,8 +13,8 @@ from functools import cache
 from itertools import combinations, permutations
 from typing import Final
 
-from .device import NOMINAL
-from .streams import VECTOR_BYTES, Axis, divisor
+from ..device import NOMINAL
+from ..streams import VECTOR_BYTES, Axis, divisor
 
 MAX_THREADS: Final = 256
 MAX_ROWS: Final = 9
