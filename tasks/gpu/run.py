@@ -14,11 +14,11 @@ from typing import Any, Final
 from ..steps.lowering import Lowered
 from ..steps.semiring import Semiring
 from . import arrays
-from .brick_launch import BrickLaunch
-from .bucket_launch import launch
 from .kernels import cupy
-from .product_launch import product_launch
-from .stream_launch import RowsLaunch, StreamLaunch
+from .launches.bricks import BrickLaunch
+from .launches.buckets import launch
+from .launches.products import product_launch
+from .launches.streams import RowsLaunch, StreamLaunch
 from .tiling.lowering import device_step
 from .tiling.passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, RowsPass, StreamPass
 

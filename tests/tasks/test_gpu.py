@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bucketflow.tasks.dense import run
 from bucketflow.tasks.gpu import run as gpu
-from bucketflow.tasks.gpu import stream_launch as gpu_stream_launch
+from bucketflow.tasks.gpu.launches import streams as gpu_stream_launch
 from bucketflow.tasks.gpu.run import prepare
 from bucketflow.tasks.gpu.tiling import axes as gpu_axes
 from bucketflow.tasks.gpu.tiling import buckets as gpu_bucket_tiles

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..steps.semiring import Semiring
-from .kernels import Launch, kernel
-from .stream_launch import bound_of
-from .tiling.axes import row_major
-from .tiling.buckets import AXES, ENTRIES, GROUPS, TABLES, Bucket
-from .tiling.joins import ALL_JOIN_AXES, JOINS
-from .tiling.passes import BucketPass, JoinPass
-from .tiling.streams import THREADS, Axis
+from ...steps.semiring import Semiring
+from ..kernels import Launch, kernel
+from ..tiling.axes import row_major
+from ..tiling.buckets import AXES, ENTRIES, GROUPS, TABLES, Bucket
+from ..tiling.joins import ALL_JOIN_AXES, JOINS
+from ..tiling.passes import BucketPass, JoinPass
+from ..tiling.streams import THREADS, Axis
+from .streams import bound_of
 
 _AXIS: Final = np.dtype(
     [("place", "i8"), ("inner", "u2", GROUPS), ("size", "u4"), ("inverse", "u4")],

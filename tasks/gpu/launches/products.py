@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..steps.semiring import Semiring
-from .kernels import Launch, cupy, kernel
-from .stream_launch import bound_of, fill_axes
-from .tiling.device import NOMINAL
-from .tiling.passes import ProductPass
-from .tiling.products import AXES, DEPTH, PAD, cells_of, factor_loads, product_tiles, step_depth, whole_chunks
-from .tiling.streams import VECTOR_BYTES, Axis
+from ...steps.semiring import Semiring
+from ..kernels import Launch, cupy, kernel
+from ..tiling.device import NOMINAL
+from ..tiling.passes import ProductPass
+from ..tiling.products import AXES, DEPTH, PAD, cells_of, factor_loads, product_tiles, step_depth, whole_chunks
+from ..tiling.streams import VECTOR_BYTES, Axis
+from .streams import bound_of, fill_axes
 
 _LEAST_MATMUL: Final = 64
 """Rows, columns and depth from which cuBLAS pays."""

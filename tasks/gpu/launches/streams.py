@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..steps.semiring import Semiring
-from .kernels import Launch, kernel
-from .tiling.passes import RowsPass, StreamPass
-from .tiling.streams import THREADS, Axis
+from ...steps.semiring import Semiring
+from ..kernels import Launch, kernel
+from ..tiling.passes import RowsPass, StreamPass
+from ..tiling.streams import THREADS, Axis
 
 _AXES: Final = 40
 _FAR: Final = 1 << 32

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..steps.semiring import Semiring
-from .kernels import Launch, kernel
-from .stream_launch import bound_of
-from .tiling.bricks.layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
-from .tiling.bricks.shapes import MAX_ROWS, SHARED_BYTES
-from .tiling.passes import BrickPass
+from ...steps.semiring import Semiring
+from ..kernels import Launch, kernel
+from ..tiling.bricks.layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
+from ..tiling.bricks.shapes import MAX_ROWS, SHARED_BYTES
+from ..tiling.passes import BrickPass
+from .streams import bound_of
 
 _NARROW: Final = "int16"
 

@@ -1,0 +1,1 @@
+"""Launches of kernels: which kernel a pass takes, and its arguments."""
