@@ -19,7 +19,7 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 WORKED = [
     *("pipeline.search.orders", "pipeline.trees.tree", "pipeline.trees.slicing", "pipeline.trees.memory"),
     *("pipeline.plans.numbering", "pipeline.planning.recompute", "pipeline.budget.spill"),
-    *("tasks.steps.axes", "tasks.steps.lowering", "tasks.sweeps.sweep"),
+    *("tasks.steps.loops.axes", "tasks.steps.lowering", "tasks.sweeps.sweep"),
 ]
 
 

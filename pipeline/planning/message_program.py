@@ -14,7 +14,7 @@ from ...tasks.gpu.messages.layout import MOST_CELLS, Operation, layout_of
 from ...tasks.gpu.messages.records import Constant, Records, least_exponent, records_of
 from ...tasks.gpu.messages.run import ANSWER_CELLS, MessageProgram
 from ...tasks.gpu.tiling.device import NOMINAL
-from ...tasks.steps.axes import fuse
+from ...tasks.steps.loops.axes import fuse
 from ...tasks.steps.semiring import Law, Semiring
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import ModelError

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.machine_code import njit
+from ...tasks.steps.loops.products import LEAST
 from ...tasks.steps.lowering import SMALL_CELLS
-from ...tasks.steps.products import LEAST
 from .greedy_orders import random_unit, trailing_zeros
 
 _ONE = np.uint64(1)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import NamedTuple
 
+from ...tasks.steps.loops.products import pays
+from ...tasks.steps.loops.row_order import MERGED_CELLS, SPREAD_CELLS
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
-from ...tasks.steps.products import pays
-from ...tasks.steps.row_order import MERGED_CELLS, SPREAD_CELLS
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from .sizes import Sizer, sizer_of

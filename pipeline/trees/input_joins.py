@@ -13,7 +13,7 @@ from functools import cache
 from math import log2
 from operator import itemgetter
 
-from ...tasks.steps.products import LEAST
+from ...tasks.steps.loops.products import LEAST
 from .costs import Rates, sized_work, step_seconds
 from .sizes import Sizer
 from .tree import Tree, build_tree

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..steps.axes import Axes
-from ..steps.blocks import Blocks, needs_buffer
+from ..steps.loops.axes import Axes
+from ..steps.loops.blocks import Blocks, needs_buffer
 from ..steps.semiring import Semiring
 
 

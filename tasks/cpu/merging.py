@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..steps.blocks import Blocks, cut
-from ..steps.loops import Loops
+from ..steps.loops.blocks import Blocks, cut
+from ..steps.loops.streaming import Loops
 from ..steps.semiring import Semiring
 from .broadcast import reduce, run_blocks
 

@@ -17,8 +17,8 @@ from numba.core import cgutils
 from numpy.typing import NDArray
 
 from ..machine_code import njit
-from ..steps.axes import Axes
-from ..steps.products import (
+from ..steps.loops.axes import Axes
+from ..steps.loops.products import (
     DEPTH,
     LEFT_ROWS,
     RIGHT_COLUMNS,

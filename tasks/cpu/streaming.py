@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..machine_code import njit
-from ..steps.loops import Loops
+from ..steps.loops.streaming import Loops
 from ..steps.semiring import Semiring
 from .merging import run_nest
 from .row_sums import row, row_many

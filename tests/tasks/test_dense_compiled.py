@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.tasks.dense import run
+from bucketflow.tasks.steps.loops.row_order import SUMMED_CELLS
 from bucketflow.tasks.steps.lowering import Lowered, lower
-from bucketflow.tasks.steps.row_order import SUMMED_CELLS
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 
 INT32 = min_plus("int32", 3)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from ...steps.axes import Axes
+from ...steps.loops.axes import Axes
 from ..tiling.device import NOMINAL
 from .tiles import LINE_CELLS, Group, Tiles, busy_seconds, cells_of, message_tiles
 

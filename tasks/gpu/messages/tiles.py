@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...steps.axes import Axes
+from ...steps.loops.axes import Axes
 from ..tiling.device import NOMINAL
 from ..tiling.streams import Axis
 

@@ -9,7 +9,7 @@ from functools import cache, reduce
 from operator import or_
 from typing import Final
 
-from ...steps.axes import Axes
+from ...steps.loops.axes import Axes
 from .streams import Axis, divisor
 
 FEW_INPUTS: Final = 4

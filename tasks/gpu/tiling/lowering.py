@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+from ...steps.loops.products import Product
 from ...steps.lowering import Lowered
-from ...steps.products import Product
 from ...steps.semiring import Semiring
 from .axes import (
     FEW_INPUTS,

@@ -1,7 +1,7 @@
 """Large steps of sums of products as stages that threads share: each reads what stages before it made. Pure: no values.
 
 Small inputs are merged, loops stream over the largest one, and what they made is summed or turned where it has to be;
-see ``tasks/steps/loops.py``. Between stages everything is in a work area of the step's own.
+see ``tasks/steps/loops/streaming.py``. Between stages everything is in a work area of the step's own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import accumulate
 from math import prod
 from typing import Final, NamedTuple
 
-from ...steps.loops import Loops
+from ...steps.loops.streaming import Loops
 from ...steps.step import Step
 from .nests import is_small
 

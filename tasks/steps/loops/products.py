@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from ..semiring import Semiring
 from .axes import Axes
 from .offsets import Enumeration, enumerate_groups
-from .semiring import Semiring
 
 Group = tuple[int, ...]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from ..semiring import Semiring
 from .axes import Axes
-from .semiring import Semiring
 
 BLOCK_CELLS: Final = 32768
 """Cells of the joined block: 256 KiB of float64, which stays in the second-level cache."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ..semiring import Semiring
 from .axes import Axes
 from .blocks import UFUNC_CELLS, Blocks, cut
 from .blocks import workspace_bytes as blocks_bytes
@@ -29,7 +30,6 @@ from .row_order import (
     role_of,
     size_of,
 )
-from .semiring import Semiring
 
 _MERGE_CELLS: Final = 1 << 16
 """NumPy starts a merge in the time that it takes for so many cells of one input."""
