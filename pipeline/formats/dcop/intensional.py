@@ -16,9 +16,9 @@ from ...models.model import FORBIDDEN
 from ..cfn.costs import Number
 from ..text.tables import MAX_AXES, cell_count
 from ..text.xml import Element
-from .arithmetic import ExpressionError
 from .draft import Draft, Given
-from .functional import Range, Term, parse_functional
+from .expressions.arithmetic import ExpressionError
+from .expressions.functional import Range, Term, parse_functional
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 # Assignments that are evaluated at once; a table of so many is dense whatever it holds.

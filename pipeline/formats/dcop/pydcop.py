@@ -15,9 +15,9 @@ from ...models.dcop import Dcop, External
 from ..cfn.costs import Number
 from ..text.source import Source
 from ..text.tables import cell_count
-from .arithmetic import ExpressionError, Value
 from .draft import Draft, Given
-from .expressions import Expression, parse
+from .expressions.arithmetic import ExpressionError, Value
+from .expressions.python import Expression, parse
 from .pydcop_agents import amount_of, read_agents, read_owners
 from .yaml_tree import Part, number_of, read_tree, shown
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bucketflow.pipeline.formats.dcop.arithmetic import ExpressionError
-from bucketflow.pipeline.formats.dcop.expressions import parse
+from bucketflow.pipeline.formats.dcop.expressions.arithmetic import ExpressionError
+from bucketflow.pipeline.formats.dcop.expressions.python import parse
 
 
 @pytest.mark.parametrize(
