@@ -1,1 +1,1 @@
-"""What threads of a propagation do, from sizes alone: small steps as nests, large ones as stages, items in order. Pure."""
+"""What threads of a propagation do, from sizes alone: small steps as nests, large ones as stages; in order. Pure."""
