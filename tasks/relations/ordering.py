@@ -104,34 +104,9 @@ def reordered(relation: Relation, variables: Sequence[int]) -> Relation:
     return Relation(target, *side_of(words).gathered(words, relation.values, None, *missing))
 
 
-def sorted_rows(keys: Keys, words: Any, values: Any) -> tuple[Any, Any]:
-    """Return rows in stable ascending order of their keys, which may be there more than once."""
-    order = side_of(words).order(words)
-    return (words, values) if order is None else (words[order], values[order])
-
-
-def runs(words: Any) -> Any:
-    """Return where runs of equal keys begin, ``(runs,) int64``."""
-    return side_of(words).starts(words)
-
-
-def distinct(keys: Keys, words: Any) -> Any:
-    """Return every key once, in ascending order."""
-    side = side_of(words)
-    order = side.order(words)
-    words = words if order is None else words[order]
-    return words[side.starts(words)]
-
-
 def gathered(keys: Keys, words: Any, values: Any, semiring: Semiring) -> Relation:
     """Return the table of rows in any order; what is there more than once is summed in this order, zeros fall away."""
     return Relation(keys, *side_of(words).gathered(words, values, semiring, *disorder((), keys)))
-
-
-def without_zeros(relation: Relation, semiring: Semiring) -> Relation:
-    """Return a relation without rows of value zero, which products may have made."""
-    kept = relation.values != semiring.zero
-    return relation if bool(kept.all()) else relation.rows(kept)
 
 
 def merged(parts: Sequence[Relation], semiring: Semiring) -> Relation:

@@ -1,4 +1,4 @@
-"""Rows within ranges of states, and sorted runs of rows put together without sorting them again."""
+"""Rows within ranges of states, and what runs of such rows are together."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
-from .ordering import concatenated, moved, without_zeros
-from .plain import comparable, starts, sums
+from .ordering import concatenated, merged, moved
 from .relation import Dense, Relation, Table
 
 Ranges = Mapping[int, tuple[int, int]]
@@ -69,9 +68,7 @@ def ends(keys: Keys, ranges: Ranges) -> tuple[Words, Words]:
 
 
 def union(runs: Sequence[Relation], semiring: Semiring) -> Relation:
-    """Return the sum of sorted runs of one layout, of the host; nothing is sorted again.
-
-    Runs that follow each other are put one behind the other, others are merged two by two.
+    """Return the sum of sorted runs of one layout, of the host; those that follow each other are only put together.
 
     Raises
     ------
@@ -85,22 +82,4 @@ def union(runs: Sequence[Relation], semiring: Semiring) -> Relation:
         return runs[0]
     if all(a.words[-1].tolist() < b.words[0].tolist() for a, b in pairwise(parts)):
         return concatenated(parts)
-    while len(parts) > 1:
-        pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
-        parts = [_merged(pair[0], pair[1], semiring) if len(pair) == 2 else pair[0] for pair in pairs]
-    return parts[0]
-
-
-def _merged(a: Relation, b: Relation, semiring: Semiring) -> Relation:
-    """Merge two runs: every row of the second goes behind those of the first that are not above it."""
-    rows = len(a) + len(b)
-    places = np.searchsorted(comparable(a.words), comparable(b.words), side="right") + np.arange(len(b))
-    first = np.ones(rows, bool)
-    first[places] = False
-    words, values = np.empty((rows, a.keys.n_words), np.uint64), np.empty(rows, a.values.dtype)
-    words[first], words[places] = a.words, b.words
-    values[first], values[places] = a.values, b.values
-    heads = starts(words)
-    if len(heads) < rows:
-        words, values = words[heads], sums(values, heads, semiring).astype(values.dtype, copy=False)
-    return without_zeros(Relation(a.keys, words, values), semiring)
+    return merged(parts, semiring)

@@ -46,7 +46,7 @@ from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
 from bucketflow.tasks.relations import host
 from bucketflow.tasks.relations.joins import join, join_size, joined, joined_reduced, reduced, semijoin, shared
-from bucketflow.tasks.relations.ordering import disorder, gathered, layout, merged, moved, reordered, runs, sorted_rows
+from bucketflow.tasks.relations.ordering import disorder, gathered, layout, merged, moved, reordered
 from bucketflow.tasks.relations.relation import Relation, from_dense, restricted, to_dense
 from bucketflow.tasks.relations.sides import side_of
 from bucketflow.tasks.rows.keys import Keys
@@ -201,9 +201,9 @@ def single_cases(xp: Any, n: int) -> list[Case]:
     return [
         Case("keys to another layout", rows, 2 * 8 * rows, rows, lambda: moved(a.words, a.keys, other)),
         Case("sort", rows, 2 * nbytes, rows, lambda: side.gathered(words, values, None, *unordered), peers),
-        Case("order of rows", rows, 2 * nbytes, rows, lambda: sorted_rows(a.keys, words, values)),
+        Case("order of rows", rows, 2 * 8 * rows, rows, lambda: words[side.order(words)]),
         Case("one variable moved", rows, 2 * nbytes, rows, lambda: reordered(a, turned)),
-        Case("groups", rows, 8 * rows, rows, lambda: runs(a.words)),
+        Case("groups", rows, 8 * rows, rows, lambda: side.starts(a.words)),
         Case("last summed out", rows, 2 * nbytes, rows, lambda: reduced(a, range(7), COSTS)),
         Case("inner summed out", rows, 2 * nbytes, rows, lambda: reduced(a, [v for v in range(8) if v != 4], COSTS)),
         Case(

@@ -11,8 +11,9 @@ import pytest
 
 from bucketflow.tasks.relations import device
 from bucketflow.tasks.relations.joins import join, join_size, joined_reduced, reduced, semijoin
-from bucketflow.tasks.relations.ordering import distinct, gathered, merged, reordered, runs
+from bucketflow.tasks.relations.ordering import gathered, merged, reordered
 from bucketflow.tasks.relations.relation import Dense, Relation, Table, from_dense, on_host, restricted, to_dense
+from bucketflow.tasks.relations.sides import side_of
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 from tests.tasks.test_relations import SEMIRINGS, random_relation, random_values
@@ -91,8 +92,11 @@ def test_orders_and_duplicates(cupy: ModuleType, seed: int) -> None:
     mixed = rng.permutation(len(words))
     rows = words[mixed], values[mixed]
     same(gathered(a.keys, *map(there, rows), semiring), gathered(a.keys, *rows, semiring), semiring)
-    assert distinct(a.keys, there(rows[0])).get().tolist() == distinct(a.keys, rows[0]).tolist()
-    assert runs(there(words)).get().tolist() == runs(words).tolist()
+    here, far = side_of(words), side_of(there(words))
+    assert far.starts(there(words)).get().tolist() == here.starts(words).tolist()
+    order, wanted = far.order(there(rows[0])), here.order(rows[0])
+    assert (order is None) == (wanted is None)
+    assert order is None or order.get().tolist() == wanted.tolist()
     states = dict.fromkeys(variables[:2], 0)
     same(restricted(there(a), states), restricted(a, states), semiring)
     if a.cells < 10_000:

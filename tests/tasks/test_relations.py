@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from bucketflow.tasks.relations import host, joins
 from bucketflow.tasks.relations.blocks import TooManyRowsError
 from bucketflow.tasks.relations.joins import join, join_size, joined_reduced, reduced, semijoin
-from bucketflow.tasks.relations.ordering import distinct, gathered, merged, order_holds, reordered, runs
+from bucketflow.tasks.relations.ordering import gathered, merged, order_holds, reordered
 from bucketflow.tasks.relations.relation import Dense, Relation, _digits, from_dense, restricted, to_dense
+from bucketflow.tasks.relations.sides import side_of
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 
@@ -218,8 +219,9 @@ def test_merges_and_duplicates(case: Case, parts: int) -> None:
     mixed = rng.permutation(len(words))
     found = gathered(a.keys, words[mixed], values[mixed], semiring)
     alike(rows_of(found, semiring), grouped(semiring, every), semiring)
-    once = distinct(a.keys, words[mixed])
-    assert [*map(tuple, once.tolist())] == sorted({*map(tuple, words.tolist())})
+    order = side_of(words).order(words[mixed])
+    wanted = np.lexsort(words[mixed].T[::-1])
+    assert (np.arange(len(words)) if order is None else order).tolist() == wanted.tolist()
 
 
 @settings(max_examples=50)
@@ -257,7 +259,7 @@ def test_runs_of_equal_keys(words: int, rows: int) -> None:
     rng = np.random.default_rng(words)
     keys = np.sort(rng.integers(0, 20, rows).astype(np.uint64))[:, None].repeat(words, axis=1)
     wanted = [i for i in range(rows) if i == 0 or keys[i, 0] != keys[i - 1, 0]]
-    assert runs(keys).tolist() == wanted
+    assert side_of(keys).starts(keys).tolist() == wanted
 
 
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=lambda s: f"{s.name}-{s.dtype}")

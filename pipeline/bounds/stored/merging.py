@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.relations.host import HOST
+from ....tasks.relations.plain import comparable
 from .row_files import Numbers
 
 
@@ -33,9 +35,9 @@ def merges(runs: Sequence[Run], words: int, most: int) -> Iterator[Callable[[], 
         yield partial(_merged, [(run, 0, len(run)) for run in runs], words)
         return
     step = max(1, most // (4 * len(runs)))
-    samples = np.sort(np.concatenate([_ordered(run[:][step - 1 :: step], words) for run in runs]))
+    samples = np.sort(np.concatenate([_comparable(run[:][step - 1 :: step], words) for run in runs]))
     keys = np.unique(samples[:: max(1, most // (2 * step))])
-    cuts = [[0, *np.searchsorted(_ordered(run[:], words), keys).tolist(), len(run)] for run in runs]
+    cuts = [[0, *np.searchsorted(_comparable(run[:], words), keys).tolist(), len(run)] for run in runs]
     for ends in pairwise(zip(*cuts, strict=True)):
         parts = [(run, a, b) for run, a, b in zip(runs, *ends, strict=True) if a < b]
         if parts:
@@ -43,15 +45,24 @@ def merges(runs: Sequence[Run], words: int, most: int) -> Iterator[Callable[[], 
 
 
 def _merged(parts: Sequence[tuple[Run, int, int]], words: int) -> Numbers:
-    """Sort rows of some runs, from first to last place, by key, and keep the cheapest of each."""
+    """Merge rows of some runs, from first to last place, and keep the cheapest of each key, the first of equals."""
     rows = np.concatenate([run[a:b] for run, a, b in parts])
-    order = np.lexsort((rows[:, words + 1], rows[:, words].view(np.float64), *rows[:, :words].T[::-1]))
-    rows = rows[order]
-    fresh = np.ones(len(rows), np.bool_)
-    fresh[1:] = (rows[1:, :words] != rows[:-1, :words]).any(axis=1)
-    return rows if fresh.all() else rows[fresh]
+    keys = np.ascontiguousarray(rows[:, :words])
+    order = HOST.order(keys)
+    if order is not None:
+        rows, keys = rows[order], keys[order]
+    heads = HOST.starts(keys)
+    if len(heads) == len(rows):
+        return rows
+    costs = rows[:, words].copy().view(np.float64)
+    groups = np.repeat(np.arange(len(heads)), np.diff(heads, append=len(rows)))
+    cheapest = np.flatnonzero(costs == np.minimum.reduceat(costs, heads)[groups])
+    groups = groups[cheapest]
+    first = np.append(True, groups[1:] != groups[:-1])
+    left: Numbers = rows[cheapest[first]]
+    return left
 
 
-def _ordered(rows: Numbers, words: int) -> NDArray[np.bytes_]:
-    """Return keys as strings of bytes that compare as they do."""
-    return np.ascontiguousarray(rows[:, :words], ">u8").view(f"S{8 * words}").reshape(-1)
+def _comparable(rows: Numbers, words: int) -> NDArray[Any]:
+    """Return the keys of rows, copied, as numbers, or as strings that sort like them."""
+    return comparable(np.ascontiguousarray(rows[:, :words]))

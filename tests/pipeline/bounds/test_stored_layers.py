@@ -99,6 +99,7 @@ from pathlib import Path
 import numpy as np
 from bucketflow.pipeline.bounds.stored.merging import merges
 from bucketflow.pipeline.bounds.stored.row_files import RowFiles
+from bucketflow.tasks.relations.host import HOST
 
 def resident(key):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -110,7 +111,9 @@ def run(number):
 
 files = RowFiles(lambda: Path(sys.argv[1]), 1 << 40)
 runs = [files.checked(files.write(run(number))) for number in range(1 + int(sys.argv[2]))]
-next(merges(runs[:2], 1, 100))()  # loads what it needs
+HOST.compiles(1 << 30)  # as if many rows were seen before
+for merge in merges(runs[:2], 1, 2000):
+    merge()  # loads what it needs
 Path("/proc/self/clear_refs").write_text("5")
 before = resident("VmRSS")
 rows = sum(len(merge()) for merge in merges(runs, 1, 50_000))
