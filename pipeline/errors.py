@@ -1,4 +1,4 @@
-"""The exceptions that bucketflow raises on purpose, each one sentence and an exit code, and its sizes in words."""
+"""The exceptions that bucketflow raises on purpose, each one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -79,27 +79,3 @@ def writing(path: str | PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         raise ModelError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-# Hopeless plans need more than any float says.
-_LARGEST = 1 << 1000
-
-
-def format_bytes(count: int) -> str:
-    """Write a number of bytes with a decimal unit, as ``--memory`` reads it."""
-    value = float(min(count, _LARGEST))
-    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if value < 1000 or unit == "PB":
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
-        value /= 1000
-    raise AssertionError
-
-
-def format_count(count: int) -> str:
-    """Write a number with three digits, also one that no float holds."""
-    return f"{float(count):.3g}" if count < _LARGEST else f"2^{count.bit_length() - 1}"
-
-
-def shorten(text: str, width: int = 40) -> str:
-    """Return the text itself, or its beginning when it is longer than ``width`` characters."""
-    return text if len(text) <= width else text[: width - 3] + "..."

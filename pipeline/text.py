@@ -1,13 +1,16 @@
-"""Text that comes from files and users, as a terminal and a message may show it."""
+"""Text as a terminal and a message may show it: what comes from files and users, numbers, and sizes in words."""
 
 from __future__ import annotations
 
 import re
+from math import log2
 
 # No part of a path is longer, so that paths can be copied from a message.
 _LONGEST_WORD = 255
 _LONG_WORD = re.compile(rf"[^\s/]{{{_LONGEST_WORD + 1},}}")
 _LONGEST_MESSAGE = 2000
+# Hopeless plans need more than any float says.
+_LARGEST = 1 << 1000
 
 
 def printable(text: str, width: int = 60) -> str:
@@ -31,6 +34,31 @@ def shown_number(value: object) -> str:
     if value is None:
         return "unknown"
     return logarithm(value) if isinstance(value, float) else str(value)
+
+
+def format_bytes(count: int) -> str:
+    """Write a number of bytes with a decimal unit, as ``--memory`` reads it."""
+    value = float(min(count, _LARGEST))
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if value < 1000 or unit == "PB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
+        value /= 1000
+    raise AssertionError
+
+
+def format_count(count: int) -> str:
+    """Write a number with three digits, also one that no float holds."""
+    return f"{float(count):.3g}" if count < _LARGEST else f"2^{count.bit_length() - 1}"
+
+
+def format_cells(count: int) -> str:
+    """Write a number of cells, with its size as a power of two where it is large."""
+    return f"{count:,}" if count < 10_000 else f"{float(count):.3g} (2^{log2(count):.1f})"
+
+
+def shorten(text: str, width: int = 40) -> str:
+    """Return the text itself, or its beginning when it is longer than ``width`` characters."""
+    return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def _shortened(text: str, width: int) -> str:

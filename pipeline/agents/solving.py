@@ -15,8 +15,9 @@ from ...tasks.steps.lowering import Lowered
 from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.device_sweep import DevicePlain, Places
 from ...tasks.sweeps.sweep import Plain
-from ..errors import BudgetError, ModelError, format_bytes
+from ..errors import BudgetError, ModelError
 from ..models.dcop import Dcop
+from ..text import format_bytes
 from .agent import Knowledge, assign, util
 from .bounded import BoundedRun
 from .knowledge import knowledge_of, most_of, own_cells, semiring_of

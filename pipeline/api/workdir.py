@@ -17,7 +17,8 @@ from ...storage.folders.rundir import RunDir
 from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, IncompatibleRunError, StoppedError
 from ..models.model import Model
-from ..plans.plan import Plan, format_bytes
+from ..plans.plan import Plan
+from ..text import format_bytes
 
 
 def fingerprint(model: Model) -> str:

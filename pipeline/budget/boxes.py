@@ -18,9 +18,10 @@ from ...tasks.steps.step import Step
 from ..errors import BudgetError
 from ..planning.planner import lowered_step
 from ..plans.numbering import Numbering
-from ..plans.plan import PlanOptions, Problem, format_bytes, sliced_dims
+from ..plans.problem import PlanOptions, Problem, sliced_dims
 from ..plans.stages import Stage
 from ..search.effort import Effort
+from ..text import format_bytes
 from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Bare, Sizing, leaf_bytes, sweep_peak, table_bytes
 from ..trees.tree import Tree, elimination_order

@@ -12,7 +12,8 @@ from ..errors import BudgetError
 from ..planning.parts import in_parts
 from ..planning.planner import conditioned_plan, joined_tree, plan_tree, whole_plans, with_rates
 from ..plans.kinds import Fit
-from ..plans.plan import Plan, PlanOptions, Problem
+from ..plans.plan import Plan
+from ..plans.problem import PlanOptions, Problem
 from ..search.effort import Effort
 from ..search.orders import search_trees
 from ..trees.costs import GPU_RATES, Rates, gpu_rates, lowered_seconds, tree_cost

@@ -10,8 +10,10 @@ from math import inf
 from ..errors import BudgetError
 from ..planning.planner import HopelessError, plan_tree, planning_seconds, whole_plans
 from ..plans.kinds import Fit
-from ..plans.plan import Plan, PlanOptions, Problem, format_bytes
+from ..plans.plan import Plan
+from ..plans.problem import PlanOptions, Problem
 from ..search.effort import Effort
+from ..text import format_bytes
 from ..trees.costs import Rates
 from ..trees.tree import Tree
 from .slices import CLOSE, sliced_plan

@@ -7,10 +7,12 @@ from math import inf, log2, prod
 from typing import Final
 
 from ...tasks.sweeps.rows.room import NoRoomError
-from ..errors import BudgetError, format_bytes
+from ..errors import BudgetError
 from ..planning.planner import plan_tree, searched_tree
 from ..planning.row_bounds import LEAF_ROW_BYTES, expected_work, states_left
-from ..plans.plan import Plan, PlanOptions, Problem
+from ..plans.plan import Plan
+from ..plans.problem import PlanOptions, Problem
+from ..text import format_bytes
 from ..trees.costs import Rates
 from ..trees.tree import Tree
 from .boxes import MARGIN

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from ..errors import BudgetError, format_count
+from ..errors import BudgetError
 from ..planning.planner import joined_tree, plan_tree, planning_seconds
-from ..plans.plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
+from ..plans.plan import Plan
+from ..plans.problem import PlanOptions, Problem, sliced_dims
 from ..search.effort import SLICING_SECONDS, Effort
 from ..search.orders import refine_tree
+from ..text import format_bytes, format_count
 from ..trees.costs import Rates
 from ..trees.memory import leaf_bytes, table_bytes
 from ..trees.sizes import Sizer

@@ -36,7 +36,8 @@ from math import prod
 from ..errors import BudgetError
 from ..planning.two_way import choose_readings
 from ..plans.numbering import Numbering
-from ..plans.plan import Plan, PlanOptions, Problem, sliced_dims
+from ..plans.plan import Plan
+from ..plans.problem import PlanOptions, Problem, sliced_dims
 from ..plans.stages import Spill, Stage, Stored
 from ..search.effort import Effort
 from ..trees.costs import Rates

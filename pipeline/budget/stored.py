@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import IncompatibleRunError
 from ..planning.planner import plan_tree
-from ..plans.plan import Plan, PlanOptions, Problem
+from ..plans.plan import Plan
+from ..plans.problem import PlanOptions, Problem
 from ..trees.costs import Rates, tree_cost
 from ..trees.tree import Tree
 from .rows_fit import with_stored_rows

@@ -14,7 +14,7 @@ from functools import cached_property
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from ..planning.two_way import Reading, StepBuilder
-from ..plans.plan import sliced_dims
+from ..plans.problem import sliced_dims
 from ..plans.stages import Stage
 from ..trees.tree import Tree
 

@@ -18,7 +18,7 @@ from ..errors import FormatError
 from ..models.model import Function, Model
 from ..options import Options
 from ..planning.planner import plan_tree
-from ..plans.plan import PlanOptions, Problem
+from ..plans.problem import PlanOptions, Problem
 from ..preprocessing.fixed import fixed_value
 from ..preprocessing.preprocess import reduce_model, with_joints
 from ..queries.arithmetic import Partition

@@ -12,12 +12,13 @@ from ..api.questions import Names, asked_of
 from ..errors import BudgetError, ModelError
 from ..models.model import Model
 from ..options import Options
-from ..plans.plan import Plan, format_bytes
+from ..plans.plan import Plan
 from ..preprocessing.fixed import fixed_value
 from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..queries.arithmetic import Partition
 from ..queries.asked import Asked, local_targets
 from ..resources import Resources
+from ..text import format_bytes
 from ..trees.tree import Target
 
 

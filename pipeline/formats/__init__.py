@@ -8,10 +8,11 @@ from dataclasses import replace
 from importlib import import_module
 
 from ...cluster.budget import default_memory_bytes
-from ..errors import BudgetError, format_bytes
+from ..errors import BudgetError
 from ..examples import file_or_example
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
+from ..text import format_bytes
 from .evidence import read_evidence
 from .text.detect import detect_format
 from .text.source import Source, read_source

@@ -10,9 +10,10 @@ from itertools import chain
 
 import numpy as np
 
-from ..errors import FormatError, shorten
+from ..errors import FormatError
 from ..models.function import Function, dense_function, row_function
 from ..models.model import FORBIDDEN, Model
+from ..text import shorten
 from .text.source import Source
 from .text.tables import take_function, take_variables
 from .text.tokens import MAX_DOMAIN

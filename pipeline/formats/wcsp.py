@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError, shorten
+from ..errors import FormatError
 from ..models.function import state_dtype
 from ..models.model import FORBIDDEN, Function, Model
+from ..text import shorten
 from .text.source import Source
 from .text.tables import first_bad_state, take_function, take_rows, take_variables, tuple_table
 from .text.tokens import MAX_DOMAIN, Tokens

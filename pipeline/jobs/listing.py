@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from ..plans.plan import format_bytes
 from ..results.bounds import Number
-from ..text import shown_number
+from ..text import format_bytes, shown_number
 from .pulse import Progress
 from .record import Record
 

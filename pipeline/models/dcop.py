@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 
-from ..errors import ModelError, shorten
+from ..errors import ModelError
+from ..text import shorten
 from .model import Model
 
 

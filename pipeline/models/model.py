@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import ModelError, shorten
+from ..errors import ModelError
+from ..text import shorten
 from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named
 from .checks import Kind as Kind
 from .function import FORBIDDEN as FORBIDDEN

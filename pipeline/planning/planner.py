@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ...tasks.steps.step import Step, make_step
-from ..errors import BudgetError, format_count
-from ..plans.plan import Plan, PlanOptions, Problem, format_bytes, sliced_dims
+from ..errors import BudgetError
+from ..plans.plan import Plan
+from ..plans.problem import PlanOptions, Problem, sliced_dims
 from ..search.both_ways import cheapest_both_ways, tree_for_both_ways
 from ..search.effort import TABLE_SECONDS, Effort
 from ..search.orders import HOPELESS_SECONDS, LONGEST_PLANNING, search_tree, search_trees
+from ..text import format_bytes, format_count
 from ..trees.costs import Rates, steps_cost, tree_cost
 from ..trees.input_joins import with_joined_inputs
 from ..trees.last_steps import with_last_steps

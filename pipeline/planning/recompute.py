@@ -7,7 +7,7 @@ before the messages from above go through it: that costs at most one more forwar
 A grid of 3 x 12 variables of eight states: kept for decoding, its messages need 229,888 bytes. Within 170,000 the
 tree is cut at some tables, and each part is swept a second time.
 
->>> from bucketflow.pipeline.plans.plan import PlanOptions
+>>> from bucketflow.pipeline.plans.problem import PlanOptions
 >>> from bucketflow.pipeline.planning.planner import plan_tree
 >>> from bucketflow.pipeline.trees.costs import Rates
 >>> from bucketflow.pipeline.trees.tree import bucket_tree
@@ -29,7 +29,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...tasks.steps.step import Step
-from ..plans.plan import Plan, Problem, sliced_dims
+from ..plans.plan import Plan
+from ..plans.problem import Problem, sliced_dims
 from ..trees.memory import Sizing, partition, parts_below, sweep_peak, table_bytes
 from ..trees.tree import Tree
 from .two_way import Reading, StepBuilder, choose_readings

@@ -1,100 +1,25 @@
-"""The plan as a value: what was asked, what will run, and what it costs."""
+"""The plan as a value: what will run, and what it costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import log2, prod
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
-from ..errors import format_bytes as format_bytes
-from ..search.orders import OrderName
+from ..text import format_bytes, format_cells
 from ..trees.costs import TreeCost
 from ..trees.memory import Sizing
 from ..trees.tree import Target, Tree
-from .kinds import TreeKind
 
 if TYPE_CHECKING:
     from .stages import DeviceNeeds, Spill
 
 # Below this, one thread is done with a propagation before others have started.
 _THREADED_SECONDS = 0.02
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """What the caller asks of a plan.
-
-    Parameters
-    ----------
-    tree : {"refined", "bucket", "junction"}
-    order : str or sequence of int
-        A heuristic's name, or the local variables in elimination order.
-    order_seconds : float or None
-        CPU time for the search of orders and trees; None spends what the predicted run time justifies.
-    seed : int
-    memory_bytes : int
-        Peak bytes that the plan may need.
-    decode : bool
-        Whether an assignment has to be found after the sweep, which keeps messages alive.
-    threads : int
-        Threads that share a large step, each with a workspace of its own.
-    device : bool
-        Whether steps run on a GPU, whose kernels join small inputs by themselves and keep temporaries meanwhile.
-    by_rows : bool
-        Whether tables hold only what is possible: plans of any size, whose tables are known when they are made.
-    children : tuple of tuple of int, optional
-        The tree of an earlier plan, to be used again instead of a search.
-    stages : tuple, optional
-        Of an earlier plan that spills, to be used again: head, boxed and chunked variables of each.
-    """
-
-    tree: TreeKind = "refined"
-    order: OrderName | Sequence[int] = "auto"
-    order_seconds: float | None = None
-    seed: int = 0
-    memory_bytes: int = 1 << 62
-    decode: bool = False
-    threads: int = 1
-    device: bool = False
-    by_rows: bool = False
-    children: tuple[tuple[int, ...], ...] | None = None
-    stages: tuple[tuple[int, tuple[int, ...], frozenset[int]], ...] | None = None
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What the planner is given: sizes, never values.
-
-    Parameters
-    ----------
-    dims : tuple of int
-        Domain sizes.
-    scopes : tuple of tuple of int
-        Scopes of the leaf tables.
-    semiring : Semiring
-    itemsize : int
-        Bytes of one value in every table.
-    model_bytes : int
-        What the model itself occupies while the plan runs.
-    targets : tuple of tuple of int or None
-        Sets of variables whose joint beliefs are wanted, each within the scope of some leaf, ascending: the plan goes
-        both ways. None for one sweep.
-    rows : tuple of int or None
-        For each leaf table how many assignments it allows, at most; None where nobody counted.
-    """
-
-    dims: tuple[int, ...]
-    scopes: tuple[tuple[int, ...], ...]
-    semiring: Semiring
-    itemsize: int
-    model_bytes: int = 0
-    targets: tuple[Target, ...] | None = None
-    rows: tuple[int, ...] | None = None
 
 
 Task = tuple[int, bool]
@@ -446,16 +371,3 @@ class Plan:
     def _repr_html_(self) -> str:
         body = "".join(f"<tr><th>{label}</th><td>{text}</td></tr>" for label, text in self.rows())
         return f"<table>{body}</table>"
-
-
-def sliced_dims(dims: Sequence[int], sliced: Iterable[int]) -> tuple[int, ...]:
-    """Return domain sizes with one state for every sliced variable."""
-    sizes = list(dims)
-    for v in sliced:
-        sizes[v] = 1
-    return tuple(sizes)
-
-
-def format_cells(count: int) -> str:
-    """Write a number of cells, with its size as a power of two where it is large."""
-    return f"{count:,}" if count < 10_000 else f"{float(count):.3g} (2^{log2(count):.1f})"

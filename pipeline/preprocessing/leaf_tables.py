@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.budget import default_memory_bytes
-from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
+from ..errors import BudgetError, ModelError
 from ..models.model import Model
+from ..text import format_bytes, format_count, shorten
 from .consistency import allowed
 from .leaf_rows import Listed, values_at
 from .preprocess import Leaf, Network

@@ -11,8 +11,9 @@ from ...tasks.sweeps.rows.algebra import Choice, PlainRows
 from ...tasks.sweeps.rows.room import Room
 from ...tasks.sweeps.rows.scaled import SumProductRows
 from ...tasks.sweeps.scaled import SumProduct
-from ..errors import BudgetError, format_bytes, format_count
+from ..errors import BudgetError
 from ..preprocessing.leaf_rows import listed_cells
+from ..text import format_bytes, format_count
 from .arithmetic import Arithmetic
 
 RowsAlgebra = PlainRows | SumProductRows

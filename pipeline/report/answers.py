@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from ..errors import format_bytes
 from ..figures import charts
 from ..results.result import shown_assignment
-from ..text import shown_number
+from ..text import format_bytes, shown_number
 
 Sections = list[tuple[str, Any]]
 

@@ -16,12 +16,13 @@ from ...storage.folders.rundir import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt
 from ..api.answering.prepared import Prepared, prepare
 from ..api.resume import stored_question
-from ..errors import BucketflowError, IncompatibleRunError, format_bytes
+from ..errors import BucketflowError, IncompatibleRunError
 from ..figures import charts
 from ..options import Options
 from ..plans.plan import Plan
 from ..rates.cpu import cached_rates
 from ..resources import Resources
+from ..text import format_bytes
 from ..trees.costs import Rates, lowered_seconds
 from .answers import Sections, answer_sections
 from .steps import step_sections

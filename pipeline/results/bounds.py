@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-from ..errors import format_bytes
 from ..preprocessing.preprocess import Query
-from ..text import shown_number
+from ..text import format_bytes, shown_number
 from .result import plain_number, shown_assignment
 
 Number = int | float | Decimal

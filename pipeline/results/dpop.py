@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-from ..errors import format_bytes
-from ..text import shown_number
+from ..text import format_bytes, shown_number
 from .result import plain_number, shown_assignment
 
 DpopStatus = Literal["optimal", "bounded", "infeasible"]

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from ..errors import ModelError, format_bytes
+from ..errors import ModelError
 from ..models.model import Model
 from ..preprocessing.preprocess import Query
-from ..text import logarithm, printable, shown_number
+from ..text import format_bytes, logarithm, printable, shown_number
 from .rows_work import RowsWork
 
 if TYPE_CHECKING:

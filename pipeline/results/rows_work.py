@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import log2
 from typing import Any
 
-from ..errors import format_bytes
+from ..text import format_bytes
 
 
 @dataclass(frozen=True)

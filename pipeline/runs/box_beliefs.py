@@ -11,7 +11,7 @@ from ...storage.errors import ChunkLostError
 from ...storage.spec import TableSpec
 from ...tasks.sweeps.beliefs import UNREACHABLE
 from ..errors import InternalError
-from ..plans.plan import sliced_dims
+from ..plans.problem import sliced_dims
 from ..queries.beliefs import Beliefs, place
 from ..trees.tree import Target
 from .box_decoding import ends

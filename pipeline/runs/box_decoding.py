@@ -12,7 +12,7 @@ from ...tasks.boxes.codecs import root_table
 from ...tasks.boxes.stores import picked
 from ..errors import InternalError
 from ..planning.planner import lowered_step
-from ..plans.plan import sliced_dims
+from ..plans.problem import sliced_dims
 from ..plans.stages import Stage
 from ..queries.decode import decode
 from .boxes import ATTEMPTS, Boxes

@@ -25,7 +25,7 @@ from ...tasks.boxes.stores import ChunkFiles, Key, Store
 from ...tasks.gpu.memory import DeviceMemoryError
 from ...tasks.sweeps.program import Program
 from ..errors import InternalError
-from ..plans.plan import sliced_dims
+from ..plans.problem import sliced_dims
 from ..plans.stages import Spill, Stage
 from ..trees.memory import table_bytes
 from .pools import open_tables

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ...tasks.gpu.arrays import on_host
 from ...tasks.sweeps.program import Program
 from ..planning.planner import lowered_step
-from ..plans.plan import Problem, sliced_dims
+from ..plans.problem import Problem, sliced_dims
 from ..queries.decode import decode
 from .parts import Swept
 from .run import Run

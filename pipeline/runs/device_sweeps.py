@@ -15,8 +15,9 @@ from ...tasks.gpu.messages.run import ONE_AT_A_TIME, DeviceMessages, MessageProg
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import BudgetError
 from ..planning.message_program import DeviceLeaves, constant_values, message_program
-from ..plans.plan import Plan, format_bytes
+from ..plans.plan import Plan
 from ..queries.arithmetic import Arithmetic
+from ..text import format_bytes
 from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target
 

@@ -11,7 +11,8 @@ from ...cluster.pool import Pool, SerialPool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable
-from ..plans.plan import Plan, Problem
+from ..plans.plan import Plan
+from ..plans.problem import Problem
 from ..preprocessing.preprocess import Network
 from ..queries.arithmetic import Arithmetic
 from ..trees.memory import step_bytes

@@ -22,7 +22,8 @@ from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, timed_steps
-from ..plans.plan import Plan, sliced_dims
+from ..plans.plan import Plan
+from ..plans.problem import sliced_dims
 from ..queries.arithmetic import Arithmetic
 from ..queries.beliefs import Beliefs, merge, place
 from ..trees.tree import Target

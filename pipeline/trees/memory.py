@@ -3,7 +3,7 @@
 A cycle of four variables of ten states has two messages of 100 values of 8 bytes. The second step reads the first
 message and makes the second, in a workspace of 24,000 bytes: the peak.
 
->>> from bucketflow.pipeline.plans.plan import PlanOptions, Problem
+>>> from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 >>> from bucketflow.pipeline.planning.planner import plan_tree
 >>> from bucketflow.pipeline.trees.costs import Rates
 >>> from bucketflow.pipeline.trees.tree import bucket_tree

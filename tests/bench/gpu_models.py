@@ -23,7 +23,8 @@ from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.budget.device_fit import Around, fitted_for_device
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plans.plan import Plan, PlanOptions
+from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.problem import PlanOptions
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result

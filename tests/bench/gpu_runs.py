@@ -34,7 +34,8 @@ from bucketflow.pipeline.budget.fit import Prices, fitted
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plans.plan import Plan, PlanOptions
+from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.problem import PlanOptions
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result

@@ -28,7 +28,8 @@ from bucketflow.pipeline.api.questions import Question
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.device_fit import SLOTS
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plans.plan import Plan, sliced_dims
+from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.problem import sliced_dims
 from bucketflow.pipeline.plans.stages import Stage
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result

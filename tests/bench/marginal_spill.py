@@ -23,7 +23,7 @@ from rich.table import Table
 
 import bucketflow
 from bucketflow.pipeline.api.answering import propagate as propagation
-from bucketflow.pipeline.plans.plan import format_bytes
+from bucketflow.pipeline.text import format_bytes
 
 NETWORKS = (
     "bn/link.bif.gz",

@@ -27,8 +27,8 @@ import bucketflow
 from bucketflow import Bounds, BudgetError, Model
 from bucketflow.pipeline.api.questions import observed
 from bucketflow.pipeline.bounds.order import depth_first_order
-from bucketflow.pipeline.errors import format_bytes
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
+from bucketflow.pipeline.text import format_bytes
 
 NAMES = ("54.wcsp", "CELAR6-SUB0", "linkage_18", "Grids_11", "Grids_28", "75-26-5", "Promedas_35", "pdb1a62")
 

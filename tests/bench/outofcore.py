@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from throughput import Case, child, disk_bound, measured_disk, planned, throughput
 
-from bucketflow.pipeline.plans.plan import format_bytes
+from bucketflow.pipeline.text import format_bytes
 
 
 def growth(folder: Path, log2_cells: int, memory: int) -> list[Table]:

@@ -21,7 +21,8 @@ from bucketflow.pipeline.budget.device_fit import SLOTS, boxes_at_a_time
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.planning.planner import with_rates
-from bucketflow.pipeline.plans.plan import Plan, PlanOptions
+from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.problem import PlanOptions
 from bucketflow.pipeline.rates.device import DeviceRates
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result

@@ -17,15 +17,17 @@ import bucketflow
 from bucketflow.pipeline import plans
 from bucketflow.pipeline.budget import fit, slices
 from bucketflow.pipeline.budget.fit import fitted
-from bucketflow.pipeline.errors import BudgetError, format_bytes, format_count
+from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.planning import planner
 from bucketflow.pipeline.planning.planner import forget_plans, plan_tree, whole_plan
-from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
+from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.search import min_fill, orders
 from bucketflow.pipeline.search.effort import LEAST, SHARE, Effort
 from bucketflow.pipeline.search.orders import search_trees
+from bucketflow.pipeline.text import format_bytes, format_count
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.tree import Tree
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT

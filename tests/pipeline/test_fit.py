@@ -15,7 +15,8 @@ from bucketflow.pipeline.budget.slices import CLOSE, sliced_plan
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.planning import planner
 from bucketflow.pipeline.planning.planner import conditioned_plan, whole_plans
-from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
+from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.search.effort import Effort
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.memory import Sizing, sweep_peak

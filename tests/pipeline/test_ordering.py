@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bucketflow.pipeline.bounds import order as depth_first
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.planning import planner
-from bucketflow.pipeline.plans.plan import PlanOptions, Problem
+from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.search import min_fill, orders
 from bucketflow.pipeline.search.forests import Rearranger, group_units, pairwise_forest
 from bucketflow.pipeline.search.min_fill import min_fill_order, primal_graph

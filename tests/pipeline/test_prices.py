@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bucketflow.pipeline.budget.boxes import Boxing
 from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.planning.planner import whole_plan, whole_plans, with_rates
-from bucketflow.pipeline.plans.plan import PlanOptions, Problem
+from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.search.forests import Rearranger, group_units, split_steps
 from bucketflow.pipeline.trees.costs import (
     Rates,

@@ -15,7 +15,7 @@ from bucketflow.pipeline.compiled.structure import skeleton_of
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.planning.parts import both_ways_in_parts
 from bucketflow.pipeline.planning.recompute import with_parts_again
-from bucketflow.pipeline.plans.plan import Problem
+from bucketflow.pipeline.plans.problem import Problem
 from bucketflow.pipeline.queries.arithmetic import Partition
 from bucketflow.pipeline.trees.costs import Rates
 from tests.models import bayes_models, markov_models

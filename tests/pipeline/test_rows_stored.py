@@ -14,12 +14,13 @@ from hypothesis import given, settings
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.budget import boxes, rows_fit, spill
-from bucketflow.pipeline.errors import BudgetError, format_bytes
+from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.runs.rows import disk as rows_on_disk
 from bucketflow.pipeline.runs.rows import steps as row_steps
 from bucketflow.pipeline.runs.rows import tables as row_tables
 from bucketflow.pipeline.runs.rows.splits import Split, sample_of_rows, split
+from bucketflow.pipeline.text import format_bytes
 from bucketflow.storage import ledger
 from bucketflow.tasks.boxes import row_boxes
 from bucketflow.tasks.boxes import row_tables as row_table_files

@@ -19,7 +19,8 @@ from bucketflow.pipeline.compiled.compiled import compile_model
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.planning import parts as spread
 from bucketflow.pipeline.planning.parts import both_ways_in_parts
-from bucketflow.pipeline.plans.plan import Plan, Problem
+from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.problem import Problem
 from bucketflow.pipeline.preprocessing.preprocess import Network
 from bucketflow.pipeline.queries.arithmetic import Partition
 from bucketflow.pipeline.runs.parts import sweep_parts

@@ -16,7 +16,7 @@ from bucketflow import Model
 from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.planning.planner import plan_tree, whole_plan
-from bucketflow.pipeline.plans.plan import PlanOptions, Problem
+from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.trees import stars
 from bucketflow.pipeline.trees.costs import Rates, two_way_seconds
 from bucketflow.pipeline.trees.stars import MOST_INPUTS, split_stars

@@ -13,7 +13,8 @@ from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.budget.stored import plan_record, stored_plan
 from bucketflow.pipeline.errors import IncompatibleRunError
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plans.plan import Plan, PlanOptions, Problem
+from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.trees.costs import Rates
 from tests.pipeline.test_marginal_runs import grid

@@ -13,8 +13,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ...errors import BudgetError, format_bytes, format_count
+from ...errors import BudgetError
 from ...models.dcop import Dcop
+from ...text import format_bytes, format_count
 from .plan import AgentPlan, Fixed, Scope
 from .pseudo_tree import PseudoTree
 

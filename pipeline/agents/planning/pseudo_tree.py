@@ -14,9 +14,10 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from ...bounds.order import bucket_parents
-from ...errors import ModelError, shorten
+from ...errors import ModelError
 from ...models.dcop import Dcop
 from ...search.orders import search_tree
+from ...text import shorten
 from ...trees.tree import elimination_order
 
 Heuristic = Literal["max-degree", "most-connected", "most-constrained", "given", "planned"]

@@ -9,11 +9,12 @@ from math import inf, log2
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...budget.fit import Prices
-from ...errors import BudgetError, format_bytes
+from ...errors import BudgetError
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import leaf_rows, possible
 from ...resources import Resources
 from ...results.rows_work import RowsWork
+from ...text import format_bytes
 from ...trees.costs import Rates
 from ..questions import LARGE_CELLS, Question
 from .counts import least_seconds_by_rows

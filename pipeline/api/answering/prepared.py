@@ -14,7 +14,8 @@ from ....tasks.steps.semiring import Semiring
 from ...budget.fit import Prices, fitted
 from ...errors import BudgetError, ModelError
 from ...planning.planner import HopelessError, remembered_with_rates, whole_plan
-from ...plans.plan import Plan, PlanOptions, Problem
+from ...plans.plan import Plan
+from ...plans.problem import PlanOptions, Problem
 from ...preprocessing.leaf_rows import leaf_rows, possible
 from ...preprocessing.preprocess import Network
 from ...queries.arithmetic import Arithmetic, arithmetic_for

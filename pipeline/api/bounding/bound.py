@@ -27,8 +27,9 @@ from ...search.orders import search_tree
 from ...trees.tree import elimination_order
 from ..answering.prepared import local_order
 from ..questions import Evidence, observed
-from .directory import Room, bounds_directory
+from .directories import bounds_directory
 from .interval import OUTWARD, optimum_bounds
+from .room import Room
 
 # Where neither a size nor a time is given.
 _SECONDS = 10.0

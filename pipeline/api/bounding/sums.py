@@ -35,7 +35,7 @@ from ...search.min_fill import min_fill_order
 from ..answering.counts import spectrum_of
 from ..answering.running import Progress, answer
 from ..questions import Question
-from .directory import kept
+from .directories import kept
 from .searched_sums import SearchedSum
 from .sweeping import spare_bytes, stored_plan, tables_fit
 

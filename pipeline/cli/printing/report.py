@@ -16,9 +16,8 @@ from rich.text import Text
 from ...examples import examples
 from ...models.dcop import Dcop
 from ...models.model import Model
-from ...plans.plan import format_bytes
 from ...preprocessing.preprocess import absorb, components
-from ...text import logarithm, printable
+from ...text import format_bytes, logarithm, printable
 
 if TYPE_CHECKING:
     pass

@@ -74,8 +74,7 @@ def _log(event: str, facts: dict[str, Any]) -> None:
 
 def _print_prices(prices: list[tuple[Row, Price]]) -> None:
     """Print what the questions cost: the most expensive ones, and how many others there are."""
-    from ...plans.plan import format_bytes
-    from ...text import printable
+    from ...text import format_bytes, printable
     from ..printing.report import show, table
 
     alike = Counter((row.model, row.query, price) for row, price in prices)

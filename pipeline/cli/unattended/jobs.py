@@ -145,8 +145,7 @@ def _found(job: str, scheduler: str | None) -> Job:
 
 def _print_table(facts: list[Any]) -> None:
     from ...jobs.listing import duration
-    from ...plans.plan import format_bytes
-    from ...text import printable
+    from ...text import format_bytes, printable
     from ..printing.report import show, table
 
     made = table("jobs", "job", "model", "query", "state", "done", "for")

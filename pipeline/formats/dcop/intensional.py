@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import FormatError, format_count, shorten
+from ...errors import FormatError
 from ...models.model import FORBIDDEN
+from ...text import format_count, shorten
 from ..cfn.costs import Number
 from ..text.tables import MAX_AXES, cell_count
 from ..text.xml import Element

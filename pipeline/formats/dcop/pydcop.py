@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import FormatError, shorten
+from ...errors import FormatError
 from ...models.dcop import Dcop, External
+from ...text import shorten
 from ..cfn.costs import Number
 from ..text.source import Source
 from ..text.tables import cell_count

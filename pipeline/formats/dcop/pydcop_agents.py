@@ -7,8 +7,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from ...errors import shorten
 from ...models.dcop import Agent
+from ...text import shorten
 from .draft import Draft
 from .yaml_tree import Part, number_of, shown
 

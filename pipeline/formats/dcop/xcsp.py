@@ -10,8 +10,8 @@ from decimal import Decimal, InvalidOperation
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import shorten
 from ...models.dcop import Agent, Dcop
+from ...text import shorten
 from ..cfn.costs import Number
 from ..text.source import Source
 from ..text.xml import Element, root_element

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from ...errors import FormatError, shorten
+from ...errors import FormatError
+from ...text import shorten
 from ..cfn.costs import Number
 from ..text.source import Source
 

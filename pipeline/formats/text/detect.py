@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ...errors import FormatError, shorten
+from ...errors import FormatError
+from ...text import shorten
 from .source import Source
 
 _BY_SUFFIX = {

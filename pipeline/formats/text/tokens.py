@@ -12,7 +12,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import FormatError, shorten
+from ...errors import FormatError
+from ...text import shorten
 from .source import Source
 
 MAX_DOMAIN = 2**31 - 1

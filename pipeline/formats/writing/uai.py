@@ -8,8 +8,9 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ModelError, format_bytes, format_count
+from ...errors import ModelError
 from ...models.model import Function, Model
+from ...text import format_bytes, format_count
 from ..text.source import MAX_TEXT_BYTES
 
 # A number, and the space behind it.

@@ -22,7 +22,8 @@ from ....tasks.relations.ranges import Ranges
 from ....tasks.rows.keys import Keys
 from ....tasks.steps.step import Step
 from ....tasks.sweeps.rows.room import Room
-from ...errors import BudgetError, format_bytes
+from ...errors import BudgetError
+from ...text import format_bytes
 from .splits import Split
 
 # What receipts, and runs that are read, take in memory; a box writes a run of a chunk at least.

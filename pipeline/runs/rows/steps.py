@@ -13,8 +13,9 @@ from ....tasks.boxes.row_boxes import INPUT_SHARE, Path, RowBoxes, TooMuchToRead
 from ....tasks.relations.ranges import Ranges
 from ....tasks.relations.relation import Relation
 from ....tasks.sweeps.rows.room import NoRoomError
-from ...errors import BudgetError, format_bytes
+from ...errors import BudgetError
 from ...planning.row_bounds import MOST_BOXES
+from ...text import format_bytes
 from ..run import Run
 from .disk import RowsOnDisk
 from .splits import MOST_PARTS, Sample, bytes_within, sample_of_rows, sample_of_runs, split

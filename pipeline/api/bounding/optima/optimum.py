@@ -278,14 +278,14 @@ class Task:
             self.chain.run()
 
     def _row_files(self, stack: ExitStack) -> RowFiles:
-        from ..directory import row_files
+        from ..directories import row_files
 
         return row_files(self.options, stack)
 
     def _finished(self, files: Callable[[], RowFiles]) -> Finished | None:
         if self.options.folder is None:
             return None
-        from ..directory import finished_layers
+        from ..directories import finished_layers
 
         return finished_layers(self.options.folder, files)
 

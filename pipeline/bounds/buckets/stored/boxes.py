@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .....storage.errors import ChunkLostError
 from .....tasks.gpu.arrays import on_host
 from ....errors import InternalError
-from ....plans.plan import sliced_dims
+from ....plans.problem import sliced_dims
 from ..joins import BucketTable, Joins
 from ..partition import MiniBucket, Scope
 from .boxing import Boxing, Fixed, states_of

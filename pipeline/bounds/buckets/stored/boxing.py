@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate, product
 
 from .....storage.spec import TableSpec
-from ....errors import BudgetError, format_bytes
+from ....errors import BudgetError
+from ....text import format_bytes
 from ..partition import MiniBucket, Partition, Scope
 
 #: All messages are files of this table.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from ....errors import shorten
+from ....text import shorten
 
 Value = Any
 """What literals and variables hold: int, float, bool, str, or a tuple of them."""

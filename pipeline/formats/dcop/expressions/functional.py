@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ....errors import shorten
+from ....text import shorten
 from .arithmetic import ExpressionError
 
 Kind = Literal["integer", "boolean"]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ....errors import shorten
+from ....text import shorten
 from .arithmetic import COMPARISONS, FUNCTIONS, OPERATORS, SIGNS, ExpressionError, Value, bounded, exact, number
 
 Environment = dict[str, Value]

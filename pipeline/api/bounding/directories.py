@@ -1,28 +1,24 @@
-"""Answers that no plan stands for in run directories, and room in memory and on disk for what they take."""
+"""Run directories of answers that no plan stands for: kept, found again, and where their layers may be."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 from ....storage.files import file_bytes, free_bytes
-from ....storage.folders.rundir import LAYERS, MESSAGES
+from ....storage.folders.rundir import LAYERS
 from ....storage.folders.scratch import scratch_folder
-from ...errors import BudgetError, StoppedError, format_bytes
+from ...errors import StoppedError
 from ...models.model import Model
 from ...options import Options
-from ...resources import Resources
 from ...results.result import Result, answered_before, is_confirmed
 from ..questions import Question
 from ..workdir import check_identity, identity, opened
 
 if TYPE_CHECKING:
-    from ...bounds.buckets.partition import Partition
-    from ...bounds.buckets.stored.spilled import Spilling
     from ...bounds.stored.row_files import Finished, RowFiles
 
 # What is free is for others too, where nothing is said.
@@ -95,86 +91,3 @@ def bounds_directory(folder: Path | None, model: Model, query: str, hard: dict[i
             yield
         except KeyboardInterrupt:
             raise StoppedError(f"stopped; ask the same again with --workdir {folder} to go on") from None
-
-
-@dataclass(frozen=True)
-class Place:
-    """Whether messages are kept in memory, or where they are on disk."""
-
-    keep: bool
-    spilling: Spilling | None = None
-
-    @property
-    def disk_bytes(self) -> int:
-        """What messages take on disk."""
-        return 0 if self.spilling is None else self.spilling.boxing.disk_bytes
-
-    @property
-    def seconds(self) -> float:
-        """What writing and reading them is predicted to take."""
-        from ...budget.spill import DISK_RATE
-
-        return 0.0 if self.spilling is None else (self.disk_bytes + self.spilling.boxing.read_bytes) / DISK_RATE
-
-
-@dataclass(frozen=True)
-class Room:
-    """What messages may take.
-
-    Parameters
-    ----------
-    resources : Resources
-    beside : int
-        Bytes of the model.
-    """
-
-    resources: Resources
-    beside: int
-
-    def place(self, split: Partition, needed: bool) -> Place | None:
-        """Return where the messages of an elimination can be; None if nowhere and it is not needed.
-
-        Raises
-        ------
-        BudgetError
-            If nowhere and it is needed, with both numbers.
-        """
-        memory = self.resources.memory_bytes
-        if split.kept_bytes + self.beside <= memory:
-            return Place(True)
-        refusal = None
-        if (folder := self.resources.asked.folder) is not None:
-            try:
-                return Place(False, self._spilling(split, folder / MESSAGES))
-            except BudgetError as error:
-                refusal = error
-        if refusal is not None and needed:
-            raise refusal
-        if split.live_bytes + self.beside <= memory:
-            return Place(False)
-        if needed:
-            raise self._refusal(split)
-        return None
-
-    def _spilling(self, split: Partition, folder: Path) -> Spilling:
-        from ...bounds.buckets.stored.boxing import boxed
-        from ...bounds.buckets.stored.spilled import Spilling
-
-        boxing = boxed(split, self.resources.memory_bytes - self.beside)
-        asked = self.resources.asked.disk_bytes
-        there = free_bytes(folder) + file_bytes(folder, "c.*") if asked is None else asked
-        if boxing.disk_bytes > there:
-            raise BudgetError(
-                f"messages of mini-buckets of {split.largest} cells take {format_bytes(boxing.disk_bytes)} of disk, "
-                f"more than the {format_bytes(there)} there are; give a smaller --z, a larger --memory or --disk, or "
-                "another --workdir"
-            )
-        return Spilling(boxing, folder)
-
-    def _refusal(self, split: Partition) -> BudgetError:
-        wanted, there = format_bytes(split.live_bytes + self.beside), format_bytes(self.resources.memory_bytes)
-        return BudgetError(
-            f"mini-buckets of {split.largest} cells take {wanted}, more than the {there} of memory; give a smaller "
-            "--z, a larger --memory, a --workdir for messages on disk, or --time without --z: mini-buckets grow while "
-            "they fit"
-        )
