@@ -1,1 +1,1 @@
-"""Tables on disk: specs, chunks, run directories."""
+"""Tables on disk: specs, chunks, and the ledger of those that are done."""

@@ -1,1 +1,1 @@
-"""What users call: load, plan, solve, marginals, resume, and how a question becomes a run."""
+"""What users call (load, plan, solve, marginals, bound, resume), their questions and run directories."""

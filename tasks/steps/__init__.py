@@ -1,1 +1,1 @@
-"""One step as a value: semiring, axes, loops. Pure."""
+"""One step as a value: its tables and semiring, and how it becomes loops. Pure."""
