@@ -13,6 +13,8 @@ from ..figures import charts
 from .answers import Sections
 
 _COLUMNS = ("row", "name", "model", "query", "evidence", "status", "value", "log10", "message", "seconds")
+# Bars of a chart, the longest first.
+_MOST_MODELS = 20
 
 
 def is_batch(folder: Path) -> bool:
@@ -52,9 +54,9 @@ def _cell(name: str, text: str) -> Any:
     return text
 
 
-def _by_model(rows: Sequence[dict[str, str]], most: int = 20) -> dict[str, float]:
+def _by_model(rows: Sequence[dict[str, str]]) -> dict[str, float]:
     spent: dict[str, float] = {}
     for row in rows:
         name = Path(row["model"]).name
         spent[name] = spent.get(name, 0.0) + float(row["seconds"] or 0)
-    return dict(sorted(spent.items(), key=lambda item: -item[1])[:most])
+    return dict(sorted(spent.items(), key=lambda item: -item[1])[:_MOST_MODELS])

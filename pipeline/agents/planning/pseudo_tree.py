@@ -88,13 +88,6 @@ class PseudoTree:
         """Edges of the longest branch."""
         return max((self.depths[agent] for agent in self.walk), default=0)
 
-    def ancestors(self, agent: int) -> list[int]:
-        """Return the agents above an agent, its parent first."""
-        found = []
-        while (agent := self.parents[agent]) >= 0:
-            found.append(agent)
-        return found
-
 
 def pseudo_parents(dcop: Dcop, tree: PseudoTree) -> dict[int, tuple[int, ...]]:
     """Return for each agent the ancestors beside its parent that it shares a function with, the nearest first."""

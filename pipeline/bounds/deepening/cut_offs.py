@@ -33,18 +33,8 @@ _FAR = 3
 _FEWEST_EDGES = 50_000
 
 
-def solve_diagrams(
-    network: CostNetwork,
-    order: Sequence[int],
-    upper: int | None = None,
-    *,
-    lower: int | None = None,
-    memory_bytes: int,
-    stop: Callable[[], bool] = bool,
-    on_bounds: OnBounds = lambda lower, total: None,
-    on_states: Callable[[States], None] = lambda states: None,
-) -> Outcome:
-    """Find an optimum, or prove a lower bound, by eliminating variables on decision diagrams.
+class Deepening:
+    """Eliminations with growing cut-offs, and what they have proved so far; what was stopped goes on in the next run.
 
     Parameters
     ----------
@@ -58,23 +48,6 @@ def solve_diagrams(
         A known lower bound.
     memory_bytes : int
         What diagrams, and the work on them, may take.
-    stop : callable
-        Whether to stop, asked after some hundred thousand edges each.
-    on_bounds : callable
-        Told the lower bound and the best total whenever they improve.
-    on_states : callable
-        Told each better assignment.
-    """
-    return Deepening(network, order, upper, lower, memory_bytes=memory_bytes).run(stop, on_bounds, on_states)
-
-
-class Deepening:
-    """Eliminations with growing cut-offs, and what they have proved so far; what was stopped goes on in the next run.
-
-    Parameters
-    ----------
-    network, order, upper, lower, memory_bytes
-        Of :func:`solve_diagrams`.
     """
 
     def __init__(

@@ -27,43 +27,6 @@ Stop = Callable[[], bool]
 _MOST_CELLS = (1 << 32) - 1
 
 
-def solve_rows(
-    network: CostNetwork,
-    found: MiniBuckets,
-    upper: int | None = None,
-    *,
-    memory_bytes: int,
-    width: int | None = None,
-    side: Operations = HOST,
-    stop: Stop | None = None,
-) -> Outcome:
-    """Search for an assignment whose total is below `upper`, layer by layer.
-
-    Parameters
-    ----------
-    network : CostNetwork
-    found : MiniBuckets
-        Of this network, with its buckets and messages. Made with the same `upper`, or a larger one, or none.
-    upper : int, optional
-        Only totals below it interest.
-    memory_bytes : int
-        For rows, beside the tables of `found`. A layer that does not fit is cut to its cheapest rows.
-    width : int, optional
-        Most rows of a layer: a beam.
-    side : Operations
-        Where rows are: on the host, or on a device, whose memory is meant then.
-    stop : callable, optional
-        Asked before each layer.
-
-    Returns
-    -------
-    Outcome
-        Proved if no layer was cut, or nothing that was cut could be better.
-    """
-    search = LayeredSearch(network, found, upper, memory_bytes=memory_bytes, width=width, side=side)
-    return search.run(stop or bool)
-
-
 def layers(network: CostNetwork, found: MiniBuckets, side: Operations = HOST) -> Iterator[Layer]:
     """Yield the layers of a search in the reverse of the order."""
 
@@ -86,7 +49,23 @@ def layers(network: CostNetwork, found: MiniBuckets, side: Operations = HOST) ->
 
 
 class LayeredSearch:
-    """A search layer by layer that goes on where it was stopped; see :func:`solve_rows`.
+    """A search for an assignment whose total is below `upper`, layer by layer; it goes on where it was stopped.
+
+    It has proved its answer if no layer was cut, or nothing that was cut could be better.
+
+    Parameters
+    ----------
+    network : CostNetwork
+    found : MiniBuckets
+        Of this network, with its buckets and messages. Made with the same `upper`, or a larger one, or none.
+    upper : int, optional
+        Only totals below it interest.
+    memory_bytes : int
+        For rows, beside the tables of `found`. A layer that does not fit is cut to its cheapest rows.
+    width : int, optional
+        Most rows of a layer: a beam.
+    side : Operations
+        Where rows are: on the host, or on a device, whose memory is meant then.
 
     Attributes
     ----------

@@ -74,22 +74,18 @@ _FIXING_WORK = 30_000_000
 _ORDER_SECONDS = 0.1
 
 
-def prove_by_rows(
-    network: CostNetwork,
-    order: Sequence[int],
-    upper: int | None = None,
-    *,
-    memory_bytes: int,
-    device_bytes: int | None = None,
-    rounds: Sequence[Round] = ROUNDS,
-    threads: int = 1,
-    stop: Stop | None = None,
-    on_bounds: OnBounds | None = None,
-    on_states: Callable[[States], None] = lambda states: None,
-) -> Outcome:
-    """Search for an optimum with ever larger mini-buckets and ever wider layers.
+def _bucket_bytes(memory_bytes: int, on_device: bool) -> int:
+    """What larger mini-buckets than those there may take; where they would take more, layers become wider instead."""
+    return int(memory_bytes * _DEVICE_PART) if on_device else memory_bytes // 2
 
-    What an assignment that was found excludes is removed from the network before the next round.
+
+class RowSearch:
+    """A search for an optimum with ever larger mini-buckets and ever wider layers; it goes on where it was stopped.
+
+    What an assignment that was found excludes is removed from the network before the next round. Where there are
+    ``files``, layers are on disk once no round is left, and nothing of them is cut. With layers that are ``finished``
+    there, the search goes on with these; network and order are those that they began with. ``best`` returns the best
+    assignment of the first network, for whoever goes on.
 
     Parameters
     ----------
@@ -98,37 +94,12 @@ def prove_by_rows(
         Elimination order; see :func:`.order.depth_first_order`.
     upper : int, optional
         Only totals below it interest.
-    memory_bytes : int
-        Mini-buckets and rows take no more.
     device_bytes : int, optional
         Rounds of many rows are on the GPU, and take no more of its memory.
     rounds : sequence of Round
         Sizes that are tried, one after the other.
     threads : int
         Share large joins and layers.
-    stop : callable, optional
-        Asked between buckets and between layers.
-    on_bounds : callable, optional
-        Told both bounds after each round.
-    on_states : callable, optional
-        Told each better assignment.
-    """
-    search = RowSearch(network, order, upper, device_bytes=device_bytes, rounds=rounds, threads=threads)
-    search.memory_bytes = memory_bytes
-    return search.run(stop or bool, on_bounds or (lambda lower, total: None), on_states)
-
-
-def _bucket_bytes(memory_bytes: int, on_device: bool) -> int:
-    """What larger mini-buckets than those there may take; where they would take more, layers become wider instead."""
-    return int(memory_bytes * _DEVICE_PART) if on_device else memory_bytes // 2
-
-
-class RowSearch:
-    """A search by rows that goes on where it was stopped; see :func:`prove_by_rows`.
-
-    Where there are ``files``, layers are on disk once no round is left, and nothing of them is cut. With layers that
-    are ``finished`` there, the search goes on with these; network and order are those that they began with. ``best``
-    returns the best assignment of the first network, for whoever goes on.
 
     Attributes
     ----------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import numpy as np
@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.bounds.deepening import cut_offs, diagram_buckets
-from bucketflow.pipeline.bounds.deepening.cut_offs import Deepening, Steps, solve_diagrams
+from bucketflow.pipeline.bounds.deepening.cut_offs import Deepening, Steps
+from bucketflow.pipeline.bounds.limits import OnBounds
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.outcome import Outcome
 from bucketflow.tasks.diagrams import joins, loops
@@ -20,6 +21,20 @@ from bucketflow.tasks.diagrams import joins, loops
 from .networks import brute_least, cost_networks
 
 GB = 1 << 30
+
+
+def solve_diagrams(
+    network: CostNetwork,
+    order: Sequence[int],
+    upper: int | None = None,
+    *,
+    lower: int | None = None,
+    memory_bytes: int,
+    stop: Callable[[], bool] = bool,
+    on_bounds: OnBounds = lambda lower, total: None,
+) -> Outcome:
+    """Run eliminations until they are done, or stopped."""
+    return Deepening(network, order, upper, lower, memory_bytes=memory_bytes).run(stop, on_bounds)
 
 
 @given(cost_networks(), st.permutations(range(7)), st.integers(-3, 12), st.integers(0, 4))

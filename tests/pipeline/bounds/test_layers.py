@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import count
 
 import numpy as np
@@ -12,14 +13,16 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.bounds.buckets.mini_buckets import MiniBuckets, eliminate
 from bucketflow.pipeline.bounds.buckets.partition import Size, partition
+from bucketflow.pipeline.bounds.limits import OnBounds
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.order import depth_first_order
+from bucketflow.pipeline.bounds.outcome import Outcome
 from bucketflow.pipeline.bounds.rows import trail as trails
-from bucketflow.pipeline.bounds.rows.layers import layers, solve_rows
-from bucketflow.pipeline.bounds.rows.row_search import Round, RowSearch, prove_by_rows
+from bucketflow.pipeline.bounds.rows.layers import LayeredSearch, Stop, layers
+from bucketflow.pipeline.bounds.rows.row_search import ROUNDS, Round, RowSearch
 from bucketflow.pipeline.bounds.rows.trail import Trail
 from bucketflow.tasks.rows.layer import first_rows
-from bucketflow.tasks.rows.rows import Space, next_rows
+from bucketflow.tasks.rows.rows import HOST, Space, next_rows
 
 from .networks import brute_least, cost_networks
 
@@ -38,6 +41,36 @@ def cut_off(network: CostNetwork, above: int | None) -> int | None:
     """A cut-off so much above the optimum."""
     least = brute_least(network)
     return None if above is None or math.isinf(least) else int(least) + above
+
+
+def solve_rows(
+    network: CostNetwork,
+    found: MiniBuckets,
+    upper: int | None = None,
+    *,
+    memory_bytes: int,
+    width: int | None = None,
+    stop: Stop = bool,
+) -> Outcome:
+    """Search layer by layer, on the host."""
+    return LayeredSearch(network, found, upper, memory_bytes=memory_bytes, width=width, side=HOST).run(stop)
+
+
+def prove_by_rows(
+    network: CostNetwork,
+    order: Sequence[int],
+    upper: int | None = None,
+    *,
+    memory_bytes: int,
+    rounds: Sequence[Round] = ROUNDS,
+    stop: Stop = bool,
+    on_bounds: OnBounds = lambda lower, total: None,
+    **given: int,
+) -> Outcome:
+    """Search round by round."""
+    search = RowSearch(network, order, upper, rounds=rounds, **given)
+    search.memory_bytes = memory_bytes
+    return search.run(stop, on_bounds, lambda states: None)
 
 
 def grid(side: int, seed: int, d: int = 2) -> CostNetwork:
