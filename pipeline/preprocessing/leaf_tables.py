@@ -160,7 +160,7 @@ def probability_leaf(network: Network, leaf: Leaf, axes: Cells) -> Scaled:
     functions = network.model.functions
     lows = [math.log(functions[f].positive[0]) for f in leaf.functions]
     highs = [math.log(functions[f].positive[1]) for f in leaf.functions]
-    low, high = sum(lows), sum(highs)
+    low, high = sum(lows, 0.0), sum(highs, 0.0)
     if sum([min(x, 0.0) for x in lows]) < -scaled.LOOSE or sum([max(x, 0.0) for x in highs]) > scaled.LOOSE:
         logs = _combine(network, leaf, axes, np.zeros(()), lambda _, v: -energies(v), _add_into)
         table: Scaled = scaled.from_logs(logs.reshape(-1), 0.0, scaled.LOWEST)

@@ -108,6 +108,16 @@ def test_tables_of_any_range() -> None:
     check(model, bucketflow.compile(model).marginals_batch(cases), cases)
 
 
+@pytest.mark.parametrize("name", ["x0", "x1", "x2"])
+def test_findings_on_a_joint_that_no_function_has(name: str) -> None:
+    rng = np.random.default_rng(0)
+    model = named_model(
+        "markov", [2, 3, 2], [Function((0, 1), rng.random((2, 3))), Function((1, 2), rng.random((3, 2)))]
+    )
+    cases = [{name: 0}, {name: 1}, {}]
+    check(model, bucketflow.compile(model, joint=[("x0", "x2")]).marginals_batch(cases), cases)
+
+
 def test_refusals() -> None:
     model = named_model("markov", [2, 2], [Function((0, 1), np.ones((2, 2)))])
     compiled = bucketflow.compile(model)
