@@ -185,3 +185,37 @@ def test_slices_stay_in_the_groups_that_have_receipts(tmp_path: Path, monkeypatc
     assert again is not None
     assert again.group == first.group > 1
     assert len(ledger.load(tmp_path / "run" / "tables")) == first.groups < first.slices
+
+
+class _StopError(Exception):
+    """Ends a run that made a first step."""
+
+
+def _stopped(*_: Any) -> None:
+    raise _StopError
+
+
+@pytest.mark.parametrize("asked", [{"fit": "slice"}, {"fit": "spill"}, {"representation": "rows"}])
+def test_a_run_is_not_continued_with_less_memory_than_it_takes(tmp_path: Path, asked: dict[str, Any]) -> None:
+    model, folder = grid(8, 8, 3, "cost"), tmp_path / "run"
+    whole = bucketflow.plan(model)
+    assert whole is not None
+    enough = model.nbytes + whole.peak_bytes // 2 if asked == {"fit": "slice"} else 3_000_000
+    with pytest.raises(_StopError):
+        bucketflow.solve(model, **asked, memory=enough, method="dense", progress=_stopped, workdir=folder)
+    with pytest.raises(bucketflow.BudgetError, match=r"as it was planned, allowed 30 kB; give as much --memory, or"):
+        bucketflow.solve(model, **asked, memory=30_000, method="dense", workdir=folder)
+    best = bucketflow.solve(model).value
+    assert bucketflow.solve(model, **asked, memory=enough, method="dense", workdir=folder).value == best
+    if "fit" not in asked or asked["fit"] == "slice":  # what was spilled is decoded again
+        assert bucketflow.solve(model, memory=30_000, method="dense", workdir=folder).value == best
+
+
+def test_a_plan_that_was_refused_as_it_ran_names_its_directory(tmp_path: Path) -> None:
+    """It is stored, and more memory does not change it."""
+    model, folder = grid(8, 8, 3, "cost"), tmp_path / "run"
+    asked: dict[str, Any] = {"representation": "rows", "fit": "refuse", "method": "dense", "workdir": folder}
+    with pytest.raises(bucketflow.BudgetError, match=r"would find another way$"):
+        bucketflow.solve(model, **asked, memory=100_000)
+    with pytest.raises(bucketflow.BudgetError, match=r"run keeps to its plan for 100 kB: use another --workdir$"):
+        bucketflow.solve(model, **asked, memory="1GB")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,10 +16,12 @@ from ....cluster.pool import Pool, SerialPool
 from ....storage.folders.rundir import RunDir
 from ....tasks.cpu.compiler import compiler_pays
 from ....tasks.sweeps.sweep import timed_steps
+from ...errors import BudgetError
 from ...options import Options
 from ...resources import Resources
 from ...results.result import Result, answered_before, is_confirmed
 from ...runs.run import Run
+from ...text import format_bytes
 from ..questions import Question
 from ..workdir import check_identity, check_space, opened, resumable, used_bytes
 from .answers import optimum, partition
@@ -101,13 +104,40 @@ def _in_directory(
             before = known and answered_before(known, question.model, plan, prepared.seconds)
             if before and is_confirmed(before, question.model, question.hard):
                 return before
+        _check_memory(prepared)
         if plan is not None and plan.spill is not None:
             check_space(folder, plan, used_bytes(folder))
         kept = partial(_keep_plan, rundir, question)
-        with timed_steps() as spent:
+        with timed_steps() as spent, _refused_again(prepared):
             found = in_slices(prepared, lambda once: answered(once, progress, folder, []), kept)
         rundir.write_result({**found.to_dict(), "steps": told_steps(spent)})
         return found
+
+
+def _check_memory(prepared: Prepared) -> None:
+    """Refuse to go on with a stored plan that takes more memory than is asked for now."""
+    plan, resources = prepared.plan, prepared.resources
+    if not prepared.stored or plan is None or resources.asked.memory is None:
+        return
+    # by rows a run takes what its plan allows
+    needed = plan.peak_bytes if plan.row_bounds is None else prepared.memory_bytes
+    if needed > resources.memory_bytes:
+        raise BudgetError(
+            f"the run in {resources.asked.folder} takes {format_bytes(needed)} as it was planned, allowed "
+            f"{format_bytes(resources.memory_bytes)}; give as much --memory, or another --workdir"
+        )
+
+
+@contextmanager
+def _refused_again(prepared: Prepared) -> Iterator[None]:
+    """Say where a refusal is that of a stored plan, which other budgets do not change."""
+    try:
+        yield
+    except BudgetError as error:
+        if not prepared.stored:
+            raise
+        folder, planned = prepared.resources.asked.folder, format_bytes(prepared.memory_bytes)
+        raise BudgetError(f"{error}; {folder} keeps to its plan for {planned}: use another --workdir") from None
 
 
 def planned_in(rundir: RunDir, question: Question, options: Options, patient: bool = True) -> Prepared:
