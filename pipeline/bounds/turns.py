@@ -17,7 +17,7 @@ FIRST_SECONDS = 0.25
 #: Ways of which this function is not compiled yet wait until turns are so long, as it takes several seconds.
 _COMPILED: dict[Way, tuple[str, str, float]] = {
     "local": ("tasks.local.annealing", "anneal", 1.0),
-    "diagram": ("tasks.diagrams.loops", "merge", 0.5),
+    "diagram": ("tasks.diagrams.merging", "merge", 0.5),
     "search": ("tasks.search.branching", "explore", 1.0),
     "clusters": ("tasks.bounds.agreement", "sweep", 0.5),
 }

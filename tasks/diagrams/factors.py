@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import loops, products
+from . import hashing, products
+from .diagram import Diagram, Pairing, align, packed
 from .joins import QUOTA, Integers, NoRoomError, StoppedError, levels_of, one_node
-from .loops import Diagram, Pairing
 from .products import Reached
 
 Floats = NDArray[np.float64]
@@ -66,7 +66,7 @@ def product(a: Diagram, b: Diagram | None, *, sizes: Integers, means: Means, add
         If it was told to stop.
     """
     b = b or one_node()
-    pairing = loops.align(a.scope, b.scope, sizes)
+    pairing = align(a.scope, b.scope, sizes)
     last = len(pairing.scope) - add_up
     room = 64 * len(pairing.scope)
     reached = Reached(np.empty(room, np.int32), np.empty(room), np.zeros(1, np.int64))
@@ -76,7 +76,7 @@ def product(a: Diagram, b: Diagram | None, *, sizes: Integers, means: Means, add
         if means.stop():
             raise StoppedError
         limits = means.memory_bytes, means.edges, QUOTA
-        reached = products.expand(a, b, pairing, reached, counts, last, *limits, means.modulus, loops.SCATTER)
+        reached = products.expand(a, b, pairing, reached, counts, last, *limits, means.modulus, hashing.SCATTER)
         if counts[products.EXHAUSTED]:
             raise NoRoomError
     if add_up:
@@ -94,7 +94,7 @@ def _merged(pairing: Pairing, reached: Reached, counts: Integers, low: Floats, m
     while counts[products.LEVEL] and len(low):
         if means.stop():
             raise StoppedError
-        ids, low = products.merge(pairing, reached, nodes, ids, low, counts, QUOTA, means.modulus, loops.SCATTER)
+        ids, low = products.merge(pairing, reached, nodes, ids, low, counts, QUOTA, means.modulus, hashing.SCATTER)
     if counts[products.VANISHED]:
         raise VanishedError
     moved = int(counts[products.MOVED])
@@ -103,7 +103,7 @@ def _merged(pairing: Pairing, reached: Reached, counts: Integers, low: Floats, m
     kept = int((nodes[:-1] * pairing.sizes[: len(nodes) - 1]).sum())
     if 12 * (len(reached.child) + kept) > means.memory_bytes:
         raise NoRoomError
-    return Factor(loops.packed(pairing, reached, nodes), float(low[0]), edges, moved)
+    return Factor(packed(pairing, reached, nodes), float(low[0]), edges, moved)
 
 
 def from_table(scope: Integers, values: NDArray[Any], means: Means) -> Factor:

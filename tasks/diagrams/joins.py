@@ -8,8 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from . import loops
-from .loops import FORBIDDEN, Diagram, Merging, Pairing, States
+from . import hashing
+from .diagram import (
+    EDGES,
+    EXHAUSTED,
+    FORBIDDEN,
+    FRONT,
+    LEFT_OUT,
+    LEVEL,
+    Diagram,
+    Merging,
+    Pairing,
+    States,
+    align,
+    last_weights,
+    packed,
+)
+from .expanding import expand, minimise_last
+from .merging import merge
 
 Integers = NDArray[np.int64]
 
@@ -124,7 +140,7 @@ class Join:
         assert first is not None
         assert second is not None
         self._a, self._b, self._minimise = first, second, minimise
-        self._pairing = loops.align(first.scope, second.scope, sizes)
+        self._pairing = align(first.scope, second.scope, sizes)
         self._counts = _counts(0, 1)
         self._merge: _Merge | None = None
         room = 64 * len(self._pairing.scope)
@@ -149,7 +165,7 @@ class Join:
             low = self._expanded(limits)
             self._merge = _Merge(self._pairing, self._states, self._counts, low, limits)
         diagram, least = self._merge.run(limits)
-        left_out, edges = int(self._counts[loops.LEFT_OUT]), int(self._counts[loops.EDGES])
+        left_out, edges = int(self._counts[LEFT_OUT]), int(self._counts[EDGES])
         constant = self._constant
         return Summed(diagram, constant + least, left_out + constant if left_out < NOTHING else NOTHING, edges)
 
@@ -159,19 +175,19 @@ class Join:
         last = len(pairing.scope) - self._minimise
         room = limits.memory_bytes
         while True:
-            self._states = loops.expand(
-                a, b, pairing, self._states, counts, last, limits.budget, room, QUOTA, loops.SCATTER
+            self._states = expand(
+                a, b, pairing, self._states, counts, last, limits.budget, room, QUOTA, hashing.SCATTER
             )
-            if counts[loops.EXHAUSTED]:
+            if counts[EXHAUSTED]:
                 raise NoRoomError
-            if counts[loops.LEVEL] == last:
+            if counts[LEVEL] == last:
                 break
             if limits.stop():
                 raise StoppedError
         if self._minimise:
-            least: Integers = loops.minimise_last(a, b, pairing, self._states, counts, limits.budget)
+            least: Integers = minimise_last(a, b, pairing, self._states, counts, limits.budget)
             return least
-        return np.zeros(counts[loops.FRONT], np.int64)
+        return np.zeros(counts[FRONT], np.int64)
 
 
 class _Merge:
@@ -185,7 +201,7 @@ class _Merge:
 
     def __init__(self, pairing: Pairing, states: States, counts: Integers, low: Integers, limits: Limits) -> None:
         self._pairing, self._states, self._counts = pairing, states, counts
-        levels = int(counts[loops.LEVEL])
+        levels = int(counts[LEVEL])
         widest = int(np.diff(pairing.states[: levels + 1]).max(initial=len(low)))
         self._held = 12 * len(states.child) + 8 * len(states.reach)
         if self._held + _MERGED_BYTES * widest > limits.memory_bytes:
@@ -202,24 +218,22 @@ class _Merge:
     def run(self, limits: Limits) -> tuple[Diagram | None, int]:
         """Merge all states into nodes; return the diagram and the least entry, or None if there is none."""
         pairing, states, nodes, counts = self._pairing, self._states, self._nodes, self._counts
-        while counts[loops.LEVEL] and len(self._merging.low):
-            self._merging = loops.merge(
-                pairing, states, nodes, self._merging, counts, limits.budget, QUOTA, loops.SCATTER
-            )
-            if counts[loops.LEVEL] and limits.stop():
+        while counts[LEVEL] and len(self._merging.low):
+            self._merging = merge(pairing, states, nodes, self._merging, counts, limits.budget, QUOTA, hashing.SCATTER)
+            if counts[LEVEL] and limits.stop():
                 raise StoppedError
         low = self._merging.low
         if not len(low) or low[0] >= FORBIDDEN:
             return None, 0
         if self._held + 12 * int((nodes[:-1] * pairing.sizes[: len(nodes) - 1]).sum()) > limits.memory_bytes:
             raise NoRoomError
-        return loops.packed(pairing, states, nodes), int(low[0])
+        return packed(pairing, states, nodes), int(low[0])
 
 
 def _counts(level: int, front: int) -> Integers:
     """Return the counts of loops that go on with a level of so many states."""
     counts = np.zeros(8, np.int64)
-    counts[loops.LEVEL], counts[loops.FRONT], counts[loops.LEFT_OUT] = level, front, NOTHING
+    counts[LEVEL], counts[FRONT], counts[LEFT_OUT] = level, front, NOTHING
     return counts
 
 
@@ -273,7 +287,7 @@ def from_dense(scope: Integers, values: Integers, sizes: Integers, *, limits: Li
 def add_last_weights(function: Summed, sizes: Integers, states: Integers, sums: Integers) -> None:
     """Add to ``sums`` a function's entries by its last variable, where the others have the ``states`` given."""
     assert function.diagram is not None
-    loops.last_weights(function.diagram, sizes, states, sums)
+    last_weights(function.diagram, sizes, states, sums)
 
 
 def table(function: Summed, sizes: Integers) -> Integers:

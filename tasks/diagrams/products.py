@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..machine_code import njit
-from .loops import Diagram, Pairing, filled, longer, node_of, place, rehashed, wider
+from .diagram import Diagram, Pairing
+from .hashing import filled, longer, node_of, place, rehashed, wider
 
 # Entries of the counts that the loops keep: level to go on with, states on it, edges before it, whether memory or work
 # was exhausted, whether a product is too small for a float, by how many units in the last place weights moved in all,

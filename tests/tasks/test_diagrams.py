@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.diagrams import joins, loops
+from bucketflow.tasks.diagrams import hashing, joins
+from bucketflow.tasks.diagrams.diagram import FORBIDDEN
 from bucketflow.tasks.diagrams.joins import (
     NOTHING,
     Integers,
@@ -24,7 +25,6 @@ from bucketflow.tasks.diagrams.joins import (
     join,
     table,
 )
-from bucketflow.tasks.diagrams.loops import FORBIDDEN
 from bucketflow.tasks.diagrams.pairs import Spaces, as_bits
 
 SIZES = np.array([2, 3, 1, 4, 2, 3])
@@ -58,10 +58,10 @@ def added(*values: Integers) -> Integers:
     return np.where(np.max(values, axis=0) >= FORBIDDEN, FORBIDDEN, sum(values))
 
 
-@pytest.fixture(params=[loops.SCATTER, np.uint64(0)], ids=["hashes", "equal hashes"], autouse=True)
+@pytest.fixture(params=[hashing.SCATTER, np.uint64(0)], ids=["hashes", "equal hashes"], autouse=True)
 def scatter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything holds also where all hashes are the same."""
-    monkeypatch.setattr(loops, "SCATTER", request.param)
+    monkeypatch.setattr(hashing, "SCATTER", request.param)
 
 
 @quick
@@ -134,7 +134,7 @@ def random_functions(k: int, d: int) -> Iterator[Summed]:
         yield from_dense(scope, rng.integers(0, 1 << 40, size=[d] * len(scope)), sizes)
 
 
-@pytest.mark.parametrize("scatter", [loops.SCATTER], indirect=True)
+@pytest.mark.parametrize("scatter", [hashing.SCATTER], indirect=True)
 def test_tables_of_states_grow() -> None:
     a, b = random_functions(5, 4)
     sizes = np.full(10, 4)
@@ -159,7 +159,7 @@ def test_too_little_memory_is_said_and_stops_are_heard(monkeypatch: pytest.Monke
         join(a, b, sizes=np.full(10, 4), limits=Limits(stop=lambda: True))
 
 
-@pytest.mark.parametrize("scatter", [loops.SCATTER], indirect=True)
+@pytest.mark.parametrize("scatter", [hashing.SCATTER], indirect=True)
 @pytest.mark.parametrize("minimise", [False, True])
 def test_a_join_stops_within_a_level_and_goes_on_there(monkeypatch: pytest.MonkeyPatch, minimise: bool) -> None:
     a, b = random_functions(3, 4)

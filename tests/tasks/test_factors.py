@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bucketflow.tasks.diagrams import loops, products
+from bucketflow.tasks.diagrams import hashing, products
 from bucketflow.tasks.diagrams.factors import Factor, Means, VanishedError, from_table, product, values_of
 from bucketflow.tasks.diagrams.joins import NoRoomError, StoppedError
 
@@ -47,10 +47,10 @@ def entries(factor: Factor, modulus: int = 0) -> NDArray[np.float64]:
     return spread(factor.diagram.scope, values_of(factor, SIZES, modulus))
 
 
-@pytest.fixture(params=[loops.SCATTER, np.uint64(0)], ids=["hashes", "equal hashes"], autouse=True)
+@pytest.fixture(params=[hashing.SCATTER, np.uint64(0)], ids=["hashes", "equal hashes"], autouse=True)
 def scatter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything holds also where all hashes are the same."""
-    monkeypatch.setattr(loops, "SCATTER", request.param)
+    monkeypatch.setattr(hashing, "SCATTER", request.param)
 
 
 @quick
@@ -131,7 +131,7 @@ def random_pair(k: int) -> tuple[Factor, Factor, NDArray[np.int64]]:
     return a, b, sizes
 
 
-@pytest.mark.parametrize("scatter", [loops.SCATTER], indirect=True)
+@pytest.mark.parametrize("scatter", [hashing.SCATTER], indirect=True)
 def test_limits_are_held() -> None:
     a, b, sizes = random_pair(4)
     assert a.diagram is not None

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.diagrams.diagram import Diagram
 from ....tasks.diagrams.factors import Factor, Means, from_table, product
 from ....tasks.diagrams.joins import diagram_bytes, n_nodes
-from ....tasks.diagrams.loops import Diagram
 from ....tasks.diagrams.pairs import Spaces, as_bits
 
 Table = tuple[Sequence[int], NDArray[Any]]

@@ -11,6 +11,7 @@ from operator import or_
 import numpy as np
 
 from ....tasks.allocator import return_freed_pages
+from ....tasks.diagrams.diagram import FORBIDDEN
 from ....tasks.diagrams.joins import (
     NOTHING,
     Integers,
@@ -23,7 +24,6 @@ from ....tasks.diagrams.joins import (
     from_dense,
     n_nodes,
 )
-from ....tasks.diagrams.loops import FORBIDDEN
 from ....tasks.diagrams.pairs import Spaces, as_bits
 from ..network import CostNetwork, CostTable, States
 

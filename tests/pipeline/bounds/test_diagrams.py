@@ -16,7 +16,7 @@ from bucketflow.pipeline.bounds.deepening.cut_offs import Deepening, Steps
 from bucketflow.pipeline.bounds.limits import OnBounds
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.outcome import Outcome
-from bucketflow.tasks.diagrams import joins, loops
+from bucketflow.tasks.diagrams import hashing, joins
 
 from .networks import brute_least, cost_networks
 
@@ -166,7 +166,7 @@ def test_the_shortest_runs_get_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_equal_hashes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     network = band(12)
     want = solve_diagrams(network, range(12), memory_bytes=GB)
-    monkeypatch.setattr(loops, "SCATTER", np.uint64(0))
+    monkeypatch.setattr(hashing, "SCATTER", np.uint64(0))
     assert solve_diagrams(network, range(12), memory_bytes=GB) == want
 
 

@@ -1,0 +1,129 @@
+"""Decision diagrams as arrays, and what is known of two of them while they are joined, for compiled loops.
+
+A diagram has a level a variable and a node a set of rows that continue alike up to a constant; the entry of an
+assignment is the sum of the weights along its path from the only node on top. Weights are non-negative integers and
+one edge of every node weighs 0, so that what was summed so far is a lower bound: edges whose bound exceeds a budget are
+left out while they are paired, and the least bound that was left out is returned.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..machine_code import njit
+
+#: Weight of an edge that no assignment may take; the sum of two still fits int64.
+FORBIDDEN = 1 << 61
+# Entries of the counts that the loops keep: level to go on with, states on it, edges so far, states before it,
+# least bound that was left out, whether the memory was exhausted, states of the level that are done, and what these
+# led to: states of the next level, or nodes of this one.
+LEVEL, FRONT, EDGES, SEEN, LEFT_OUT, EXHAUSTED, DONE, FOUND = 0, 1, 2, 3, 4, 5, 6, 7
+
+
+class Diagram(NamedTuple):
+    """A diagram; ``scope`` int64 ascending, top first.
+
+    ``nodes[i]`` (int64) nodes stand on level i, one on the level below the last; edge ``start[i] + node * size + v``
+    leads from a node of level i to node ``child`` (int32) of the next, at ``weight`` (int64).
+    """
+
+    scope: Any
+    nodes: Any
+    start: Any
+    child: Any
+    weight: Any
+
+
+class Pairing(NamedTuple):
+    """Levels of two diagrams, aligned: ``passed_a[i]`` levels of the first are above level i of the union.
+
+    ``edges`` and ``states`` are filled in while they are expanded: how many there are above each level.
+    """
+
+    scope: Any
+    sizes: Any
+    passed_a: Any
+    passed_b: Any
+    edges: Any
+    states: Any
+
+
+class States(NamedTuple):
+    """Pairs of nodes that are reached, level after level; the arrays have room to grow.
+
+    ``child`` (int32, -1 for edges left out) and ``weight`` (int64) by edge; ``reach`` (int64), the least sum on a way
+    there, by state; ``pairs`` (int64) of the level that is expanded; of the next one ``following`` and ``table``
+    (int32), which finds a pair's place in it.
+    """
+
+    child: Any
+    weight: Any
+    reach: Any
+    pairs: Any
+    following: Any
+    table: Any
+
+
+class Merging(NamedTuple):
+    """The node (int32) and the least sum from there on (int64) of each state: of the level below, and of the one that
+    is merged; ``table`` (int64) finds a node of it.
+    """
+
+    ids: Any
+    low: Any
+    own_ids: Any
+    own_low: Any
+    table: Any
+
+
+@njit(cache=True, nogil=True)
+def align(a: Any, b: Any, sizes: Any) -> Pairing:
+    """Merge two scopes; ``sizes`` are by variable."""
+    scope = np.empty(len(a) + len(b), np.int64)
+    passed_a = np.zeros(len(a) + len(b) + 1, np.int64)
+    passed_b = np.zeros(len(a) + len(b) + 1, np.int64)
+    i = j = k = 0
+    while i < len(a) or j < len(b):
+        v = a[i] if j == len(b) or (i < len(a) and a[i] <= b[j]) else b[j]
+        i += i < len(a) and a[i] == v
+        j += j < len(b) and b[j] == v
+        scope[k] = v
+        k += 1
+        passed_a[k] = i
+        passed_b[k] = j
+    begins = np.zeros((2, k + 2), np.int64)
+    return Pairing(scope[:k], sizes[scope[:k]], passed_a[: k + 1], passed_b[: k + 1], begins[0], begins[1])
+
+
+@njit(cache=True, nogil=True)
+def packed(pairing: Pairing, states: Any, nodes: Any) -> Diagram:
+    """Copy the nodes of all levels, and nothing else."""
+    k = len(nodes) - 1
+    start = np.zeros(k, np.int64)
+    total = 0
+    for i in range(k):
+        start[i] = total
+        total += nodes[i] * pairing.sizes[i]
+    child, weight = np.empty(total, np.int32), np.empty(total, states.weight.dtype)
+    for i in range(k):
+        at, count = pairing.edges[i], nodes[i] * pairing.sizes[i]
+        child[start[i] : start[i] + count] = states.child[at : at + count]
+        weight[start[i] : start[i] + count] = states.weight[at : at + count]
+    return Diagram(pairing.scope[:k].copy(), nodes, start, child, weight)
+
+
+@njit(cache=True, nogil=True)
+def last_weights(a: Diagram, sizes: Any, states: Any, sums: Any) -> None:
+    """Add to ``sums`` the entries for each value of the last variable, the others being in the ``states`` given."""
+    node = np.int64(0)
+    k = len(a.scope) - 1
+    so_far: Any = np.int64(0)
+    for i in range(k):
+        e = a.start[i] + node * sizes[a.scope[i]] + states[a.scope[i]]
+        so_far = min(so_far + a.weight[e], FORBIDDEN)
+        node = np.int64(a.child[e])
+    d = sizes[a.scope[k]]
+    for v in range(d):
+        sums[v] = min(sums[v] + so_far + a.weight[a.start[k] + node * d + v], FORBIDDEN)
