@@ -23,6 +23,7 @@ from .turns import FIRST_SECONDS, Way
 
 if TYPE_CHECKING:
     from .clusters.cluster_bounds import ClusterBounds
+    from .clusters.triangle_bounds import TriangleBounds
     from .deepening.cut_offs import Deepening
     from .rows.row_search import RowSearch
     from .stored.row_files import Finished
@@ -47,8 +48,12 @@ _PLANNING_FROM = 0.5
 _SOON = 0.5
 #: Plans take up to so much less time than the buckets of an order, which need so much for a cell.
 _SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
+#: Triangles have their first turn in rounds of so many CPU seconds, and no other where one closed so little of the gap.
+_TRIANGLES_FROM, _LITTLE = 1.0, 0.01
 #: Small clusters come first, for this share of the time spent, and rows have as much of what these left.
 _CLUSTERS_SHARE = 1.0
+#: Ways that say themselves when they are at their end.
+_ENDING = ("clusters", "triangles", "rows", "local", "dense")
 
 
 @dataclass
@@ -61,6 +66,7 @@ class Chain(Known):
     local: LocalSearch | None = None
     search: Search | None = None
     rows: RowSearch | None = None
+    triangles: TriangleBounds | None = None
     rounds_left: int = 0
 
     def run(self) -> None:
@@ -79,6 +85,8 @@ class Chain(Known):
                 self._find_order()
                 before = self.upper
                 self._go(way, share * seconds)
+                if way == "triangles":
+                    self._narrow()
                 self._prepare_again(before)
             if self._over() or self.turns.none_left:
                 break
@@ -124,7 +132,7 @@ class Chain(Known):
     def _begin_anew(self) -> None:
         """Begin all ways anew, with the network that was prepared."""
         super()._begin_anew()
-        self.dense = self.clusters = self.diagrams = self.search = self.rows = None
+        self.dense = self.clusters = self.triangles = self.diagrams = self.search = self.rows = None
 
     def _begin_with_clusters(self) -> None:
         """Shift costs between small clusters, and search by rows what that did not solve."""
@@ -209,7 +217,7 @@ class Chain(Known):
         if outcome is not None:
             self._learn(outcome, way)
             self.turns.closed[way] = self._closed(lower, upper) / turn.taken
-        if not self.done and turn.overlong < 0.0 and not stop() and way not in ("clusters", "rows", "local", "dense"):
+        if not self.done and turn.overlong < 0.0 and not stop() and way not in _ENDING:
             self.turns.hopeless.add(way)  # it ended by itself: for want of memory
 
     def _learn(self, outcome: Outcome, way: Way) -> None:
@@ -225,7 +233,9 @@ class Chain(Known):
     def _memory_bytes(self) -> int:
         """For a way while the others wait for their next turn."""
         waiting = (
-            way.nbytes for way in (self.clusters, self.diagrams, self.local, self.search, self.rows) if way is not None
+            way.nbytes
+            for way in (self.clusters, self.triangles, self.diagrams, self.local, self.search, self.rows)
+            if way is not None
         )
         return self.limits.memory_bytes - sum(waiting)
 
@@ -269,13 +279,41 @@ class Chain(Known):
         from .clusters.cluster_bounds import ClusterBounds
 
         self.clusters = self.clusters or ClusterBounds(self.small, self.upper)
-        self.clusters.memory_bytes = self._memory_bytes + self.clusters.nbytes
-        self.clusters.learn(self.upper)
-        outcome = self.clusters.run(late, self._hear, self._see)
-        if self.clusters.hopeless:
-            self.turns.hopeless.add("clusters")
+        outcome = self._shifting("clusters", self.clusters, late)
         if self.clusters.hopeless or self._holds_much(self.clusters):
             self.clusters.rest()
+        return outcome
+
+    def _triangles(self, seconds: float, late: Callable[[], bool]) -> Outcome | None:
+        """Go on with triangles, while that pays."""
+        from .clusters.triangle_bounds import TriangleBounds
+
+        if seconds < _TRIANGLES_FROM:
+            return None
+        self.triangles = self.triangles or TriangleBounds(self.small, self.upper)
+        before = self.lower, self.upper
+        outcome = self._shifting("triangles", self.triangles, late)
+        self._hear(outcome.lower)
+        if self._closed(*before) < _LITTLE:
+            self.turns.hopeless.add("triangles")
+        return outcome
+
+    def _narrow(self) -> None:
+        """Leave out what triangles forbade, once they close nothing more."""
+        if self.done or self.triangles is None or "triangles" not in self.turns.hopeless:
+            return
+        network, self.triangles = self.triangles.narrowed(), None
+        if network is not None and self.limits.prune:
+            self.small = network
+            self._prepare()
+
+    def _shifting(self, way: Way, bounds: ClusterBounds | TriangleBounds, late: Callable[[], bool]) -> Outcome:
+        """Go on with a way that shifts costs."""
+        bounds.memory_bytes = self._memory_bytes + bounds.nbytes
+        bounds.learn(self.upper)
+        outcome = bounds.run(late, self._hear, self._see)
+        if bounds.hopeless:
+            self.turns.hopeless.add(way)
         return outcome
 
     def _diagram(self, seconds: float, late: Callable[[], bool]) -> Outcome:

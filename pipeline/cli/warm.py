@@ -52,6 +52,7 @@ def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
     for method in ("rows", "diagram", "search"):
         yield method, partial(solve, costs, method=method, prune=False)
     yield "clusters", _clusters
+    yield "triangles", _triangles
     yield "local search", _local_search
     yield "sums on diagrams", _sums
     yield "counts by search", _counts
@@ -118,6 +119,19 @@ def _clusters() -> None:
 
     tables = tuple(CostTable((v, (v + 1) % 4), np.eye(2)) for v in range(4))
     bounds = ClusterBounds(CostNetwork((2,) * 4, tables), None)
+    bounds.memory_bytes = 1 << 20
+    bounds.run(bool, lambda lower, total: None, lambda states: None)
+
+
+def _triangles() -> None:
+    """Bounds of a cycle of three."""
+    import numpy as np
+
+    from ..bounds.clusters.triangle_bounds import TriangleBounds
+    from ..bounds.network import CostNetwork, CostTable
+
+    tables = tuple(CostTable(scope, np.eye(2)) for scope in ((0, 1), (0, 2), (1, 2)))
+    bounds = TriangleBounds(CostNetwork((2,) * 3, tables), None)
     bounds.memory_bytes = 1 << 20
     bounds.run(bool, lambda lower, total: None, lambda states: None)
 

@@ -148,7 +148,7 @@ class ClusterBounds:
         if _CELL_BYTES * sum(math.prod([dims[v] for v in group]) for group in groups) > self.memory_bytes:
             return False
         if self._grain == 0.0:
-            self._grain = _grain(self.network, self.upper)
+            self._grain = grain_of(self.network, self.upper)
         self._sweeps = _Sweeps(self._shifted, self._constant, groups, self._grain)
         return True
 
@@ -190,7 +190,7 @@ class _Sweeps:
         from ....tasks.bounds.tables import take_out
 
         self.dims, self.grain = network.dims, grain
-        self.most = constant + _greatest(network)
+        self.most = constant + greatest(network)
         self.flat = _joined(network, groups)
         scopes = sorted((sorted(group) for group in separators(groups)), key=lambda scope: (scope[-1], scope))
         self.separators: Separators = separators_of(self.flat, scopes)
@@ -256,14 +256,14 @@ def improved(network: CostNetwork, states: Integers) -> States:
     return tuple(states.tolist())
 
 
-def _grain(network: CostNetwork, upper: int | None) -> float:
+def grain_of(network: CostNetwork, upper: int | None) -> float:
     """The power of two that shares of costs are multiples of."""
-    most = network.constant + _greatest(network)
+    most = network.constant + greatest(network)
     most = most if upper is None else min(most, upper)
     return float(2.0 ** -max(0, _BITS - int(max(most - network.least, 0)).bit_length()))
 
 
-def _greatest(network: CostNetwork) -> float:
+def greatest(network: CostNetwork) -> float:
     """What the functions of an allowed assignment cost at most."""
     tables = (np.where(np.isfinite(table.costs), table.costs, 0.0) for table in network.tables)
     return math.fsum(float(costs.max(initial=0.0)) for costs in tables)
