@@ -20,7 +20,7 @@ from .writing.owners import is_told, owner_lines
 from .writing.pydcop import pydcop_lines
 from .writing.uai import uai_lines
 from .writing.wcsp import wcsp_lines
-from .writing.words import counted, lost_of_agents
+from .writing.words import counted, highest_costs, lost_of_agents
 from .writing.xcsp import xcsp_lines
 
 
@@ -73,6 +73,9 @@ def _packed(target: Path, lines: Iterable[str]) -> bytes:
 
 def _distributed(model: Model | Dcop, suffix: str) -> _Written:
     dcop = with_agents(model)
+    if not dcop.model.names:
+        raise ModelError(f"the model has no variables; {suffix} holds problems with some")
+    highest_costs(dcop.model, suffix)
     lines, notes = xcsp_lines(dcop) if suffix == ".xml" else pydcop_lines(dcop)
     return _Written(lines, [*notes, *_lost_evidence(dcop.model)])
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from ...errors import ModelError
 from ...models.model import FORBIDDEN, Function, Model
-from .words import cost_text, counted, kept_names
+from .words import INFINITE, cost_text, counted, highest_costs, infinite_cost, kept_names
 
 # A value that begins with a digit would be a place in its domain.
 _WORD = re.compile(r"[^\W\d][\w.+-]*")
-_INFINITE = 10**18
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,15 +70,11 @@ def _top(model: Model) -> int | None:
     ModelError
         If a cost, or a top that totals may reach, is too large.
     """
-    infinite = _INFINITE * 10**model.decimals
-    highest = [function.highest(limit) for function, limit in zip(model.functions, model.limits, strict=True)]
-    if max(highest, default=0) >= infinite or min(model.lowest, default=0) <= -infinite:
-        raise ModelError(f"the model cannot be written as .cfn, where costs of {_INFINITE} and more are infinite")
-    open_top = sum(highest) + 1
+    infinite, open_top = infinite_cost(model), sum(highest_costs(model, ".cfn")) + 1
     if model.top is not None and model.top < min(infinite, FORBIDDEN):
         return model.top
     if model.top is not None and model.top < open_top:
-        raise ModelError(f"the model cannot be written as .cfn, where a top of {_INFINITE} and more is infinite")
+        raise ModelError(f"the model cannot be written as .cfn, where a top of {INFINITE} and more is infinite")
     return open_top if open_top < min(infinite, FORBIDDEN) else None
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from ...models.dcop import Dcop, External
-from .words import Words, cost_text, listed, top_matters, words_of
+from .words import Words, cost_text, listed, lost_top, words_of
 from .yaml_words import yaml_quoted, yaml_word
 
 _INFINITY = "float('inf')"
@@ -17,11 +17,8 @@ _INFINITY = "float('inf')"
 def pydcop_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
     """Return the lines of a file, and what it does not keep."""
     words = words_of(dcop, _is_plain)
-    notes = list(words.notes)
-    if top_matters(dcop.model):
-        notes.append(f"totals of {dcop.model.objective(dcop.model.top or 0)} and more are allowed in the file")
     externals, clash = _externals(dcop, words)
-    return list(_lines(dcop, words, externals)), (*notes, *clash)
+    return list(_lines(dcop, words, externals)), (*words.notes, *lost_top(dcop.model), *clash)
 
 
 def _externals(dcop: Dcop, words: Words) -> tuple[tuple[External, ...], tuple[str, ...]]:

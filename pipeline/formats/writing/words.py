@@ -10,8 +10,12 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import ModelError
 from ...models.dcop import Dcop
 from ...models.model import FORBIDDEN, Function, Model
+
+#: Readers take costs of this and more for infinite.
+INFINITE = 10**18
 
 Plain = Callable[[str], bool]
 """Whether a format can hold a word."""
@@ -110,8 +114,28 @@ def _grouped(
     return found
 
 
-def top_matters(model: Model) -> bool:
-    """Whether allowed costs may add up to the top."""
-    if model.top is None:
-        return False
-    return sum(map(Function.highest, model.functions, model.limits)) >= model.top
+def infinite_cost(model: Model) -> int:
+    """Return the stored cost from which readers take costs for infinite."""
+    return int(INFINITE * 10**model.decimals)
+
+
+def highest_costs(model: Model, suffix: str) -> list[int]:
+    """Return the greatest allowed cost of each function.
+
+    Raises
+    ------
+    ModelError
+        If the costs of some assignments are infinite to a format.
+    """
+    infinite = infinite_cost(model)
+    highest = [function.highest(limit) for function, limit in zip(model.functions, model.limits, strict=True)]
+    if max(highest, default=0) >= infinite or min(model.lowest, default=0) <= -infinite:
+        raise ModelError(f"the model cannot be written as {suffix}, where costs of {INFINITE} and more are infinite")
+    return highest
+
+
+def lost_top(model: Model) -> Iterator[str]:
+    """Say that a format forbids no totals, where allowed costs may add up to the top."""
+    if model.top is not None and sum(map(Function.highest, model.functions, model.limits)) >= model.top:
+        beyond = "less" if model.maximize else "more"
+        yield f"totals of {model.objective(model.top)} and {beyond} are allowed in the file"

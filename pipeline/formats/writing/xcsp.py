@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from html import escape
 
 from ...models.dcop import Dcop
-from ...models.model import Model
+from ...models.model import FORBIDDEN, Model
 from ...text import printable
-from .words import Listed, Words, cost_text, listed, lost_of_agents, words_of
+from .words import Listed, Words, cost_text, infinite_cost, listed, lost_of_agents, lost_top, words_of
 
 # Values stand in texts, where these have a meaning.
 _WORD = re.compile(r"[^\s|:<>&.]+(?:\.[^\s|:<>&.]+)*")
@@ -18,7 +18,14 @@ _WORD = re.compile(r"[^\s|:<>&.]+(?:\.[^\s|:<>&.]+)*")
 def xcsp_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
     """Return the lines of a file, and what it does not keep."""
     words = words_of(dcop, _is_plain)
-    return list(_lines(dcop, words)), (*words.notes, *lost_of_agents(dcop))
+    lost = lost_top(dcop.model) if _top(dcop.model) is None else ()
+    return list(_lines(dcop, words)), (*words.notes, *lost, *lost_of_agents(dcop))
+
+
+def _top(model: Model) -> int | None:
+    """Return from where totals are forbidden in the file, which are costs there; None if none are."""
+    held = model.top is not None and not model.maximize and model.top < min(infinite_cost(model), FORBIDDEN)
+    return model.top if held else None
 
 
 def _is_plain(word: str) -> bool:
@@ -45,7 +52,7 @@ def _lines(dcop: Dcop, words: Words) -> Iterator[str]:
     for k, (scope, table) in enumerate(functions):
         yield _relation(model, words, k, scope, table)
     yield "  </relations>"
-    top = "infinity" if model.top is None or model.maximize else cost_text(model, model.top, "infinity")
+    top = "infinity" if (held := _top(model)) is None else cost_text(model, held, "infinity")
     yield f'  <constraints nbConstraints="{len(functions)}" maximalCost="{top}">'
     for k, (scope, _) in enumerate(functions):
         names = _quoted(" ".join(words.names[v] for v in scope))

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
-from bucketflow import BucketflowError, Dcop
+from bucketflow import BucketflowError, Dcop, Model, ModelError
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.dcop import Agent, External
 from tests.models import assignments
@@ -223,6 +223,34 @@ def test_tops_are_written_or_named(tmp_path: Path) -> None:
     assert bucketflow.load(tmp_path / "p.xml").top == 7
     assert bucketflow.save(model, tmp_path / "p.yaml") == ("totals of 7 and more are allowed in the file",)
     assert bucketflow.solve(bucketflow.load(tmp_path / "p.yaml")).value == 5
+
+
+def pair(costs: list[int], top: int | None, *, maximize: bool = False) -> Model:
+    """Two variables of two states with the same costs."""
+    model = Model.build("cost", {"a": 2, "b": 2}, [(("a",), costs), (("b",), costs)], top=top)
+    return replace(model, maximize=maximize)
+
+
+def test_tops_that_a_format_does_not_hold_are_named(tmp_path: Path) -> None:
+    utilities = pair([-7, 4], 5, maximize=True)  # -8, where both are 4, is forbidden
+    for suffix in ("xml", "yaml"):
+        lost = bucketflow.save(utilities, tmp_path / f"p.{suffix}")
+        assert lost == ("totals of -5 and less are allowed in the file",)
+    large = pair([0, 10**18 - 1], 10**18)
+    assert bucketflow.save(large, tmp_path / "p.xml") == (
+        "totals of 1000000000000000000 and more are allowed in the file",
+    )
+    assert bucketflow.save(pair([0, 4], 5), tmp_path / "p.xml") == ()
+
+
+@pytest.mark.parametrize("suffix", ["xml", "yaml"])
+def test_what_would_not_read_back_is_refused(tmp_path: Path, suffix: str) -> None:
+    for costs in ([0, 10**18], [-(10**18), 0]):
+        with pytest.raises(ModelError, match=f"as .{suffix}, where costs of 1000000000000000000 and more are infinite"):
+            bucketflow.save(pair(costs, None), tmp_path / f"p.{suffix}")
+    with pytest.raises(ModelError, match="the model has no variables"):
+        bucketflow.save(Model.build("cost", {}, [((), 3)]), tmp_path / f"p.{suffix}")
+    assert not any(tmp_path.iterdir())
 
 
 AGENTS = [
