@@ -2,64 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .arguments import keywords_of, load
+from .ending import guarded
 from .grouped import Grouped
+from .options import asking
 
 if TYPE_CHECKING:
-    from ..models.model import Model
-
-Command = Callable[..., None]
-Decorator = Callable[[Command], Command]
+    pass
 
 
-def bound_command(
-    asking: Decorator,
-    guarded: Decorator,
-    load: Callable[[str, str | None], tuple[Model, float]],
-    settings: Callable[[Model, dict[str, Any]], tuple[str, Any, dict[str, Any]]],
-) -> click.Command:
-    """Build the command from what all commands share."""
+@click.command("bound", cls=Grouped)
+@asking
+@click.option(
+    "--query",
+    type=click.Choice(["optimum", "partition"]),
+    default="optimum",
+    show_default=True,
+    help="Best assignment, or log10 of the partition function.",
+)
+@click.option(
+    "--z",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Most variables of a mini-bucket.  [default: growing while memory and time allow]",
+)
+@click.option(
+    "--time",
+    type=click.FloatRange(min=0),
+    metavar="S",
+    help="Wall seconds.  [default: 10, without end where --z is given]",
+)
+@click.option("--disk", metavar="SIZE", help="Budget for messages on disk.  [default: what is free]")
+@click.option("--workdir", metavar="DIR", help="Messages that exceed memory are there; runs there are continued.")
+@click.option("--gpus", metavar="all|N", help="Join large mini-buckets on a GPU of this machine.")
+@click.option("--gpu-memory", metavar="SIZE", help="Budget for a GPU's memory.  [default: most of what is free]")
+@guarded
+def bound(file: str, as_json: bool, **options: Any) -> None:
+    """Enclose an answer on the model in FILE between two bounds, by mini-bucket elimination."""
+    from dataclasses import replace
 
-    @click.command("bound", cls=Grouped)
-    @asking
-    @click.option(
-        "--query",
-        type=click.Choice(["optimum", "partition"]),
-        default="optimum",
-        show_default=True,
-        help="Best assignment, or log10 of the partition function.",
-    )
-    @click.option(
-        "--z",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Most variables of a mini-bucket.  [default: growing while memory and time allow]",
-    )
-    @click.option(
-        "--time",
-        type=click.FloatRange(min=0),
-        metavar="S",
-        help="Wall seconds.  [default: 10, without end where --z is given]",
-    )
-    @click.option("--disk", metavar="SIZE", help="Budget for messages on disk.  [default: what is free]")
-    @click.option("--workdir", metavar="DIR", help="Messages that exceed memory are there; runs there are continued.")
-    @click.option("--gpus", metavar="all|N", help="Join large mini-buckets on a GPU of this machine.")
-    @click.option("--gpu-memory", metavar="SIZE", help="Budget for a GPU's memory.  [default: most of what is free]")
-    @guarded
-    def bound(file: str, as_json: bool, **options: Any) -> None:
-        """Enclose an answer on the model in FILE between two bounds, by mini-bucket elimination."""
-        from dataclasses import replace
+    from ..api.bounding import bound as api
 
-        from ..api.bounding import bound as api
-
-        model, read_seconds = load(file, options["memory"])
-        query, evidence, rest = settings(model, options)
-        found = api.bound(model, query, evidence=evidence, **rest)
-        found = replace(found, seconds={"read": read_seconds, **found.seconds})
-        click.echo(found.to_json() if as_json else repr(found))
-
-    return bound
+    model, read_seconds = load(file, options["memory"])
+    query, evidence, rest = keywords_of(model, options)
+    found = api.bound(model, query, evidence=evidence, **rest)
+    found = replace(found, seconds={"read": read_seconds, **found.seconds})
+    click.echo(found.to_json() if as_json else repr(found))

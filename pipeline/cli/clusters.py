@@ -1,17 +1,14 @@
-"""Options of where a command runs; ``--cluster``: a cluster that one of Dask's deployers starts for it."""
+"""``--cluster``: a cluster that one of Dask's deployers starts for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 import click
 
-Command = Callable[..., None]
+from .options import Command
 
-workers_option = click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes.")
-scheduler_option = click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786.")
 _option = click.option(
     "--cluster",
     metavar="FILE|NAME",

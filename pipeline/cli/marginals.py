@@ -2,73 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .arguments import keywords_of, load, names
 from .clusters import on_cluster
+from .ending import guarded
 from .grouped import Grouped
+from .options import marginal_targets, placing
 
 if TYPE_CHECKING:
     from ..models.model import Model
     from ..results.posteriors import Marginals
 
-Command = Callable[..., None]
-Decorator = Callable[[Command], Command]
 
-
-def marginal_targets(command: Command) -> Command:
-    """Options that name variables."""
-    variables = click.option(
-        "--query-vars", default="all", show_default=True, metavar="a,b", help="Variables whose marginals are asked for."
-    )
-    return variables(
-        click.option("--joint", multiple=True, metavar="a,b,c", help="A joint distribution, too; may be repeated.")(
-            command
-        )
-    )
-
-
-def marginals_command(
-    placing: Decorator,
-    guarded: Decorator,
-    load: Callable[[str, str | None], tuple[Model, float]],
-    settings: Callable[[Model, dict[str, Any]], tuple[str, Any, dict[str, Any]]],
-) -> click.Command:
-    """Build the command from what all commands share."""
-
-    @click.command("marginals", cls=Grouped)
-    @placing
-    @marginal_targets
-    @click.option("--max", "maximum", is_flag=True, help="Max-marginals: the best that is possible with each state.")
-    @click.option("--uai-out", metavar="PREFIX", help="Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
-    @click.option("--cases", metavar="CSV", help="Many cases of evidence: a header of names, one case a row.")
-    @click.option("--gpus", metavar="all|N", help="Compute on GPUs: of this machine, or of the workers of --scheduler.")
-    @click.option("--gpu-memory", metavar="SIZE", help="Budget for a GPU's memory.  [default: most of what is free]")
-    @click.option("--out", metavar="FILE", help="Where the posteriors of the cases go: .csv, .jsonl or .parquet.")
-    @guarded
-    @on_cluster
-    def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **options: Any) -> None:
-        """Compute the posterior of every variable of the model in FILE."""
-        if (cases is None) != (out is None):
-            raise click.UsageError("--cases and --out belong together")
-        model, read_seconds = load(file, options["memory"])
-        _, evidence, rest = settings(model, options)
-        asked = {key: rest.pop(key) for key in ("query_vars", "joint", "maximum", "uai_out")}
-        if cases is not None and out is not None:
-            if asked["joint"] or asked["maximum"] or asked["uai_out"]:
-                raise click.UsageError("--cases goes with --query-vars only, not with --joint, --max or --uai-out")
-            _answer_cases(model, evidence, asked["query_vars"], cases, out, as_json, rest)
-        else:
-            _answer_one(model, evidence, asked, read_seconds, as_json, rest)
-
-    return marginals
-
-
-def names(text: str) -> list[str] | str:
-    """Read names of variables, or that all are meant."""
-    return text if text == "all" else [name.strip() for name in text.split(",")]
+@click.command("marginals", cls=Grouped)
+@placing
+@marginal_targets
+@click.option("--max", "maximum", is_flag=True, help="Max-marginals: the best that is possible with each state.")
+@click.option("--uai-out", metavar="PREFIX", help="Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
+@click.option("--cases", metavar="CSV", help="Many cases of evidence: a header of names, one case a row.")
+@click.option("--gpus", metavar="all|N", help="Compute on GPUs: of this machine, or of the workers of --scheduler.")
+@click.option("--gpu-memory", metavar="SIZE", help="Budget for a GPU's memory.  [default: most of what is free]")
+@click.option("--out", metavar="FILE", help="Where the posteriors of the cases go: .csv, .jsonl or .parquet.")
+@guarded
+@on_cluster
+def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **options: Any) -> None:
+    """Compute the posterior of every variable of the model in FILE."""
+    if (cases is None) != (out is None):
+        raise click.UsageError("--cases and --out belong together")
+    model, read_seconds = load(file, options["memory"])
+    _, evidence, rest = keywords_of(model, options)
+    asked = {key: rest.pop(key) for key in ("query_vars", "joint", "maximum", "uai_out")}
+    if cases is not None and out is not None:
+        if asked["joint"] or asked["maximum"] or asked["uai_out"]:
+            raise click.UsageError("--cases goes with --query-vars only, not with --joint, --max or --uai-out")
+        _answer_cases(model, evidence, asked["query_vars"], cases, out, as_json, rest)
+    else:
+        _answer_one(model, evidence, asked, read_seconds, as_json, rest)
 
 
 def _answer_one(

@@ -10,35 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .ending import guarded
+
 if TYPE_CHECKING:
     from ..bounds.network import CostNetwork
     from ..models.model import Kind, Model
-
-Command = Callable[..., None]
 
 _PRIME = 2**31 - 1
 _DTYPES = ("float64", "int64", "int32", "int16")
 
 
-def warm_command(guarded: Callable[[Command], Command]) -> click.Command:
-    """Build the command."""
+@click.command("warm")
+@guarded
+def warm() -> None:
+    """Compile all loops for this machine ahead, for images and workers.
 
-    @click.command("warm")
-    @guarded
-    def warm() -> None:
-        """Compile all loops for this machine ahead, for images and workers.
+    Their code is kept in the folder $BUCKETFLOW_CACHE, by default in the user's cache directory.
+    """
+    from ...tasks.code_files import impatient
 
-        Their code is kept in the folder $BUCKETFLOW_CACHE, by default in the user's cache directory.
-        """
-        from ...tasks.code_files import impatient
-
-        with impatient():
-            for name, job in _jobs():
-                start = time.process_time()
-                job()
-                click.echo(f"{name:24}{time.process_time() - start:6.1f} s")
-
-    return warm
+    with impatient():
+        for name, job in _jobs():
+            start = time.process_time()
+            job()
+            click.echo(f"{name:24}{time.process_time() - start:6.1f} s")
 
 
 def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.cli.signals import terminable
+from bucketflow.pipeline.cli.ending import terminable
 from tests.killing import running
 from tests.pipeline.test_budget import grid
 

@@ -2,77 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..clusters import scheduler_option
+from ..ending import guarded
 from ..grouped import Grouped
+from ..options import json_option, scheduler_option
 
 if TYPE_CHECKING:
     from ...results.dpop import DpopResult
 
-Command = Callable[..., None]
-Decorator = Callable[[Command], Command]
-
 _HEURISTICS = "max-degree, most-connected, most-constrained, given, planned"
 
 
-def dpop_command(guarded: Decorator) -> click.Command:
-    """Build the command."""
+@click.command("dpop", cls=Grouped)
+@click.argument("file")
+@click.option("--agents", metavar="FILE", help="A list of its variables for each agent, in YAML or JSON.")
+@click.option(
+    "--order",
+    default="max-degree",
+    show_default=True,
+    metavar="NAME|a,b,…",
+    help=f"Of the pseudo-tree: {_HEURISTICS}, or names of agents.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the search for a planned tree.")
+@click.option("--z", type=click.IntRange(min=1), metavar="N", help="Most variables of a mini-bucket (ADPOP): bounds.")
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    help="Most bytes of a message's table, by going through cut variables (MB-DPOP).  [default: no limit]",
+)
+@click.option("--latency", type=click.FloatRange(min=0), default=0.0, metavar="S", help="Seconds of any message.")
+@click.option("--bandwidth", metavar="SIZE", help="Bytes a second of a link.  [default: no limit]")
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Cores of an agent.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes for agents.")
+@scheduler_option
+@click.option("--gpus", metavar="all|N", help="Run large joins on a GPU of this machine.")
+@json_option
+@guarded
+def dpop(file: str, agents: str | None, as_json: bool, **options: Any) -> None:
+    """Solve the distributed problem in FILE by its agents' messages: DPOP, ADPOP or MB-DPOP."""
+    import time
+    from dataclasses import replace
 
-    @click.command("dpop", cls=Grouped)
-    @click.argument("file")
-    @click.option("--agents", metavar="FILE", help="A list of its variables for each agent, in YAML or JSON.")
-    @click.option(
-        "--order",
-        default="max-degree",
-        show_default=True,
-        metavar="NAME|a,b,…",
-        help=f"Of the pseudo-tree: {_HEURISTICS}, or names of agents.",
-    )
-    @click.option("--seed", type=int, default=0, show_default=True, help="Of the search for a planned tree.")
-    @click.option(
-        "--z", type=click.IntRange(min=1), metavar="N", help="Most variables of a mini-bucket (ADPOP): bounds."
-    )
-    @click.option(
-        "--memory",
-        metavar="SIZE",
-        help="Most bytes of a message's table, by going through cut variables (MB-DPOP).  [default: no limit]",
-    )
-    @click.option("--latency", type=click.FloatRange(min=0), default=0.0, metavar="S", help="Seconds of any message.")
-    @click.option("--bandwidth", metavar="SIZE", help="Bytes a second of a link.  [default: no limit]")
-    @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Cores of an agent.")
-    @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes for agents.")
-    @scheduler_option
-    @click.option("--gpus", metavar="all|N", help="Run large joins on a GPU of this machine.")
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-    @guarded
-    def dpop(file: str, agents: str | None, as_json: bool, **options: Any) -> None:
-        """Solve the distributed problem in FILE by its agents' messages: DPOP, ADPOP or MB-DPOP."""
-        import time
-        from dataclasses import replace
+    from ...agents.dpop import dpop as solve
+    from ...api.solve import load_dcop
+    from ...options import parse_size
 
-        from ...agents.dpop import dpop as solve
-        from ...api.solve import load_dcop
-        from ...options import parse_size
-
-        start = time.perf_counter()
-        problem = load_dcop(file, agents=agents)
-        read_seconds = time.perf_counter() - start
-        if options["order"] not in _HEURISTICS.split(", "):
-            options["order"] = [name.strip() for name in options["order"].split(",")]
-        if (bandwidth := options.pop("bandwidth")) is not None:
-            options["bandwidth"] = parse_size(bandwidth)
-        found = solve(problem, **options)
-        found = replace(found, seconds={"read": read_seconds, **found.seconds})
-        if as_json:
-            click.echo(found.to_json())
-        else:
-            _print(found)
-
-    return dpop
+    start = time.perf_counter()
+    problem = load_dcop(file, agents=agents)
+    read_seconds = time.perf_counter() - start
+    if options["order"] not in _HEURISTICS.split(", "):
+        options["order"] = [name.strip() for name in options["order"].split(",")]
+    if (bandwidth := options.pop("bandwidth")) is not None:
+        options["bandwidth"] = parse_size(bandwidth)
+    found = solve(problem, **options)
+    found = replace(found, seconds={"read": read_seconds, **found.seconds})
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        _print(found)
 
 
 def _print(found: DpopResult) -> None:

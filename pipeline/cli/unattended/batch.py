@@ -5,59 +5,53 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..clusters import on_cluster, scheduler_option, workers_option
+from ..clusters import on_cluster
+from ..ending import guarded
 from ..grouped import Grouped
+from ..options import json_option, scheduler_option, workers_option
 
 if TYPE_CHECKING:
     from ...batches.asking import Price
     from ...batches.row import Row
 
-Command = Callable[..., None]
-
 # Lines of the price table, one for all rows alike.
 _SHOWN = 20
 
 
-def batch_command(guarded: Callable[[Command], Command]) -> click.Command:
-    """Build the command."""
+@click.command("batch", cls=Grouped)
+@click.argument("manifest")
+@click.option("--out", required=True, metavar="DIR", help="Where results go; what is there is not asked again.")
+@click.option("--query", default="optimum", show_default=True, help="Of rows that name none.")
+@click.option("--memory", metavar="SIZE", help="Budget of rows that name none.")
+@workers_option
+@scheduler_option
+@click.option("--gpus", metavar="all|N", help="Run large steps on GPUs.")
+@click.option("--max-time", type=click.FloatRange(min=0), metavar="S", help="Stop after so many seconds.")
+@click.option("--stop-at", metavar="HH:MM", help="Stop at this time of day.")
+@click.option("--log", "log", type=click.Choice(["json"]), help="Tell what happens on standard error.")
+@json_option
+@guarded
+@on_cluster
+def batch(manifest: str, out: str, as_json: bool, log: str | None, **options: Any) -> None:
+    """Answer the questions in MANIFEST: .csv, .jsonl or .yaml with a column `model`, or a folder of models.
 
-    @click.command("batch", cls=Grouped)
-    @click.argument("manifest")
-    @click.option("--out", required=True, metavar="DIR", help="Where results go; what is there is not asked again.")
-    @click.option("--query", default="optimum", show_default=True, help="Of rows that name none.")
-    @click.option("--memory", metavar="SIZE", help="Budget of rows that name none.")
-    @workers_option
-    @scheduler_option
-    @click.option("--gpus", metavar="all|N", help="Run large steps on GPUs.")
-    @click.option("--max-time", type=click.FloatRange(min=0), metavar="S", help="Stop after so many seconds.")
-    @click.option("--stop-at", metavar="HH:MM", help="Stop at this time of day.")
-    @click.option("--log", "log", type=click.Choice(["json"]), help="Tell what happens on standard error.")
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-    @guarded
-    @on_cluster
-    def batch(manifest: str, out: str, as_json: bool, log: str | None, **options: Any) -> None:
-        """Answer the questions in MANIFEST: .csv, .jsonl or .yaml with a column `model`, or a folder of models.
+    Exit codes: 0 all answered, 3 some refused because of a budget, 1 some failed, 4 stopped: run it again.
+    """
+    from ...batches.batch import batch as answered
 
-        Exit codes: 0 all answered, 3 some refused because of a budget, 1 some failed, 4 stopped: run it again.
-        """
-        from ...batches.batch import batch as answered
+    def tell(event: str, **facts: Any) -> None:
+        if log:
+            _log(event, facts)
+        if event == "prices" and not as_json:
+            _print_prices(facts["prices"])
 
-        def tell(event: str, **facts: Any) -> None:
-            if log:
-                _log(event, facts)
-            if event == "prices" and not as_json:
-                _print_prices(facts["prices"])
-
-        summary = answered(manifest, out, tell=tell, **options)
-        click.echo(json.dumps(summary.to_dict()) if as_json else str(summary))
-        sys.exit(summary.exit_code)
-
-    return batch
+    summary = answered(manifest, out, tell=tell, **options)
+    click.echo(json.dumps(summary.to_dict()) if as_json else str(summary))
+    sys.exit(summary.exit_code)
 
 
 def _log(event: str, facts: dict[str, Any]) -> None:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..arguments import keywords_of, load, names
+from ..ending import guarded
 from ..grouped import Grouped
-from ..marginals import names
+from ..options import planning_all, proving, prune
 
 if TYPE_CHECKING:
     from ...jobs.job import Job
-    from ...models.model import Model
 
-Command = Callable[..., None]
-Decorator = Callable[[Command], Command]
-Load = Callable[[str, str | None], "tuple[Model, float]"]
-Settings = Callable[["Model", dict[str, Any]], tuple[str, Any, dict[str, Any]]]
 
 _PROVING = ("method", "upper_bound", "time", "gap")
 _UNANSWERED = 4
@@ -28,30 +24,27 @@ _scheduler = click.option("--scheduler", metavar="ADDR", help="Where JOB is an i
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def submit_command(asking: Decorator, guarded: Decorator, load: Load, settings: Settings) -> click.Command:
-    """Build the command from what all commands share."""
+@click.command("submit", cls=Grouped)
+@planning_all
+@proving
+@prune
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher ones go first.")
+@click.option("--most-workers", type=click.IntRange(min=1), metavar="N", help="Keep at most so many busy.")
+@guarded
+def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
+    """Hand a query on the model in FILE to a cluster, and return at once."""
+    from ...api.questions import question_of
+    from ...jobs.submit import submitted
+    from ...options import Effort, Options
 
-    @click.command("submit", cls=Grouped)
-    @asking
-    @click.option("--priority", type=int, default=0, show_default=True, help="Higher ones go first.")
-    @click.option("--most-workers", type=click.IntRange(min=1), metavar="N", help="Keep at most so many busy.")
-    @guarded
-    def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
-        """Hand a query on the model in FILE to a cluster, and return at once."""
-        from ...api.questions import question_of
-        from ...jobs.submit import submitted
-        from ...options import Effort, Options
-
-        if options["workers"]:
-            raise click.UsageError("a job runs on the workers of --scheduler; --most-workers limits how many")
-        model, _ = load(file, options["memory"])
-        query, evidence, rest = settings(model, options)
-        variables, joint = names(rest.pop("query_vars")), [names(group) for group in rest.pop("joint")]
-        effort = Effort(prune=not no_prune, **{name: rest.pop(name) for name in _PROVING})
-        job = submitted(question_of(model, query, evidence, variables, joint), Options(**rest), effort)
-        _print_submitted(job, as_json)
-
-    return submit
+    if options["workers"]:
+        raise click.UsageError("a job runs on the workers of --scheduler; --most-workers limits how many")
+    model, _ = load(file, options["memory"])
+    query, evidence, rest = keywords_of(model, options)
+    variables, joint = names(rest.pop("query_vars")), [names(group) for group in rest.pop("joint")]
+    effort = Effort(prune=not no_prune, **{name: rest.pop(name) for name in _PROVING})
+    job = submitted(question_of(model, query, evidence, variables, joint), Options(**rest), effort)
+    _print_submitted(job, as_json)
 
 
 def _print_submitted(job: Job, as_json: bool) -> None:
@@ -65,63 +58,62 @@ def _print_submitted(job: Job, as_json: bool) -> None:
     print_rows([*record.price.items(), *facts.items(), ("watch", f"bucketflow watch {job.folder}")])
 
 
-def job_commands(guarded: Decorator) -> list[click.Command]:
-    """Build the commands about jobs that there are."""
+@click.command("jobs")
+@click.argument("place", metavar="[DIR]", required=False)
+@click.option("--scheduler", metavar="ADDR", help="Those that this scheduler was given.")
+@_json
+@guarded
+def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
+    """List the jobs in a folder of run directories, or of a scheduler."""
+    from ...jobs.finding import jobs as found
 
-    @click.command("jobs")
-    @click.argument("place", metavar="[DIR]", required=False)
-    @click.option("--scheduler", metavar="ADDR", help="Those that this scheduler was given.")
-    @_json
-    @guarded
-    def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
-        """List the jobs in a folder of run directories, or of a scheduler."""
-        from ...jobs.finding import jobs as found
+    facts = [job.facts for job in found(place, scheduler=scheduler)]
+    if as_json:
+        click.echo(json.dumps([fact.to_dict() for fact in facts]))
+    elif facts:
+        _print_table(facts)
+    else:
+        click.echo("no jobs")
 
-        facts = [job.facts for job in found(place, scheduler=scheduler)]
-        if as_json:
-            click.echo(json.dumps([fact.to_dict() for fact in facts]))
-        elif facts:
-            _print_table(facts)
-        else:
-            click.echo("no jobs")
 
-    @click.command("watch")
-    @click.argument("job")
-    @_scheduler
-    @guarded
-    def watch(job: str, scheduler: str | None) -> None:
-        """Show how far JOB is, until it ends."""
-        _watch(_found(job, scheduler))
+@click.command("watch")
+@click.argument("job")
+@_scheduler
+@guarded
+def watch(job: str, scheduler: str | None) -> None:
+    """Show how far JOB is, until it ends."""
+    _watch(_found(job, scheduler))
 
-    @click.command("result")
-    @click.argument("job")
-    @_scheduler
-    @click.option("--wait", is_flag=True, help="Until there is an answer.")
-    @_json
-    @guarded
-    def result(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
-        """Print the answer of JOB."""
-        _print_result(_found(job, scheduler), wait, as_json)
 
-    @click.command("cancel")
-    @click.argument("job")
-    @_scheduler
-    @guarded
-    def cancel(job: str, scheduler: str | None) -> None:
-        """Stop JOB within seconds; it can be resumed."""
-        found = _found(job, scheduler)
-        click.echo(f"{found.id} {found.cancel()}")
+@click.command("result")
+@click.argument("job")
+@_scheduler
+@click.option("--wait", is_flag=True, help="Until there is an answer.")
+@_json
+@guarded
+def result(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
+    """Print the answer of JOB."""
+    _print_result(_found(job, scheduler), wait, as_json)
 
-    @click.command("log")
-    @click.argument("job")
-    @_scheduler
-    @guarded
-    def log(job: str, scheduler: str | None) -> None:
-        """Print what happened to JOB, one JSON object a line."""
-        for line in _found(job, scheduler).log():
-            click.echo(json.dumps(line))
 
-    return [jobs, watch, result, cancel, log]
+@click.command("cancel")
+@click.argument("job")
+@_scheduler
+@guarded
+def cancel(job: str, scheduler: str | None) -> None:
+    """Stop JOB within seconds; it can be resumed."""
+    found = _found(job, scheduler)
+    click.echo(f"{found.id} {found.cancel()}")
+
+
+@click.command("log")
+@click.argument("job")
+@_scheduler
+@guarded
+def log(job: str, scheduler: str | None) -> None:
+    """Print what happened to JOB, one JSON object a line."""
+    for line in _found(job, scheduler).log():
+        click.echo(json.dumps(line))
 
 
 def resumed_job(directory: str, scheduler: str | None) -> bool:

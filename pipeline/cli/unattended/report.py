@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import click
 
-Command = Callable[..., None]
+from ..ending import guarded
 
 
-def report_command(guarded: Callable[[Command], Command]) -> click.Command:
-    """Build the command."""
+@click.command("report")
+@click.argument("source", metavar="DIR|RESULT.json")
+@click.option("-o", "--out", required=True, metavar="FILE.html", help="The page; it needs no network.")
+@guarded
+def report(source: str, out: str) -> None:
+    """Write a page about a run directory, a job, a batch, or an answer that --json printed."""
+    from ...report.report import report as written
 
-    @click.command("report")
-    @click.argument("source", metavar="DIR|RESULT.json")
-    @click.option("-o", "--out", required=True, metavar="FILE.html", help="The page; it needs no network.")
-    @guarded
-    def report(source: str, out: str) -> None:
-        """Write a page about a run directory, a job, a batch, or an answer that --json printed."""
-        from ...report.report import report as written
-
-        written(source, out)
-
-    return report
+    written(source, out)

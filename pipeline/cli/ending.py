@@ -1,0 +1,86 @@
+"""How commands end: expected failures and signals as one sentence and an exit code, so that nothing is left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from typing import Any, NoReturn
+
+import click
+
+from ..errors import BucketflowError
+
+EXIT_CODES = (
+    "Exit codes: 0 answered (infeasible is an answer), 2 bad input or usage, 3 refused because of a budget, "
+    "4 stopped but resumable, or bounded only, 130 Ctrl-C, 143 SIGTERM, 1 a bug."
+)
+_STOPPED = 130
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """End expected failures as one sentence and their exit code, and Ctrl-C and SIGTERM without a traceback."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        codes: list[int] = []
+        try:
+            with terminable(codes):
+                command(*args, **kwargs)
+        except BucketflowError as error:
+            _end(str(error), error.exit_code)
+        except MemoryError:
+            _end("out of memory; give a smaller --memory or --gpu-memory, so that the plan fits", 3)
+        except KeyboardInterrupt:
+            _end("stopped", codes[0] if codes else _STOPPED)
+
+    return run
+
+
+def _end(sentence: str, code: int) -> NoReturn:
+    with suppress(OSError):  # nobody reads standard error: the code remains
+        click.echo(f"bucketflow: {sentence}", err=True)
+    sys.exit(code)
+
+
+class Commands(click.Group):
+    """Commands whose output may go to a full device; what else is written names its file."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            with suppress(OSError):  # what could not be written is not tried again at exit
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _end(f"cannot write {error.filename or 'to standard output'}: {error.strerror}", 2)
+
+
+@contextmanager
+def terminable(codes: list[int]) -> Iterator[None]:
+    """Let SIGTERM raise ``KeyboardInterrupt`` and add its exit code to a list; the next SIGTERM ends the process.
+
+    Whoever has set a handler of his own, or ignores the signal, keeps it so.
+    """
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+    def stop(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        codes.append(128 + number)
+        raise KeyboardInterrupt
+
+    if ours:
+        signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,148 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ..query_kinds import QUERIES, VALUES
+
+Command = Callable[..., None]
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+workers_option = click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes.")
+scheduler_option = click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786.")
+
+
+def _with(options: list[Callable[..., Any]], command: Command) -> Command:
+    """Give a command options, which its help shows in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def planning(command: Command, queries: tuple[str, ...] = VALUES, more: str = "") -> Command:
+    """Options that `solve` and `plan` share."""
+    query = click.option(
+        "--query",
+        type=click.Choice(queries),
+        default="optimum",
+        show_default=True,
+        help=f"Best assignment, log10 of the partition function, or the number of possible assignments{more}.",
+    )
+    device = click.option(
+        "--gpu-memory",
+        metavar="SIZE",
+        help="Budget for a GPU's memory.  [default: most of what is free, up to --memory]",
+    )
+    return placing(query(gpus(device(command))))
+
+
+def gpus(command: Command) -> Command:
+    return click.option(
+        "--gpus", metavar="all|N", help="Run large steps on GPUs: of this machine, or of the workers of --scheduler."
+    )(command)
+
+
+def placing(command: Command) -> Command:
+    """Options of every command that plans: those of a question, how to plan and where to run."""
+    options = [
+        click.option(
+            "--tree",
+            type=click.Choice(["refined", "bucket", "junction"]),
+            default="refined",
+            show_default=True,
+            help="Improve the order's tree, or take its buckets or cliques as they are.",
+        ),
+        workers_option,
+        scheduler_option,
+        click.option(
+            "--fit",
+            type=click.Choice(["auto", "slice", "spill", "refuse"]),
+            default="auto",
+            show_default=True,
+            help="What to do with a plan that does not fit memory: condition, use the disk, neither.",
+        ),
+        click.option(
+            "--representation",
+            type=click.Choice(["auto", "dense", "rows"]),
+            default="auto",
+            show_default=True,
+            help="Tables of all cells, of the rows that are possible only, or rows where those prove few.",
+        ),
+        click.option("--disk", metavar="SIZE", help="Budget for tables on disk.  [default: what is free]"),
+        click.option("--workdir", metavar="DIR", help="Run directory; an interrupted run there is continued."),
+    ]
+    return asking(_with(options, command))
+
+
+def asking(command: Command) -> Command:
+    """Options of every command that answers something: the model, its evidence, the order and the memory."""
+    options = [
+        click.option(
+            "--evidence",
+            multiple=True,
+            metavar="FILE|x=v,…",
+            help="Observed variables: a file, or x=v pairs; may be repeated. v is a label, or else an index from 0.",
+        ),
+        click.option(
+            "--memory",
+            metavar="SIZE",
+            help="Budget for the model and its tables, e.g. 4GB; Python and compiled code take up to 200 MB beside "
+            "it.  [default: most of what is free, in a container or batch job of its limit]",
+        ),
+        click.option(
+            "--order",
+            default="auto",
+            show_default=True,
+            metavar="NAME|x,y,…",
+            help="auto, min-fill, weighted-min-fill, min-size, min-degree, mixed, or variable names.",
+        ),
+        click.option("--order-time", type=click.FloatRange(min=0), metavar="S", help="CPU seconds for the search."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Of the search for orders."),
+        json_option,
+    ]
+    return click.argument("file")(_with(options, command))
+
+
+def proving(command: Command) -> Command:
+    """Options of how an optimum is proved, and how far."""
+    options = [
+        click.option(
+            "--method",
+            type=click.Choice(["auto", "dense", "rows", "diagram", "search"]),
+            default="auto",
+            show_default=True,
+            help="How an optimum is proved, or a sum found, where sweeping every cell would take long.",
+        ),
+        click.option("--upper-bound", metavar="C", help="Only an optimum at least as good interests."),
+        click.option("--time", type=click.FloatRange(min=0), metavar="S", help="After so long the best, with bounds."),
+        click.option("--gap", type=click.FloatRange(min=0), metavar="G", help="Bounds may differ by this part."),
+    ]
+    return _with(options, command)
+
+
+def prune(command: Command) -> Command:
+    return click.option(
+        "--no-prune", is_flag=True, help="Remove no states or entries of an optimum that is not quick beforehand."
+    )(command)
+
+
+def marginal_targets(command: Command) -> Command:
+    """Options that name variables."""
+    variables = click.option(
+        "--query-vars", default="all", show_default=True, metavar="a,b", help="Variables whose marginals are asked for."
+    )
+    return variables(
+        click.option("--joint", multiple=True, metavar="a,b,c", help="A joint distribution, too; may be repeated.")(
+            command
+        )
+    )
+
+
+def planning_all(command: Command) -> Command:
+    """Options of `plan`: those of `solve`, and what `marginals` is asked."""
+    command = planning(command, tuple(QUERIES), "; or what the command `marginals` computes")
+    return marginal_targets(command)
