@@ -172,7 +172,7 @@ def test_resume_after_a_signal(
     path, expected, memory = long_run
     run = tmp_path / "run"
     asked = ("marginals", path, "--evidence", "x0=1", "--joint", "x3,x40", "--memory", f"{memory}B", "--fit", "slice")
-    small_groups = "from bucketflow.pipeline.api import placement; placement.TASK_SECONDS = 0.0"
+    small_groups = "from bucketflow.pipeline.api.answering import placement; placement.TASK_SECONDS = 0.0"
     ended = stopped(3, how, *asked, "--workdir", run, setup=small_groups)
     assert ended.returncode == (4 if how == signal.SIGINT else -signal.SIGKILL), ended.stderr
     before = ledger.load(run / "tables")
