@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpu_runs import described, slice_times
+from gpu_runs import described, preprocessed, slice_times
 
 import bucketflow
-from bucketflow.pipeline.api.answering.prepared import Prepared, problem_of
+from bucketflow.pipeline.api.answering.prepared import Prepared
 from bucketflow.pipeline.api.answering.running import answered
 from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.budget.device_fit import Around, fitted_for_device
@@ -25,7 +25,6 @@ from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.problem import PlanOptions
-from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
 from bucketflow.pipeline.trees.memory import step_bytes
@@ -117,17 +116,16 @@ def planned(case: Case, children: Any, search: float | None, memory_bytes: int =
         raise SystemExit(f"the model {path} is not there; set BUCKETFLOW_GPUDATA to the folder of such models")
     model = copied(bucketflow.load(path), case.copies)
     beside = Path(str(path).removesuffix(".xz") + ".evid")
-    question = question_of(model, case.query, beside if beside.exists() else None)
-    network, targets = question.reduced
-    arithmetic = arithmetic_for(network)
-    problem = problem_of(network, arithmetic, targets)
+    prepared = preprocessed(question_of(model, case.query, beside if beside.exists() else None), devices)
     options = PlanOptions(memory_bytes=memory_bytes, decode=case.query == "optimum", order_seconds=search)
     if children is not None:
-        tree = copied_tree(children, len(network.scopes) // case.copies, case.copies)
+        tree = copied_tree(children, len(prepared.network.scopes) // case.copies, case.copies)
         options = replace(options, children=tuple(tuple(kids) for kids in tree))
-    prices = fitted_for_device(problem, options, "slice", Around(0, True, 1 << 62, lambda: 1e9), devices=devices)
+    prices = fitted_for_device(
+        prepared.problem, options, "slice", Around(0, True, 1 << 62, lambda: 1e9), devices=devices
+    )
     spent = time.perf_counter() - start
-    return Prepared(question, Resources(Options(gpus=devices)), network, arithmetic, problem, prices, seconds=spent)
+    return replace(prepared, prices=prices, seconds=spent)
 
 
 def floor_seconds(plan: Plan, dtype: str) -> float:

@@ -28,7 +28,7 @@ from needs import data_folder
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api.answering.prepared import Prepared, problem_of
 from bucketflow.pipeline.api.answering.running import answered
-from bucketflow.pipeline.api.questions import question_of
+from bucketflow.pipeline.api.questions import Question, question_of
 from bucketflow.pipeline.budget.device_fit import Around, fitted_for_device
 from bucketflow.pipeline.budget.fit import Prices, fitted
 from bucketflow.pipeline.errors import BudgetError
@@ -95,11 +95,15 @@ def unplanned(name: str) -> Prepared:
     """Read and preprocess a case."""
     file, query, _ = CASES[name]
     path = data_folder() / file
-    question = question_of(load(path), query, evidence_beside(path))  # type: ignore[arg-type]
+    return preprocessed(question_of(load(path), query, evidence_beside(path)))  # type: ignore[arg-type]
+
+
+def preprocessed(question: Question, devices: int = 1) -> Prepared:
+    """Return what is left of a question to plan."""
     network, targets = question.reduced
     arithmetic = arithmetic_for(network)
     problem = problem_of(network, arithmetic, targets)
-    return Prepared(question, Resources(Options(gpus=1)), network, arithmetic, problem)
+    return Prepared(question, Resources(Options(gpus=devices)), network, arithmetic, problem)
 
 
 def planned(name: str, budget: int) -> tuple[Prices, float, float | None] | str:

@@ -21,7 +21,6 @@ import numpy as np
 from instances import clique_model
 from needs import cupy
 
-from bucketflow.pipeline.api.answering import answers
 from bucketflow.pipeline.api.answering.prepared import prepare
 from bucketflow.pipeline.api.answering.running import answered
 from bucketflow.pipeline.api.questions import Question
@@ -33,6 +32,7 @@ from bucketflow.pipeline.plans.problem import sliced_dims
 from bucketflow.pipeline.plans.stages import Stage
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
+from bucketflow.pipeline.runs import box_decoding
 from bucketflow.pipeline.runs.box_decoding import ends, swept_roots
 from bucketflow.pipeline.trees.memory import table_bytes
 from bucketflow.storage.chunks import write_chunk
@@ -126,7 +126,7 @@ class Sweep:
     seconds: list[float]
 
     def __init__(self) -> None:
-        answers.swept_roots = lambda boxes: self.stages(boxes) if self.by_stage else self.whole(boxes)
+        box_decoding.swept_roots = lambda boxes: self.stages(boxes) if self.by_stage else self.whole(boxes)
 
     def whole(self, boxes: Any) -> Any:
         """Run all."""
