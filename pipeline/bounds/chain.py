@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .clusters.cluster_bounds import ClusterBounds
     from .clusters.triangle_bounds import TriangleBounds
     from .deepening.cut_offs import Deepening
+    from .dolls.russian_dolls import RussianDolls
     from .rows.row_search import RowSearch
     from .stored.row_files import Finished
 
@@ -50,6 +51,8 @@ _SOON = 0.5
 _SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
 #: Triangles have their first turn in rounds of so many CPU seconds, and no other where one closed so little of the gap.
 _TRIANGLES_FROM, _LITTLE = 1.0, 0.01
+#: Russian dolls of which none is solved in so many CPU seconds are too hard.
+_DOLL_SECONDS = 1.0
 #: Small clusters come first, for this share of the time spent, and rows have as much of what these left.
 _CLUSTERS_SHARE = 1.0
 #: Ways that say themselves when they are at their end.
@@ -63,6 +66,7 @@ class Chain(Known):
     dense: Elimination | None = None
     clusters: ClusterBounds | None = None
     diagrams: Deepening | None = None
+    dolls: RussianDolls | None = None
     local: LocalSearch | None = None
     search: Search | None = None
     rows: RowSearch | None = None
@@ -132,7 +136,7 @@ class Chain(Known):
     def _begin_anew(self) -> None:
         """Begin all ways anew, with the network that was prepared."""
         super()._begin_anew()
-        self.dense = self.clusters = self.triangles = self.diagrams = self.search = self.rows = None
+        self.dense = self.clusters = self.triangles = self.diagrams = self.dolls = self.search = self.rows = None
 
     def _begin_with_clusters(self) -> None:
         """Shift costs between small clusters, and search by rows what that did not solve."""
@@ -232,12 +236,8 @@ class Chain(Known):
     @property
     def _memory_bytes(self) -> int:
         """For a way while the others wait for their next turn."""
-        waiting = (
-            way.nbytes
-            for way in (self.clusters, self.triangles, self.diagrams, self.local, self.search, self.rows)
-            if way is not None
-        )
-        return self.limits.memory_bytes - sum(waiting)
+        ways = (self.clusters, self.triangles, self.diagrams, self.dolls, self.local, self.search, self.rows)
+        return self.limits.memory_bytes - sum(way.nbytes for way in ways if way is not None)
 
     def _holds_much(self, way: ClusterBounds | Deepening | RowSearch | Search) -> bool:
         """Whether a way leaves the others too little memory."""
@@ -331,6 +331,23 @@ class Chain(Known):
         outcome = self.diagrams.run(late, self._hear, self._see)
         if not self._ends_soon("diagram", 0.0):
             self._leave_memory(self.diagrams)
+        return outcome
+
+    def _dolls(self, seconds: float, late: Callable[[], bool]) -> Outcome | None:
+        """Go on with larger dolls, unless a long turn solved none."""
+        from .dolls.russian_dolls import RussianDolls, doll_bytes
+
+        if self.dolls is None:
+            if doll_bytes(self.small) > self._memory_bytes:
+                self.turns.hopeless.add("dolls")
+                return None
+            self.dolls = RussianDolls(self.small, self.upper)
+        self.dolls.learn(self.upper)
+        left = self.dolls.dolls_left
+        outcome = self.dolls.run(late, self._hear)
+        if not self.dolls.possible or (seconds >= _DOLL_SECONDS and left == self.dolls.dolls_left):
+            self.turns.hopeless.add("dolls")
+            self.dolls = None
         return outcome
 
     def _leave_memory(self, diagrams: Deepening) -> None:

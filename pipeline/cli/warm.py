@@ -48,6 +48,7 @@ def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield method, partial(solve, costs, method=method, prune=False)
     yield "clusters", _clusters
     yield "triangles", _triangles
+    yield "Russian dolls", _dolls
     yield "local search", _local_search
     yield "sums on diagrams", _sums
     yield "counts by search", _counts
@@ -129,6 +130,17 @@ def _triangles() -> None:
     bounds = TriangleBounds(CostNetwork((2,) * 3, tables), None)
     bounds.memory_bytes = 1 << 20
     bounds.run(bool, lambda lower, total: None, lambda states: None)
+
+
+def _dolls() -> None:
+    """Two variables that must differ."""
+    import numpy as np
+
+    from ..bounds.dolls.russian_dolls import RussianDolls
+    from ..bounds.network import CostNetwork, CostTable
+
+    costs = np.where(np.eye(2), np.inf, 0.0)
+    RussianDolls(CostNetwork((2, 2), (CostTable((0, 1), costs),)), None).run()
 
 
 def _sums() -> None:

@@ -1,0 +1,1 @@
+"""Russian doll search: problems of the last variables alone, each bounds the next."""
