@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..cluster.budget import default_memory_bytes
+from ..cluster.memory import default_memory_bytes
 from ..storage.files import free_bytes
 from .errors import BucketflowError
 from .options import Options, parse_size

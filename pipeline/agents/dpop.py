@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from time import perf_counter
 from typing import Any
 
-from ...cluster.budget import peak_rss_bytes
+from ...cluster.memory import peak_rss_bytes
 from ...cluster.pool import Pool
 from ..errors import InternalError, ModelError
 from ..models.dcop import Dcop, with_agents

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ...cluster.budget import default_memory_bytes
+from ...cluster.memory import default_memory_bytes
 from ..api.answering.prepared import Prepared, prepare
 from ..api.answering.running import answer
 from ..api.bounding.optima.optimum import solved

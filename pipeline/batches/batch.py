@@ -11,9 +11,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
-from ...cluster.budget import default_memory_bytes
 from ...cluster.connections.address import ClusterLostError
 from ...cluster.dask_pool import DaskPool
+from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, Pool, SerialPool
 from ...storage.errors import StorageError
 from ...storage.folders.batchdir import BatchDir

@@ -100,7 +100,7 @@ def _answer_cases(
     import json
     import time
 
-    from ...cluster.budget import peak_rss_bytes
+    from ...cluster.memory import peak_rss_bytes
     from ..api.questions import observed
     from ..compiled.compiled import compile_model
     from ..evidence.case_files import case_writer, read_cases

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from ...cluster.budget import default_memory_bytes, peak_rss_bytes
+from ...cluster.memory import default_memory_bytes, peak_rss_bytes
 from ...tasks.incremental.incremental import Incremental
 from ...tasks.incremental.kept import KeptTables, loops_are_loaded
 from ...tasks.sweeps.einsum import QuickSumProduct

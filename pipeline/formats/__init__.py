@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 
-from ...cluster.budget import default_memory_bytes
+from ...cluster.memory import default_memory_bytes
 from ..errors import BudgetError
 from ..examples import file_or_example
 from ..models.dcop import Dcop, model_of, with_agents

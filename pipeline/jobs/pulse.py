@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...cluster.budget import peak_rss_bytes
 from ...cluster.coordination import cluster_usage
+from ...cluster.memory import peak_rss_bytes
 from ...storage.folders.jobdir import JobDir
 from ..results.bounds import Number
 from ..results.result import plain_number

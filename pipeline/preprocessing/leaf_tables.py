@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.budget import default_memory_bytes
+from ...cluster.memory import default_memory_bytes
 from ..errors import BudgetError, ModelError
 from ..models.model import Model
 from ..text import format_bytes, format_count, shorten

@@ -15,7 +15,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, Generic, TypeVar
 
-from ...cluster.budget import default_memory_bytes
+from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node
 from ...storage.errors import ChunkLostError
 from ...storage.spec import Receipt, TableSpec

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.budget import default_memory_bytes
+from ...cluster.memory import default_memory_bytes
 from ...tasks.gpu.memory import portable_errors
 from ...tasks.gpu.messages.run import ONE_AT_A_TIME, DeviceMessages, MessageProgram
 from ...tasks.sweeps.scaled import Scaled

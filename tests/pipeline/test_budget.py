@@ -14,7 +14,7 @@ from dask.utils import parse_bytes
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.cluster.budget import COMPILED_PROCESS_BYTES, default_memory_bytes
+from bucketflow.cluster.memory import COMPILED_PROCESS_BYTES, default_memory_bytes
 from bucketflow.pipeline.api.answering.prepared import prepare
 from bucketflow.pipeline.api.questions import Question
 from bucketflow.pipeline.models.model import Function

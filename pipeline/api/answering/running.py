@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from ....cluster.budget import peak_rss_bytes
 from ....cluster.dask_pool import DaskPool
+from ....cluster.memory import peak_rss_bytes
 from ....cluster.pool import Pool, SerialPool
 from ....storage.folders.rundir import RunDir
 from ....tasks.cpu.compiler import compiler_pays

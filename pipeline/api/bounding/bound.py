@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Unpack
 
-from ....cluster.budget import peak_rss_bytes
+from ....cluster.memory import peak_rss_bytes
 from ....tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ....tasks.sweeps.device_sweep import LEAST_CELLS
 from ...bounds.buckets.partition import Size, partition

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ....cluster.budget import peak_rss_bytes
+from ....cluster.memory import peak_rss_bytes
 from ...bounds.counting.formulas import Formula, UnfitError, formula_of, has_mixed_tables
 from ...errors import BudgetError, InternalError
 from ...options import Options

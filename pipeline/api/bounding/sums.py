@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....cluster.budget import peak_rss_bytes
+from ....cluster.memory import peak_rss_bytes
 from ....tasks.steps.semiring import mod_sum_product
 from ...bounds.order import bucket_cells, depth_first_order, rearranged
 from ...errors import BudgetError, InternalError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....cluster.budget import default_memory_bytes
+from ....cluster.memory import default_memory_bytes
 from ...bounds.network import cost_network
 from ...bounds.order import bucket_cells
 from ...options import Effort, Options, parse_size

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from ....cluster.budget import COMPILED_PROCESS_BYTES, PROCESS_BYTES
+from ....cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES
 from ....tasks.cpu.compiler import COLD_CELLS
 from ...errors import BudgetError
 from ...plans.plan import Plan

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from .....cluster.budget import peak_rss_bytes
+from .....cluster.memory import peak_rss_bytes
 from .....tasks.allocator import return_freed_pages, return_large_blocks
 from ....bounds.network import CostNetwork, States, Units, cost_network, model_of
 from ....bounds.outcome import Outcome
