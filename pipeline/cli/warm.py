@@ -146,7 +146,7 @@ def _dolls() -> None:
 def _sums() -> None:
     import numpy as np
 
-    from ..bounds.buckets.sum_diagrams import Work, total
+    from ..bounds.counting.sum_diagrams import Work, total
 
     model = _grid("markov", 3)
     order = range(len(model.dims))

@@ -40,7 +40,7 @@ from .searched_sums import SearchedSum
 from .sweeping import spare_bytes, stored_plan, tables_fit
 
 if TYPE_CHECKING:
-    from ...bounds.buckets.sum_diagrams import Table, Total, Work
+    from ...bounds.counting.sum_diagrams import Table, Total, Work
 
 # A sweep of so many cells, in the order that is found at once, is over before diagrams have been tried.
 _QUICK_CELLS = 1 << 28
@@ -201,7 +201,7 @@ class _Task:
         """Answer within limits; None if they do not suffice."""
         from ....tasks.diagrams.factors import VanishedError
         from ....tasks.diagrams.joins import NoRoomError, StoppedError
-        from ...bounds.buckets.sum_diagrams import Work
+        from ...bounds.counting.sum_diagrams import Work
 
         planned = time.perf_counter()
         try:
@@ -295,7 +295,7 @@ class _Sums:
         return self._total(tables, prime).residue
 
     def _total(self, tables: Iterator[Table], modulus: int) -> Total:
-        from ...bounds.buckets.sum_diagrams import total
+        from ...bounds.counting.sum_diagrams import total
 
         self.count += 1
         return total(self.network.dims, tables, self.order, self.work, modulus)

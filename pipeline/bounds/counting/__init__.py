@@ -1,1 +1,1 @@
-"""Models as clauses, whose models are counted or weighed."""
+"""Sums and counts without a sweep: models as clauses, and products of factors on decision diagrams."""
