@@ -104,7 +104,7 @@ def _answer_cases(
     from ..api.questions import observed
     from ..compiled.compiled import compile_model
     from ..evidence.case_files import case_writer, read_cases
-    from ..results.result import plan_figures
+    from ..results.figures import plan_figures
 
     start = time.perf_counter()
     compiled = compile_model(model, **options)

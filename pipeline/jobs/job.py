@@ -21,7 +21,8 @@ from ..errors import BucketflowError, StoppedError
 from ..models.model import Model
 from ..resources import connected
 from ..results.posteriors import Marginals, marginals_before
-from ..results.result import Result, answered_before
+from ..results.result import Result
+from ..results.stored import answered_before
 from .driving import hand_over, new_key
 from .listing import PREFIX, JobFacts, facts_of
 from .pulse import Progress

@@ -11,7 +11,7 @@ from ...cluster.coordination import cluster_usage
 from ...cluster.memory import peak_rss_bytes
 from ...storage.folders.jobdir import JobDir
 from ..results.bounds import Number
-from ..results.result import plain_number
+from ..results.figures import plain_number
 
 # Every how many beats the cluster is asked, and the log gets a line.
 _ASKED, _LOGGED = 5, 10

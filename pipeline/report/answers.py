@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from ..figures import charts
-from ..results.result import shown_assignment
+from ..results.figures import shown_assignment
 from ..text import format_bytes, shown_number
 
 Sections = list[tuple[str, Any]]

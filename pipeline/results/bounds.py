@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ..preprocessing.preprocess import Query
 from ..text import format_bytes, shown_number
-from .result import plain_number, shown_assignment
+from .figures import plain_number, shown_assignment
 
 Number = int | float | Decimal
 BoundStatus = Literal["optimal", "bounded", "infeasible"]

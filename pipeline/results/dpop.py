@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from ..text import format_bytes, shown_number
-from .result import plain_number, shown_assignment
+from .figures import plain_number, shown_assignment
 
 DpopStatus = Literal["optimal", "bounded", "infeasible"]
 Number = int | Decimal

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ..models.model import Model
 from ..plans.plan import Plan
 from ..text import logarithm, printable
-from .result import plain_number, plan_figures
-from .rows_work import RowsWork
+from .figures import plain_number, plan_figures
+from .work import RowsWork
 
 Array = NDArray[Any]
 

@@ -3,143 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import ModelError
-from ..models.model import Model
 from ..preprocessing.preprocess import Query
-from ..text import format_bytes, logarithm, printable, shown_number
-from .rows_work import RowsWork
+from ..text import format_bytes, logarithm
+from .figures import plain_number, plan_dict, shown_assignment
+from .proof import Proof
+from .work import DiagramWork, RowsWork, SearchWork
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan
 
 Status = Literal["optimal", "bounded", "infeasible", "ok"]
-
-
-@dataclass(frozen=True)
-class Proof:
-    """How bounds closed on an optimum.
-
-    Parameters
-    ----------
-    method : str
-        What completed the proof; "none" where it is not complete.
-    lower, upper : int, float, Decimal or None
-        What the optimum lies between: costs, or log10 of a probability.
-    gap : float or None
-        Their difference as a part of the larger one.
-    tried : mapping of str to float
-        CPU seconds by method.
-    removed : mapping of str to mapping
-        What preparation removed, by rule.
-    least_total, unit
-        The proved bound in integers, and what one is worth.
-    sweep_cells : float or None
-        About how many cells sweeping the whole would take, where that was weighed.
-    gap_given : float or None
-        The gap that was enough.
-    history : sequence of (float, number or None, number or None)
-        Both bounds by seconds, as they closed; not every step of many.
-    """
-
-    method: str
-    lower: Any
-    upper: Any
-    gap: float | None
-    tried: Mapping[str, float]
-    removed: Mapping[str, Mapping[str, int]]
-    least_total: int
-    unit: int | float
-    sweep_cells: float | None = None
-    gap_given: float | None = None
-    history: Sequence[tuple[float, Any, Any]] = field(default=(), repr=False)
-
-    @property
-    def reason(self) -> str:
-        """Which way proved it, after which others, and why it was not just swept: one line."""
-        others = [method for method, seconds in self.tried.items() if seconds and method != self.method]
-        tried = " and ".join(filter(None, (", ".join(others[:-1]), *others[-1:])))
-        if self.method == "none":
-            way = f"not proved by {tried}" if tried else "not proved"
-        else:
-            way = f"proved by {self.method}" + (f" after {tried}" if tried else "")
-        if self.sweep_cells is None:
-            return way
-        return f"{way}; sweeping every cell would take some 2^{math.log2(max(self.sweep_cells, 1)):.0f} cells"
-
-    @property
-    def close(self) -> bool:
-        """Whether the bounds are as close as was asked: equal, if nothing was."""
-        return self.lower == self.upper or (
-            self.gap is not None and self.gap_given is not None and self.gap <= self.gap_given
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain types only."""
-        return {
-            **vars(self),
-            "lower": plain_number(self.lower),
-            "upper": plain_number(self.upper),
-            "history": [(t, plain_number(lower), plain_number(upper)) for t, lower, upper in self.history],
-        }
-
-
-@dataclass(frozen=True)
-class DiagramWork:
-    """How decision diagrams summed.
-
-    Parameters
-    ----------
-    sums : int
-        How many: a count takes one in floats and one for each prime.
-    edges, nodes : int
-        Edges of all diagrams of the first sum, and the nodes of the largest.
-    error : float
-        The sum in floats is off by at most this part of it.
-    """
-
-    sums: int
-    edges: int
-    nodes: int
-    error: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain types only."""
-        return {"method": "diagram", **vars(self)}
-
-
-@dataclass(frozen=True)
-class SearchWork:
-    """How models of clauses were counted, or what they weigh was summed.
-
-    Parameters
-    ----------
-    clauses : int
-        That the model was turned into.
-    nodes : int
-        Decisions of the search that was through first.
-    known : int
-        Components that it had counted before.
-    forgotten : int
-        Components that had to make room for others.
-    error : float
-        The sum is off by at most this part of it, apart from the rounding of the logarithm; 0 for a count.
-    """
-
-    clauses: int
-    nodes: int
-    known: int
-    forgotten: int
-    error: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain types only."""
-        return {"method": "search", **vars(self)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -233,7 +111,7 @@ class Result:
         if self.log10 is not None:
             rows.append(("log10", logarithm(self.log10)))
         if self.proof is not None:
-            rows += _proof_rows(self.proof)
+            rows += self.proof.rows()
         if self.diagram is not None:
             done = self.diagram
             rows.append(("method", f"diagram ({done.edges:,} edges, largest {done.nodes:,} nodes, sums {done.sums})"))
@@ -269,115 +147,6 @@ class Result:
         return f"<table>{body}</table>"
 
 
-def _proof_rows(proof: Proof) -> list[tuple[str, str]]:
-    """Return how bounds closed, as labelled lines."""
-    tried = ", ".join(f"{method} {seconds:.2f} s" for method, seconds in proof.tried.items())
-    rows = [("method", proof.reason), ("tried", tried)]
-    if proof.lower != proof.upper:
-        gap = "" if proof.gap is None else f", gap {proof.gap:.3g}"
-        rows.append(("bounds", f"{shown_number(proof.lower)} … {shown_number(proof.upper)}{gap}"))
-    removed = removed_texts(proof.removed)
-    return rows + ([("removed", "; ".join(removed))] if removed else [])
-
-
-def removed_texts(removed: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return a text for each rule of preparation that removed something."""
-    counted = {rule: [f"{count:,} {what}" for what, count in by.items() if count] for rule, by in removed.items()}
-    return [f"{rule} {', '.join(counts)}" for rule, counts in counted.items() if counts]
-
-
-_Work = TypeVar("_Work", DiagramWork, SearchWork, RowsWork)
-
-
-def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, plan_seconds: float) -> Result:
-    """Rebuild an answer from what :meth:`Result.to_dict` returned."""
-    value = stored["value"]
-    if value is not None and stored["query"] == "count":
-        value = int(Decimal(value))
-    elif value is not None and model.decimals:
-        value = Decimal(str(value))
-    return Result(
-        query=stored["query"],
-        status=stored["status"],
-        value=value,
-        log10=stored["log10"],
-        assignment=stored["assignment"],
-        plan=plan,
-        seconds={**stored["seconds"], "plan": plan_seconds},
-        peak_rss_bytes=stored["peak_rss_bytes"],
-        notes=tuple(stored.get("notes", ())),
-        proof=_proof_before(stored["proof"]) if stored.get("proof") else None,
-        diagram=_done(DiagramWork, stored.get("diagram")),
-        search=_done(SearchWork, stored.get("search")),
-        rows_work=_done(RowsWork, stored.get("rows")),
-    )
-
-
-def _proof_before(stored: Mapping[str, Any]) -> Proof:
-    return Proof(**{**stored, "history": [tuple(point) for point in stored.get("history", ())]})
-
-
-def _done(kind: type[_Work], stored: Mapping[str, Any] | None) -> _Work | None:
-    """Rebuild what was done from what its ``to_dict`` returned."""
-    return None if stored is None else kind(**{name: value for name, value in stored.items() if name != "method"})
-
-
-def is_confirmed(result: Result, model: Model, observed: Mapping[int, int]) -> bool:
-    """Whether an assignment agrees with the evidence and is worth what the result says; only optima have one."""
-    if result.status == "bounded":
-        return False
-    if result.status != "optimal":
-        return result.assignment is None
-    try:
-        states = model.observe({**(result.assignment or {})})
-    except ModelError:
-        return False
-    if len(states) < len(model.names) or any(states[v] != s for v, s in observed.items()):
-        return False
-    full = [states[v] for v in range(len(model.names))]
-    if model.kind != "cost":
-        return result.log10 == model.log10_value(full)
-    cost = model.cost(full)
-    return cost is not None and result.value == model.objective(cost)
-
-
-def plan_dict(plan: Plan | None) -> dict[str, int] | None:
-    """Return the plan's figures that ``--json`` prints."""
-    if plan is None:
-        return None
-    return {
-        "width": plan.cost.width,
-        "largest_table_cells": plan.cost.largest_table_cells,
-        "cells": plan.cells,
-        "peak_bytes": plan.peak_bytes,
-        "tasks": plan.tasks,
-        "slices": plan.slices,
-    }
-
-
-def plan_figures(plan: Plan | None) -> dict[str, int | str] | None:
-    """Return the plan's figures that ``plan --json`` and ``marginals --json`` print."""
-    if plan is None:
-        return None
-    spill = plan.spill
-    return {
-        **(plan_dict(plan) or {}),
-        "steps": plan.cost.steps,
-        **({} if plan.row_bounds is None else {"most_rows": plan.most_rows}),
-        "way": plan.way,
-        "disk_bytes": plan.disk_bytes,
-        "disk_read_bytes": spill.read_bytes if spill else 0,
-        "disk_written_bytes": spill.written_bytes if spill else 0,
-    }
-
-
-def shown_assignment(assignment: Mapping[str, str | int]) -> str:
-    """Return the beginning of an assignment on one line."""
-    shown = [f"{printable(k)}={printable(str(v))}" for k, v in list(assignment.items())[:8]]
-    more = len(assignment) - len(shown)
-    return ", ".join(shown) + (f", … and {more} more" if more > 0 else "")
-
-
 def _plain_value(query: Query, value: int | Decimal | None) -> Any:
     """A count as a decimal string, costs as JSON numbers; a decimal that a float cannot hold as a string."""
     if value is None:
@@ -385,13 +154,6 @@ def _plain_value(query: Query, value: int | Decimal | None) -> Any:
     if query == "count":
         return _digits(value)
     return plain_number(value)
-
-
-def plain_number(value: Any) -> Any:
-    """Return a number as JSON has it: a decimal that a float cannot hold as a string."""
-    if isinstance(value, Decimal):
-        return float(value) if Decimal(repr(float(value))) == value else str(value)
-    return value
 
 
 def _digits(value: int | Decimal) -> str:

@@ -29,7 +29,7 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.planning.planner import HopelessError
 from bucketflow.pipeline.queries import decode
 from bucketflow.pipeline.resources import Resources
-from bucketflow.pipeline.results.result import plan_figures
+from bucketflow.pipeline.results.figures import plan_figures
 from bucketflow.pipeline.runs.slices import run_group, slices_of
 from bucketflow.pipeline.search.orders import search_tree
 from bucketflow.tasks.relations.host import Host

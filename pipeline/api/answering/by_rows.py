@@ -13,7 +13,7 @@ from ...errors import BudgetError
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import leaf_rows, possible
 from ...resources import Resources
-from ...results.rows_work import RowsWork
+from ...results.work import RowsWork
 from ...text import format_bytes
 from ...trees.costs import Rates
 from ..questions import LARGE_CELLS, Question

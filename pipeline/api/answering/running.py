@@ -19,7 +19,8 @@ from ....tasks.sweeps.sweep import timed_steps
 from ...errors import BudgetError
 from ...options import Options
 from ...resources import Resources
-from ...results.result import Result, answered_before, is_confirmed
+from ...results.result import Result
+from ...results.stored import answered_before, is_confirmed
 from ...runs.run import Run
 from ...text import format_bytes
 from ..questions import Question

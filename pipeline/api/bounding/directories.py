@@ -14,7 +14,8 @@ from ....storage.folders.scratch import scratch_folder
 from ...errors import StoppedError
 from ...models.model import Model
 from ...options import Options
-from ...results.result import Result, answered_before, is_confirmed
+from ...results.result import Result
+from ...results.stored import answered_before, is_confirmed
 from ..questions import Question
 from ..workdir import check_identity, identity, opened
 

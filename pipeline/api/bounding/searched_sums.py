@@ -15,7 +15,8 @@ from ...errors import BudgetError, InternalError
 from ...options import Options
 from ...preprocessing.fixed import fixed_value
 from ...preprocessing.preprocess import Network
-from ...results.result import Result, SearchWork
+from ...results.result import Result
+from ...results.work import SearchWork
 from ...search.min_fill import min_fill_order
 from ..questions import Question
 from .sweeping import spare_bytes

@@ -30,7 +30,8 @@ from ...queries.counting import (
     prefix_sum,
     root_of_unity,
 )
-from ...results.result import DiagramWork, Result
+from ...results.result import Result
+from ...results.work import DiagramWork
 from ...search.min_fill import min_fill_order
 from ..answering.counts import spectrum_of
 from ..answering.running import Progress, answer

@@ -12,7 +12,8 @@ from ....cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES
 from ....tasks.cpu.compiler import COLD_CELLS
 from ...errors import BudgetError
 from ...plans.plan import Plan
-from ...results.result import plan_figures, removed_texts
+from ...results.figures import plan_figures
+from ...results.proof import removed_texts
 from ...text import format_bytes, format_cells, printable, shown_number
 from ...trees.memory import step_bytes, table_bytes
 from .report import print_rows, show, table

@@ -185,6 +185,6 @@ def _print_result(job: Job, wait: bool, as_json: bool) -> None:
 
 
 def _is_close(proof: dict[str, Any]) -> bool:
-    from ...results.result import Proof
+    from ...results.proof import Proof
 
     return Proof(**proof).close

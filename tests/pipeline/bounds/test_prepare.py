@@ -19,7 +19,7 @@ from bucketflow.pipeline.bounds.rules.problem import Problem, problem_of, tables
 from bucketflow.pipeline.bounds.rules.shifting import Limits, shift
 from bucketflow.pipeline.bounds.rules.small_degrees import eliminate
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
-from bucketflow.pipeline.results.result import removed_texts
+from bucketflow.pipeline.results.proof import removed_texts
 
 COSTS = st.one_of(
     st.sampled_from([0.0, 0.0, 0.0, 1.0, 1.0, 2.0, math.inf]),

@@ -11,7 +11,7 @@ import pytest
 import bucketflow
 from bucketflow.pipeline.cli.printing import progress
 from bucketflow.pipeline.models.model import Model
-from bucketflow.pipeline.results.result import Proof
+from bucketflow.pipeline.results.proof import Proof
 from tests.pipeline.bounds.test_chain import grid
 
 

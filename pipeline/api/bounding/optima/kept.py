@@ -10,7 +10,8 @@ from typing import Any
 
 from .....storage.folders.rundir import RunDir
 from ....options import Effort, Options
-from ....results.result import Result, answered_before, is_confirmed
+from ....results.result import Result
+from ....results.stored import answered_before, is_confirmed
 from ...questions import Question
 from ...workdir import check_identity
 

@@ -21,7 +21,8 @@ from ....preprocessing.fixed import fixed_value
 from ....preprocessing.preprocess import Network
 from ....resources import Resources
 from ....results.bounds import Bounds, Number, relative_gap
-from ....results.result import Proof, Result
+from ....results.proof import Proof
+from ....results.result import Result
 from ...questions import Question, question_of
 from ..interval import optimum_bounds
 from ..sweeping import COPIES, is_swept, sweep_cells

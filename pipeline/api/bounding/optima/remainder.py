@@ -16,7 +16,7 @@ from ....plans.plan import Plan
 from ....rates.cpu import machine_rates
 from ....resources import Resources
 from ....results.bounds import Bounds
-from ....results.result import plain_number, plan_figures
+from ....results.figures import plain_number, plan_figures
 from ...answering.prepared import Prepared, prepare
 from ...questions import Question, question_of
 from ..sweeping import is_swept

@@ -1,4 +1,4 @@
-"""What a sweep by rows took, as part of an answer."""
+"""What a sum on diagrams, a search or a sweep by rows took, as part of an answer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,59 @@ from math import log2
 from typing import Any
 
 from ..text import format_bytes
+
+
+@dataclass(frozen=True)
+class DiagramWork:
+    """How decision diagrams summed.
+
+    Parameters
+    ----------
+    sums : int
+        How many: a count takes one in floats and one for each prime.
+    edges, nodes : int
+        Edges of all diagrams of the first sum, and the nodes of the largest.
+    error : float
+        The sum in floats is off by at most this part of it.
+    """
+
+    sums: int
+    edges: int
+    nodes: int
+    error: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types only."""
+        return {"method": "diagram", **vars(self)}
+
+
+@dataclass(frozen=True)
+class SearchWork:
+    """How models of clauses were counted, or what they weigh was summed.
+
+    Parameters
+    ----------
+    clauses : int
+        That the model was turned into.
+    nodes : int
+        Decisions of the search that was through first.
+    known : int
+        Components that it had counted before.
+    forgotten : int
+        Components that had to make room for others.
+    error : float
+        The sum is off by at most this part of it, apart from the rounding of the logarithm; 0 for a count.
+    """
+
+    clauses: int
+    nodes: int
+    known: int
+    forgotten: int
+    error: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types only."""
+        return {"method": "search", **vars(self)}
 
 
 @dataclass(frozen=True)
