@@ -37,8 +37,9 @@ _SINGLE = 4
 _EXACT = 2.0**51
 #: So large a part of the entries is worth a smaller network.
 _MANY = 0.02
-#: Bytes for each entry that is held: itself, and what is gathered while a pair has its turn; for each triangle.
-_ENTRY_BYTES, _TRIANGLE_BYTES = 16, 500
+#: Bytes for each entry that is held, which leaves as much to others; for each triangle; for each cell of a function,
+#: which is there three times while single variables have their turn.
+_ENTRY_BYTES, _TRIANGLE_BYTES, _CELL_BYTES = 16, 500, 32
 
 
 Sides = tuple[int, int, int]
@@ -232,11 +233,11 @@ class _Held:
 def _held(network: CostNetwork, upper: int | None, memory_bytes: int) -> _Held | None:
     """Lay out a network with its triangles; None if there are none, too many, or no room."""
     network = _ascending(network)
-    sides, entries = list[Sides](), 0
+    sides, needed = list[Sides](), _CELL_BYTES * network.cells
     for triangle in _triangles(network):
         sides.append(triangle)
-        entries += sum(network.tables[f].costs.size for f in triangle)
-        if len(sides) > _TRIANGLES or _ENTRY_BYTES * entries + _TRIANGLE_BYTES * len(sides) > memory_bytes:
+        needed += _TRIANGLE_BYTES + _ENTRY_BYTES * sum(network.tables[f].costs.size for f in triangle)
+        if len(sides) > _TRIANGLES or needed > memory_bytes:
             return None
     most = network.constant + greatest(network)
     return _Held(network, sides, most, grain_of(network, upper)) if sides else None

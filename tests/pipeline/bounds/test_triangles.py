@@ -15,6 +15,7 @@ from bucketflow.pipeline.bounds.chain import Chain
 from bucketflow.pipeline.bounds.clusters.triangle_bounds import TriangleBounds, _ascending, _held
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, States
+from tests.memory import traced
 
 from .networks import brute_least, cost_networks
 
@@ -122,6 +123,27 @@ def test_no_room_and_no_triangles_are_hopeless() -> None:
     path = bounds_of(CostNetwork((2, 2), (CostTable((0, 1), np.eye(2)),)))
     run(path, 9)
     assert path.hopeless
+
+
+def test_what_is_held_fits_the_memory() -> None:
+    """Of a clique: the least memory in which it is tried is at least what sweeps and looks take."""
+    rng = np.random.default_rng(0)
+    tables = [
+        CostTable(scope, rng.integers(0, 1000, (8, 8)).astype(np.float64)) for scope in combinations(range(16), 2)
+    ]
+    network = CostNetwork((8,) * 16, tuple(tables))
+
+    def found(memory_bytes: int) -> TriangleBounds:
+        bounds = TriangleBounds(network, None)
+        bounds.memory_bytes = memory_bytes
+        run(bounds, 3)
+        return bounds
+
+    found(1 << 30)
+    least = next(1 << bits for bits in range(10, 31) if not found(1 << bits).hopeless)
+    assert found(3 * least // 8).hopeless
+    peak, _ = traced(lambda: found(least))
+    assert peak <= least
 
 
 def test_the_chain_takes_triangles(monkeypatch: pytest.MonkeyPatch) -> None:
