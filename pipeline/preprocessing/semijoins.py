@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import combinations
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..models.function import FORBIDDEN, Function
+
+if TYPE_CHECKING:
+    from ...tasks.relations.relation import Relation
 
 Scope = tuple[int, ...]
 Domains = Sequence[NDArray[np.intp]]
@@ -28,10 +32,8 @@ _PASSES, _FREE_ENTRIES = 16, 1 << 16
 _OWN_PAIRS, _FREE_PAIRS = 1 << 6, 1 << 16
 # Where more functions share a pair of variables, they are not compared two by two.
 _MOST_SHARING = 1 << 5
-# What is possible over shared variables is a table of at most so many cells, or else sorted.
+# What is possible over shared variables is a table of at most so many cells, or else rows.
 _TABLE_CELLS = 1 << 24
-# Assignments of shared variables are numbered within int64; those of two variables always are.
-_MOST_CELLS = 1 << 62
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +89,14 @@ class Possible:
                 mask = mask & left.reshape([-1 if a == axis else 1 for a in range(mask.ndim)])
         return replace(self, mask=mask)
 
+    @property
+    def _columns(self) -> Sequence[NDArray[Any]]:
+        """The states of every row, or of every entry that a mask allows, variable by variable."""
+        return [*(self.rows.T if self.mask is None else np.nonzero(self.mask))]
+
     def numbers(self, shared: Shared) -> NDArray[np.int64]:
-        """Number the shared part of every row, or of every entry that a mask allows."""
-        columns = np.nonzero(self.mask) if self.mask is not None else self.rows.T
+        """Number the shared part of every row."""
+        columns = self._columns
         total = np.zeros(len(columns[0]), dtype=np.int64)
         for v, size in zip(shared.scope, shared.sizes, strict=True):
             total *= size
@@ -107,21 +114,35 @@ class Possible:
         table = np.asarray(self.mask.any(axis=tuple(axis for axis, v in enumerate(own) if v not in kept)))
         return table.transpose([kept.index(v) for v in shared.scope]).reshape(-1)
 
-    def agreeing(self, shared: Shared, possible: NDArray[Any]) -> Possible:
-        """Leave out entries whose shared part is not possible, by a table or by ascending numbers."""
-        if self.mask is None or not shared.tabled:
-            numbers = self.numbers(shared)
-            agree = possible[numbers] if shared.tabled else np.isin(numbers, possible)
-            if self.mask is None:
-                return replace(self, places=self.places[agree])
-            mask = np.zeros_like(self.mask)
-            mask[self.mask] = agree
-            return replace(self, mask=mask)
+    def agreeing(self, shared: Shared, table: Mask) -> Possible:
+        """Leave out entries whose shared part a table excludes."""
+        if self.mask is None:
+            return replace(self, places=self.places[table[self.numbers(shared)]])
         own = self.function.scope
         kept = [v for v in own if v in shared.scope]
-        table = possible.reshape(shared.sizes).transpose([shared.scope.index(v) for v in kept])
+        cells = table.reshape(shared.sizes).transpose([shared.scope.index(v) for v in kept])
         shape = [size if v in kept else 1 for v, size in zip(own, self.mask.shape, strict=True)]
-        return replace(self, mask=self.mask & table.reshape(shape))
+        return replace(self, mask=self.mask & cells.reshape(shape))
+
+    def ordered(self, shared: Shared) -> Relation:
+        """Return the shared part of every entry, in order, with the number of the entry."""
+        from ...tasks.relations.host import HOST
+        from ...tasks.relations.relation import Relation
+        from ...tasks.rows.keys import Keys
+
+        columns, keys = self._columns, Keys(shared.scope, shared.sizes)
+        words = keys.packed([columns[self.function.scope.index(v)] for v in shared.scope], len(columns[0]))
+        order = HOST.order(words)
+        return Relation(keys, words, np.arange(len(words))) if order is None else Relation(keys, words[order], order)
+
+    def kept(self, entries: Relation) -> Possible:
+        """Leave out entries that are not among some of :meth:`ordered`."""
+        numbers = np.sort(entries.values)
+        if self.mask is None:
+            return replace(self, places=self.places[numbers])
+        mask = np.zeros_like(self.mask)
+        mask.reshape(-1)[np.flatnonzero(self.mask)[numbers]] = True
+        return replace(self, mask=mask)
 
     def made(self, kind: str) -> Function:
         """Return the function without what is not possible."""
@@ -148,14 +169,16 @@ class Shared:
         """Whether what is possible is a table."""
         return self.cells <= _TABLE_CELLS
 
-    def possible(self, functions: Sequence[Possible]) -> NDArray[Any]:
-        """Return what all functions allow: a table, or ascending numbers."""
+    def agreed(self, functions: Sequence[Possible]) -> list[Possible]:
+        """Return functions without the entries whose shared part is not possible for all of them."""
         if self.tabled:
-            return np.asarray(np.logical_and.reduce([function.table(self) for function in functions]))
-        found = np.unique(functions[0].numbers(self))
-        for function in functions[1:]:
-            found = np.intersect1d(found, function.numbers(self))
-        return found
+            table = np.logical_and.reduce([function.table(self) for function in functions])
+            return [function.agreeing(self, table) for function in functions]
+        from ...tasks.relations.joins import semijoin
+
+        entries = [function.ordered(self) for function in functions]
+        possible = reduce(semijoin, entries)
+        return [function.kept(semijoin(own, possible)) for function, own in zip(functions, entries, strict=True)]
 
 
 class Semijoins:
@@ -228,11 +251,8 @@ class Semijoins:
         return {pair: functions for pair, functions in by_pair.items() if len(functions) > 1}
 
     def _shared_of(self, scope: Sequence[int]) -> Shared:
-        """Return variables as a set of shared ones: as many of them, from the first, as can be numbered."""
-        sizes = [self.dims[v] for v in scope]
-        while prod(sizes) > _MOST_CELLS:
-            sizes.pop()
-        return Shared(tuple(scope[: len(sizes)]), tuple(sizes))
+        """Return variables as a set of shared ones."""
+        return Shared(tuple(scope), tuple([self.dims[v] for v in scope]))
 
     def _effort(self, shared: Shared) -> int:
         return sum(self.possible[f].size for f in self._members[shared])
@@ -253,11 +273,9 @@ class Semijoins:
         """Make all functions agree over shared variables; return those that lost entries."""
         members = self._members[shared]
         self._work -= 2 * self._effort(shared)
-        possible = shared.possible([self.possible[f] for f in members])
         losers = []
-        for f in members:
+        for f, after in zip(members, shared.agreed([self.possible[f] for f in members]), strict=True):
             before = self.possible[f]
-            after = before.agreeing(shared, possible)
             if lost := before.count - after.count:
                 self.possible[f] = after
                 self.fallen += lost

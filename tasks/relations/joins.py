@@ -37,23 +37,6 @@ def semijoin(a: Relation, b: Relation) -> Relation:
     return a if bool(found.all()) else a.rows(found)
 
 
-def join_size(a: Relation, b: Relation) -> int:
-    """Return how many rows the join of two relations has, before products that are zero fall away."""
-    return int(_Meeting(a.keys, a.keys.varying, b, a.keys).counts(a.words).sum())
-
-
-def join(a: Relation, b: Relation, semiring: Semiring) -> Relation:
-    """Return the products of all rows that agree in the variables of both.
-
-    Variables are those of `a`, then those that only `b` has.
-    """
-    meeting = _Meeting(a.keys, a.keys.varying, b, joined(a.keys, b.keys))
-    matches = meeting.find(a.words)
-    total = int(matches[1][-1]) if len(a) else 0
-    ((words, values, _),) = meeting.made(a.words, a.values, matches, [(0, total, True)], semiring)
-    return Relation(meeting.target, words, values)
-
-
 class _Meeting:
     """How rows meet those of another relation.
 
@@ -195,11 +178,6 @@ def leading(keys: Keys, scope: Keys) -> list[int]:
     """Return the variables with which both layouts begin, those of one state left out."""
     pairs = zip(keys.varying, scope.varying, strict=False)
     return [v for v, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
-
-
-def reduced(relation: Relation, scope: Sequence[int], semiring: Semiring, budget_rows: int = 1 << 24) -> Relation:
-    """Sum the variables out that `scope` lacks; those that stay come in its order."""
-    return joined_reduced([relation], scope, semiring, budget_rows)
 
 
 def joined_reduced(

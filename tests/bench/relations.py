@@ -45,7 +45,7 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
 from bucketflow.tasks.relations import host
-from bucketflow.tasks.relations.joins import join, join_size, joined, joined_reduced, reduced, semijoin, shared
+from bucketflow.tasks.relations.joins import joined, joined_reduced, semijoin, shared
 from bucketflow.tasks.relations.ordering import disorder, gathered, layout, merged, moved, reordered
 from bucketflow.tasks.relations.relation import Relation, from_dense, restricted, to_dense
 from bucketflow.tasks.relations.sides import side_of
@@ -204,8 +204,14 @@ def single_cases(xp: Any, n: int) -> list[Case]:
         Case("order of rows", rows, 2 * 8 * rows, rows, lambda: words[side.order(words)]),
         Case("one variable moved", rows, 2 * nbytes, rows, lambda: reordered(a, turned)),
         Case("groups", rows, 8 * rows, rows, lambda: side.starts(a.words)),
-        Case("last summed out", rows, 2 * nbytes, rows, lambda: reduced(a, range(7), COSTS)),
-        Case("inner summed out", rows, 2 * nbytes, rows, lambda: reduced(a, [v for v in range(8) if v != 4], COSTS)),
+        Case("last summed out", rows, 2 * nbytes, rows, lambda: joined_reduced([a], range(7), COSTS)),
+        Case(
+            "inner summed out",
+            rows,
+            2 * nbytes,
+            rows,
+            lambda: joined_reduced([a], [v for v in range(8) if v != 4], COSTS),
+        ),
         Case(
             "3 arrays, turned around",
             rows,
@@ -233,17 +239,20 @@ def join_cases(xp: Any, n: int) -> list[Case]:
     cases, budget = [], 1 << 24 if xp is np else 1 << 28
     for name, ((left, rows), (right, others), scope) in shapes.items():
         a, b = random_relation(xp, left, rows, 1), random_relation(xp, right, others, 2)
-        size, common = join_size(a, b), shared(a.keys, b.keys)
+        sizes, common = list[int](), shared(a.keys, b.keys)
+        variables = joined(a.keys, b.keys).variables
+        joined_reduced([a, b], variables, COSTS, budget, on_join=sizes.append)
+        size = sum(sizes)
         run = partial(joined_reduced, [a, b], scope, COSTS, budget)
         bases = Databases(a=a, b=b) if xp is np else None
         nbytes = a.nbytes + b.nbytes + 12 * size
         if name == "sorted":
+            whole = partial(joined_reduced, [a, b], variables, COSTS, budget)
+            semi, full = (bases.join(common, (), "semi"), bases.join(common, ())) if bases else ({}, {})
             cases += [
-                Case("semijoin", len(a), a.nbytes + b.nbytes, len(a), partial(semijoin, a, b),
-                     bases.join(common, (), "semi") if bases else {}),
-                Case("size of a join", len(a), a.nbytes, len(a), partial(join_size, a, b)),
-                Case("join", size, nbytes, size, partial(join, a, b, COSTS), bases.join(common, ()) if bases else {}),
-            ]  # fmt: skip
+                Case("semijoin", len(a), a.nbytes + b.nbytes, len(a), partial(semijoin, a, b), semi),
+                Case("join", size, nbytes, size, whole, full),
+            ]
         peers = bases.join(common, scope) if bases else {}
         peers["CUBE"] = partial(by_index_tables, a, b, scope)
         out = len(run())

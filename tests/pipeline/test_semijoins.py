@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -49,7 +50,7 @@ CYCLE = [(0, 1, 2), (2, 1, 3), (3, 1, 4), (0, 4, 1)]
 
 
 @pytest.mark.parametrize("scopes", [TREE, CYCLE])
-@pytest.mark.parametrize("limits", [{}, {"_TABLE_CELLS": 1}, {"_MOST_CELLS": 9}, {"_MOST_SHARING": 1}])
+@pytest.mark.parametrize("limits", [{}, {"_TABLE_CELLS": 1}, {"_MOST_SHARING": 1}])
 def test_no_assignment_falls(
     scopes: list[tuple[int, ...]], limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,10 +70,15 @@ def test_no_assignment_falls(
     assert fallen
 
 
-def test_every_entry_of_an_acyclic_model_that_is_left_is_part_of_an_assignment() -> None:
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("table_cells", [semijoins._TABLE_CELLS, 1])
+def test_every_entry_of_an_acyclic_model_that_is_left_is_part_of_an_assignment(
+    rows: bool, table_cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semijoins, "_TABLE_CELLS", table_cells)
     fallen = 0
     for seed in range(20):
-        model = random_relations(np.random.default_rng(seed), TREE, [3] * 7, rows=False)
+        model = random_relations(np.random.default_rng(seed), TREE, [3] * 7, rows=rows)
         network, expected = reduce_model(model, "partition", {}), possible(model)
         assert network.feasible is bool(expected)
         if not network.feasible:
@@ -80,15 +86,26 @@ def test_every_entry_of_an_acyclic_model_that_is_left_is_part_of_an_assignment()
         fallen += network.fallen.entries
         inside = [set(states.tolist()) for states in network.domains]
         for f in network.model.functions:
-            left = {
-                a for a in map(tuple, np.argwhere(f.values).tolist()) if all(map(_within, a, f.scope, [inside] * 9))
-            }
+            entries = np.argwhere(f.values) if f.rows is None else f.rows[f.values > 0]
+            left = {a for a in map(tuple, entries.tolist()) if all(map(_within, a, f.scope, [inside] * 9))}
             assert left == {tuple(a[v] for v in f.scope) for a in expected}
     assert fallen
 
 
 def _within(state: int, variable: int, inside: list[set[int]]) -> bool:
     return state in inside[variable]
+
+
+def test_functions_that_share_more_states_than_integers_number() -> None:
+    """In the first three of five variables of 2^16 states they agree, and in every single state."""
+    first, second = [7, 8, 9, 10], [1, 2, 3, 4]
+    rows = [[[*first, k], [*second, 0], [*second, 1]] for k in (0, 1)]
+    names = [f"x{v}" for v in range(5)]
+    functions = [(names, found, [1.0, 2.0, 3.0], 0.0) for found in rows]
+    model = Model.build("markov", dict.fromkeys(names, 1 << 16), functions)
+    assert reduce_model(model, "partition", {}).fallen.entries == 2
+    assert bucketflow.solve(model, "count").value == 2
+    assert bucketflow.solve(model, "partition").log10 == pytest.approx(math.log10(13))
 
 
 @settings(max_examples=60, deadline=None)

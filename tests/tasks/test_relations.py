@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bucketflow.tasks.relations import host, joins
 from bucketflow.tasks.relations.blocks import TooManyRowsError
-from bucketflow.tasks.relations.joins import join, join_size, joined_reduced, reduced, semijoin
+from bucketflow.tasks.relations.joins import joined_reduced, semijoin
 from bucketflow.tasks.relations.ordering import gathered, merged, order_holds, reordered
 from bucketflow.tasks.relations.relation import Dense, Relation, _digits, from_dense, restricted, to_dense
 from bucketflow.tasks.relations.sides import side_of
@@ -140,13 +140,12 @@ def cases(draw: st.DrawFn, tables: int = 2) -> Case:
 @given(cases())
 def test_joins(case: Case) -> None:
     semiring, _, _, (a, b) = case
-    made = join(a, b, semiring)
     variables, wanted = multiplied(semiring, a, b)
-    assert made.keys.variables == variables
-    alike(rows_of(made, semiring), wanted, semiring)
+    alike(rows_of(joined_reduced([a, b], variables, semiring), semiring), wanted, semiring)
     # no product of these is zero
-    ones = [Relation(t.keys, t.words, np.ones(len(t), np.int32)) for t in (a, b)]
-    assert join_size(a, b) == len(multiplied(min_plus("int32"), *ones)[1])
+    ones, sizes = [Relation(t.keys, t.words, np.ones(len(t), np.int32)) for t in (a, b)], list[int]()
+    joined_reduced(ones, (), min_plus("int32"), on_join=sizes.append)
+    assert sum(sizes) == len(multiplied(min_plus("int32"), *ones)[1])
 
 
 @settings(max_examples=50)
@@ -172,7 +171,7 @@ def test_reductions_and_orders(case: Case) -> None:
     if order_holds(a.keys, turned.keys):
         assert (turned.values == a.values).all()
     scope = variables[: rng.integers(0, len(variables) + 1)]
-    found = reduced(a, scope, semiring)
+    found = joined_reduced([a], scope, semiring)
     assert found.keys.variables == tuple(scope)
     alike(rows_of(found, semiring), projected(semiring, a.keys.variables, rows, scope), semiring)
 
@@ -185,7 +184,7 @@ def test_joins_that_are_reduced_as_they_are_made(case: Case, budget: int, dense:
     product = tables[0]
     for table in tables[1:]:
         variables, rows = multiplied(semiring, product, table)
-        product = join(product, table, semiring)
+        product = joined_reduced([product, table], variables, semiring)
     scope = rng.permutation(variables)[: rng.integers(0, len(variables) + 1)].tolist()
     inputs = [
         to_dense(table, semiring) if there and table.cells < 10_000 else table
@@ -272,7 +271,7 @@ def test_sums_of_long_runs(semiring: Semiring) -> None:
     a = from_dense(table, semiring)
     for scope in ([0], [1], []):
         wanted = projected(semiring, (0, 1), rows_of(a, semiring), scope)
-        alike(rows_of(reduced(a, scope, semiring), semiring), wanted, semiring)
+        alike(rows_of(joined_reduced([a], scope, semiring), semiring), wanted, semiring)
 
 
 def test_sums_take_a_fixed_order() -> None:
@@ -283,7 +282,7 @@ def test_sums_take_a_fixed_order() -> None:
 
     while len(values) > 1:
         values = np.array([left_to_right(values[i : i + 32]) for i in range(0, len(values), 32)])
-    assert reduced(a, [], SUM_PRODUCT).values.tolist() == values.tolist()
+    assert joined_reduced([a], [], SUM_PRODUCT).values.tolist() == values.tolist()
 
 
 def left_to_right(values: np.ndarray) -> float:
