@@ -73,16 +73,18 @@ def sync(run_folder: Path) -> None:
             raise disk_full(error, f"no space left in {run_folder} for receipts") from None
 
 
-def begin_of(key: Key) -> bytes:
-    """Return how the lines of a chunk begin, so that others need not be read.
+def begin_of(table: str, chunk: tuple[int, ...] | None) -> bytes:
+    """Return how the lines of a chunk, or of all chunks of a table, begin, so that others need not be read.
 
     Examples
     --------
-    >>> begin_of(("slices", (3, 0)))
+    >>> begin_of("slices", (3, 0))
     b'{"table": "slices", "chunk": [3, 0], '
+    >>> begin_of("slices", None)
+    b'{"table": "slices", '
     """
-    table, chunk = key
-    return json.dumps({"table": table, "chunk": chunk}).encode()[:-1] + b", "
+    record = {"table": table} if chunk is None else {"table": table, "chunk": chunk}
+    return json.dumps(record).encode()[:-1] + b", "
 
 
 def _receipt(record: dict[str, Any] | None) -> Receipt | None:
@@ -93,15 +95,15 @@ def _receipt(record: dict[str, Any] | None) -> Receipt | None:
         return None
 
 
-def load(run_folder: Path, keys: Iterable[Key] | None = None) -> dict[Key, Receipt]:
-    """Return the latest receipt of every chunk, or of some chunks; damaged lines are ignored.
+def load(run_folder: Path, keys: Iterable[Key | tuple[str, None]] | None = None) -> dict[Key, Receipt]:
+    """Return the latest receipt of every chunk, or of some chunks or tables; damaged lines are ignored.
 
     Raises
     ------
     StorageError
         If a ledger cannot be read.
     """
-    begins = (b"",) if keys is None else tuple(map(begin_of, keys))
+    begins = (b"",) if keys is None else tuple([begin_of(*key) for key in keys])
     return {receipt.key: receipt for _, receipt in history(run_folder, begins)}
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...storage import ledger
 from ...storage.spec import Receipt
 from ..relations.ordering import forget_layouts
 from ..relations.ranges import Ranges, put_back
@@ -24,7 +25,7 @@ from ..steps.step import Step, make_step
 from ..sweeps.rows.room import NoRoomError, Room, possible
 from ..sweeps.sweep import Algebra
 from .boxes import new_receipt
-from .row_tables import RowRun, blocks_of
+from .row_tables import RowRun, blocks_of, keys_name, values_name
 from .stores import Key, Store
 
 T = TypeVar("T")
@@ -142,9 +143,10 @@ def _there(boxes: RowBoxes[Any], path: Path) -> tuple[dict[Key, Receipt], RowRun
 
     If all chunks are undamaged the box's own receipt is there too, last.
     """
-    if boxes.store.folder is None or not (boxes.store.folder / f"{_run_name(boxes.name, path)}_keys").exists():
+    folder, key, name = boxes.store.folder, (boxes.name, path), _run_name(boxes.name, path)
+    if folder is None or not (folder / keys_name(name)).exists():
         return {}, None
-    receipts, key = boxes.store.known({}), (boxes.name, path)
+    receipts = ledger.load(folder, [key, (keys_name(name), None), (values_name(name), None)])
     if key not in receipts or "rows" not in receipts[key].value:
         return {}, None
     run = run_of(receipts[key], boxes.keys)

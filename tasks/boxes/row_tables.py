@@ -84,8 +84,8 @@ class RowRun:
         shape = (self.chunks, self.chunk_rows, self.keys.n_words)
         compression = BLOSC if 8 * self.chunk_rows * self.keys.n_words >= _LEAST_COMPRESSED else ""
         return (
-            TableSpec(f"{self.name}_keys", (0, 1, 2), labels, shape, cut, "uint64", compression),
-            TableSpec(f"{self.name}_values", (0, 1), labels[:2], shape[:2], cut, self.dtype),
+            TableSpec(keys_name(self.name), (0, 1, 2), labels, shape, cut, "uint64", compression),
+            TableSpec(values_name(self.name), (0, 1), labels[:2], shape[:2], cut, self.dtype),
         )
 
     def keys_of(self, chunk: int) -> tuple[Key, Key]:
@@ -164,6 +164,16 @@ class RowRun:
                 stored[0, : len(array)] = array
                 ((_, nbytes, checksum),) = store.save(spec, stored, [key[1]], {0: chunk})
                 yield new_receipt(*key, nbytes, checksum, start, _told(part) if spec is self.specs[0] else {})
+
+
+def keys_name(run: str) -> str:
+    """Return the name of the array of a run's keys."""
+    return f"{run}_keys"
+
+
+def values_name(run: str) -> str:
+    """Return the name of the array of a run's values."""
+    return f"{run}_values"
 
 
 def _told(part: Relation) -> dict[str, Any]:

@@ -338,6 +338,31 @@ def test_ways_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
         bucketflow.solve(model, fit="spill", disk="1kB", **options)
 
 
+@pytest.mark.parametrize("query", ["optimum", "count"])
+def test_more_receipts_than_memory_holds_are_not_kept(
+    query: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices need none; who asked for tables on disk hears both numbers."""
+    model, options = ring(60, groups=4), dict[str, Any](representation="rows", memory=TINY)
+    wanted = bucketflow.solve(model, query, representation="rows").value
+    monkeypatch.setattr(rows_fit, "_WORTH_STORING", 0.0)
+    assert bucketflow.solve(model, query, **options).plan.way == "disk"  # type: ignore[union-attr]
+    monkeypatch.setattr(rows_on_disk, "RECEIPT_BYTES", TINY // 8)
+    plans: list[Any] = []
+    stored_or_sliced = rows_fit.stored_or_sliced
+    monkeypatch.setattr(
+        rows_fit, "stored_or_sliced", lambda *given: plans.append(stored_or_sliced(*given)) or plans[-1]
+    )
+    found = bucketflow.solve(model, query, workdir=tmp_path / "run", **options)
+    assert [plan.way for plan in plans] == ["disk"]
+    assert found.plan is not None
+    assert (found.plan.way, found.value) == ("slices", wanted)
+    again = bucketflow.solve(model, query, workdir=tmp_path / "run", **options)
+    assert (again.value, len(plans)) == (wanted, 1)
+    with pytest.raises(BudgetError, match=r"what is held of tables on disk needs .* kB, allowed .* kB; try"):
+        stored(model, query)
+
+
 def test_a_disk_that_has_less_is_not_filled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is known to be too much is not written, and both numbers are named."""
     monkeypatch.setattr(rows_on_disk, "free_bytes", lambda _: 1_000)

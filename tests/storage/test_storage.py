@@ -156,6 +156,13 @@ def test_ledger_survives_a_cut_line(tmp_path: Path) -> None:
     assert list(ledger.load(tmp_path).values()) == receipts[:2]
 
 
+def test_receipts_of_some_chunks_and_tables_are_read(tmp_path: Path) -> None:
+    (tmp_path / ledger.FOLDER).mkdir()
+    keys = [("t", (0,)), ("t", (1,)), ("tt", (0,)), ("u", (3, 0)), ("u", (30,))]
+    ledger.append(tmp_path, [Receipt(*key, 8, 1, 0.0, 0, {}) for key in keys])
+    assert [*ledger.load(tmp_path, [("t", (1,)), ("u", None)])] == [keys[1], *keys[3:]]
+
+
 def test_a_cut_line_does_not_spoil_the_next(tmp_path: Path) -> None:
     (tmp_path / ledger.FOLDER).mkdir()
     receipts = [Receipt("t", (i,), 8, 1, 0.0, 0, {}) for i in range(3)]

@@ -126,11 +126,13 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callabl
         return run(prepared)
     from ....tasks.sweeps.rows.room import NoRoomError, TooMuchWorkError
 
+    stores = True
     while True:
         try:
             return run(prepared)
         except NoRoomError as error:
-            plan = _smaller(prepared, whole, error)
+            stores = stores and not (prepared.plan and prepared.plan.rows_stored)
+            plan = _smaller(prepared, whole, error, stores)
             _LOG.info(
                 "by rows in %d slices%s, as a table of %d bytes does not fit",
                 *(plan.slices, " and on disk" if plan.rows_stored else "", error.needed),
@@ -145,8 +147,8 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callabl
             ) from None
 
 
-def _smaller(prepared: Prepared, whole: Plan, error: NoRoomError) -> Plan:
-    """Plan a question by rows again whose tables did not fit, as they may be made to."""
+def _smaller(prepared: Prepared, whole: Plan, error: NoRoomError, stores: bool) -> Plan:
+    """Plan a question by rows again whose tables did not fit, as they may be made to; not on disk once that failed."""
     from ...budget.rows_fit import stored_or_sliced, with_more_slices
 
     asked, plan = prepared.resources.asked, prepared.plan
@@ -156,8 +158,13 @@ def _smaller(prepared: Prepared, whole: Plan, error: NoRoomError) -> Plan:
             f"by rows a table needs at least {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
             "--fit slice or --fit spill would find another way"
         )
+    if asked.fit == "spill" and plan.rows_stored:
+        raise BudgetError(
+            f"by rows what is held of tables on disk needs {format_bytes(error.needed)}, allowed "
+            f"{format_bytes(error.allowed)}; try a larger --memory, or --fit slice"
+        )
     options = plan_options(prepared.arithmetic, prepared.resources, prepared.memory_bytes)
-    if asked.fit == "slice" or asked.disk_bytes == 0 or whole.sliced or plan.device:
+    if asked.fit == "slice" or asked.disk_bytes == 0 or whole.sliced or plan.device or not stores:
         return with_more_slices(prepared.problem, options, plan, error)
     return stored_or_sliced(prepared.problem, options, whole, plan, error)
 

@@ -21,7 +21,7 @@ from ....tasks.boxes.stores import ChunkFiles, Key
 from ....tasks.relations.ranges import Ranges
 from ....tasks.rows.keys import Keys
 from ....tasks.steps.step import Step
-from ....tasks.sweeps.rows.room import Room
+from ....tasks.sweeps.rows.room import NoRoomError, Room
 from ...errors import BudgetError
 from ...text import format_bytes
 from .splits import Split
@@ -182,17 +182,15 @@ class RowsOnDisk:
 
         Raises
         ------
-        BudgetError
+        NoRoomError
             If that leaves little for tables.
         """
         receipts = len(self.receipts) + _BOX_RECEIPTS * boxes
         runs = sum(1 for i in step.inputs if i in self.steps for _ in self.runs(i))
         self.room.beside = receipts * RECEIPT_BYTES + runs * _RUN_BYTES
         if (most := self.room.nbytes // 2) < self.room.beside:
-            raise BudgetError(
-                f"by rows what is known of {receipts:,} chunks and boxes on disk needs "
-                f"{format_bytes(self.room.beside)}, allowed {format_bytes(most)}; try a larger --memory, or --fit slice"
-            )
+            axes = dict.fromkeys(v for scope in step.input_axes for v in scope)
+            raise NoRoomError(tuple(axes), self.room.beside, most)
 
     def delete(self, nodes: Iterable[int]) -> None:
         """Delete tables; first the receipts of what was made from them are forced to disk."""
