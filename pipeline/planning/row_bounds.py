@@ -50,13 +50,19 @@ def most_rows(axes: Sequence[int], inputs: Sequence[tuple[Sequence[int], int]], 
 def expected_work(tree: Tree, leaf_rows: Sequence[int]) -> float:
     """Return about how many rows the joins of a tree have together; steps that are shorter as loops count as these.
 
-    As query planners do: tables that share variables agree in one of as many states of these as the table with most of
-    them has, if nothing else is known.
-
     Parameters
     ----------
     leaf_rows : sequence of int
         Assignments that each leaf table allows, at most.
+    """
+    return _expected(tree, leaf_rows)[1]
+
+
+def _expected(tree: Tree, leaf_rows: Sequence[int]) -> tuple[dict[frozenset[int], float], float]:
+    """Return the logarithm of about how many rows tables have, by their variables, and joins have together.
+
+    As query planners do: tables that share variables agree in one of as many states of these as the table with most of
+    them has, if nothing else is known.
     """
     logs = [log(d) for d in tree.dims]
     tables = [(frozenset(scope), log(max(rows, 1))) for scope, rows in zip(tree.leaves, leaf_rows, strict=True)]
@@ -70,7 +76,7 @@ def expected_work(tree: Tree, leaf_rows: Sequence[int]) -> float:
         tables.append((frozenset(out), min(rows, sum([logs[v] for v in out]))))
         looped = sum([logs[v] for v in scope]) - log(CELLS_OF_A_ROW)
         work += exp(min(rows, looped, _LARGEST_LOG))
-    return work
+    return dict(tables), work
 
 
 def states_left(dims: Sequence[int], scopes: Sequence[Sequence[int]], leaf_rows: Sequence[int]) -> list[float]:
@@ -113,13 +119,16 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
     axes: dict[int, Sequence[int]] = {}
     for node, (scope, rows) in enumerate(zip(plan.tree.leaves, leaf_rows, strict=True)):
         bounds[node], axes[node] = min(rows, prod(sizes[v] for v in scope)), scope
-    seconds, stored = least_seconds(plan), 0
+    seconds, stored, expected = least_seconds(plan), 0, 0
+    likely = _expected(plan.tree, leaf_rows)[0]
     for step in plan.steps:
         inputs = [(scope, bounds[i]) for i, scope in zip(step.inputs, step.input_axes, strict=True)]
         bounds[step.node], axes[step.node] = most_rows(step.axes, inputs, sizes), step.axes
         joined = most_rows([*dict.fromkeys(v for scope in step.input_axes for v in scope)], inputs, sizes)
         keys = Keys(tuple(step.axes), tuple([sizes[v] for v in step.axes]))
         stored += most_stored_bytes(min(joined, MOST_BOXES * bounds[step.node]), keys, plan.itemsize)
+        rows = int(exp(min(likely.get(frozenset(step.axes), _LARGEST_LOG), _LARGEST_LOG)))
+        expected += most_stored_bytes(min(rows, bounds[step.node]), keys, plan.itemsize)
         cells = min(step.lowered.cells, CELLS_OF_A_ROW * joined)
         seconds += cells / rates.cells_per_second if cells < 1 << 900 else inf
 
@@ -135,7 +144,8 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
     making = LEAF_ROW_BYTES * max(leaf_rows, default=0)
     peak = plan.model_bytes + leaves + max(making, _peak(plan.steps, kept, nbytes))
     cost = replace(plan.cost, seconds=seconds)
-    return replace(plan, row_bounds=bounds, leaf_bytes=leaves, peak_bytes=peak, most_stored_bytes=stored, cost=cost)
+    plan = replace(plan, row_bounds=bounds, stored_bytes=expected, most_stored_bytes=stored)
+    return replace(plan, leaf_bytes=leaves, peak_bytes=peak, cost=cost)
 
 
 def _peak(steps: Sequence[Step], kept: Sequence[int], nbytes: Callable[[int], int]) -> int:

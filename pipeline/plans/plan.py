@@ -124,8 +124,9 @@ class Plan:
         None where all tables are dense.
     rows_stored : bool
         Whether tables of rows that do not fit memory are on disk, and steps that do not are done in boxes.
-    most_stored_bytes : int
-        What all tables of rows would take there at most; 0 where none will be.
+    stored_bytes, most_stored_bytes : int
+        What all tables of rows are expected to take there, if functions were independent, and at most; 0 where none
+        will be.
     """
 
     tree: Tree
@@ -152,6 +153,7 @@ class Plan:
     evaluations: Evaluations | None = None
     row_bounds: Mapping[int, int] | None = None
     rows_stored: bool = False
+    stored_bytes: int = 0
     most_stored_bytes: int = 0
 
     @cached_property
@@ -328,7 +330,8 @@ class Plan:
             which = (
                 "that do not fit memory, made in boxes" if self.rows_stored else "if they turn out not to fit memory"
             )
-            rows.append(("disk", f"<= {format_bytes(self.most_stored_bytes)}, tables of rows {which}"))
+            disk = f"about {format_bytes(self.stored_bytes)}, <= {format_bytes(self.most_stored_bytes)}"
+            rows.append(("disk", f"{disk}, tables of rows {which}"))
         if self.spill:
             moved = f"{format_bytes(self.spill.written_bytes)} written, {format_bytes(self.spill.read_bytes)} read"
             place = "host memory" if self.spill.resident else "disk"

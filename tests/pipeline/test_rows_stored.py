@@ -387,6 +387,9 @@ def test_plans_bound_what_is_written(tmp_path: Path) -> None:
     work, written = found.rows_work, ledger.load(tmp_path / "run" / "tables").values()
     assert work.disk_bytes == work.written_bytes == sum(receipt.nbytes for receipt in written) > 0
     assert work.most_disk_bytes == found.plan.disk_bytes
+    assert work.disk_bytes <= found.plan.stored_bytes < found.plan.most_stored_bytes // 9
+    expected, most = map(format_bytes, (found.plan.stored_bytes, found.plan.most_stored_bytes))
+    assert dict(found.plan.rows())["disk"].startswith(f"about {expected}, <= {most}, tables of rows")
     assert f"at a time (<= {format_bytes(found.plan.disk_bytes)} planned)" in work.text
     assert stored(model, workdir=tmp_path / "run").rows_work == work  # the answer is known
 

@@ -215,7 +215,7 @@ def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
         return Prices(with_stored_rows(plan, resources.memory_bytes))
     asked, fits = resources.asked, plan.peak_bytes <= resources.memory_bytes
     if fits or asked.fit != "auto" or asked.disk_bytes == 0 or plan.device:
-        plan = replace(plan, most_stored_bytes=0)
+        plan = replace(plan, stored_bytes=0, most_stored_bytes=0)
     return Prices(plan)
 
 
