@@ -63,9 +63,9 @@ def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:
         raise IncompatibleRunError(f"the run in {folder} began with a model in memory; ask the same there again")
     found = stored["identity"]
     if found["query"] not in QUERIES:
-        raise IncompatibleRunError(
-            f"{folder} holds {found['query']}; go on with: bucketflow bound {stored['source']} --workdir {folder}"
-        )
+        query, observed = found["query"].split()[-1], ", and the same --evidence" if found["evidence"] else ""
+        again = f"bucketflow bound {stored['source']} --query {query} --workdir {folder}{observed}"
+        raise IncompatibleRunError(f"{folder} holds {found['query']}; go on with: {again}")
     evidence = {**found["evidence"], **found.get("likelihoods", {})}
     asked = {"query_vars": found["variables"], "joint": found["joints"]} if "variables" in found else {}
     families = found.get("families", False)

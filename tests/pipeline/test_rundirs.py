@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -219,3 +220,14 @@ def test_a_plan_that_was_refused_as_it_ran_names_its_directory(tmp_path: Path) -
         bucketflow.solve(model, **asked, memory=100_000)
     with pytest.raises(bucketflow.BudgetError, match=r"run keeps to its plan for 100 kB: use another --workdir$"):
         bucketflow.solve(model, **asked, memory="1GB")
+
+
+def test_bounds_are_taken_up_again_by_the_command_that_is_named(tmp_path: Path) -> None:
+    path, folder = tmp_path / "grid.uai", tmp_path / "run"
+    bucketflow.save(grid(4, 4, 2, "markov"), path)
+    bucketflow.bound(bucketflow.load(path), "partition", evidence={"x0": 1}, z=3, workdir=folder)
+    named = f"bucketflow bound {path} --query partition --workdir {folder}, and the same --evidence"
+    with pytest.raises(
+        bucketflow.IncompatibleRunError, match=re.escape(f"holds bounds on the partition; go on with: {named}")
+    ):
+        bucketflow.resume(folder)
