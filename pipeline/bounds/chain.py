@@ -53,6 +53,8 @@ _SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
 _TRIANGLES_FROM, _LITTLE = 1.0, 0.01
 #: Russian dolls of which none is solved in so many CPU seconds are too hard.
 _DOLL_SECONDS = 1.0
+#: They come before the full preparation, for this share of the time spent.
+_DOLLS_SHARE = 0.5
 #: Small clusters come first, for this share of the time spent, and rows have as much of what these left.
 _CLUSTERS_SHARE = 1.0
 #: Ways that say themselves when they are at their end.
@@ -128,7 +130,9 @@ class Chain(Known):
             if self._over():
                 return
         self.turns.owing["search"] = self.turns.tried.get("search", 0.0)
-        if not settled:
+        if self.method == "auto" and self.limits.prune:
+            self._try("dolls", max(FIRST_SECONDS, _DOLLS_SHARE * self.spent))
+        if not (settled or self._over()):
             self._prepare()
         if self.method == "auto" and self.limits.prune:
             self._begin_with_clusters()
