@@ -57,6 +57,8 @@ _DOLL_SECONDS = 1.0
 _DOLLS_SHARE = 0.5
 #: Small clusters come first, for this share of the time spent, and rows have as much of what these left.
 _CLUSTERS_SHARE = 1.0
+#: They need so long where they look for an order first.
+_ORDERED_SECONDS = 2 * FIRST_SECONDS
 #: Ways that say themselves when they are at their end.
 _ENDING = ("clusters", "triangles", "rows", "local", "dense")
 
@@ -126,6 +128,8 @@ class Chain(Known):
                 bounds, cells = (self.lower, self.upper), self.small.cells
                 self._prepare(work)
                 settled = self.small.cells <= _SETTLED_CELLS and not self._paid(*bounds, cells)
+                if self._cut_by_clusters():
+                    return
                 self._glance(seconds)
             if self._over():
                 return
@@ -136,6 +140,14 @@ class Chain(Known):
             self._prepare()
         if self.method == "auto" and self.limits.prune:
             self._begin_with_clusters()
+
+    def _cut_by_clusters(self) -> bool:
+        """Let clusters come before anything else in a mesh where something is known; return whether that was of use."""
+        from .clusters.cluster_bounds import is_mesh
+
+        if self.method == "auto" and not (self._over() or self.upper is None) and is_mesh(self.small):
+            self._begin_with_clusters()
+        return self._over() or self._sharpened is not self.small
 
     def _begin_anew(self) -> None:
         """Begin all ways anew, with the network that was prepared."""
@@ -150,9 +162,8 @@ class Chain(Known):
             self._try("clusters", seconds)
             small = self.clusters is not None and self.clusters.small
             again = small and self._ends_soon("clusters", seconds) and not self._over()
-        if not self._over() and self.clusters is not None and self.clusters.sharpened is not None:
-            self._find_order()
-            self._go("rows", max(FIRST_SECONDS, _CLUSTERS_SHARE * self.spent))
+        if not self._over() and self._sharpened is not self.small:
+            self._go("rows", max(_ORDERED_SECONDS, _CLUSTERS_SHARE * self.spent))
 
     def _go_on_stored(self) -> bool:
         """Begin with the layers that an earlier search finished, and with the network that they are of."""
@@ -174,8 +185,9 @@ class Chain(Known):
 
         rounds = ROUNDS if self.limits.device_bytes is None else DEVICE_ROUNDS
         left = rounds[len(rounds) - self.rounds_left :] if self.rounds_left else rounds
+        network = self._sharpened if finished is None else self.small
         return RowSearch(
-            *(self._sharpened if finished is None else self.small, self.order, self.upper),
+            *(network, self.order if network is self.small else None, self.upper),
             rounds=left,
             device_bytes=self.limits.device_bytes,
             threads=self.limits.threads,

@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 
 from ...tasks.code_files import Patience
-from ..search.min_fill import min_fill_order
+from ..search.min_fill import MAX_WORK, min_fill_order
 
 #: Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
 _COMPILED_FROM, _LOADED_FROM = 0.5, 1 << 22
 _PATIENCE = Patience("pipeline.search.greedy_orders", "greedy_order")
+#: Neighbours that a first order looks at where a search that is compiled can follow: one that takes longer is worse.
+_FIRST_WORK = 100_000
 
 
 def depth_first_order(
@@ -22,9 +24,10 @@ def depth_first_order(
     is left open is the separator of one path (the frontier). A search that would have to be compiled first is left
     until it may take longer, and one that would have to be loaded where the first order is good enough.
     """
-    first = min_fill_order(dims, scopes, seed)
+    searched = _PATIENCE.ends(0.0) or seconds >= _COMPILED_FROM
+    first = min_fill_order(dims, scopes, seed, _FIRST_WORK if searched or _PATIENCE.compiled else MAX_WORK)
     cells = bucket_cells(dims, scopes, first)
-    if _PATIENCE.ends(0.0) or seconds >= _COMPILED_FROM or (_PATIENCE.compiled and cells > _LOADED_FROM):
+    if searched or (_PATIENCE.compiled and cells > _LOADED_FROM):
         from ..search.orders import search_order
 
         fewer, found = search_order(dims, scopes, seconds=seconds, seed=seed)

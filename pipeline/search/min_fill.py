@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from math import log2
 from random import Random
 
-from ..trees.tree import bits_of, mask_of
+from ..trees.tree import mask_of
 
 
 def primal_graph(n_variables: int, scopes: Sequence[Sequence[int]]) -> list[int]:
@@ -21,20 +21,24 @@ def primal_graph(n_variables: int, scopes: Sequence[Sequence[int]]) -> list[int]
     return [a & ~(1 << v) for v, a in enumerate(adjacency)]
 
 
-#: Bits looked at before the rest of an order is left as it is: such a network needs the compiled search.
-_MAX_WORK = 1_000_000
+#: Neighbours looked at before the rest of an order is left as it is: such a network needs the compiled search.
+MAX_WORK = 1_000_000
 
 
-def min_fill_order(dims: Sequence[int], scopes: Sequence[Sequence[int]], seed: int) -> tuple[int, ...]:
+def min_fill_order(
+    dims: Sequence[int], scopes: Sequence[Sequence[int]], seed: int, work: int = MAX_WORK
+) -> tuple[int, ...]:
     """Return a min-fill order (Kjaerulff 1990); the smaller table goes first, then chance decides.
 
     On networks too dense for this to be quick the last variables follow by their scores at that moment.
     """
-    return _min_fill_order(tuple(dims), tuple(map(tuple, scopes)), seed)
+    return _min_fill_order(tuple(dims), tuple(map(tuple, scopes)), seed, work)
 
 
 @lru_cache(maxsize=4)
-def _min_fill_order(dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int) -> tuple[int, ...]:
+def _min_fill_order(
+    dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int, work: int
+) -> tuple[int, ...]:
     """The same; one question asks for the order of one network several times."""
     graph = _Graph(dims, scopes)
     rng = Random(seed)
@@ -45,7 +49,7 @@ def _min_fill_order(dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], 
     heapify(heap)
     order: list[int] = []
     left = dict.fromkeys(range(len(dims)))
-    while heap and graph.work < _MAX_WORK:
+    while heap and graph.work < work:
         least, table, _, v = heappop(heap)
         if v not in left or least != fill[v] or table != size[v]:
             continue
@@ -63,50 +67,54 @@ class _Graph:
     """
 
     def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> None:
-        self.adjacency = primal_graph(len(dims), scopes)
+        self.adjacency: list[set[int]] = [set() for _ in dims]
+        for scope in scopes:
+            for v in scope:
+                self.adjacency[v].update(scope)
+        for v, around in enumerate(self.adjacency):
+            around.discard(v)
         self.logs = [log2(d) for d in dims]
         self.fill: list[int] = []
         self.size: list[float] = []
         self.work = 0
         adjacency, logs = self.adjacency, self.logs
         for around in adjacency:
-            neighbours = bits_of(around)
-            missing = [(around & ~adjacency[u]).bit_count() for u in neighbours]
-            self.fill.append((sum(missing) - len(missing)) // 2)
-            self.size.append(sum([logs[u] for u in neighbours]))
+            missing = sum([len(around - adjacency[u]) for u in around])
+            self.fill.append((missing - len(around)) // 2)
+            self.size.append(sum([logs[u] for u in sorted(around)]))
 
     def eliminate(self, v: int) -> set[int]:
         """Connect the neighbours of a variable and remove it; return the variables whose score changed."""
         adjacency, fill, size, logs = self.adjacency, self.fill, self.size, self.logs
         around = adjacency[v]
-        neighbours = bits_of(around)
-        changed = self._connect(v, neighbours) if fill[v] else set()
-        gone = ~(1 << v)
-        for u in neighbours:
-            adjacency[u] &= gone
+        changed = self._connect(v) if fill[v] else set()
+        for u in around:
+            adjacency[u].discard(v)
             # the neighbours are a clique now: pairs of v that are missing at u have the other end outside
-            fill[u] -= (adjacency[u] & ~around).bit_count()
+            fill[u] -= len(adjacency[u]) + 1 - len(around)
             size[u] -= logs[v]
-        changed.update(neighbours)
+        changed |= around
         changed.discard(v)
         self.work += len(changed)
         return changed
 
-    def _connect(self, v: int, neighbours: Sequence[int]) -> set[int]:
+    def _connect(self, v: int) -> set[int]:
         """Add the edges between the neighbours of a variable; return the variables whose fill changed."""
         adjacency, fill, size, logs = self.adjacency, self.fill, self.size, self.logs
-        changed = set()
-        for a in neighbours:
-            for b in bits_of((adjacency[v] & ~adjacency[a]) >> (a + 1) << (a + 1)):
-                common = bits_of(adjacency[a] & adjacency[b])
+        changed: set[int] = set()
+        neighbours = sorted(adjacency[v])
+        for i, a in enumerate(neighbours):
+            around = adjacency[a]
+            for b in [b for b in neighbours[i + 1 :] if b not in around]:
+                common = around & adjacency[b]
                 for c in common:
                     fill[c] -= 1
-                changed.update(common)
-                fill[a] += (adjacency[a] & ~adjacency[b]).bit_count()
-                fill[b] += (adjacency[b] & ~adjacency[a]).bit_count()
+                changed |= common
+                fill[a] += len(around) - len(common)
+                fill[b] += len(adjacency[b]) - len(common)
                 size[a] += logs[b]
                 size[b] += logs[a]
-                adjacency[a] |= 1 << b
-                adjacency[b] |= 1 << a
+                around.add(b)
+                adjacency[b].add(a)
                 self.work += len(common)
         return changed

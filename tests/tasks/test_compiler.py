@@ -24,7 +24,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_compiled_for_what_takes_numpy_less(fresh: None) -> None:
     assert not compiler.compiler_pays(1 << 20)
     assert not compiler.compiler_pays(1 << 26)
-    assert not compiler.compiler_pays(1 << 24)
+    assert not compiler.compiler_pays(1 << 25)
     assert compiler.compiler_pays(1 << 26)  # NumPy would have had as long as the compiler takes
 
 
@@ -34,5 +34,8 @@ def test_long_runs_are_compiled(fresh: None) -> None:
 
 def test_what_is_compiled_is_used(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Patience, "compiled", True)
-    assert not compiler.compiler_pays(1 << 22)
-    assert compiler.compiler_pays(1 << 23)
+    assert not compiler.compiler_pays(compiler.COLD_CELLS - 1)
+    assert compiler.compiler_pays(compiler.COLD_CELLS)
+    monkeypatch.setitem(sys.modules, "numba", sys)
+    assert compiler.compiler_pays(1 << 22)
+    assert not compiler.compiler_pays(1 << 16)

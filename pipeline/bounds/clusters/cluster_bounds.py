@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SIZES = (1 << 9, 1 << 12)
 #: Networks with more short cycles for a variable have too many clusters to be worth it.
 _CYCLES = 8
+#: In a mesh there are between so many and so many for a variable, on average.
+_MESH, _MESH_MOST = 0.9, 2
 #: With more variables making the clusters takes seconds.
 _VARIABLES = 10_000
 #: Costs are multiples of a power of two, such that totals have so many bits.
@@ -44,6 +46,13 @@ _DECODED = (1, 3, 10)
 _DESCENTS = 5
 #: Bytes for each cell of a cluster: its cost, twice while clusters are made, and its entries in a few separators.
 _CELL_BYTES = 40
+
+
+def is_mesh(network: CostNetwork) -> bool:
+    """Whether there is about a short cycle for each variable, as in a grid: pairs say little there, clusters much."""
+    n, scopes = len(network.dims), [s for s in network.scopes if len(s) > 1]
+    cycles = short_cycles(n, scopes, _MESH_MOST * n) if n <= _VARIABLES else None
+    return cycles is not None and len(cycles) >= _MESH * n
 
 
 class ClusterBounds:

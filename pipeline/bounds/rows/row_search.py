@@ -90,8 +90,9 @@ class RowSearch:
     Parameters
     ----------
     network : CostNetwork
-    order : sequence of int
-        Elimination order; see :func:`.order.depth_first_order`.
+    order : sequence of int, optional
+        Elimination order; see :func:`.order.depth_first_order`. Without one the network is first made smaller by the
+        cut-off, and then ordered.
     upper : int, optional
         Only totals below it interest.
     device_bytes : int, optional
@@ -116,7 +117,7 @@ class RowSearch:
     def __init__(
         self,
         network: CostNetwork,
-        order: Sequence[int],
+        order: Sequence[int] | None,
         upper: int | None,
         *,
         device_bytes: int | None = None,
@@ -126,7 +127,7 @@ class RowSearch:
         finished: Finished | None = None,
         best: Callable[[], States | None] = lambda: None,
     ) -> None:
-        self.network, self.order, self.upper = network, tuple(order), upper
+        self.network, self.order, self.upper = network, tuple(order or ()), upper
         self.memory_bytes, self.lower = 0, network.least
         self.total: int | None = None
         self.states: States | None = None
@@ -135,6 +136,7 @@ class RowSearch:
         self._rounds = [*rounds]
         # how often the network had been made smaller when it was given
         self._given = len(network.made)
+        self._ordered = order is not None
         self._split: Partition | None = None
         self._found: MiniBuckets | None = None
         self._layers: LayeredSearch | None = None
@@ -175,6 +177,8 @@ class RowSearch:
         """Go on until the proof is complete, no round is left, or it is told to stop."""
         self._stop, self._on_states = stop, on_states
         self._limit()
+        if not self._ordered:
+            self._fix()
         while not (self.done or self.hopeless or self._to_disk) and self._round(self._rounds[0]):
             del self._rounds[0]
             on_bounds(self.lower, self.total)
@@ -335,10 +339,15 @@ class RowSearch:
         """Remove what cannot be in a better assignment."""
         prepared = prepare(self.network, self.upper, work=_FIXING_WORK, stop=self._stop)
         self._found_better(prepared.total, prepared.states)
-        assert self.upper is not None
-        self.lower = max(self.lower, min(self.upper, prepared.lower if prepared.feasible else self.upper))
-        self.done = self.lower == self.upper
-        if not self.done and sum(prepared.network.dims) < sum(self.network.dims):
+        if self.upper is None:
+            self.lower = max(self.lower, prepared.lower)
+        else:
+            self.lower = max(self.lower, min(self.upper, prepared.lower if prepared.feasible else self.upper))
+        self.done = self.lower == self.upper or not prepared.feasible
+        smaller = sum(prepared.network.dims) < sum(self.network.dims)
+        if not self.done and smaller:
             self.network = prepared.network
             self.rest()
+        if not self.done and (smaller or not self._ordered):
             self.order = depth_first_order(self.network.dims, self.network.scopes, seconds=_ORDER_SECONDS)
+            self._ordered = True

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from bucketflow.pipeline.bounds import turns
 from bucketflow.pipeline.bounds.chain import Chain
 from bucketflow.pipeline.bounds.clusters import cluster_bounds
-from bucketflow.pipeline.bounds.clusters.cluster_bounds import SIZES, ClusterBounds
+from bucketflow.pipeline.bounds.clusters.cluster_bounds import SIZES, ClusterBounds, is_mesh
 from bucketflow.pipeline.bounds.clusters.growing import clusters, separators, short_cycles, without_contained
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.order import depth_first_order
+from bucketflow.pipeline.bounds.outcome import Outcome
 from bucketflow.pipeline.bounds.prepare import prepare
 from bucketflow.pipeline.bounds.rows.row_search import ROUNDS, RowSearch
 from bucketflow.tasks.bounds.separators import separators_of
@@ -220,6 +221,54 @@ def test_a_chain_begins_with_clusters_and_goes_on_with_what_they_sharpened(monke
     plain = RowSearch(network, depth_first_order(network.dims, network.scopes), None, rounds=ROUNDS)
     plain.memory_bytes = 1 << 28
     assert plain.run(bool, lambda lower, total: None, lambda states: None).total == search.total
+
+
+@given(cost_networks(), st.integers(-9, 30), st.booleans())
+def test_rows_without_an_order_make_the_network_smaller_first(network: CostNetwork, cut: int, limited: bool) -> None:
+    seen: list[tuple[int, ...]] = []
+    rows = RowSearch(network, None, cut if limited else None, rounds=ROUNDS)
+    rows.memory_bytes = 1 << 26
+    outcome = rows.run(bool, lambda lower, total: None, seen.append)
+    least = brute_least(network)
+    assert rows.done
+    if least >= (cut if limited else math.inf):
+        assert outcome.total is None
+        assert not outcome.feasible
+    else:
+        assert outcome.total == outcome.lower == least == network.total(outcome.states or ())
+    assert all(network.total(states) >= least for states in seen)
+
+
+def test_a_mesh_begins_with_clusters_before_any_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "is_compiled", lambda module, function: True)
+    network, begun = spins(8, 8, seed=4, largest=1 << 40), list[str]()
+    search = Chain(network, None, "auto", Limits(1 << 28, on_way=begun.append))
+    search.run()
+    assert is_mesh(network)
+    assert begun[:2] == ["preparation", "clusters"]
+    assert "search" not in begun
+    assert search.done
+    assert search.total == network.total(search.best or ())
+    plain = RowSearch(network, depth_first_order(network.dims, network.scopes), None, rounds=ROUNDS)
+    plain.memory_bytes = 1 << 28
+    assert plain.run(bool, lambda lower, total: None, lambda states: None).total == search.total
+
+
+def test_a_mesh_where_clusters_are_of_no_use_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "is_compiled", lambda module, function: True)
+    monkeypatch.setattr(ClusterBounds, "sharpened", property(lambda self: None))
+    monkeypatch.setattr(ClusterBounds, "run", lambda self, *args: Outcome(self.lower))
+    network, begun = spins(6, 6, seed=4, largest=1 << 40), list[str]()
+    search = Chain(network, None, "auto", Limits(1 << 28, on_way=begun.append))
+    search.run()
+    assert begun[:3] == ["preparation", "clusters", "search"]
+    assert search.done
+    assert search.total == network.total(search.best or ())
+
+
+def test_trees_and_cliques_are_no_meshes() -> None:
+    assert not is_mesh(CostNetwork((2,) * 9, tuple(CostTable((v, v + 1), np.zeros((2, 2))) for v in range(8))))
+    assert not is_mesh(CostNetwork((2,) * 9, tuple(CostTable(p, np.zeros((2, 2))) for p in combinations(range(9), 2))))
 
 
 def test_larger_clusters_go_on_from_what_smaller_ones_shifted() -> None:
