@@ -180,6 +180,14 @@ def test_a_probability_meets_itself(method: Any) -> None:
     assert bucketflow.solve(model, method=method, upper_bound=best + 0.01).status == "infeasible"
 
 
+def test_what_ends_for_want_of_memory_says_so() -> None:
+    asked: dict[str, Any] = {"method": "search", "upper_bound": 10_000, "prune": False}
+    ended = bucketflow.solve(grid(SIZE), **asked, memory=200)
+    assert ended.status == "bounded"
+    assert ended.notes == ("it ended unproved for want of memory; give more --memory, or --time to go on longer",)
+    assert bucketflow.solve(grid(SIZE), **asked, memory=200, time=0).notes == ()
+
+
 @pytest.mark.parametrize("method", ["auto", "dense", "rows", "diagram", "search"])
 def test_bounds_beyond_all_numbers(method: Any) -> None:
     """Neither integers nor floats of machines hold them."""

@@ -267,7 +267,13 @@ class Task:
         except KeyboardInterrupt:
             if self.chain.total is None:
                 raise
-        return self._dressed(self.chain.outcome())
+            return self._dressed(self.chain.outcome())
+        found = self._dressed(self.chain.outcome())
+        if self.effort.time is not None or found.status != "bounded" or (found.proof and found.proof.close):
+            return found
+        return replace(
+            found, notes=("it ended unproved for want of memory; give more --memory, or --time to go on longer",)
+        )
 
     def _run_chain(self) -> None:
         """Run the chain, with room on disk for layers that exceed memory."""
