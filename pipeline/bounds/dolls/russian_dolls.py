@@ -13,13 +13,13 @@ from .layout import laid_out, separated
 
 #: Nodes between two looks at the clock are as many as take about so long.
 _SECONDS = 0.03
-#: Tables are there so many times while a search is laid out.
-_COPIES = 4
+#: Bytes that cells, and tables, take while a search is laid out.
+_CELL_BYTES, _TABLE_BYTES = 32, 1200
 
 
 def doll_bytes(network: CostNetwork) -> int:
-    """Bytes that laying a network out takes at least."""
-    return _COPIES * 8 * network.cells
+    """Bytes that laying a network out takes at most."""
+    return _CELL_BYTES * network.cells + _TABLE_BYTES * len(network.tables)
 
 
 class RussianDolls:

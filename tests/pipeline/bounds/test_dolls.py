@@ -18,6 +18,7 @@ from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, cost_network
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
+from tests.memory import traced
 from tests.pipeline.bounds.networks import brute_least, cost_networks
 
 
@@ -144,6 +145,19 @@ def test_the_chain_tries_dolls_where_they_fit() -> None:
     refused = Chain(network, None, "dolls", Limits(doll_bytes(network) - 1, prune=False))
     refused.run()
     assert not refused.done
+
+
+@pytest.mark.parametrize(("k", "d"), [(2, 2), (2, 4), (2, 20), (3, 2), (3, 4)])
+def test_laying_out_takes_what_is_said(k: int, d: int) -> None:
+    rng = np.random.default_rng(0)
+    tables = []
+    for _ in range(1000):
+        scope = tuple(int(v) for v in rng.choice(50, k, replace=False))
+        tables.append(CostTable(scope, np.where(rng.random((d,) * k) < 0.4, np.inf, 0.0)))
+    network = CostNetwork((d,) * 50, tuple(tables))
+    peak, dolls = traced(lambda: RussianDolls(network, None))
+    assert dolls.possible
+    assert dolls.nbytes <= peak <= doll_bytes(network)
 
 
 def test_observations_of_a_satellite(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
