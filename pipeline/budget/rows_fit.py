@@ -159,8 +159,9 @@ def with_more_slices(problem: Problem, options: PlanOptions, plan: Plan, error: 
             break
     slices = prod(plan.dims[v] for v in chosen)
     if not free or slices > MAX_SLICES:
+        where = f" in {plan.slices:,} slices" if plan.slices > 1 else ""
         raise BudgetError(
-            f"by rows a table needs at least {format_bytes(error.needed)} in {plan.slices:,} slices, allowed "
+            f"by rows a table needs at least {format_bytes(error.needed)}{where}, allowed "
             f"{format_bytes(error.allowed)}; try a larger --memory"
         )
     tree = replace(plan.tree, dims=plan.dims)

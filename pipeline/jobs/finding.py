@@ -19,10 +19,14 @@ def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = No
 
     Raises
     ------
+    ModelError
+        If there is no such folder.
     BucketflowError
         If no scheduler answers.
     """
     if place is not None:
+        if not Path(place).is_dir():
+            raise ModelError(f"{place} is not a folder of run directories")
         return [Job(folder, client) for folder in job_folders(Path(place))]
     if scheduler is None and client is None:
         raise ModelError("whose jobs: give a folder of run directories, or a --scheduler")

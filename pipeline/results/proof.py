@@ -10,6 +10,9 @@ from typing import Any
 from ..text import shown_number
 from .figures import plain_number
 
+#: Ways are named that took more than this part of all.
+_NOTABLE = 0.01
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -51,8 +54,9 @@ class Proof:
 
     @property
     def reason(self) -> str:
-        """Which way proved it, after which others, and why it was not just swept: one line."""
-        others = [method for method, seconds in self.tried.items() if seconds and method != self.method]
+        """Which way proved it, after which others that took notable time, and why it was not just swept: one line."""
+        least = _NOTABLE * sum(self.tried.values())
+        others = [method for method, seconds in self.tried.items() if seconds > least and method != self.method]
         tried = " and ".join(filter(None, (", ".join(others[:-1]), *others[-1:])))
         if self.method == "none":
             way = f"not proved by {tried}" if tried else "not proved"

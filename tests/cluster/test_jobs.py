@@ -222,6 +222,9 @@ def test_what_is_no_job_is_refused(tmp_path: Path, model: bucketflow.Model) -> N
             bucketflow.submit(asked, **options)
     with pytest.raises(bucketflow.IncompatibleRunError, match="holds no job"):
         _ = bucketflow.Job(tmp_path).status
+    assert bucketflow.jobs(tmp_path) == []
+    with pytest.raises(bucketflow.ModelError, match="is not a folder of run directories"):
+        bucketflow.jobs(tmp_path / "none")
     assert not list(tmp_path.iterdir())
 
 

@@ -40,7 +40,7 @@ def test_callbacks_see_bounds_close(kind: str, caplog: pytest.LogCaptureFixture)
 
 def test_reasons_are_a_line() -> None:
     proof = Proof(
-        "rows", 3, 3, 0.0, {"preparation": 0.1, "rows": 0.2, "search": 0.3, "dense": 0.0}, {}, 3, 1, 2.0**39.2
+        "rows", 3, 3, 0.0, {"preparation": 0.1, "rows": 0.2, "search": 0.3, "dense": 0.005}, {}, 3, 1, 2.0**39.2
     )
     assert proof.reason == "proved by rows after preparation and search; sweeping every cell would take some 2^39 cells"
     assert Proof("none", 3, 4, 0.3, {"rows": 0.2}, {}, 3, 1).reason == "not proved by rows"
