@@ -59,7 +59,7 @@ class Function:
 
     @cached_property
     def allowed(self) -> NDArray[np.bool_] | None:
-        """Which values are not 0, of probabilities; None if the function excludes no assignment."""
+        """Which values are not 0, of probabilities; None if all are, or if the function lists what it excludes."""
         if self.rows is not None and self.default != 0:
             return None
         nonzero = np.asarray(self.values != 0)
