@@ -10,8 +10,8 @@
    turns (:class:`.turns.Turns`), and each returns an :class:`.outcome.Outcome`: a lower bound, and perhaps an
    assignment. They are bounded rows with the bounds of mini-buckets (:class:`.row_search.RowSearch`), eliminations on
    decision diagrams (:class:`.cut_offs.Deepening`), triangles of pairs (:class:`.triangle_bounds.TriangleBounds`), a
-   depth-first search (:class:`.search.Search`), Russian dolls (:class:`.russian_dolls.RussianDolls`), and a dense plan
-   of what is left, made by the task.
+   depth-first search (:class:`.search.Search`), Russian dolls (:class:`.russian_dolls.RussianDolls`), parts of the
+   bucket tree (:class:`.subtree_bounds.SubtreeBounds`), and a dense plan of what is left, made by the task.
 4. Where there are workers, :class:`.helpers.Helpers` sends them ways and slices, each a chain of its own
    (:class:`.helper.Helper`).
 5. The best assignment is restored to the first network and evaluated on the model

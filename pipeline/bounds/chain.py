@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .dolls.russian_dolls import RussianDolls
     from .rows.row_search import RowSearch
     from .stored.row_files import Finished
+    from .subtrees.subtree_bounds import SubtreeBounds
 
 #: Cells that the first preparations touch, and CPU seconds of the short search after each: easy networks need no more.
 _GLANCES = ((30_000_000, 0.1), (100_000_000, 0.15))
@@ -51,6 +52,8 @@ _SOON = 0.5
 _SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
 #: Triangles have their first turn in rounds of so many CPU seconds, and no other where one closed so little of the gap.
 _TRIANGLES_FROM, _LITTLE = 1.0, 0.01
+#: Subtrees too; they are left once two turns optimised none.
+_SUBTREES_FROM, _IDLE_TURNS = 1.0, 2
 #: Russian dolls of which none is solved in so many CPU seconds are too hard.
 _DOLL_SECONDS = 1.0
 #: They come before the full preparation, for this share of the time spent.
@@ -60,7 +63,7 @@ _CLUSTERS_SHARE = 1.0
 #: They need so long where they look for an order first.
 _ORDERED_SECONDS = 2 * FIRST_SECONDS
 #: Ways that say themselves when they are at their end.
-_ENDING = ("clusters", "triangles", "rows", "local", "dense")
+_ENDING = ("clusters", "triangles", "subtrees", "rows", "local", "dense")
 
 
 @dataclass
@@ -75,6 +78,8 @@ class Chain(Known):
     search: Search | None = None
     rows: RowSearch | None = None
     triangles: TriangleBounds | None = None
+    subtrees: SubtreeBounds | None = None
+    idle: int = 0
     rounds_left: int = 0
 
     def run(self) -> None:
@@ -252,10 +257,11 @@ class Chain(Known):
     @property
     def _memory_bytes(self) -> int:
         """For a way while the others wait for their next turn."""
-        ways = (self.clusters, self.triangles, self.diagrams, self.dolls, self.local, self.search, self.rows)
+        shifting, trees = (self.clusters, self.triangles), (self.diagrams, self.dolls, self.subtrees)
+        ways = (*shifting, *trees, self.local, self.search, self.rows)
         return self.limits.memory_bytes - sum(way.nbytes for way in ways if way is not None)
 
-    def _holds_much(self, way: ClusterBounds | Deepening | RowSearch | Search) -> bool:
+    def _holds_much(self, way: ClusterBounds | Deepening | RowSearch | Search | SubtreeBounds) -> bool:
         """Whether a way leaves the others too little memory."""
         return _HELD_PART * way.nbytes > self.limits.memory_bytes and not self.turns.alone
 
@@ -365,6 +371,38 @@ class Chain(Known):
             self.turns.hopeless.add("dolls")
             self.dolls = None
         return outcome
+
+    def _subtrees(self, seconds: float, late: Callable[[], bool]) -> Outcome | None:
+        """Go on with parts of the bucket tree, unless turns optimised none.
+
+        They bound a network that was prepared further since: what took long to search is not searched again.
+        """
+        if seconds < _SUBTREES_FROM:
+            return None
+        self.subtrees = self.subtrees or self._cut()
+        if self.subtrees is None or self.subtrees.hopeless:
+            self.turns.hopeless.add("subtrees")
+            return None
+        self.subtrees.memory_bytes = self._memory_bytes + self.subtrees.nbytes
+        self.subtrees.learn(self.upper)
+        solved = self.subtrees.solved
+        outcome = self.subtrees.run(late, self._hear)
+        self.idle = self.idle + 1 if solved == self.subtrees.solved else 0
+        if self.subtrees.hopeless or self.idle == _IDLE_TURNS or self._holds_much(self.subtrees):
+            self.turns.hopeless.add("subtrees")
+            self.subtrees.give_up()
+        return outcome
+
+    def _cut(self) -> SubtreeBounds | None:
+        """Cut the bucket tree where it is narrow; None where it is not, or in a mesh."""
+        from .clusters.cluster_bounds import is_mesh
+        from .subtrees.cuts import cut_parts
+        from .subtrees.subtree_bounds import SubtreeBounds
+
+        parts = cut_parts(self.small, self.order)
+        if len(parts) == 1 or is_mesh(self.small):
+            return None
+        return SubtreeBounds(self.small, self.order, parts, self.upper)
 
     def _leave_memory(self, diagrams: Deepening) -> None:
         """Let go of as much of the diagrams as others need."""

@@ -11,7 +11,11 @@ from ...tasks.code_files import is_compiled
 from ...tasks.working_time import working_seconds
 from .outcome import Method
 
-Way = Literal["dense", "rows", "local", "diagram", "search", "clusters", "triangles", "dolls"]
+Way = Literal["dense", "rows", "local", "diagram", "search", "clusters", "triangles", "dolls", "subtrees"]
+_EVERYONE: tuple[Way, ...] = (
+    *("dolls", "clusters", "triangles", "subtrees"),
+    *("rows", "local", "diagram", "search", "dense"),
+)
 #: CPU seconds of the first round, for each way; each round takes twice as long as the one before.
 FIRST_SECONDS = 0.25
 #: Ways of which this function is not compiled yet wait until turns are so long, as it takes several seconds.
@@ -22,6 +26,7 @@ _COMPILED: dict[Way, tuple[str, str, float]] = {
     "clusters": ("tasks.bounds.agreement", "sweep", 0.5),
     "triangles": ("tasks.bounds.triangles", "sweep", 1.0),
     "dolls": ("tasks.search.dolls", "explore", 0.5),
+    "subtrees": ("tasks.search.branching", "explore", 1.0),
 }
 #: The way that closed most has the longest turns where one may close this part of the gap.
 _NOTABLE = 0.02
@@ -84,8 +89,7 @@ class Turns:
     @property
     def candidates(self) -> tuple[Way, ...]:
         """The ways that may be tried."""
-        everyone: tuple[Way, ...] = ("dolls", "clusters", "triangles", "rows", "local", "diagram", "search", "dense")
-        return everyone if self.method == "auto" else (self.method,)
+        return _EVERYONE if self.method == "auto" else (self.method,)
 
     @property
     def alone(self) -> bool:

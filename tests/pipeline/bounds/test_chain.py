@@ -108,12 +108,12 @@ def test_no_time_at_all_leaves_bounds(model: Model, best: Any) -> None:
 
 def test_what_closes_most_of_the_gap_goes_first_and_longest() -> None:
     tried = turns.Turns("auto")
-    everyone = ("dolls", "clusters", "triangles", "rows", "local", "diagram", "search", "dense")
+    everyone = ("dolls", "clusters", "triangles", "subtrees", "rows", "local", "diagram", "search", "dense")
     assert dict(tried.shares(1.0)) == dict.fromkeys(everyone, 1.0)
     tried.closed = {"rows": 0.1, "diagram": 0.3, "search": 0.0}
-    resting = [(way, 1.0) for way in ("dolls", "clusters", "triangles", "local", "search", "dense")]
+    resting = [(way, 1.0) for way in ("dolls", "clusters", "triangles", "subtrees", "local", "search", "dense")]
     assert list(tried.shares(1.0)) == [("diagram", 2.0), ("rows", 1.0), *resting]
-    tried.hopeless = {"dolls", "clusters", "triangles", "rows", "local", "dense"}
+    tried.hopeless = {"dolls", "clusters", "triangles", "subtrees", "rows", "local", "dense"}
     tried.closed = {"diagram": 0.0, "search": 0.0}
     assert list(tried.shares(1.0)) == [("diagram", 1.0), ("search", 1.0)]
     tried.closed = {"diagram": 0.0, "search": 0.01}
@@ -151,7 +151,7 @@ def test_what_foresees_its_end_goes_on_at_once(
 
 def test_a_local_search_that_finds_nothing_has_the_shortest_turns() -> None:
     tried = turns.Turns("auto", closed={"local": 0.5, "rows": 0.0})
-    others = dict.fromkeys(("dolls", "clusters", "triangles", "rows", "diagram", "search", "dense"), 1.0)
+    others = dict.fromkeys(("dolls", "clusters", "triangles", "subtrees", "rows", "diagram", "search", "dense"), 1.0)
     assert dict(tried.shares(1.0)) == {"local": 0.5, **others}
     tried.closed["local"] = 0.0
     assert dict(tried.shares(1.0))["local"] == 0.25
@@ -161,8 +161,9 @@ def test_few_large_domains_are_searched_rather_than_represented() -> None:
     tried = turns.Turns("auto")
     tried.suit((44,) * 14)
     shares = list(tried.shares(1.0))
-    assert shares[:4] == [("search", 4.0), ("dolls", 1.0), ("clusters", 1.0), ("triangles", 1.0)]
-    assert shares[4:] == [("local", 1.0), ("dense", 1.0), ("rows", 0.5), ("diagram", 0.25)]
+    resting = [(way, 1.0) for way in ("dolls", "clusters", "triangles", "subtrees")]
+    assert shares[:5] == [("search", 4.0), *resting]
+    assert shares[5:] == [("local", 1.0), ("dense", 1.0), ("rows", 0.5), ("diagram", 0.25)]
     tried.suit((2,) * 100)
     assert set(dict(tried.shares(1.0)).values()) == {1.0}
     tried.suit((2,) * 1000)
