@@ -10,6 +10,7 @@ import numpy as np
 
 from .network import CostNetwork, States
 from .rules.compaction import compact, only
+from .rules.determined import replace
 from .rules.problem import Problem, Removed, problem_of, tables_of
 from .rules.shifting import Limits, shift
 from .rules.small_degrees import eliminate
@@ -152,13 +153,13 @@ class _Rounds:
         return values > _PAYS * len(flat.unary) or cells > _PAYS * len(flat.costs)
 
     def shrink(self) -> None:
-        """Remove dominated values and variables of small degree until nothing changes."""
+        """Remove dominated values, variables that others determine and those of small degree until nothing changes."""
         eliminated = 0
         while self.compacted(eliminated):
             self.dominate()
             if not self.compacted():
                 return
-            eliminated = eliminate(self.problem)
+            eliminated = replace(self.problem) or eliminate(self.problem)
             if not eliminated:
                 return
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..network import CostNetwork, CostTable, Restore, States
 from ..rules.compaction import Kept
-from ..rules.small_degrees import Best
+from ..rules.pool import Best
 
 Bytes = NDArray[np.uint8]
 Arrays = list[NDArray[Any]]

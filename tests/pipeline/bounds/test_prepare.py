@@ -15,6 +15,7 @@ from bucketflow import load
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, cost_network
 from bucketflow.pipeline.bounds.prepare import Prepared, prepare
 from bucketflow.pipeline.bounds.rules.compaction import compact
+from bucketflow.pipeline.bounds.rules.determined import replace
 from bucketflow.pipeline.bounds.rules.problem import Problem, problem_of, tables_of
 from bucketflow.pipeline.bounds.rules.shifting import Limits, shift
 from bucketflow.pipeline.bounds.rules.small_degrees import eliminate
@@ -63,6 +64,50 @@ def check_whole(network: CostNetwork) -> None:
         finite = table.costs[np.isfinite(table.costs)]
         assert (finite == np.rint(finite)).all()
         assert (np.abs(finite) < 2**53).all()
+
+
+@st.composite
+def determined_networks(draw: st.DrawFn) -> CostNetwork:
+    """Networks in which some functions of two allow at most one state for each of the other's."""
+    network = draw(networks())
+    tables = list(network.tables)
+    for x, y in draw(st.lists(st.tuples(*[st.integers(0, len(network.dims) - 1)] * 2), min_size=1, max_size=4)):
+        if x != y:
+            costs = np.full((network.dims[x], network.dims[y]), np.inf)
+            for a in range(network.dims[x]):
+                costs[a, draw(st.integers(0, network.dims[y] - 1))] = draw(COSTS)
+            tables.append(CostTable((x, y), costs))
+    return CostNetwork(network.dims, tuple(draw(st.permutations(tables))), network.constant)
+
+
+@given(determined_networks())
+@settings(max_examples=150)
+def test_replacing_what_is_determined_keeps_every_total(network: CostNetwork) -> None:
+    work = problem(network)
+    cells = len(work.flat.costs)
+    replaced = replace(work)
+    after = network_of(work)
+    check_whole(after)
+    assert len(work.flat.costs) <= cells
+    gone = {x for restore in work.made for x, _, _ in restore.choices}  # type: ignore[attr-defined]
+    assert len(gone) == replaced
+    assert not any(gone.intersection(table.scope) for table in after.tables if len(table.scope) > 1)
+    restored = {after.restored(states): total for states, total in totals(after).items() if total < math.inf}
+    before = {states: total for states, total in totals(network).items() if total < math.inf}
+    assert restored == before
+    prepared = prepare(network)
+    assert prepared.feasible == (optimum(network) < math.inf)
+    assert not prepared.feasible or optimum(prepared.network) == optimum(network)
+
+
+def test_pairs_of_frequencies_are_one_variable() -> None:
+    apart = np.where(np.abs(np.subtract.outer(range(6), range(6))) == 3, 0.0, np.inf)
+    soft = CostTable((1, 2), np.arange(36.0).reshape(6, 6) % 7)
+    work = problem(CostNetwork((6,) * 4, (CostTable((0, 1), apart), soft, CostTable((2, 3), apart))))
+    assert replace(work) == 2
+    assert work.removed["determined"].variables == 2
+    (left,) = (table for table in network_of(work).tables if len(table.scope) == 2)
+    assert left.costs.shape == (6, 6)
 
 
 @given(networks())
