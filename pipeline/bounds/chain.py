@@ -52,8 +52,8 @@ _SOON = 0.5
 _SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
 #: Triangles have their first turn in rounds of so many CPU seconds, and no other where one closed so little of the gap.
 _TRIANGLES_FROM, _LITTLE = 1.0, 0.01
-#: Subtrees too; they are left once two turns optimised none.
-_SUBTREES_FROM, _IDLE_TURNS = 1.0, 2
+#: Subtrees too; they are left if more than one part is open after so many seconds, or two turns optimised no other.
+_SUBTREES_FROM, _SUBTREES_SECONDS, _IDLE_TURNS = 1.0, 0.25, 2
 #: Russian dolls of which none is solved in so many CPU seconds are too hard.
 _DOLL_SECONDS = 1.0
 #: They come before the full preparation, for this share of the time spent.
@@ -385,10 +385,14 @@ class Chain(Known):
             return None
         self.subtrees.memory_bytes = self._memory_bytes + self.subtrees.nbytes
         self.subtrees.learn(self.upper)
-        solved = self.subtrees.solved
-        outcome = self.subtrees.run(late, self._hear)
-        self.idle = self.idle + 1 if solved == self.subtrees.solved else 0
-        if self.subtrees.hopeless or self.idle == _IDLE_TURNS or self._holds_much(self.subtrees):
+        solved, subtrees, start = self.subtrees.solved, self.subtrees, self.spent
+
+        def hard() -> bool:
+            return subtrees.parts_left > 1 and not self.turns.alone and self.spent - start > _SUBTREES_SECONDS
+
+        outcome = subtrees.run(lambda: late() or hard(), self._hear)
+        self.idle = self.idle + 1 if solved == subtrees.solved else 0
+        if subtrees.hopeless or hard() or self.idle == _IDLE_TURNS or self._holds_much(subtrees):
             self.turns.hopeless.add("subtrees")
             self.subtrees.give_up()
         return outcome

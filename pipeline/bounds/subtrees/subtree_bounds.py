@@ -78,6 +78,11 @@ class SubtreeBounds:
         return self._network.constant + sum(part.lower for part in self._parts)
 
     @property
+    def parts_left(self) -> int:
+        """Parts that are not optimised yet."""
+        return sum(not part.solved for part in self._parts)
+
+    @property
     def nbytes(self) -> int:
         """Bytes that are held."""
         return sum(part.search.nbytes for part in self._parts if part.search is not None)
