@@ -16,8 +16,9 @@ import numpy as np
 
 from ..network import CostNetwork, States
 from ..outcome import Outcome
-from ..rules.problem import problem_of, tables_of
+from ..rules.problem import tables_of
 from .growing import Group, clusters, separators, short_cycles
+from .shifted_bounds import ShiftedBounds, grain_of, greatest
 
 if TYPE_CHECKING:
     from ....tasks.bounds.separators import Separators
@@ -31,8 +32,6 @@ _CYCLES = 8
 _MESH, _MESH_MOST = 0.9, 2
 #: With more variables making the clusters takes seconds.
 _VARIABLES = 10_000
-#: Costs are multiples of a power of two, such that totals have so many bits.
-_BITS = 40
 #: Sweeps between two looks at the clock; an even number. Fewer where they touch more cells.
 _SWEEPS, _WORK = 10, 20_000_000
 #: Sweeps are the last of a round if they raised the bound by less than this part of what all of it did, or by less than
@@ -42,8 +41,6 @@ _STALL, _PAYS = 1e-5, 1.5e-9
 _NOTABLE = 0.25
 #: After which sweeps an assignment is read off, besides the last.
 _DECODED = (1, 3, 10)
-#: Rounds of improving an assignment, both ways.
-_DESCENTS = 5
 #: Bytes for each cell of a cluster: its cost, twice while clusters are made, and its entries in a few separators.
 _CELL_BYTES = 40
 
@@ -55,33 +52,11 @@ def is_mesh(network: CostNetwork) -> bool:
     return cycles is not None and len(cycles) >= _MESH * n
 
 
-class ClusterBounds:
-    """A search for bounds that goes on where it was stopped, with ever larger clusters.
-
-    Parameters
-    ----------
-    network : CostNetwork
-    upper : int, optional
-        Only totals below it interest.
-
-    Attributes
-    ----------
-    memory_bytes : int
-        Clusters take no more.
-    lower : int
-        No total is below it, or below the cut-off.
-    total, states : optional
-        The best assignment that it found.
-    done, hopeless : bool
-        Whether the proof is complete; whether larger clusters would not help, or not fit.
-    """
+class ClusterBounds(ShiftedBounds):
+    """A search for bounds that goes on where it was stopped, with ever larger clusters."""
 
     def __init__(self, network: CostNetwork, upper: int | None) -> None:
-        self.network, self.upper = network, upper
-        self.memory_bytes, self.lower = 0, network.least
-        self.total: int | None = None
-        self.states: States | None = None
-        self.done = self.hopeless = False
+        super().__init__(network, upper)
         self._sizes, self._shifted, self._constant = [*SIZES], network, float(network.constant)
         self._sharpened: CostNetwork | None = None
         self._grain = 0.0
@@ -122,11 +97,6 @@ class ClusterBounds:
         first = self.network.least
         return self.upper is None or self.lower - first >= _NOTABLE * (self.upper - first)
 
-    def learn(self, upper: int | None) -> None:
-        """Search only below ``upper`` from now on."""
-        if upper is not None and (self.upper is None or upper < self.upper):
-            self.upper = upper
-
     def run(
         self,
         stop: Callable[[], bool],
@@ -138,9 +108,7 @@ class ClusterBounds:
         while not (self.done or self._sweeps is None or stop()):
             self._step(on_states)
             on_bounds(self.lower, self.total)
-        if self.done and (self.total is None or (self.upper is not None and self.upper < self.total)):
-            return Outcome(self.lower, feasible=False)
-        return Outcome(self.lower, self.total, self.states)
+        return self._outcome()
 
     def _begin(self) -> bool:
         """Make the clusters of the next size; return whether there are any, and room for them."""
@@ -166,29 +134,18 @@ class ClusterBounds:
         sweeps = self._sweeps
         assert sweeps is not None
         sweeps.step(self.upper)
+        self._heard(sweeps.constant)
         if sweeps.constant == math.inf:
-            self.lower, self.done = self.lower if self.upper is None else max(self.lower, self.upper), True
             self._sweeps = None
             return
-        self.lower = max(self.lower, math.ceil(sweeps.constant))
         stalled = sweeps.stalled(self.upper)
-        if stalled or sweeps.chunks in _DECODED or (self.upper is not None and self.lower >= self.upper):
-            stalled &= not self._decoded(sweeps, on_states)
-        self.done = self.upper is not None and self.lower >= self.upper
+        if stalled or sweeps.chunks in _DECODED or self.done:
+            stalled &= not self._offer(sweeps.decoded(), on_states)
+            self._heard(sweeps.constant)
         if stalled and not self.done:
             self._sizes = self._sizes[1:] if self._sharper else []
             self._shifted, self._constant, self._sweeps = sweeps.shifted(), sweeps.constant, None
             self._sharpened = self._sharpened or replace(self._shifted, constant=int(sweeps.constant))
-
-    def _decoded(self, sweeps: _Sweeps, on_states: Callable[[States], None]) -> bool:
-        """Read an assignment off, and improve it one variable at a time; return whether it is the best so far."""
-        states = improved(self.network, sweeps.decoded())
-        total = self.network.total(states)
-        if total >= (math.inf if self.upper is None else self.upper):
-            return False
-        self.total, self.states, self.upper = int(total), states, int(total)
-        on_states(states)
-        return True
 
 
 class _Sweeps:
@@ -250,32 +207,6 @@ class _Sweeps:
         """Return the clusters as functions, without the constant; their costs are multiples of the grain."""
         self.settle()
         return CostNetwork(self.dims, tables_of(self.flat))
-
-
-def improved(network: CostNetwork, states: Integers) -> States:
-    """Improve an assignment one variable at a time, with all others as they are."""
-    from ....tasks.bounds import shifting
-
-    flat, order = problem_of(network.dims, network.tables, 0.0).flat, np.arange(len(network.dims))
-    for way in (order[::-1].copy(), order) * _DESCENTS:
-        before = states.copy()
-        shifting.decode(flat, way, states)
-        if (states == before).all():
-            break
-    return tuple(states.tolist())
-
-
-def grain_of(network: CostNetwork, upper: int | None) -> float:
-    """The power of two that shares of costs are multiples of."""
-    most = network.constant + greatest(network)
-    most = most if upper is None else min(most, upper)
-    return float(2.0 ** -max(0, _BITS - int(max(most - network.least, 0)).bit_length()))
-
-
-def greatest(network: CostNetwork) -> float:
-    """What the functions of an allowed assignment cost at most."""
-    tables = (np.where(np.isfinite(table.costs), table.costs, 0.0) for table in network.tables)
-    return math.fsum(float(costs.max(initial=0.0)) for costs in tables)
 
 
 def _joined(network: CostNetwork, groups: Sequence[Group]) -> Flat:

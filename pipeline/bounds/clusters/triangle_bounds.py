@@ -16,7 +16,7 @@ import numpy as np
 from ..network import CostNetwork, CostTable, States
 from ..outcome import Outcome
 from ..rules.problem import problem_of
-from .cluster_bounds import grain_of, greatest, improved
+from .shifted_bounds import ShiftedBounds, grain_of, greatest
 
 if TYPE_CHECKING:
     from ....tasks.bounds.tables import Integers
@@ -46,33 +46,11 @@ Sides = tuple[int, int, int]
 """Three functions, of the variables ``i < j``, ``i < k`` and ``j < k``."""
 
 
-class TriangleBounds:
-    """Sweeps over the triangles of a network that go on where they were stopped.
-
-    Parameters
-    ----------
-    network : CostNetwork
-    upper : int, optional
-        Only totals below it interest.
-
-    Attributes
-    ----------
-    memory_bytes : int
-        What is held takes no more.
-    lower : int
-        No total is below it, or below the cut-off.
-    total, states : optional
-        The best assignment that it found.
-    done, hopeless : bool
-        Whether the proof is complete; whether the bound stalled, or there are no triangles, or no room for them.
-    """
+class TriangleBounds(ShiftedBounds):
+    """Sweeps over the triangles of a network that go on where they were stopped."""
 
     def __init__(self, network: CostNetwork, upper: int | None) -> None:
-        self.network, self.upper = network, upper
-        self.memory_bytes, self.lower = 0, network.least
-        self.total: int | None = None
-        self.states: States | None = None
-        self.done = self.hopeless = False
+        super().__init__(network, upper)
         self._held: _Held | None = None
         self._next_look = self._spent = 0.0
 
@@ -80,11 +58,6 @@ class TriangleBounds:
     def nbytes(self) -> int:
         """Bytes that are held between two runs."""
         return 0 if self._held is None else self._held.nbytes
-
-    def learn(self, upper: int | None) -> None:
-        """Search only below ``upper`` from now on."""
-        if upper is not None and (self.upper is None or upper < self.upper):
-            self.upper = upper
 
     def rest(self) -> None:
         """Give up what is held."""
@@ -107,9 +80,7 @@ class TriangleBounds:
         while not (self.done or self.hopeless or stop()):
             self._step(on_states)
             on_bounds(self.lower, self.total)
-        if self.done and (self.total is None or (self.upper is not None and self.upper < self.total)):
-            return Outcome(self.lower, feasible=False)
-        return Outcome(self.lower, self.total, self.states)
+        return self._outcome()
 
     def _step(self, on_states: Callable[[States], None]) -> None:
         """Sweep a few times, and look at what that brought now and then."""
@@ -130,19 +101,7 @@ class TriangleBounds:
         self._heard(held.single(self.upper))
         if self.done:
             return
-        states = improved(self.network, held.decoded())
-        total = self.network.total(states)
-        if total < (math.inf if self.upper is None else self.upper):
-            self.total, self.states, self.upper = int(total), states, int(total)
-            on_states(states)
-
-    def _heard(self, bound: float) -> None:
-        """Take a bound, infinite if nothing is left below the cut-off."""
-        if bound == math.inf:
-            self.lower, self.done = self.lower if self.upper is None else max(self.lower, self.upper), True
-        else:
-            self.lower = max(self.lower, math.ceil(bound))
-            self.done = self.upper is not None and self.lower >= self.upper
+        self._offer(held.decoded(), on_states)
 
 
 class _Held:

@@ -198,7 +198,7 @@ def test_there_is_nothing_to_do_without_cycles_or_memory() -> None:
 
 
 def test_what_closes_little_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ClusterBounds, "_decoded", lambda *args: False)
+    monkeypatch.setattr(ClusterBounds, "_offer", lambda *args: False)
     network = spins(5, 5, seed=8, largest=1 << 40)
     bounds = bounds_of(network, 1 << 60)
     run(bounds)
@@ -210,7 +210,7 @@ def test_what_closes_little_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_chain_begins_with_clusters_and_goes_on_with_what_they_sharpened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "is_compiled", lambda module, function: True)
     monkeypatch.setattr(Chain, "_glance", lambda self, seconds: None)
-    monkeypatch.setattr(ClusterBounds, "_decoded", lambda *args: False)
+    monkeypatch.setattr(ClusterBounds, "_offer", lambda *args: False)
     network = spins(6, 6, seed=4, largest=1 << 40)
     search = Chain(network, None, "auto", Limits(1 << 28))
     search.run()
@@ -286,7 +286,7 @@ def test_larger_clusters_go_on_from_what_smaller_ones_shifted() -> None:
 def test_what_had_no_memory_begins_anew_once_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that was taken out of the costs before counts twice."""
     monkeypatch.setattr(cluster_bounds, "SIZES", (1 << 4, 1 << 12))
-    monkeypatch.setattr(ClusterBounds, "_decoded", lambda *args: False)
+    monkeypatch.setattr(ClusterBounds, "_offer", lambda *args: False)
     network = spins(3, 4, seed=3, largest=1 << 40)
     bounds = bounds_of(network)
     bounds.run(bool, lambda lower, total: None, lambda states: None)
