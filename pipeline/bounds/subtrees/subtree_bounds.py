@@ -84,8 +84,8 @@ class SubtreeBounds:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are held."""
-        return sum(part.search.nbytes for part in self._parts if part.search is not None)
+        """Bytes that are held, with the network's, as others may go on with a smaller one."""
+        return 8 * self._network.cells + sum(part.search.nbytes for part in self._parts if part.search is not None)
 
     def learn(self, upper: int | None) -> None:
         """Only totals below ``upper`` matter from now on."""
@@ -95,8 +95,9 @@ class SubtreeBounds:
     def give_up(self) -> None:
         """Search no more, and let go of what that takes."""
         self.hopeless = True
+        self._network = CostNetwork((), (), self._network.constant)
         for part in self._parts:
-            part.search = None
+            part.tables, part.search = (), None
 
     def run(
         self,
@@ -130,7 +131,7 @@ class SubtreeBounds:
         start = time.process_time()
         search = part.search or self._search(part)
         if search is None:
-            self.hopeless = True
+            self.give_up()
             return
         search.memory_bytes = self.memory_bytes - (self.nbytes - search.nbytes)
         search.learn(self._room(part))
@@ -149,7 +150,7 @@ class SubtreeBounds:
             part.solved, part.nodes, part.search = True, search.nodes, None
             self.solved += 1
         elif not late:
-            self.hopeless = True  # for want of memory
+            self.give_up()  # for want of memory
 
     def _search(self, part: _Part) -> Search | None:
         """Begin to search a part, unless that would take too much memory."""
@@ -167,7 +168,7 @@ class SubtreeBounds:
         """Make one part of two."""
         pairs = [pair for pair in combinations(self._parts, 2) if pair[0].variables & pair[1].variables]
         if len(self._parts) <= 2 or not pairs:
-            self.hopeless = True
+            self.give_up()
             return
         one, other = min(pairs, key=lambda pair: pair[0].nodes + pair[1].nodes)
         merged = _Part(one.tables + other.tables, one.lower + other.lower)

@@ -186,6 +186,7 @@ def test_too_little_memory_is_refused() -> None:
     parts = cut_parts(network, range(48))
     bounds = SubtreeBounds(network, range(48), parts, None)
     bounds.memory_bytes = search_bytes(CostNetwork(network.dims, parts[0])) // 2
+    assert bounds.nbytes == 8 * network.cells
     outcome = bounds.run()
     assert bounds.hopeless
     assert outcome.feasible
