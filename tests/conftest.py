@@ -23,7 +23,7 @@ def same_on_every_machine() -> None:
     import numba  # noqa: F401  # whether it is there moves a threshold
 
     from bucketflow.pipeline.runs import best_first
-    from bucketflow.tasks.cpu import compiler
+    from bucketflow.tasks.cpu.compiling import compiler
 
     compiler._PATIENCE._spent = inf
     best_first._LEAST_SECONDS = inf

@@ -23,8 +23,8 @@ from bucketflow.tasks.gpu import arrays
 from bucketflow.tasks.gpu import extremes as gpu_extremes
 from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import run as gpu
-from bucketflow.tasks.relations import device as relations_device
-from bucketflow.tasks.relations.host import HOST
+from bucketflow.tasks.relations.sides import device as relations_device
+from bucketflow.tasks.relations.sides.host import HOST
 from bucketflow.tasks.steps.lowering import Lowered
 from bucketflow.tasks.steps.views import Slice
 from bucketflow.tasks.sweeps import device_sweep as gpu_sweep

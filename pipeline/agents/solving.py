@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from ...cluster.pool import Pool
-from ...tasks.cpu.compiler import compiler_pays
+from ...tasks.cpu.compiling.compiler import compiler_pays
 from ...tasks.dense import run
 from ...tasks.steps.lowering import Lowered
 from ...tasks.steps.semiring import Semiring

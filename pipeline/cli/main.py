@@ -10,18 +10,18 @@ import click
 from ... import __version__
 from .arguments import keywords_of, load, names
 from .bound import bound
-from .calibrate import calibrate
 from .clusters import on_cluster
 from .distributed.dpop import dpop
 from .distributed.generate import generate
 from .ending import EXIT_CODES, Commands, guarded
 from .grouped import Grouped
+from .machine.calibrate import calibrate
+from .machine.warm import warm
 from .marginals import marginals
 from .options import gpus, json_option, planning, planning_all, proving, prune, scheduler_option, workers_option
 from .unattended.batch import batch
 from .unattended.jobs import cancel, jobs, log, result, submit, watch
 from .unattended.report import report
-from .warm import warm
 
 if TYPE_CHECKING:
     from ..results.posteriors import Marginals

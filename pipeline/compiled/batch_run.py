@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.pool import Pool, SerialPool
-from ...tasks.cpu.compiler import compiler_pays
+from ...tasks.cpu.compiling.compiler import compiler_pays
 from ..api.marginals import in_memory
 from ..errors import ModelError
 from ..evidence.cases import CaseMarginals, Cases

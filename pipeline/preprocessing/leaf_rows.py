@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.relations.plain import comparable
+from ...tasks.relations.sides.plain import comparable
 from ...tasks.rows.keys import Keys
 from .consistency import allowed
 from .preprocess import Leaf, Network

@@ -126,8 +126,8 @@ class Possible:
 
     def ordered(self, shared: Shared) -> Relation:
         """Return the shared part of every entry, in order, with the number of the entry."""
-        from ...tasks.relations.host import HOST
         from ...tasks.relations.relation import Relation
+        from ...tasks.relations.sides.host import HOST
         from ...tasks.rows.keys import Keys
 
         columns, keys = self._columns, Keys(shared.scope, shared.sizes)

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from ...storage.compression import BLOSC
 from ...storage.spec import Receipt, TableSpec
-from ..relations.plain import comparable
 from ..relations.ranges import Ranges, ends, inside
 from ..relations.relation import Dense, Relation, from_dense
+from ..relations.sides.plain import comparable
 from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
 from .boxes import new_receipt

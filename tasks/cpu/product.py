@@ -29,8 +29,7 @@ from ..steps.loops.products import (
     cells,
 )
 from ..steps.semiring import Semiring
-from .threads import share, split
-from .vectors import (
+from .compiling.vectors import (
     VECTOR_BYTES,
     Arithmetic,
     add,
@@ -51,6 +50,7 @@ from .vectors import (
     vstore,
     word,
 )
+from .threads import share, split
 
 _VECTORS = 2
 

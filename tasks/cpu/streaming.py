@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from ..machine_code import njit
 from ..steps.loops.streaming import Loops
 from ..steps.semiring import Semiring
+from .compiling.vectors import VECTOR_BYTES, clamp, fill, lanes, law_of, load, product, put_word, store, word
 from .merging import run_nest
 from .row_sums import row, row_many
 from .threads import share, split
-from .vectors import VECTOR_BYTES, clamp, fill, lanes, law_of, load, product, put_word, store, word
 
 
 class Nest(NamedTuple):

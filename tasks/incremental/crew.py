@@ -11,10 +11,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cpu.calls import address_of
+from ..cpu.compiling.calls import address_of
+from ..cpu.compiling.vectors import law_of
 from ..cpu.streaming import Nest, Scratch, nest_of, stream
 from ..cpu.threads import share, split
-from ..cpu.vectors import law_of
 from ..steps.semiring import SUM_PRODUCT
 from .crew_loops import CONTROL_WORDS, MADE, TAKEN, Items, Queue, work
 from .join_loops import iterate_nest

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from ..cpu.atomics import awaited, fetch_add, publish
-from ..cpu.calls import calling, reader
-from ..cpu.vectors import put_word, word
+from ..cpu.compiling.atomics import awaited, fetch_add, publish
+from ..cpu.compiling.calls import calling, reader
+from ..cpu.compiling.vectors import put_word, word
 from ..machine_code import njit
 from .packed_loops import STATE_AT, Layout, State, is_due
 from .planning.large import MOST_PARTS

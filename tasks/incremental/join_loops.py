@@ -6,8 +6,8 @@ Arguments are addresses, of float64 values and int64 words; what they hold is to
 
 from __future__ import annotations
 
-from ..cpu.calls import calling
-from ..cpu.vectors import number, put_number, put_word, word
+from ..cpu.compiling.calls import calling
+from ..cpu.compiling.vectors import number, put_number, put_word, word
 from ..machine_code import njit
 
 

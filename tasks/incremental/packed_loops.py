@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final, NamedTuple
 
-from ..cpu.calls import reader
-from ..cpu.vectors import number, put_number, put_word, word
+from ..cpu.compiling.calls import reader
+from ..cpu.compiling.vectors import number, put_number, put_word, word
 from ..machine_code import njit
 from ..sweeps.scaled import HIGHEST, LOOSE, LOWEST
 from .join_loops import join

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from ..cpu.calls import calling, reader
+from ..cpu.compiling.calls import calling, reader
+from ..cpu.compiling.vectors import fill, number, put_number, put_word, word
 from ..cpu.streaming import Nest, Scratch
-from ..cpu.vectors import fill, number, put_number, put_word, word
 from ..machine_code import njit
 from .join_loops import spread
 from .packed_loops import (

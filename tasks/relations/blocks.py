@@ -9,7 +9,7 @@ from ..rows.keys import Words
 from ..steps.semiring import Semiring
 from .ordering import concatenated, merged
 from .relation import Relation
-from .sides import side_of
+from .sides.sides import side_of
 
 #: Rows from the end of a block in which the last group is likely to begin.
 _TAIL: Final = 64

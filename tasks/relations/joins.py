@@ -16,7 +16,7 @@ from ..steps.semiring import Semiring
 from .blocks import Assembly, output_blocks, row_blocks
 from .ordering import disorder, joined, layout, moved, order_holds, reordered
 from .relation import Dense, Relation, Table, empty, from_dense, gathers
-from .sides import side_of
+from .sides.sides import side_of
 
 #: What sorting a row costs beside looking for its key.
 _SORTING: Final = 3

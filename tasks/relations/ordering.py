@@ -12,7 +12,7 @@ import numpy as np
 from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
 from .relation import Relation
-from .sides import side_of
+from .sides.sides import side_of
 
 
 def layout(keys: Keys, variables: Sequence[int]) -> Keys:

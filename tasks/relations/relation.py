@@ -14,7 +14,7 @@ import numpy as np
 from ..gpu.arrays import is_device
 from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
-from .sides import side_of
+from .sides.sides import side_of
 
 _BLOCK_CELLS: Final = 1 << 16
 

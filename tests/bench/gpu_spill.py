@@ -32,8 +32,8 @@ from bucketflow.pipeline.plans.problem import sliced_dims
 from bucketflow.pipeline.plans.stages import Stage
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
-from bucketflow.pipeline.runs import box_decoding
-from bucketflow.pipeline.runs.box_decoding import ends, swept_roots
+from bucketflow.pipeline.runs.boxes import decoding as box_decoding
+from bucketflow.pipeline.runs.boxes.decoding import ends, swept_roots
 from bucketflow.pipeline.trees.memory import table_bytes
 from bucketflow.storage.chunks import write_chunk
 from bucketflow.storage.spec import TableSpec

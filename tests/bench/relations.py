@@ -44,11 +44,11 @@ from bucketflow.pipeline.api.questions import question_of
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
-from bucketflow.tasks.relations import host
 from bucketflow.tasks.relations.joins import joined, joined_reduced, semijoin, shared
 from bucketflow.tasks.relations.ordering import disorder, gathered, layout, merged, moved, reordered
 from bucketflow.tasks.relations.relation import Relation, from_dense, restricted, to_dense
-from bucketflow.tasks.relations.sides import side_of
+from bucketflow.tasks.relations.sides import host
+from bucketflow.tasks.relations.sides.sides import side_of
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.steps.semiring import min_plus
 from bucketflow.tasks.sweeps.rows import algebra

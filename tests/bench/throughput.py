@@ -22,7 +22,7 @@ from rich.table import Table
 import bucketflow
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.runs import boxes as outofcore
+from bucketflow.pipeline.runs.boxes import boxes as outofcore
 from bucketflow.pipeline.text import format_bytes
 from bucketflow.storage import ledger
 from bucketflow.storage.spec import Receipt

@@ -31,7 +31,7 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.planning import planner
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.figures import plan_figures
-from bucketflow.pipeline.runs.boxes import Boxes
+from bucketflow.pipeline.runs.boxes.boxes import Boxes
 from bucketflow.pipeline.trees.tree import Tree, build_tree
 from bucketflow.storage import ledger
 from bucketflow.tasks.sweeps.scaled import Scaled, joined_scales

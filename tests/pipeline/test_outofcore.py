@@ -23,7 +23,7 @@ from bucketflow.pipeline import resources
 from bucketflow.pipeline.api.answering import placement
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.rates import disk
-from bucketflow.pipeline.runs import boxes
+from bucketflow.pipeline.runs.boxes import boxes
 from bucketflow.storage import ledger
 from tests.killing import killing_one, stopped
 from tests.memory import traced_boxes
@@ -180,7 +180,7 @@ def damaged(run: Path, how: str) -> int:
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that has to be waited for, which makes compression pay."""
-    monkeypatch.setattr("bucketflow.pipeline.runs.boxes.default_memory_bytes", lambda: 0)
+    monkeypatch.setattr("bucketflow.pipeline.runs.boxes.boxes.default_memory_bytes", lambda: 0)
     monkeypatch.setattr("bucketflow.pipeline.api.answering.prepared.measured_disk_rate", lambda _: 1e6)
 
 
@@ -236,7 +236,7 @@ def test_lost_chunks_are_computed_again(tmp_path: Path, how: str, monkeypatch: p
         lines = [line for line in path.read_text().splitlines() if json.loads(line)["table"] != "result"]
         path.write_text("".join(line + "\n" for line in lines))
     done: list[Any] = []
-    from bucketflow.pipeline.runs import boxes as outofcore
+    from bucketflow.pipeline.runs.boxes import boxes as outofcore
 
     original = outofcore.run_box
 

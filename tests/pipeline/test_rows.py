@@ -32,7 +32,7 @@ from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.figures import plan_figures
 from bucketflow.pipeline.runs.slices import run_group, slices_of
 from bucketflow.pipeline.search.orders import search_tree
-from bucketflow.tasks.relations.host import Host
+from bucketflow.tasks.relations.sides.host import Host
 from bucketflow.tasks.sweeps.rows import algebra, best, room
 from bucketflow.tasks.sweeps.rows.room import NoRoomError
 from tests.models import bayes_models, brute_count, cost_models, markov_models, named_model

@@ -15,7 +15,7 @@ from bucketflow.pipeline.budget import rows_fit
 from bucketflow.pipeline.runs.rows import steps as row_steps
 from bucketflow.pipeline.runs.rows import tables as row_tables
 from bucketflow.storage import ledger
-from bucketflow.tasks.relations.host import Host
+from bucketflow.tasks.relations.sides.host import Host
 from bucketflow.tasks.sweeps.rows import room
 from bucketflow.tasks.sweeps.rows import scaled as scaled_rows
 from bucketflow.tasks.sweeps.scaled import Scaled, measured

@@ -25,8 +25,8 @@ from bucketflow.storage import ledger
 from bucketflow.tasks.boxes import row_boxes
 from bucketflow.tasks.boxes import row_tables as row_table_files
 from bucketflow.tasks.boxes.row_boxes import RowBoxes, even_chunks, known_run, run_row_box
-from bucketflow.tasks.relations.host import Host
 from bucketflow.tasks.relations.relation import Relation
+from bucketflow.tasks.relations.sides.host import Host
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step

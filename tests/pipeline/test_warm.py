@@ -18,7 +18,7 @@ from bucketflow.tasks.code_files import is_compiled
 
 ROOT = Path(bucketflow.__file__).parent
 #: Loops for many rows, which small questions do not need.
-LATER = {"tasks.relations.loops", "tasks.relations.product_loops"}
+LATER = {"tasks.relations.sides.loops", "tasks.relations.sides.product_loops"}
 
 
 def kept() -> Iterator[tuple[str, str]]:

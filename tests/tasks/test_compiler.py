@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from bucketflow.tasks.code_files import Patience
-from bucketflow.tasks.cpu import compiler
+from bucketflow.tasks.cpu.compiling import compiler
 
 STREAMING = "bucketflow.tasks.cpu.streaming"
 

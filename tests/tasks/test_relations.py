@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.relations import host, joins
+from bucketflow.tasks.relations import joins
 from bucketflow.tasks.relations.blocks import TooManyRowsError
 from bucketflow.tasks.relations.joins import joined_reduced, semijoin
 from bucketflow.tasks.relations.ordering import gathered, merged, order_holds, reordered
 from bucketflow.tasks.relations.relation import Dense, Relation, _digits, from_dense, restricted, to_dense
-from bucketflow.tasks.relations.sides import side_of
+from bucketflow.tasks.relations.sides import host
+from bucketflow.tasks.relations.sides.sides import side_of
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 

@@ -86,8 +86,8 @@ def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
 
 def _spilled_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """The same for a plan with tables on disk."""
-    from ...runs.box_decoding import decoded, swept_roots
-    from ...runs.boxes import opened_boxes
+    from ...runs.boxes.boxes import opened_boxes
+    from ...runs.boxes.decoding import decoded, swept_roots
 
     with opened_boxes(run, TABLES, keep=True) as boxes:
         best = _least(run.arithmetic.total(roots) for roots in swept_roots(boxes))
@@ -141,8 +141,8 @@ def swept_total(run: Run[Any], name: str) -> Any:
         with opened_row_tables(run, name, keep=False) as rows:
             totals = [arithmetic.total(rows.roots())]
     elif plan.spill:
-        from ...runs.box_decoding import swept_roots
-        from ...runs.boxes import opened_boxes
+        from ...runs.boxes.boxes import opened_boxes
+        from ...runs.boxes.decoding import swept_roots
 
         with opened_boxes(run, name, keep=False) as boxes:
             totals = map(arithmetic.total, swept_roots(boxes))

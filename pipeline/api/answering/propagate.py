@@ -9,8 +9,8 @@ from ...preprocessing.fixed import fixed_value
 from ...queries.beliefs import Beliefs
 from ...queries.expansion import dressed
 from ...results.posteriors import Marginals
-from ...runs.box_beliefs import propagated
-from ...runs.boxes import opened_boxes
+from ...runs.boxes.beliefs import propagated
+from ...runs.boxes.boxes import opened_boxes
 from ...runs.parts import sweep_parts
 from ...runs.run import Run
 from ...runs.slices import TABLES, sweep_beliefs, whole_beliefs

@@ -14,7 +14,7 @@ from ....cluster.dask_pool import DaskPool
 from ....cluster.memory import peak_rss_bytes
 from ....cluster.pool import Pool, SerialPool
 from ....storage.folders.rundir import RunDir
-from ....tasks.cpu.compiler import compiler_pays
+from ....tasks.cpu.compiling.compiler import compiler_pays
 from ....tasks.sweeps.sweep import timed_steps
 from ...errors import BudgetError
 from ...options import Options

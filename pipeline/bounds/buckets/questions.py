@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ....tasks.cpu.compiler import compiler_pays
+from ....tasks.cpu.compiling.compiler import compiler_pays
 from ....tasks.steps.semiring import LOG_SUM, MIN_PLUS, Semiring
 from ...preprocessing.leaf_tables import energy_leaf
 from ...preprocessing.preprocess import Leaf, Network

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ....tasks.relations.host import HOST
-from ....tasks.relations.plain import comparable
+from ....tasks.relations.sides.host import HOST
+from ....tasks.relations.sides.plain import comparable
 from .row_files import Numbers
 
 

@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from ....cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES
-from ....tasks.cpu.compiler import COLD_CELLS
+from ....tasks.cpu.compiling.compiler import COLD_CELLS
 from ...errors import BudgetError
 from ...plans.plan import Plan
 from ...results.figures import plan_figures

@@ -27,7 +27,7 @@ from ....tasks.sweeps.rows.room import NoRoomError, Room, possible
 from ....tasks.sweeps.sweep import freed_tables
 from ...errors import InternalError
 from ...queries.decode import decode, entry
-from ..boxes import ATTEMPTS
+from ..boxes.boxes import ATTEMPTS
 from ..pools import open_tables
 from ..run import Run
 from .disk import RowsOnDisk

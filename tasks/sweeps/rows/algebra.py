@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from ...gpu.arrays import is_device
 from ...relations.ordering import gathered
-from ...relations.plain import product
 from ...relations.ranges import Ranges, union, within
 from ...relations.relation import Dense, Relation, Table, from_dense, restricted, to_dense
+from ...relations.sides.plain import product
 from ...rows import CELLS_OF_A_ROW as CELLS_OF_A_ROW
 from ...rows.keys import Keys, Words
 from ...steps.semiring import Semiring

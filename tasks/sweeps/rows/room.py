@@ -11,7 +11,7 @@ from weakref import ref
 from ...relations.blocks import TooManyRowsError
 from ...relations.joins import joined_reduced
 from ...relations.relation import Dense, Relation, Table
-from ...relations.sides import side_of
+from ...relations.sides.sides import side_of
 from ...rows.keys import Keys
 from ...steps.semiring import Semiring
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..steps.semiring import Semiring
+from ...steps.semiring import Semiring
 
 Array = NDArray[Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..machine_code import njit
+from ...machine_code import njit
 
 
 @njit(nogil=True)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .ending import guarded
+from ..ending import guarded
 
 if TYPE_CHECKING:
-    from ..bounds.network import CostNetwork
-    from ..models.model import Kind, Model
+    from ...bounds.network import CostNetwork
+    from ...models.model import Kind, Model
 
 _PRIME = 2**31 - 1
 _DTYPES = ("float64", "int64", "int32", "int16")
@@ -27,7 +27,7 @@ def warm() -> None:
 
     Their code is kept in the folder $BUCKETFLOW_CACHE, by default in the user's cache directory.
     """
-    from ...tasks.code_files import impatient
+    from ....tasks.code_files import impatient
 
     with impatient():
         for name, job in _jobs():
@@ -37,8 +37,8 @@ def warm() -> None:
 
 
 def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
-    from ..api.bounding.bound import bound
-    from ..api.solve import solve
+    from ...api.bounding.bound import bound
+    from ...api.solve import solve
 
     costs = _grid("cost")
     yield "steps of tables", _steps
@@ -60,7 +60,7 @@ def _grid(kind: Kind, n: int = 5, d: int = 3) -> Model:
     """Functions of four neighbours on a grid; variables of its diagonal have another size."""
     import numpy as np
 
-    from ..models.model import Model
+    from ...models.model import Model
 
     rng = np.random.default_rng(0)
     names = {f"x{r}_{c}": d + (r == c) for r, c in product(range(n), repeat=2)}
@@ -73,8 +73,8 @@ def _grid(kind: Kind, n: int = 5, d: int = 3) -> Model:
 
 
 def _network() -> CostNetwork:
-    from ..bounds.network import cost_network
-    from ..preprocessing.preprocess import reduce_model
+    from ...bounds.network import cost_network
+    from ...preprocessing.preprocess import reduce_model
 
     return cost_network(reduce_model(_grid("cost"), "optimum", {}))[0]
 
@@ -83,8 +83,8 @@ def _steps() -> None:
     """Products of matrices, and joins along rows, in every arithmetic."""
     import numpy as np
 
-    from ...tasks.dense import contract
-    from ...tasks.steps.semiring import SUM_PRODUCT, min_plus, mod_sum_product
+    from ....tasks.dense import contract
+    from ....tasks.steps.semiring import SUM_PRODUCT, min_plus, mod_sum_product
 
     sizes = {0: 64, 1: 64, 2: 64, 3: 4}
     shapes = (((0, 1), (1, 2)), (0, 2)), (((0, 1), (1, 2), (0, 3)), (0, 2, 3)), (((0, 1, 2), (2, 3)), (0, 1))
@@ -95,13 +95,13 @@ def _steps() -> None:
 
 
 def _preparation() -> None:
-    from ..bounds.prepare import prepare
+    from ...bounds.prepare import prepare
 
     prepare(_network())
 
 
 def _local_search() -> None:
-    from ..bounds.local.local_search import improve
+    from ...bounds.local.local_search import improve
 
     improve(_network(), None, most_work=100_000_000, memory_bytes=1 << 28)
 
@@ -110,8 +110,8 @@ def _clusters() -> None:
     """Bounds of a cycle of four."""
     import numpy as np
 
-    from ..bounds.clusters.cluster_bounds import ClusterBounds
-    from ..bounds.network import CostNetwork, CostTable
+    from ...bounds.clusters.cluster_bounds import ClusterBounds
+    from ...bounds.network import CostNetwork, CostTable
 
     tables = tuple(CostTable((v, (v + 1) % 4), np.eye(2)) for v in range(4))
     bounds = ClusterBounds(CostNetwork((2,) * 4, tables), None)
@@ -123,8 +123,8 @@ def _triangles() -> None:
     """Bounds of a cycle of three."""
     import numpy as np
 
-    from ..bounds.clusters.triangle_bounds import TriangleBounds
-    from ..bounds.network import CostNetwork, CostTable
+    from ...bounds.clusters.triangle_bounds import TriangleBounds
+    from ...bounds.network import CostNetwork, CostTable
 
     tables = tuple(CostTable(scope, np.eye(2)) for scope in ((0, 1), (0, 2), (1, 2)))
     bounds = TriangleBounds(CostNetwork((2,) * 3, tables), None)
@@ -136,8 +136,8 @@ def _dolls() -> None:
     """Two variables that must differ."""
     import numpy as np
 
-    from ..bounds.dolls.russian_dolls import RussianDolls
-    from ..bounds.network import CostNetwork, CostTable
+    from ...bounds.dolls.russian_dolls import RussianDolls
+    from ...bounds.network import CostNetwork, CostTable
 
     costs = np.where(np.eye(2), np.inf, 0.0)
     RussianDolls(CostNetwork((2, 2), (CostTable((0, 1), costs),)), None).run()
@@ -146,7 +146,7 @@ def _dolls() -> None:
 def _sums() -> None:
     import numpy as np
 
-    from ..bounds.counting.sum_diagrams import Work, total
+    from ...bounds.counting.sum_diagrams import Work, total
 
     model = _grid("markov", 3)
     order = range(len(model.dims))
@@ -159,10 +159,10 @@ def _counts() -> None:
     """A count in integers, and a sum in floats, by search; a component that is forgotten."""
     import numpy as np
 
-    from ...tasks.counting.components import forget
-    from ...tasks.counting.state import ENTRIES, clauses_of, new_known, new_state
-    from ..api.solve import solve
-    from ..models.model import Model
+    from ....tasks.counting.components import forget
+    from ....tasks.counting.state import ENTRIES, clauses_of, new_known, new_state
+    from ...api.solve import solve
+    from ...models.model import Model
 
     clause = (np.arange(8.0) > 0.0).astype(np.float64).reshape(2, 2, 2)
     functions = [(["x0"], np.array([0.25, 0.75]))]
@@ -176,8 +176,8 @@ def _counts() -> None:
 
 
 def _compiled() -> None:
-    from ...tasks.incremental import packed
-    from ..compiled.compiled import compile_model
+    from ....tasks.incremental import packed
+    from ...compiled.compiled import compile_model
 
     assert packed is not None  # as it is imported, small models use it too
     compiled = compile_model(_grid("markov", 4, 2))

@@ -15,21 +15,21 @@ from functools import cached_property
 from math import prod
 from typing import Any, Generic, TypeVar
 
-from ...cluster.memory import default_memory_bytes
-from ...cluster.pool import Node
-from ...storage.errors import ChunkLostError
-from ...storage.spec import Receipt, TableSpec
-from ...tasks.boxes.boxes import Box, run_box
-from ...tasks.boxes.codecs import Codec
-from ...tasks.boxes.stores import ChunkFiles, Key, Store
-from ...tasks.gpu.memory import DeviceMemoryError
-from ...tasks.sweeps.program import Program
-from ..errors import InternalError
-from ..plans.problem import sliced_dims
-from ..plans.stages import Spill, Stage
-from ..trees.memory import table_bytes
-from .pools import open_tables
-from .run import Run
+from ....cluster.memory import default_memory_bytes
+from ....cluster.pool import Node
+from ....storage.errors import ChunkLostError
+from ....storage.spec import Receipt, TableSpec
+from ....tasks.boxes.boxes import Box, run_box
+from ....tasks.boxes.codecs import Codec
+from ....tasks.boxes.stores import ChunkFiles, Key, Store
+from ....tasks.gpu.memory import DeviceMemoryError
+from ....tasks.sweeps.program import Program
+from ...errors import InternalError
+from ...plans.problem import sliced_dims
+from ...plans.stages import Spill, Stage
+from ...trees.memory import table_bytes
+from ..pools import open_tables
+from ..run import Run
 
 T = TypeVar("T")
 Task = tuple[int, int]
@@ -256,7 +256,7 @@ class Boxes(Generic[T]):
         run, dims = self.run, self.spill.dims
         algebra = run.arithmetic.algebra(sliced_dims(dims, stage.boxed), run.compiled)
         if run.device:
-            from ...tasks.sweeps.device_sweep import on_device
+            from ....tasks.sweeps.device_sweep import on_device
 
             algebra = on_device(algebra, run.least_cells)
         return replace(run.program(stage.steps, tuple(sorted(outputs))), dims=dims, algebra=algebra)
@@ -324,7 +324,7 @@ def _store(run: Run[Any], name: str) -> Store:
         # tables that do not fit the memory beside the tasks make them wait for the disk
         room = default_memory_bytes() - spill.peak_bytes * run.pool.width
         return ChunkFiles(folder, spill.disk_rate if spill.disk_bytes > room else None)
-    from ...tasks.boxes.device_stores import BufferedFiles, HostTables
-    from ...tasks.gpu.memory import Pinned
+    from ....tasks.boxes.device_stores import BufferedFiles, HostTables
+    from ....tasks.gpu.memory import Pinned
 
     return HostTables(Pinned(spill.disk_bytes)) if folder is None else BufferedFiles(folder)

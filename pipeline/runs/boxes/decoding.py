@@ -7,14 +7,14 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
-from ...storage.errors import ChunkLostError
-from ...tasks.boxes.codecs import root_table
-from ...tasks.boxes.stores import picked
-from ..errors import InternalError
-from ..planning.planner import lowered_step
-from ..plans.problem import sliced_dims
-from ..plans.stages import Stage
-from ..queries.decode import decode
+from ....storage.errors import ChunkLostError
+from ....tasks.boxes.codecs import root_table
+from ....tasks.boxes.stores import picked
+from ...errors import InternalError
+from ...planning.planner import lowered_step
+from ...plans.problem import sliced_dims
+from ...plans.stages import Stage
+from ...queries.decode import decode
 from .boxes import ATTEMPTS, Boxes
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ..gpu.arrays import is_device
-from ..rows.keys import Keys
-from ..steps.semiring import Semiring
+from ...gpu.arrays import is_device
+from ...rows.keys import Keys
+from ...steps.semiring import Semiring
 from .host import HOST
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..gpu.kernels import cupy, kernel, processors
-from ..rows.keys import Keys, Words
-from ..steps.semiring import Semiring
+from ...gpu.kernels import cupy, kernel, processors
+from ...rows.keys import Keys, Words
+from ...steps.semiring import Semiring
 from .plain import TILE
 
 _THREADS: Final = 256

@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ..machine_code import njit
+from ...machine_code import njit
 from .vectors import element_pointer, intrinsic
 
 _WORD = ir.IntType(64)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from .ending import guarded
-from .options import json_option
+from ..ending import guarded
+from ..options import json_option
 
 
 @click.command("calibrate")
@@ -18,8 +18,8 @@ def calibrate(as_json: bool) -> None:
     """
     import json
 
-    from ..rates.calibrate import calibrated
-    from .printing.report import print_calibration
+    from ...rates.calibrate import calibrated
+    from ..printing.report import print_calibration
 
     found = calibrated()
     if as_json:

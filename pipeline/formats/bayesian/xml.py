@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..errors import FormatError
-from ..models.function import compact
-from ..models.model import Function, Model
-from ..text import shorten
-from .text.source import Source
-from .text.tables import MAX_AXES, cell_count
-from .text.xml import Element, root_element
+from ...errors import FormatError
+from ...models.function import compact
+from ...models.model import Function, Model
+from ...text import shorten
+from ..text.source import Source
+from ..text.tables import MAX_AXES, cell_count
+from ..text.xml import Element, root_element
 
 
 @dataclass

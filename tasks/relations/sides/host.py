@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..rows.keys import Keys, offsets, repacked
-from ..steps.semiring import Semiring
+from ...rows.keys import Keys, offsets, repacked
+from ...steps.semiring import Semiring
 from . import plain
 
 Array = NDArray[Any]

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.model import Function, Model
-from .text.source import Source
-from .text.tables import full_table
-from .text.tokens import Tokens
+from ...models.model import Function, Model
+from ..text.source import Source
+from ..text.tables import full_table
+from ..text.tokens import Tokens
 
 # Commas only separate. A word may hold '<', '-', '/' and anything else that is not punctuation.
 _TOKEN = re.compile(r'"[^"\n]*"|[(){}\[\];|]|[^\s(){}\[\];|,"]+|"')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ..code_files import Patience
+from ...code_files import Patience
 
 # Below so many cells NumPy, at 1.5 to 4 x 10^8 a second, is done before a compiler is even imported, which takes 0.2
 # CPU seconds; once it is there, far fewer suffice.

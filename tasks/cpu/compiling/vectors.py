@@ -17,8 +17,8 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
-from ..machine_code import njit
-from ..steps.semiring import Semiring
+from ...machine_code import njit
+from ...steps.semiring import Semiring
 
 VECTOR_BYTES = 64
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ...storage.errors import ChunkLostError
-from ...storage.spec import TableSpec
-from ...tasks.sweeps.beliefs import UNREACHABLE
-from ..errors import InternalError
-from ..plans.problem import sliced_dims
-from ..queries.beliefs import Beliefs, place
-from ..trees.tree import Target
-from .box_decoding import ends
+from ....storage.errors import ChunkLostError
+from ....storage.spec import TableSpec
+from ....tasks.sweeps.beliefs import UNREACHABLE
+from ...errors import InternalError
+from ...plans.problem import sliced_dims
+from ...queries.beliefs import Beliefs, place
+from ...trees.tree import Target
 from .boxes import ATTEMPTS, Boxes
+from .decoding import ends
 
 
 def propagated(boxes: Boxes[Any]) -> Beliefs:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError
-from ..models.model import Function, Model
-from .text.source import Source
-from .text.tables import cell_count, full_table
-from .text.tokens import Tokens
+from ...errors import FormatError
+from ...models.model import Function, Model
+from ..text.source import Source
+from ..text.tables import cell_count, full_table
+from ..text.tokens import Tokens
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){};=|]|[^\s(){};=|"]+|"', re.DOTALL)
 # A float in a list, and in the table that is made of it.

@@ -1,0 +1,1 @@
+"""Formats of Bayesian networks: BIF, Hugin, and those in XML."""
