@@ -78,6 +78,32 @@ def named_model(kind: str, dims: list[int], functions: list[Function], top: int 
     return Model(kind, names, tuple(dims), (None,) * len(dims), tuple(functions), top=top)  # type: ignore[arg-type]
 
 
+def entries(rng: np.random.Generator, shape: tuple[int, int], kind: str) -> np.ndarray:
+    """Costs, probabilities, or probabilities over so many orders of magnitude that products need scales."""
+    if kind == "cost":
+        return rng.integers(0, 50, shape)
+    return rng.random(shape) if kind == "markov" else 10.0 ** rng.uniform(-60, 0, shape)
+
+
+def grid(rows: int, columns: int, states: int, kind: str = "cost", seed: int = 0) -> Model:
+    """A grid with random pairwise functions."""
+    rng = np.random.default_rng(seed)
+    functions = []
+    for r in range(rows):
+        for c in range(columns):
+            here = r * columns + c
+            right = [here + 1] if c + 1 < columns else []
+            down = [here + columns] if r + 1 < rows else []
+            for there in right + down:
+                functions.append(Function((here, there), entries(rng, (states, states), kind)))
+    return named_model(
+        "cost" if kind == "cost" else "markov",
+        [states] * (rows * columns),
+        functions,
+        top=10**6 if kind == "cost" else None,
+    )
+
+
 def assignments(model: Model, evidence: dict[str, int]) -> Iterator[tuple[int, ...]]:
     """Yield every full assignment that agrees with the evidence."""
     choices = [

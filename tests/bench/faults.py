@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import bucketflow
 from bucketflow.storage import ledger
-from tests.pipeline.test_rows import ring
+from tests.pipeline.rows.sparse import ring
 
 WIDTH, STATES, SHARE = 9, 4, 8
 #: Groups of variables with so many joint states, and a budget in which their tables do not fit.

@@ -27,7 +27,7 @@ from bucketflow.pipeline.errors import BucketflowError
 from bucketflow.storage import ledger
 from bucketflow.storage.spec import Key, Receipt
 from tests.clusters import Cluster
-from tests.pipeline.test_budget import grid
+from tests.models import grid
 
 _WORKERS = 3
 _VICTIMS = ("client", "driver", "worker", "scheduler")

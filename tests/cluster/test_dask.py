@@ -24,7 +24,7 @@ from bucketflow.pipeline.api.bounding import sweeping
 from bucketflow.pipeline.api.bounding.optima import helpers
 from bucketflow.pipeline.bounds import turns
 from tests.clusters import until
-from tests.pipeline.test_budget import grid
+from tests.models import grid
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -16,7 +16,7 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import device_batches as device_cases
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.models.model import Function, Model
-from tests.pipeline.test_budget import grid
+from tests.models import grid
 
 
 def test_missing_cupy_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from bucketflow.pipeline.runs import device_sweeps
 from tests.cluster.test_gpu_workers import cluster, pretended_device
 from tests.device_stand_in import OutOfMemoryError
 from tests.interpreted_device import InterpretedMessages
-from tests.pipeline.test_budget import grid
+from tests.models import grid
 
 
 class Watched(InterpretedMessages):

@@ -16,7 +16,7 @@ import pytest
 from distributed import Client
 
 import bucketflow
-from tests.pipeline.test_budget import grid
+from tests.models import grid
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")

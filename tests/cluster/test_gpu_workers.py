@@ -27,8 +27,8 @@ from bucketflow.pipeline.runs.pools import DaskPools
 from bucketflow.tasks.gpu import run as gpu
 from bucketflow.tasks.gpu.memory import DeviceMemoryError
 from tests.device_stand_in import StandIn, device
-from tests.pipeline.test_budget import grid
-from tests.pipeline.test_device_spill import small
+from tests.models import grid
+from tests.pipeline.devices.test_device_spill import small
 
 FREE = {"gpu-a": 1 << 32, "gpu-b": 1 << 33, "gpu-c": 1 << 34}
 

@@ -25,7 +25,7 @@ from bucketflow.cluster.pool import Node
 from bucketflow.pipeline.results.posteriors import marginals_before
 from bucketflow.storage import ledger
 from tests.clusters import Cluster, cluster, receipt_lines, receipts, until
-from tests.pipeline.test_budget import grid
+from tests.models import grid
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

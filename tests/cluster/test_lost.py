@@ -16,7 +16,7 @@ from bucketflow.cluster.connections import address, connect, waiting
 from bucketflow.cluster.connections.address import ClusterError, host_and_port
 from bucketflow.cluster.connections.connect import local_client, remote_client
 from bucketflow.pipeline.api.answering import placement
-from tests.pipeline.test_budget import grid
+from tests.models import grid
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

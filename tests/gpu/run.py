@@ -40,8 +40,8 @@ def bench(name: str, *options: str) -> list[str]:
 
 def tests() -> list[str]:
     """Return the command of the tests."""
-    names = ("test_device_spill", "test_device_rows", "test_calibrate", "test_gpu_marginals", "bounds/test_layers")
-    whole = [str(TESTS / "pipeline" / f"{name}.py") for name in names]
+    names = ("devices", "cli/test_calibrate.py", "bounds/test_layers.py")
+    whole = [str(TESTS / "pipeline" / name) for name in names]
     options = ["-m", "gpu", "--import-mode=importlib", "-p", "no:cacheprovider", "-p", "no:benchmark"]
     options += ["-n", "8"] if find_spec("xdist") else []
     return [sys.executable, "-m", "pytest", *options, str(TESTS / "tasks"), str(TESTS / "cluster"), *whole]

@@ -16,7 +16,7 @@ from bucketflow.tasks.gpu.messages.records import Constant, least_exponent, reco
 from bucketflow.tasks.gpu.messages.run import DeviceMessages, MessageProgram
 from bucketflow.tasks.steps.lowering import lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
-from tests.pipeline.test_budget import grid as mixed_grid
+from tests.models import grid as mixed_grid
 from tests.tasks.test_message_records import AWKWARD, Scopes, random_costs, random_step, random_tables
 
 pytestmark = pytest.mark.gpu

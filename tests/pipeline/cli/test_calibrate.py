@@ -1,0 +1,149 @@
+"""Calibration: measured once, kept by machine, device and version, and used where it is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import bucketflow
+from bucketflow.cluster.gpu_workers import GpuWorker
+from bucketflow.pipeline import resources
+from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.rates import calibrate as calibration
+from bucketflow.pipeline.rates import device as calibrate_device
+from bucketflow.pipeline.rates import disk
+from bucketflow.pipeline.rates import store as rate_files
+from bucketflow.pipeline.rates.cpu import cached_rates, measure_again
+from bucketflow.pipeline.rates.device import DeviceRates, cached_device_rates, least_device_cells
+from bucketflow.pipeline.trees.costs import Rates, gpu_rates
+from bucketflow.tasks.steps.semiring import Semiring, min_plus
+from bucketflow.tasks.sweeps.device_sweep import LEAST_CELLS, Places, on_device
+from bucketflow.tasks.sweeps.sweep import Plain
+from tests.models import grid
+
+INT32 = min_plus("int32", 4)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("BUCKETFLOW_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def calibrated(monkeypatch: pytest.MonkeyPatch, *flags: str) -> Any:
+    monkeypatch.setattr(calibration, "SEMIRINGS", (INT32,))
+    return CliRunner().invoke(main, ["calibrate", *flags], catch_exceptions=False)
+
+
+def test_the_command_measures_and_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cached_rates(INT32) is None
+    found = json.loads(calibrated(monkeypatch, "--json").output)
+    rates = cached_rates(INT32)
+    assert rates is not None
+    assert found["cpu"]["min_plus int32"]["cells_per_second"] == rates.cells_per_second
+    assert Path(found["cache"]).exists()
+    assert found["disk_bytes_per_second"] > 0
+    assert (found["gpu"] is None) == ("gpu_missing" in found)
+
+
+def test_the_table_names_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = calibrated(monkeypatch).output
+    assert "min_plus int32" in output
+    assert "disk" in output
+    assert "…" not in output.partition("rates a second")[2]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"min_plus int32": 3}', '{"min_plus int32": {"cells_per_second": -1}}'])
+def test_a_damaged_cache_is_measured_again(content: str) -> None:
+    path = rate_files.path_of(rate_files.machine())
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    assert cached_rates(INT32) is None
+    assert measure_again(INT32) == cached_rates(INT32)
+
+
+def test_other_entries_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    rate_files.write("machine", {"a": 1})
+    rate_files.write("machine", {"b": 2})
+    assert rate_files.read("machine") == {"a": 1, "b": 2}
+    monkeypatch.setattr(rate_files, "__version__", "another")
+    assert rate_files.read("machine") == {}
+
+
+def test_a_measured_disk_is_not_measured_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kept = disk.keep_disk_rate(tmp_path)
+    monkeypatch.setattr(disk, "_sampled_rate", lambda _: pytest.fail("measured again"))
+    assert disk.measured_disk_rate(tmp_path) == kept
+
+
+def known_cpu() -> None:
+    rates = {"cells_per_second": 1e9, "matmul_cells_per_second": 8e9, "bytes_per_second": 5e9, "step_seconds": 1e-5}
+    rate_files.write(rate_files.machine(), {"min_plus int32": rates})
+
+
+def test_slow_links_and_launches_keep_more_steps_on_the_cpu() -> None:
+    def least(launch: float, link: float) -> int:
+        return least_device_cells(INT32, DeviceRates(Rates(1e12, 1e13, 3e12, launch), link, launch))
+
+    assert least(1e-5, 5e10) == LEAST_CELLS
+    known_cpu()
+    assert least(1e-5, 5e10) < least(1e-4, 5e10) < least(1e-3, 5e10)
+    assert least(1e-5, 1e8) == 1 << 40
+    threshold = least(1e-4, 5e10)
+    here, there = (lambda n: 1e-5 + n / 1e9), (lambda n: 2e-4 + n / 1e12 + 4 * n / 5e10)
+    assert here(threshold) > there(threshold)
+    assert here(threshold // 2) <= there(threshold // 2)
+
+
+def test_steps_go_where_the_calibration_says() -> None:
+    places = on_device(Plain(INT32), 1000).places  # type: ignore[attr-defined]
+    assert isinstance(places, Places)
+    assert places.least_cells == 1000
+    assert on_device(Plain(INT32)).places.least_cells == Places().least_cells  # type: ignore[attr-defined]
+
+
+def test_rates_of_a_cluster_are_those_of_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(_: Semiring) -> DeviceRates:
+        raise AssertionError("looked at this machine's device")
+
+    options = Options(scheduler="tcp://somewhere:1", gpus="all")
+    there = DeviceRates(Rates(1.0, 2.0, 3.0, 4.0), 5.0, 6.0)
+    workers = (GpuWorker("tcp://there:1", 1),)
+    monkeypatch.setattr(calibrate_device, "cached_device_rates", measured)
+    monkeypatch.setattr(resources.Resources, "_gpu_cluster", (workers, {INT32: (there, 7)}))
+    assert resources.Resources(options).least_cells(INT32) == 7
+    assert resources.Resources(options).device_rates(INT32) == there
+    monkeypatch.setattr(resources.Resources, "_gpu_cluster", (workers, {}))
+    assert resources.Resources(options).least_cells(INT32) is None
+    assert resources.Resources(options).device_rates(INT32) == DeviceRates(gpu_rates(INT32))
+
+
+def test_a_worker_tells_what_was_measured_on_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = DeviceRates(Rates(1e12, 1e12, 1e12, 1e-5), 5e10, 1e-5)
+    monkeypatch.setattr(calibrate_device, "cached_device_rates", lambda s: there if s == INT32 else None)
+    monkeypatch.setattr(calibrate_device, "least_device_cells", lambda s, rates: 8)
+    assert calibrate_device.known_device_rates() == {INT32: (there, 8)}
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_measured_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if not cupy.cuda.is_available():
+        pytest.skip("no NVIDIA GPU")
+    found = json.loads(calibrated(monkeypatch, "--json").output)
+    device = cached_device_rates(INT32)
+    assert device is not None
+    assert found["gpu"]["kernels"]["min_plus int32"]["bytes_per_second"] == device.rates.bytes_per_second
+    assert 1e11 < device.rates.bytes_per_second < 1e13
+    assert device.rates.matmul_cells_per_second > device.rates.cells_per_second / 2
+    assert 1e9 < device.link_bytes_per_second < 1e12
+    model = grid(8, 8, 4)
+    plan = bucketflow.plan(model, gpus=1)
+    assert plan is not None
+    assert bucketflow.solve(model, gpus=1).value == bucketflow.solve(model).value

@@ -1,0 +1,154 @@
+"""Plans for devices: cut over several of them, kept within their memory, and chosen between slices and boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketflow
+from bucketflow.cluster import gpu as cluster_gpu
+from bucketflow.pipeline.api.answering.prepared import prepare
+from bucketflow.pipeline.api.answering.running import answered
+from bucketflow.pipeline.api.questions import Question
+from bucketflow.pipeline.budget import device_fit as device
+from bucketflow.pipeline.budget.device_fit import SLOTS, boxes_at_a_time
+from bucketflow.pipeline.models.model import Function
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.planning.planner import with_rates
+from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.problem import PlanOptions
+from bucketflow.pipeline.rates.device import DeviceRates
+from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.results.result import Result
+from bucketflow.pipeline.trees.costs import Rates, gpu_rates
+from tests.device_stand_in import StandIn
+from tests.device_stand_in import device as stand_in
+from tests.models import grid, named_model
+
+DATA = Path(__file__).parents[4] / "shared" / "data" / "uai"
+
+
+@pytest.fixture(autouse=True)
+def four_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with stand_in(monkeypatch) as there:
+        monkeypatch.setattr(cluster_gpu, "visible_gpus", lambda: ["0", "1", "2", "3"])
+        yield there
+
+
+def planned(model: bucketflow.Model, **options: Any) -> Plan:
+    plan = bucketflow.plan(model, **options)
+    assert plan is not None
+    return plan
+
+
+def complete_graph(variables: int, states: int) -> bucketflow.Model:
+    """Every slice does its share and nothing twice."""
+    pairs = list(combinations(range(variables), 2))
+    functions = [Function(pair, np.ones((states, states), np.int64)) for pair in pairs]
+    return named_model("cost", [states] * variables, functions)
+
+
+@pytest.mark.parametrize(
+    ("file", "query"),
+    [
+        ("uai2008_protein/pdb1hyp.uai.xz", "partition"),
+        ("uai2014/linkage_14.uai.xz", "optimum"),
+        ("uai2006_pe/BN_0.erg.gz", "optimum"),
+    ],
+)
+@pytest.mark.skipif(not DATA.exists(), reason="public instances are not here")
+def test_a_device_takes_no_dearer_tree_than_a_host(file: str, query: Any) -> None:
+    """Searches by a device's rates end before they have found much: 26 times the cells for half again the seconds."""
+    model = bucketflow.load(DATA / file)
+    there, here = planned(model, query=query, gpus=1), planned(model, query=query, memory="100GB")
+    rates = gpu_rates(here.up[0].lowered.semiring)
+    assert there.seconds <= 1.05 * with_rates(here, rates).seconds
+    assert there.cells <= 4 * here.cells or there.seconds < with_rates(here, rates).seconds
+
+
+def test_one_huge_step_is_cut_over_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = complete_graph(12, 4)
+    assert planned(model, gpus=4).slices == 1
+    monkeypatch.setattr(device, "_SPREAD_SECONDS", 0.0)
+    rates = Rates(1e8, 1e8, 1e12, 1e-7)
+    monkeypatch.setattr(Resources, "device_rates", lambda *_: DeviceRates(rates))
+    alone, spread = planned(model, gpus=1), planned(model, gpus=4)
+    assert alone.slices == 1
+    assert 4 <= spread.slices <= 2 * device._SLICES_A_DEVICE * 4
+    assert spread.tree.children == alone.tree.children
+    assert spread.slice_overhead == 1.0
+    options = PlanOptions(decode=True)
+    assert device._spread_seconds(spread, options, rates, 4) < 0.4 * device._spread_seconds(alone, options, rates, 4)
+    assert spread.peak_bytes <= alone.peak_bytes
+
+
+def test_independent_subtrees_are_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_SPREAD_SECONDS", 0.0)
+    part = grid(4, 4, 3)
+    functions = [replace(f, scope=tuple(v + 16 * i for v in f.scope)) for i in range(16) for f in part.functions]
+    names = tuple(f"x{v}" for v in range(16 * 16))
+    model = replace(part, names=names, dims=(3,) * 256, states=(None,) * 256, functions=tuple(functions))
+    assert planned(model, gpus=4).slices == 1
+
+
+def test_several_boxes_fit_the_device_together() -> None:
+    model = grid(7, 7, 4)
+    for memory in (SLOTS * (1 << 20) + 60_000, SLOTS * (1 << 20) + 200_000):
+        plan = planned(model, gpus=1, tree="bucket", fit="spill", gpu_memory=memory)
+        assert plan.spill is not None
+        assert plan.peak_bytes == SLOTS * plan.spill.peak_bytes <= memory
+        assert boxes_at_a_time(plan, memory) == SLOTS
+        assert boxes_at_a_time(plan, plan.spill.peak_bytes) == 1
+        assert boxes_at_a_time(plan, 0) == 1
+
+
+@pytest.mark.parametrize("link_rate", [1e3, 1e15])
+def test_the_cheaper_way_is_taken(link_rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(7, 7, 8)
+    monkeypatch.setattr(Resources, "device_rates", lambda *_: DeviceRates(Rates(1e7, 1e7, 1e10, 1e-6), link_rate))
+    whole = planned(model, gpus=1, tree="bucket")
+    memory = 8_000_000
+    assert whole.peak_bytes > memory
+    prepared = prepare(Question(model, "optimum"), Resources(Options(gpus=1, tree="bucket", gpu_memory=memory)))
+    assert prepared.prices is not None
+    slices, spill = prepared.prices.slices, prepared.prices.spill
+    assert isinstance(slices, Plan)
+    assert isinstance(spill, Plan)
+    assert prepared.plan is min(slices, spill, key=lambda plan: plan.seconds)
+    assert (prepared.plan is spill) == (link_rate > 1e10)
+
+
+@pytest.mark.parametrize(("workdir", "place"), [(None, "host memory"), ("x", "disk")])
+def test_a_plan_says_where_its_tables_are(workdir: str | None, place: str) -> None:
+    memory = SLOTS * (1 << 20) + 60_000
+    plan = planned(grid(7, 7, 4), gpus=1, tree="bucket", fit="spill", gpu_memory=memory, memory="1GB", workdir=workdir)
+    assert place in dict(plan.rows())
+
+
+def test_a_disk_that_is_too_small_is_refused() -> None:
+    model = grid(7, 7, 4)
+    memory = SLOTS * (1 << 20) + 60_000
+    with pytest.raises(bucketflow.BudgetError, match="of disk, allowed 10 B"):
+        planned(model, gpus=1, tree="bucket", fit="spill", gpu_memory=memory, memory=3 * memory, disk=10, workdir="x")
+
+
+def test_a_run_does_not_measure_the_device_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before memory is measured the pool gives back its blocks: 44 GB had to be mapped anew in 0.13 s."""
+    model = grid(6, 6, 3)
+    prepared = prepare(Question(model, "optimum"), Resources(Options(gpus=1)))
+    assert prepared.plan is not None
+    assert prepared.plan.device
+
+    def measured(_: Resources) -> int:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(Resources, "_free_device_bytes", property(measured))
+    found = answered(replace(prepared, resources=Resources(Options(gpus=1))), None, None, [])
+    assert isinstance(found, Result)
+    assert found.value == bucketflow.solve(model).value

@@ -1,0 +1,147 @@
+"""What is written is read again with the same answers, for random models; what is lost is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bucketflow
+from bucketflow import BucketflowError, Model
+from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.formats import load
+from bucketflow.pipeline.formats.writers import save
+from bucketflow.pipeline.models.model import FORBIDDEN, Function, row_function
+
+from ...models import assignments, bayes_models, cost_models, markov_models
+from .test_formats_data import toulbar2
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("written")
+
+
+@st.composite
+def written_costs(draw: st.DrawFn) -> Model:
+    """Cost networks of every kind that files hold: tops, forbidden entries, decimals, the least or the most."""
+    model, far = draw(cost_models(low=-30)), draw(st.booleans())
+    functions = [replace(f, values=np.where(f.values > 8, FORBIDDEN, f.values)) if far else f for f in model.functions]
+    return replace(
+        model,
+        top=draw(st.sampled_from([None, -40, -3, 0, 1, 30, 2**62 + 9])),
+        functions=tuple(functions),
+        maximize=draw(st.booleans()),
+        decimals=draw(st.integers(0, 3)),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(model=written_costs(), suffix=st.sampled_from(["wcsp", "wcsp.gz", "wcsp.xz"]))
+def test_costs(folder: Path, model: Model, suffix: str) -> None:
+    notes = save(model, folder / f"a.{suffix}")
+    again = load(folder / f"a.{suffix}")
+    shift = -sum(min(low, 0) for low in model.lowest)
+    for states in assignments(model, {}):
+        cost = model.cost(states)
+        assert again.cost(states) == (None if cost is None else cost + shift)
+    scaled = model.decimals > 0 or model.maximize
+    assert any("the file's total is" in note for note in notes) == (shift > 0 or scaled)
+
+
+@settings(max_examples=80, deadline=None)
+@given(model=st.one_of(markov_models(), bayes_models()), suffix=st.sampled_from(["uai", "uai.gz", "uai.xz"]))
+def test_probabilities(folder: Path, model: Model, suffix: str) -> None:
+    assert save(model, folder / f"a.{suffix}") == ()
+    again = load(folder / f"a.{suffix}")
+    assert again.kind == model.kind
+    for states in assignments(model, {}):
+        assert again.log10_value(states) == model.log10_value(states)
+
+
+@settings(max_examples=150, deadline=None)
+@given(model=written_costs())
+def test_cost_function_networks(folder: Path, model: Model) -> None:
+    assert save(model, folder / "a.cfn") == ()
+    again = load(folder / "a.cfn")
+    assert (again.names, again.states, again.maximize) == (model.names, model.states, model.maximize)
+    for states in assignments(model, {}):
+        cost, read_back = model.cost(states), again.cost(states)
+        assert (cost is None) == (read_back is None)
+        assert cost is None or model.objective(cost) == again.objective(read_back or 0)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_toulbar2_reads_what_is_written(maximize: bool, tmp_path: Path) -> None:
+    far = np.array([[150, FORBIDDEN], [-250, 3], [FORBIDDEN, 1]])
+    rows = row_function((0, 1, 2), np.array([[1, 0, 2], [2, 1, 0]]), np.array([FORBIDDEN, -725]), 40)
+    functions = (Function((0, 1), far), rows, Function((), np.array(-5)))
+    labels = (("v1", "b-c", "x y"), None, ("7", "8", "9"))
+    model = Model("cost", ("é", "b", "c_1"), (3, 2, 3), labels, functions, decimals=2, maximize=maximize)
+    notes = save(model, tmp_path / "a.cfn")
+    assert [note.partition(",")[0] for note in notes] == [
+        "values of 1 variables begin with v in the file",
+        "values of 1 variables are not kept",
+    ]
+    assert load(tmp_path / "a.cfn").states == (None, None, ("v7", "v8", "v9"))
+    found = bucketflow.solve(load(tmp_path / "a.cfn")).value
+    assert found == bucketflow.solve(model).value
+    [answer] = toulbar2([tmp_path / "a.cfn"])
+    assert answer is not None
+    assert answer[1] == pytest.approx(float(found))
+
+
+LARGE = [
+    (Function((0,), np.array([0, 10**18])), None, "where costs of 1000000000000000000 and more are infinite"),
+    (Function((0,), np.array([0, 10**18 - 1])), 2 * 10**18, None),
+    (Function((0,), np.array([-(10**18), 1])), None, "where costs of 1000000000000000000 and more are infinite"),
+]
+
+
+@pytest.mark.parametrize(("function", "top", "message"), LARGE)
+def test_what_is_infinite_to_the_format(
+    function: Function, top: int | None, message: str | None, tmp_path: Path
+) -> None:
+    model = Model("cost", ("a",), (2,), (None,), (function,), top=top)
+    if message is None:
+        save(model, tmp_path / "a.cfn")
+        assert load(tmp_path / "a.cfn").cost([1]) == model.cost([1])
+        return
+    with pytest.raises(BucketflowError, match=message):
+        save(model, tmp_path / "a.cfn")
+
+
+def test_rows_are_written_and_shifted(folder: Path) -> None:
+    rows = np.array([[0, 1, 2], [2, 2, 2]])
+    function = row_function((0, 1, 2), rows, np.array([-7, FORBIDDEN]), -2)
+    model = Model("cost", ("a", "b", "c"), (9, 9, 9), (None,) * 3, (function,), top=-1)
+    save(model, folder / "rows.wcsp")
+    again = load(folder / "rows.wcsp")
+    assert again.functions[0].rows is not None
+    assert [again.cost(s) for s in ((0, 1, 2), (0, 0, 0), (2, 2, 2))] == [0, 5, None]
+    save(model, folder / "rows.cfn")
+    again = load(folder / "rows.cfn")
+    assert again.functions[0].rows is not None
+    assert [again.cost(s) for s in ((0, 1, 2), (0, 0, 0), (2, 2, 2))] == [-7, -2, None]
+
+
+CFN = """{problem: {name: n mustbe: "<-8.92"} variables: {a: [u v] b: 2}
+functions: {{scope: [a b] costs: [-10.5 0 3 -9]} {scope: [a] costs: [0.25 inf]}}}"""
+
+
+def test_convert_says_what_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "a.cfn").write_text(CFN)
+    done = CliRunner().invoke(main, ["convert", str(tmp_path / "a.cfn"), str(tmp_path / "a.wcsp")])
+    assert done.exit_code == 0
+    assert done.stdout == ""
+    for words in ("names of variables", "labels of states", "the file's total is 100 * value + 1050"):
+        assert f"bucketflow: note: {words}" in done.stderr.replace("note: costs are integers of at least 0: ", "note: ")
+    before, after = (bucketflow.solve(bucketflow.load(tmp_path / name)) for name in ("a.cfn", "a.wcsp"))
+    assert (str(before.value), after.value) == ("-10.25", 100 * before.value + 1050)
+    model = replace(load(tmp_path / "a.wcsp"), evidence={0: 1})
+    assert save(model, tmp_path / "b.wcsp") == ("the model's evidence on 1 variables is not kept",)

@@ -1,0 +1,150 @@
+"""Models made in Python: what contradicts itself is refused when it is made, in one sentence."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketflow
+from bucketflow import Function, Model, ModelError
+from bucketflow.pipeline.models.model import row_function
+
+PAIR = np.array([[0.5, 0.5], [0.1, 0.9]])
+
+
+def made(**changes: Any) -> Model:
+    facts: dict[str, Any] = {
+        "kind": "markov",
+        "names": ("a", "b"),
+        "dims": (2, 2),
+        "states": (None, ("no", "yes")),
+        "functions": (Function((0, 1), PAIR),),
+    }
+    return Model(**(facts | changes))
+
+
+def cost(values: Any, **more: Any) -> dict[str, Any]:
+    return {"kind": "cost", "functions": (Function((0, 1), values, **more),)}
+
+
+FAULTS: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "wcsp"}, "unknown kind of model 'wcsp'; one of cost, markov, bayes"),
+    ({"names": ("a",)}, "1 names, 2 domains and 2 lists of labels"),
+    ({"names": ("a", "a")}, "the names of variables must differ; 'a' occurs twice"),
+    ({"names": (1, 2)}, "the names of variables must be strings"),
+    ({"names": "ab"}, "lists of names"),
+    ({"dims": (2, 0)}, "the domain of 'b' is 0; expected at least 1"),
+    ({"dims": (2, 2.5)}, "the domain of 'b' is 2.5, which is no integer"),
+    ({"states": (None, ("no",))}, "variable 'b' has 2 states and 1 labels"),
+    ({"states": (None, ("no", "no"))}, "the names of states of 'b' must differ"),
+    ({"functions": (PAIR,)}, "function 0 is no Function but ndarray"),
+    (
+        {"functions": (Function((0, -1), PAIR),)},
+        r"function 0 has the scope \(0, -1\), where variables are numbered 0 to 1",
+    ),
+    ({"functions": (Function((0, 2), PAIR),)}, "numbered 0 to 1"),
+    ({"functions": (Function(("a", "b"), PAIR),)}, "numbered 0 to 1"),  # type: ignore[arg-type]
+    ({"functions": (Function((1, 1), PAIR),)}, "names a variable twice"),
+    ({"functions": (Function(0, PAIR),)}, "the scope 0; expected a tuple"),  # type: ignore[arg-type]
+    ({"functions": (Function((0, 1), [[1], [1, 2]]),)}, "values that are no array"),  # type: ignore[arg-type]
+    ({"functions": (Function((0, 1), PAIR[0]),)}, r"values of shape \(2,\); its scope has shape \(2, 2\)"),
+    ({"functions": (Function((0,), PAIR[0], child=1),)}, "the child 1, which is not in its scope"),
+    (
+        {"functions": (Function((0, 1), PAIR), Function((0,), np.array([1, np.nan])))},
+        "function 1 has a value that is neg",
+    ),
+    ({"functions": (Function((0, 1), -PAIR),)}, "negative or not finite"),
+    ({"functions": (Function((0, 1), PAIR * np.inf),)}, "negative or not finite"),
+    ({"functions": (Function((0,), np.array(["1", "2"])),)}, "values of type <U1; expected numbers"),
+    (cost(PAIR), "function 0 has costs that are no integers"),
+    (cost(np.full((2, 2), 2**63, dtype=np.uint64)), "no integers of at most 64 bits"),
+    (cost(np.array([1]), rows=np.array([[0, 2]])), "lists states outside of its domains"),
+    (cost(np.array([1]), rows=np.array([[0.0, 1.0]])), "rows that are no array of integers"),
+    (cost(np.array([1, 2]), rows=np.array([[0, 1], [0, 1]])), "lists an assignment twice"),
+    (cost(np.array([1]), rows=np.array([[0, 1]]), default=0.5), "the default cost of function 0 is 0.5"),
+    (cost(np.zeros((2, 2), dtype=np.int64)) | {"top": 1.5}, "top is 1.5, which is no integer"),
+    ({"evidence": {"a": 1}}, "a variable of a model's evidence, by its index, is 'a', which is no integer"),
+    ({"evidence": {0: 1.7}}, "the state of 'a' is 1.7, which is no integer"),
+    ({"evidence": {0: 2}}, "the state of 'a' is 2; expected 0 to 1"),
+    ({"evidence": {-1: 0}}, "is -1; expected 0 to 1"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), FAULTS)
+def test_faults(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        made(**changes)
+
+
+def test_lists_and_integers_will_do() -> None:
+    model = made(
+        names=["a", "b"],
+        dims=[np.int64(2), 2],
+        states=[None, ["no", "yes"]],
+        functions=[Function([0], [1, 2]), Function((), 3)],  # type: ignore[arg-type]
+    )
+    assert (model.names, model.dims, model.states) == (("a", "b"), (2, 2), (None, ("no", "yes")))
+    assert model.functions[0].values.dtype == np.float64
+    assert made(**cost(np.array([[1.0, 2.0], [3.0, 4.0]]))).functions[0].values.dtype == np.int64
+
+
+def test_rows_that_were_made_distinct_are_not_compared_again() -> None:
+    rows = np.array([[0, 1], [1, 1], [0, 1]])
+    function = row_function((0, 1), rows, np.array([1, 2, 3]), 0)
+    assert "distinct" in vars(function)
+    assert made(kind="cost", functions=(function,)).functions[0].at((0, 1)) == 3
+
+
+def test_a_changed_copy_does_not_look_at_its_functions_again() -> None:
+    model = made()
+    assert replace(model, name="again").functions is model.functions
+    with pytest.raises(ModelError, match="its scope has shape"):
+        replace(model, dims=(2, 3), states=(None, None))
+
+
+def test_evidence_is_a_state() -> None:
+    for state in (1.7, float("nan"), None, 5):
+        with pytest.raises(ModelError, match="variable 'a' has no state"):
+            bucketflow.solve(made(), evidence={"a": state})
+    assert bucketflow.solve(made(), evidence={"a": np.float64(1)}).assignment == {"a": 1, "b": "yes"}
+
+
+def test_large_models_are_shown_short() -> None:
+    model = Model.build(
+        "markov", {f"v{k}": 2 for k in range(1000)}, [((f"v{k}",), [1, 2]) for k in range(1000)], name="many"
+    )
+    assert repr(model) == "<markov model 'many': 1000 variables of up to 2 states, 1000 functions>"
+    assert repr(made().functions[0]) == "Function(scope=(0, 1), shape=(2, 2))"
+
+
+def test_build_by_names() -> None:
+    rain = np.array([0.8, 0.2])
+    wet = np.array([[0.9, 0.1], [0.2, 0.8]])
+    model = Model.build("bayes", {"rain": ["no", "yes"], "wet": 2}, [("rain", rain), (("rain", "wet"), wet)])
+    assert (model.names, model.dims, model.states) == (("rain", "wet"), (2, 2), (("no", "yes"), None))
+    assert [f.child for f in model.functions] == [0, 1]
+    assert bucketflow.marginals(model, evidence={"wet": 1})["rain"] == pytest.approx([0.08 / 0.24, 0.16 / 0.24])
+    costs = Model.build("cost", {"a": 2, "b": 3}, [(("b", "a"), [[3, 1], [0, 5], [9, 9]]), ((), 4)], top=8)
+    assert bucketflow.solve(costs).value == 4
+    assert bucketflow.solve(costs, "count").value == 3
+    for functions, reason in [
+        ([(("a", "q"), [[1, 2]])], "function 0 is over 'q'"),
+        ([(("a",), [[1, 2], [3]])], "function 0 has values that are no array"),
+        ([(("a", "b"), [[1, 2], [3, 4]])], r"function 0 has values of shape \(2, 2\)"),
+    ]:
+        with pytest.raises(ModelError, match=reason):
+            Model.build("cost", {"a": 2, "b": 3}, functions)
+
+
+def test_the_example_of_the_readme_runs() -> None:
+    text = (Path(__file__).parents[3] / "README.md").read_text()
+    (example,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "Model.build" in block]
+    names = {"bucketflow": bucketflow}
+    *lines, last = example.strip().splitlines()
+    exec("\n".join(lines), names)
+    assert eval(last, names) == pytest.approx([1 / 3, 2 / 3])

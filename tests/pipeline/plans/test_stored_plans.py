@@ -1,0 +1,63 @@
+"""A plan that a run directory holds is read back as the same plan, and a tree that is none is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bucketflow.pipeline.api.answering.prepared import plan_options, prepare
+from bucketflow.pipeline.api.questions import Question, question_of
+from bucketflow.pipeline.budget.boxes import MARGIN
+from bucketflow.pipeline.budget.stored import plan_record, stored_plan
+from bucketflow.pipeline.errors import IncompatibleRunError
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.problem import PlanOptions, Problem
+from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.trees.costs import Rates
+from tests.models import grid
+
+
+def one_way(options: Options) -> tuple[Problem, PlanOptions, Plan]:
+    return planned_for(question_of(grid(7, 7, 4, "cost"), "optimum"), options)
+
+
+def both_ways(options: Options) -> tuple[Problem, PlanOptions, Plan]:
+    return planned_for(question_of(grid(7, 7, 4, "markov"), "marginals"), options)
+
+
+def planned_for(question: Question, options: Options) -> tuple[Problem, PlanOptions, Plan]:
+    resources = Resources(options)
+    found = prepare(question, resources)
+    assert found.plan is not None
+    return found.problem, plan_options(found.arithmetic, resources, resources.memory_bytes), found.plan
+
+
+@pytest.mark.parametrize("fit", ["refuse", "slice", "spill"])
+@pytest.mark.parametrize("planned", [one_way, both_ways])
+def test_the_same_plan_comes_back(planned: Any, fit: Any) -> None:
+    peak = planned(Options(memory="1GB", tree="bucket", threads=1))[2].peak_bytes
+    memory = {"refuse": peak, "slice": peak // 4, "spill": MARGIN + peak // 3}[fit]
+    problem, options, plan = planned(Options(memory=memory, fit=fit, tree="bucket", threads=1))
+    record = json.loads(json.dumps(plan_record(plan, memory)))
+    again = stored_plan(problem, options, Rates(), record)
+    assert (bool(plan.sliced), plan.spill is not None) == (fit == "slice", fit == "spill")
+    assert again.tree == plan.tree
+    assert again.sliced == plan.sliced
+    assert again.spill == plan.spill
+    assert again.peak_bytes == plan.peak_bytes
+    if plan.spill is None:
+        assert again.steps == plan.steps
+        assert again.results == plan.results
+
+
+@pytest.mark.parametrize("damage", ["twice", "itself", "none", "unknown"])
+def test_what_is_no_tree_is_refused(damage: str) -> None:
+    problem, options, plan = one_way(Options(memory="1GB"))
+    record = plan_record(plan, 1 << 30)
+    kids = record["children"][-1]
+    kids[0] = {"twice": kids[-1] if len(kids) > 1 else 0, "itself": 10**6, "none": -1, "unknown": 10**9}[damage]
+    with pytest.raises(IncompatibleRunError, match="not a tree"):
+        stored_plan(problem, options, Rates(), record)

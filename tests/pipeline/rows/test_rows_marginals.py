@@ -1,0 +1,185 @@
+"""Marginals with tables of rows on disk: both ways through boxes, the same beliefs, and nothing finished done again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import bucketflow
+from bucketflow import Model
+from bucketflow.pipeline.budget import rows_fit
+from bucketflow.pipeline.runs.rows import steps as row_steps
+from bucketflow.pipeline.runs.rows import tables as row_tables
+from bucketflow.storage import ledger
+from bucketflow.tasks.relations.sides.host import Host
+from bucketflow.tasks.sweeps.rows import room
+from bucketflow.tasks.sweeps.rows import scaled as scaled_rows
+from bucketflow.tasks.sweeps.scaled import Scaled, measured
+from tests.memory import traced
+from tests.pipeline.rows.sparse import COSTS, WEIGHTS, ring
+from tests.pipeline.rows.test_rows_stored import FEWER, Task, files
+from tests.pipeline.rows.test_rows_stored import cut as cut
+from tests.pipeline.rows.test_rows_stored import done as done
+from tests.pipeline.rows.test_rows_stored import plain as plain
+
+TINY = 1_000_000
+
+
+def stored(model: Model, **options: Any) -> Any:
+    """Marginals by rows, with tables on disk."""
+    found = bucketflow.marginals(model, representation="rows", fit="spill", **{"memory": TINY, **options})
+    assert found.plan is None or found.plan.way == "disk"
+    assert found.rows_work is None or found.rows_work.disk_bytes <= found.plan.disk_bytes
+    return found
+
+
+def assert_same(found: Any, wanted: Any, *, exactly: bool = False) -> None:
+    """Compare all beliefs, and what they belong to."""
+    assert (found.status, [*found]) == (wanted.status, [*wanted])
+    assert found.value == wanted.value
+    if wanted.log10_evidence is not None:
+        assert found.log10_evidence == pytest.approx(wanted.log10_evidence, rel=1e-12, abs=1e-12)
+    for name in wanted:
+        if exactly:
+            assert np.array_equal(found[name], wanted[name])
+        else:
+            np.testing.assert_allclose(found[name], wanted[name], rtol=1e-9, atol=1e-300)
+    for scope in wanted.families:
+        np.testing.assert_allclose(found.families[scope], wanted.families[scope], rtol=1e-9, atol=1e-300)
+
+
+@pytest.mark.parametrize(("maximum", "kind"), [(False, "markov"), (True, "markov"), (True, "cost")])
+def test_boxes_give_the_same_beliefs(maximum: bool, kind: str, done: list[Task]) -> None:
+    model = ring(60, kind, groups=4)
+    found = stored(model, maximum=maximum)
+    assert len({path for _, path in done}) > 3
+    assert {name for name, _ in done} & {f"rows_{step.node}" for step in found.plan.back}
+    assert_same(found, bucketflow.marginals(model, maximum=maximum, representation="rows"), exactly=kind == "cost")
+
+
+@FEWER
+@given(model=COSTS)
+def test_least_costs_of_every_state(cut: None, model: Model) -> None:
+    found = stored(model, maximum=True, memory="1GB")
+    assert_same(found, bucketflow.marginals(model, maximum=True, representation="dense"), exactly=True)
+
+
+@FEWER
+@given(model=WEIGHTS)
+def test_posteriors(cut: None, model: Model) -> None:
+    for maximum in (False, True):
+        options: Any = {"maximum": maximum, "families": True}
+        found = stored(model, memory="1GB", **options)
+        assert_same(found, bucketflow.marginals(model, representation="dense", **options))
+
+
+@pytest.mark.usefixtures("compiled_at_once")
+def test_peak_is_within_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(Host, "compiles", lambda *_: False)
+    model = ring(80, "markov", groups=4)
+    stored(ring(60, "markov", groups=3), memory="5MB")  # what is imported once
+    peak_bytes, found = traced(lambda: stored(model, memory=3_700_000))
+    assert found.plan.peak_bytes <= 3_700_000
+    assert found.rows_work.written_bytes
+    assert peak_bytes + model.nbytes <= found.plan.peak_bytes
+
+
+@pytest.mark.parametrize("boxes", [4, 20])
+def test_finished_boxes_survive_a_stop(
+    boxes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[Task]
+) -> None:
+    """Those whose tables were deleted, as nobody needs them any more, too."""
+    model, counted = ring(60, "markov", groups=4), row_steps.run_row_box
+
+    def stops(*args: Any) -> Any:
+        if len(done) == boxes:
+            raise KeyboardInterrupt
+        return counted(*args)
+
+    monkeypatch.setattr(row_steps, "run_row_box", stops)
+    with pytest.raises(bucketflow.StoppedError, match="stopped; continue with"):
+        stored(model, workdir=tmp_path / "run")
+    finished = [*done]
+    done.clear()
+    monkeypatch.setattr(row_steps, "run_row_box", counted)
+    found = stored(model, workdir=tmp_path / "run")
+    assert_same(found, bucketflow.marginals(model, representation="rows"))
+    assert done
+    assert not {*done} & {*finished}
+
+
+def test_tables_are_removed_and_beliefs_are_kept(tmp_path: Path, done: list[Task]) -> None:
+    model = ring(60, "markov", groups=4)
+    first = stored(model, workdir=tmp_path / "run")
+    written = {table.split("_")[1] for table, _ in ledger.load(tmp_path / "run" / "tables")}
+    left = {path.parent.name.split("_")[1] for path in files(tmp_path)}
+    messages = {str(step.node) for step in first.plan.steps} - {*map(str, first.plan.outputs)}
+    assert len(written & messages) > 2
+    assert not left & messages
+    done.clear()
+    again = stored(model, workdir=tmp_path / "run")
+    assert not done
+    assert_same(again, first, exactly=True)
+
+
+@pytest.mark.parametrize("how", ["flipped", "removed"])
+def test_chunks_lost_meanwhile_are_made_again(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, free = ring(60, "markov", groups=4), row_tables.RowTables._free
+    spoilt: list[Path] = []
+
+    def damages(tables: Any, gone: Any) -> None:
+        free(tables, gone)
+        some = sorted(files(tmp_path))
+        if len(some) > 3 and len(spoilt) < 3:
+            spoilt.append(path := some[len(some) // 2])
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 4
+            path.write_bytes(data)
+            if how == "removed":
+                path.unlink()
+
+    monkeypatch.setattr(row_tables.RowTables, "_free", damages)
+    found = stored(model, workdir=tmp_path / "run")
+    assert len(spoilt) == 3
+    assert_same(found, bucketflow.marginals(model, representation="rows"))
+
+
+def test_a_box_with_another_scale_takes_nothing_of_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[Task]
+) -> None:
+    """Values are scaled by what they are made from, and that may be cut otherwise when it is made again."""
+    model = ring(60, "markov", groups=4)
+    first = stored(model, workdir=tmp_path / "run")
+
+    def halved(values: Any, log_scale: float) -> Any:
+        found, shift = measured(values, log_scale), np.log(2.0)
+        values = found.values - shift if found.logs else found.values / 2
+        return Scaled(values, found.log_scale + shift, found.low - shift, found.high - shift, found.logs)
+
+    monkeypatch.setattr(scaled_rows, "measured", halved)
+    lost = [path for path in sorted(files(tmp_path)) if path.parent.name.endswith("_keys")]
+    assert len(lost) > 1
+    for path in lost[::2]:
+        path.unlink()
+    done.clear()
+    found = stored(model, workdir=tmp_path / "run")
+    assert done
+    assert_same(found, first)
+
+
+def test_disk_is_chosen_where_slices_repeat_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, options = ring(60, "markov", groups=4), dict[str, Any](representation="rows", memory=TINY)
+    monkeypatch.setattr(room, "_MERGING", 20)  # results are said to take more memory than they do
+    ways = {}
+    for worth in (1e9, 0.0):
+        monkeypatch.setattr(rows_fit, "_WORTH_STORING", worth)
+        found = bucketflow.marginals(model, **options)
+        assert found.plan is not None
+        ways[found.plan.way] = found
+    assert {*ways} == {"slices", "disk"}
+    assert_same(ways["disk"], ways["slices"])

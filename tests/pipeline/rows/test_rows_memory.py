@@ -1,0 +1,143 @@
+"""Memory of rows on disk: what is known of their runs counts, and so does what decoding joins."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from bucketflow import Model
+from bucketflow.pipeline.errors import BudgetError
+from bucketflow.pipeline.runs.rows import disk as rows_on_disk
+from bucketflow.pipeline.runs.rows import steps as row_steps
+from bucketflow.pipeline.runs.rows import tables as row_tables
+from bucketflow.storage import ledger
+from bucketflow.tasks.relations.joins import joined_reduced
+from bucketflow.tasks.relations.ordering import forget_layouts
+from bucketflow.tasks.relations.relation import Dense, from_dense, restricted
+from bucketflow.tasks.rows.keys import Keys
+from bucketflow.tasks.steps import step as step_module
+from bucketflow.tasks.steps.semiring import MIN_PLUS
+from bucketflow.tasks.steps.step import make_step
+from bucketflow.tasks.sweeps.rows import algebra, room
+from bucketflow.tasks.sweeps.rows.best import best_row
+from tests.pipeline.rows.test_rows_stored import plain as plain
+from tests.pipeline.rows.test_rows_stored import stored
+
+
+def band_grid(rows: int, columns: int, states: int) -> Model:
+    """A grid whose neighbours differ by one state at most: tables of few rows, and wide ones between its halves."""
+    rng = np.random.default_rng(0)
+    near = np.argwhere(np.abs(np.subtract.outer(*[np.arange(states)] * 2)) <= 1).astype(np.uint8)
+    places = [(r, c) for r in range(rows) for c in range(columns)]
+    pairs = [(a, b) for a in places for b in places if (b[0] - a[0], b[1] - a[1]) in {(0, 1), (1, 0)}]
+    name = "x{0[0]}_{0[1]}".format
+    functions = [([name(a), name(b)], near, rng.integers(0, 100, len(near)), 10_000) for a, b in pairs]
+    return Model.build("cost", dict.fromkeys(map(name, places), states), functions, top=10_000)
+
+
+def test_what_is_known_of_runs_is_in_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Receipts of many boxes count, and nothing else of them stays: no layouts of their ranges, no lowered steps."""
+    model, make, seen = band_grid(3, 3, 8), row_tables.RowTables._make, list[tuple[int, int]]()
+    complete = row_steps.BoxedStep.complete
+
+    def cut_first(step: Any) -> None:
+        for _ in range(2):
+            for path, ranges, _ in step.disk.open(step.node):
+                step.cut([], path, ranges, 3.0, reads=False)
+        complete(step)
+
+    def in_boxes(tables: Any, step: Any) -> None:
+        make(tables, step)
+        gc.collect()
+        held = sum(tables._bytes_of(table, tables.steps[node]) for node, table in tables.held.items())
+        seen.append((len(tables.disk.receipts), tracemalloc.get_traced_memory()[0] - held))
+        assert tables.room.beside >= len(tables.disk.receipts) * rows_on_disk.RECEIPT_BYTES
+
+    monkeypatch.setattr(row_tables.RowTables, "_is_made_in_memory", lambda *_: False)
+    monkeypatch.setattr(row_steps.BoxedStep, "complete", cut_first)
+    monkeypatch.setattr(row_tables.RowTables, "_make", in_boxes)
+    monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
+    stored(model, memory="1GB")  # what is imported, and kept once
+    shares = []
+    for _ in range(2):  # in one of them the interpreter's table of names may grow
+        seen.clear()
+        forget_layouts()
+        step_module._lowered.cache_clear()
+        tracemalloc.start()
+        stored(model, memory="1GB")
+        tracemalloc.stop()
+        (first, before), (last, after) = seen[0], seen[-1]
+        assert last - first > 80
+        shares.append((after - before) / (last - first))
+        if shares[-1] <= rows_on_disk.RECEIPT_BYTES:
+            break
+    assert min(shares) <= rows_on_disk.RECEIPT_BYTES
+
+
+def test_runs_of_which_too_much_is_known_are_refused() -> None:
+    with pytest.raises(BudgetError, match=r"what is held of tables on disk needs .* kB, allowed .* kB; try"):
+        stored(band_grid(5, 5, 10), memory=150_000)
+
+
+def test_decoding_keeps_to_its_budget() -> None:
+    """Joins of what is left to be decoded are made in blocks that fit."""
+    rng = np.random.default_rng(0)
+    tables = [
+        from_dense(Dense(Keys(scope, (60, 60)), rng.integers(1, 1000, 3_600)), MIN_PLUS)
+        for scope in ((0, 1), (1, 2), (0, 2))
+    ]
+    room_ = room.Room(4_000_000)
+    best_row(tables, MIN_PLUS, room_)
+    tracemalloc.start()
+    found = best_row(tables, MIN_PLUS, room_)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes <= room_.nbytes + 2 * sum(table.nbytes for table in tables)
+    whole = joined_reduced(tables, (), MIN_PLUS)
+    assert sum(restricted(table, found).values[0] for table in tables) == whole.values[0]
+
+
+def test_rows_made_of_arrays_are_in_the_account() -> None:
+    """Arrays that a join turns to rows, and its inputs in other orders, fit beside it or it is not made."""
+    rng = np.random.default_rng(0)
+    cells = np.where(rng.random((3, 40_000)) < 0.3, 1.0, np.inf)
+    arrays = [
+        Dense(Keys(scope, (200, 200)), values) for scope, values in zip(((0, 1), (2, 1), (2, 0)), cells, strict=True)
+    ]
+    step = make_step(3, (0, 1, 2), ((0, 1), (2, 1), (2, 0)), (0,), (200, 200, 200), MIN_PLUS)
+    refused = 0
+    for nbytes in (700_000, 2_000_000, 16_000_000):
+        choice = algebra.Choice(MIN_PLUS, (200, 200, 200), room.Room(nbytes))
+        peak_bytes = 0
+        tracemalloc.start()
+        try:
+            choice.joined(step, arrays)
+        except room.NoRoomError:
+            refused += 1
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak_bytes <= nbytes
+    assert refused == 1
+
+
+def test_sorted_keys_are_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any Zarr reader reads them; the answer says what was written."""
+    monkeypatch.setattr(row_tables, "_LARGE_SHARE", 1 << 60)
+    found = stored(band_grid(4, 4, 12), memory="1GB", workdir=tmp_path / "run")
+    receipts = ledger.load(tmp_path / "run" / "tables")
+    assert found.rows_work.written_bytes == sum(receipt.nbytes for receipt in receipts.values()) > 0
+    group: Any = zarr.open_group(tmp_path / "run" / "tables", mode="r")
+    keys = [receipt for receipt in receipts.values() if receipt.table.endswith("_keys")]
+    raw_bytes = 0
+    for receipt in keys:
+        words = group[receipt.table][receipt.chunk[0]]
+        raw_bytes += words.nbytes
+        states = words[: receipt.value["rows"]]
+        assert all(a < b for a, b in zip(states.tolist()[:-1], states.tolist()[1:], strict=True))
+    assert raw_bytes > 3 * sum(receipt.nbytes for receipt in keys)

@@ -1,0 +1,233 @@
+"""Run directories of plans in memory: a finished run answers at once, others go on after their last slice."""
+
+from __future__ import annotations
+
+import errno
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketflow
+from bucketflow.pipeline.api.answering import answers as answer
+from bucketflow.pipeline.api.answering import placement
+from bucketflow.pipeline.cli.printing.inspect import run_facts
+from bucketflow.pipeline.runs import slices as execute
+from bucketflow.storage import ledger
+from bucketflow.storage.folders import rundir
+from tests.models import grid
+
+CASES = [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("count", "cost")]
+
+
+def same(one: bucketflow.Result, other: bucketflow.Result) -> bool:
+    """Whether two results are the same answer."""
+    return (one.status, one.value, one.log10, one.assignment) == (
+        other.status,
+        other.value,
+        other.log10,
+        other.assignment,
+    )
+
+
+@pytest.mark.parametrize(("query", "kind"), CASES)
+def test_a_finished_run_in_memory_is_not_run_again(
+    tmp_path: Path, query: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = grid(6, 6, 3, kind)
+    bucketflow.save(model, tmp_path / ("grid.wcsp" if kind == "cost" else "grid.uai"))
+    path = next(tmp_path.glob("grid.*"))
+    first = bucketflow.solve(bucketflow.load(path), query, workdir=tmp_path / "run")
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it ran again")
+
+    monkeypatch.setattr(answer, "sweep_parts", never)
+    monkeypatch.setattr(answer, "sweep_groups", never)
+    again = bucketflow.solve(bucketflow.load(path), query, workdir=tmp_path / "run")
+    assert same(again, first)
+    assert same(bucketflow.resume(tmp_path / "run"), first)
+    assert run_facts(tmp_path / "run")["status"] == "finished"
+
+
+def test_decimals_and_labels_come_back_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "small.cfn"
+    path.write_text(
+        '{"problem": {"name": "p", "mustbe": "<10.00"}, "variables": {"a": ["x", "y"], "b": ["x", "y"]},'
+        ' "functions": {"f": {"scope": ["a", "b"], "costs": [1.25, 2.5, 0.75, 3.1]}}}'
+    )
+    first = bucketflow.solve(bucketflow.load(path), workdir=tmp_path / "run")
+    again = bucketflow.solve(bucketflow.load(path), workdir=tmp_path / "run")
+    assert same(again, first)
+    assert again.value == Decimal("0.75")
+    assert again.assignment == {"a": "y", "b": "x"}
+
+
+@pytest.mark.parametrize(("query", "kind"), CASES)
+def test_slices_that_are_done_are_not_done_again(
+    tmp_path: Path, query: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = grid(7, 7, 4, kind)
+    whole = bucketflow.plan(model, query)
+    assert whole is not None
+    options: dict[str, Any] = {"fit": "slice", "memory": whole.peak_bytes // 3}
+    free = bucketflow.solve(model, query, **options)
+    assert free.plan is not None
+    assert free.plan.slices > 3
+    swept: list[list[int]] = []
+    original, original_groups = execute.run_group, answer.sweep_groups
+
+    def groups(*args: Any) -> Any:
+        swept.append([])
+        return original_groups(*args)
+
+    def interrupted(slices: Any, number: int, *args: Any) -> Any:
+        if len(swept) == 1 and len(swept[0]) == 2:
+            raise KeyboardInterrupt
+        swept[-1].append(number)
+        return original(slices, number, *args)
+
+    monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(answer, "sweep_groups", groups)
+    monkeypatch.setattr(execute, "run_group", interrupted)
+    with pytest.raises(bucketflow.StoppedError, match="resume"):
+        bucketflow.solve(model, query, **options, workdir=tmp_path / "run")
+    again = bucketflow.solve(model, query, workdir=tmp_path / "run")
+    assert same(again, free)
+    assert again.plan is not None
+    assert again.plan.slices == free.plan.slices
+    assert swept[0] == [0, 1]
+    assert swept[1] == list(range(2, free.plan.slices))
+    if query != "count":
+        stage = run_facts(tmp_path / "run")["stages"][0]
+        assert (stage["chunks_done"], stage["boxes"]) == (free.plan.slices, free.plan.slices)
+        assert len(ledger.load(tmp_path / "run" / "tables")) == free.plan.slices
+
+
+@pytest.mark.parametrize(("query", "kind"), CASES)
+def test_a_group_that_left_its_receipt_is_not_swept_again(
+    tmp_path: Path, query: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster repeats a task whose worker dies between the receipt and the result."""
+    model = grid(7, 7, 4, kind)
+    whole = bucketflow.plan(model, query)
+    assert whole is not None
+    swept: list[Any] = []
+    store, sweep = execute.store_group, execute.run_group
+
+    def swept_once(slices: Any, number: int, *args: Any) -> Any:
+        swept.append((slices.folder, number))
+        return sweep(slices, number, *args)
+
+    def repeated(*args: Any) -> Any:
+        first, again = store(*args), store(*args)
+        assert first == again
+        return again
+
+    monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(execute, "run_group", swept_once)
+    monkeypatch.setattr(execute, "store_group", repeated)
+    options: dict[str, Any] = {"fit": "slice", "memory": whole.peak_bytes // 3, "workdir": tmp_path / "run"}
+    assert bucketflow.solve(model, query, **options).log10 == bucketflow.solve(model, query).log10
+    assert len(swept) > 3
+    assert swept == list(dict.fromkeys(swept))
+
+
+def test_a_repeated_group_whose_beliefs_were_damaged_is_swept_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = grid(6, 6, 3, "markov")
+    whole = bucketflow.plan(model, "marginals")
+    assert whole is not None
+    store = execute.store_group
+
+    def repeated(slices: Any, *args: Any) -> Any:
+        receipt = store(slices, *args)
+        chunk = slices.folder / slices.table.name / slices.table.file_name(receipt.chunk)
+        chunk.write_bytes(bytes(receipt.nbytes))
+        return store(slices, *args)
+
+    monkeypatch.setattr(execute, "store_group", repeated)
+    options: dict[str, Any] = {"fit": "slice", "memory": whole.peak_bytes // 3, "workdir": tmp_path / "run"}
+    found, expected = bucketflow.marginals(model, **options), bucketflow.marginals(model)
+    assert all(np.allclose(found[name], table) for name, table in expected.items())
+
+
+def test_a_disk_that_is_full_when_the_answer_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(5, 5, 3)
+    original = rundir.os.replace
+
+    def full(source: Any, target: Path) -> None:
+        if target.name == "result.json":
+            raise OSError(errno.ENOSPC, "no space")
+        original(source, target)
+
+    monkeypatch.setattr(rundir.os, "replace", full)
+    with pytest.raises(bucketflow.StoppedError, match=r"no space left for .*free some space and resume"):
+        bucketflow.solve(model, workdir=tmp_path / "run")
+    monkeypatch.undo()
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["lock", "plan.json"]
+    assert bucketflow.solve(model, workdir=tmp_path / "run").value == bucketflow.solve(model).value
+
+
+def test_slices_stay_in_the_groups_that_have_receipts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(7, 7, 4)
+    whole = bucketflow.plan(model)
+    assert whole is not None
+    options: dict[str, Any] = {"fit": "slice", "memory": whole.peak_bytes // 3, "workdir": tmp_path / "run"}
+    first = bucketflow.solve(model, **options).plan
+    monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
+    (tmp_path / "run" / "result.json").unlink()
+    again = bucketflow.solve(model, **options).plan
+    assert first is not None
+    assert again is not None
+    assert again.group == first.group > 1
+    assert len(ledger.load(tmp_path / "run" / "tables")) == first.groups < first.slices
+
+
+class _StopError(Exception):
+    """Ends a run that made a first step."""
+
+
+def _stopped(*_: Any) -> None:
+    raise _StopError
+
+
+@pytest.mark.parametrize("asked", [{"fit": "slice"}, {"fit": "spill"}, {"representation": "rows"}])
+def test_a_run_is_not_continued_with_less_memory_than_it_takes(tmp_path: Path, asked: dict[str, Any]) -> None:
+    model, folder = grid(8, 8, 3, "cost"), tmp_path / "run"
+    whole = bucketflow.plan(model)
+    assert whole is not None
+    enough = model.nbytes + whole.peak_bytes // 2 if asked == {"fit": "slice"} else 3_000_000
+    with pytest.raises(_StopError):
+        bucketflow.solve(model, **asked, memory=enough, method="dense", progress=_stopped, workdir=folder)
+    with pytest.raises(bucketflow.BudgetError, match=r"as it was planned, allowed 30 kB; give as much --memory, or"):
+        bucketflow.solve(model, **asked, memory=30_000, method="dense", workdir=folder)
+    best = bucketflow.solve(model).value
+    assert bucketflow.solve(model, **asked, memory=enough, method="dense", workdir=folder).value == best
+    if "fit" not in asked or asked["fit"] == "slice":  # what was spilled is decoded again
+        assert bucketflow.solve(model, memory=30_000, method="dense", workdir=folder).value == best
+
+
+def test_a_plan_that_was_refused_as_it_ran_names_its_directory(tmp_path: Path) -> None:
+    """It is stored, and more memory does not change it."""
+    model, folder = grid(8, 8, 3, "cost"), tmp_path / "run"
+    asked: dict[str, Any] = {"representation": "rows", "fit": "refuse", "method": "dense", "workdir": folder}
+    with pytest.raises(bucketflow.BudgetError, match=r"would find another way$"):
+        bucketflow.solve(model, **asked, memory=100_000)
+    with pytest.raises(bucketflow.BudgetError, match=r"run keeps to its plan for 100 kB: use another --workdir$"):
+        bucketflow.solve(model, **asked, memory="1GB")
+
+
+def test_bounds_are_taken_up_again_by_the_command_that_is_named(tmp_path: Path) -> None:
+    path, folder = tmp_path / "grid.uai", tmp_path / "run"
+    bucketflow.save(grid(4, 4, 2, "markov"), path)
+    bucketflow.bound(bucketflow.load(path), "partition", evidence={"x0": 1}, z=3, workdir=folder)
+    named = f"bucketflow bound {path} --query partition --workdir {folder}, and the same --evidence"
+    with pytest.raises(
+        bucketflow.IncompatibleRunError, match=re.escape(f"holds bounds on the partition; go on with: {named}")
+    ):
+        bucketflow.resume(folder)
