@@ -214,7 +214,7 @@ def test_processors_of_a_device_stand_in_one_place() -> None:
     """Everything else takes them from there, or asks the device it runs on."""
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in [*modules(), *sorted((ROOT / "tests" / "bench").glob("*.py"))]
+        for path in [*modules(), *sorted((ROOT / "tests" / "bench").rglob("*.py"))]
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and node.value == NOMINAL.processors and path.name != "device.py"
     ]

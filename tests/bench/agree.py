@@ -21,9 +21,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import numpy as np
-from instances import Question, questions
-from needs import data_folder
 from numpy.typing import NDArray
+from parts.instances import Question, questions
+from parts.needs import data_folder
 from rich.console import Console
 from rich.table import Table
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from charts import Series, chart
+from parts.charts import Series, chart
 from rich.console import Console
 from rich.table import Table
 

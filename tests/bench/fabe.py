@@ -11,9 +11,9 @@ import argparse
 import math
 from dataclasses import dataclass
 
-import optima
-from instances import Question, questions
-from needs import data_folder
+from parts import optima
+from parts.instances import Question, questions
+from parts.needs import data_folder
 from rich.console import Console
 from rich.table import Table
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from needs import cupy
+from parts.needs import cupy
 
 from bucketflow.tasks.gpu import run as gpu
 from bucketflow.tasks.gpu.kernels import processors

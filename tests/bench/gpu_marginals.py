@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from gpu import copy_rate, seconds
 from gpu_models import FOLDER
 from marginals import forward_sample, questions
-from needs import cupy, data_folder
+from parts.needs import cupy, data_folder
 from rich.console import Console
 from rich.table import Table
 

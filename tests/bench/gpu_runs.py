@@ -22,8 +22,8 @@ from multiprocessing import get_context
 from statistics import geometric_mean
 from typing import Any
 
-from instances import evidence_beside
-from needs import data_folder
+from parts.instances import evidence_beside
+from parts.needs import data_folder
 
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api.answering.prepared import Prepared, problem_of

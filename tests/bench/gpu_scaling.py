@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpu_models import BUDGET, CASES, planned, stored_trees
-from needs import cupy
+from parts.needs import cupy
 
 from bucketflow.cluster.gpu import gpu_client, visible_gpus
 from bucketflow.pipeline.api.answering.running import answered

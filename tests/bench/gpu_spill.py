@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from instances import clique_model
-from needs import cupy
+from parts.instances import clique_model
+from parts.needs import cupy
 
 from bucketflow.pipeline.api.answering.prepared import prepare
 from bucketflow.pipeline.api.answering.running import answered

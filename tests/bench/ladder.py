@@ -30,11 +30,11 @@ from signal import SIGINT, signal
 from typing import Literal, get_args
 
 from dask.utils import parse_bytes
-from instances import Question, grid_model, questions
-from ladder_child import Solved, solve
-from ladder_gpu import Used, share_bytes
-from measure import Outcome, run_child
-from needs import data_folder
+from parts.instances import Question, grid_model, questions
+from parts.ladder_child import Solved, solve
+from parts.ladder_gpu import Used, share_bytes
+from parts.measure import Outcome, run_child
+from parts.needs import data_folder
 from rich.console import Console
 from rich.table import Table
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from instances import grid_model
-from measure import peak_bytes, reset_peak, run_child
-from needs import data_folder
 from numpy.typing import NDArray
+from parts.instances import grid_model
+from parts.measure import peak_bytes, reset_peak, run_child
+from parts.needs import data_folder
 from rich.console import Console
 from rich.table import Table
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Outcome, run_child
-from needs import data_folder
+from parts.measure import Outcome, run_child
+from parts.needs import data_folder
 from rich.console import Console
 from rich.table import Table
 

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from instances import Question, questions
-from needs import data_folder
+from parts.instances import Question, questions
+from parts.needs import data_folder
 from rich.console import Console
 from rich.table import Table
 

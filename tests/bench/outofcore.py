@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 from dask.utils import parse_bytes
-from faults import run_faults
-from instances import clique_model
+from parts.faults import run_faults
+from parts.instances import clique_model
+from parts.throughput import Case, child, disk_bound, measured_disk, planned, throughput
 from rich.console import Console
 from rich.table import Table
-from throughput import Case, child, disk_bound, measured_disk, planned, throughput
 
 from bucketflow.pipeline.text import format_bytes
 

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-import optima
-from instances import Query, Question, questions
-from measure import Outcome, run_child
-from needs import data_folder
+from parts import optima
+from parts.instances import Query, Question, questions
+from parts.measure import Outcome, run_child
+from parts.needs import data_folder
 from rich.console import Console
 from rich.table import Table
 

@@ -20,8 +20,8 @@ from math import exp, log
 from pathlib import Path
 from typing import Any
 
-from instances import KINDS, evidence_beside, grid_model
-from needs import data_folder
+from parts.instances import KINDS, evidence_beside, grid_model
+from parts.needs import data_folder
 
 from bucketflow.pipeline.api.answering.prepared import prepare
 from bucketflow.pipeline.api.questions import question_of

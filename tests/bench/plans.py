@@ -12,7 +12,7 @@ from collections import Counter
 from math import log2
 from pathlib import Path
 
-from needs import data_folder
+from parts.needs import data_folder
 
 from bucketflow.pipeline.formats import load, load_evidence
 from bucketflow.pipeline.search.orders import refine_tree, search_tree

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from instances import Question, questions
+from parts.instances import Question, questions
 from rich.console import Console
 from rich.table import Table
 

@@ -9,7 +9,7 @@ from typing import Any
 
 def data_folder() -> Path:
     """Return where the benchmark files are."""
-    beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    beside = Path(__file__).resolve().parents[3].parent / "shared" / "data"
     folder = Path(os.environ.get("BUCKETFLOW_DATA", beside))
     if not (folder / "MANIFEST.tsv").exists():
         raise SystemExit(f"benchmark instances not found in {folder}; set BUCKETFLOW_DATA")

@@ -21,10 +21,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
-from instances import grid_model
+from parts.instances import grid_model
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 import bucketflow
 from bucketflow.storage import ledger

@@ -9,8 +9,8 @@ from math import log2
 from time import perf_counter, process_time
 from typing import Any
 
-from instances import Question
-from ladder_gpu import Used, difference, send_steps, used
+from parts.instances import Question
+from parts.ladder_gpu import Used, difference, send_steps, used
 
 import bucketflow
 from bucketflow.pipeline.results.result import Result

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from instances import Question
-from measure import run_child
+from parts.instances import Question
+from parts.measure import run_child
 
 import bucketflow
 from bucketflow.cluster.gpu import free_gpu_bytes

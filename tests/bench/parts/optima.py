@@ -18,8 +18,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from instances import Question, questions
-from needs import data_folder
+from parts.instances import Question, questions
+from parts.needs import data_folder
 from rich.console import Console
 from rich.table import Table
 
@@ -240,7 +240,3 @@ def main() -> None:
         came.close()
     Console(width=None if sys.stdout.isatty() else 180).print(table)
     print("\n".join(summary(found)))
-
-
-if __name__ == "__main__":
-    main()

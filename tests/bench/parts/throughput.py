@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import google_crc32c
-from instances import clique_model, grid_model
-from measure import peak_bytes, reset_peak, run_child
+from parts.instances import clique_model, grid_model
+from parts.measure import peak_bytes, reset_peak, run_child
 from rich.table import Table
 
 import bucketflow
