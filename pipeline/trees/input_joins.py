@@ -89,9 +89,13 @@ def _grouped(groups: Sequence[_Group], sizer: Sizer, limit: int, wanted: int) ->
         _, members, mask = open_groups.pop(0)
         best: tuple[float, float, int] | None = None
         for i, (size, _, other) in enumerate(open_groups):
+            if size > largest:
+                break
             together = log(mask | other)
             if together <= largest and (best is None or (together - size, size) < best[:2]):
                 best = (together - size, size, i)
+            if mask | other == other:
+                break  # Nothing is enlarged, and all that follow are as large or larger.
         if best is None:
             done.append((members, mask))
             continue

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..steps.loops.axes import Axes
 from ..steps.loops.blocks import Blocks, needs_buffer
 from ..steps.semiring import Semiring
 
@@ -31,61 +30,72 @@ def run_blocks(blocks: Blocks, semiring: Semiring, tables: Sequence[NDArray[Any]
     dtype = np.dtype(semiring.dtype)
     joined = np.empty(blocks.joined_cells if needs_buffer(blocks, semiring) else 0, dtype)
     partial = np.empty(blocks.partial_cells, dtype)
+    axes, eliminated = blocks.axes, blocks.axes.eliminated
     if blocks.single:
-        _block(blocks.axes, semiring, tables, out, blocks.axes.sizes, None, joined, partial)
+        seen = zip(tables, axes.strides, strict=True)
+        views = [_view(t, axes.sizes, [s * t.itemsize for s in strides], 0) for t, strides in seen]
+        target = _view(out, axes.sizes[eliminated:], [s * out.itemsize for s in axes.out[eliminated:]], 0)
+        _box(semiring, views, target, joined, None)
         return
-    spans = [range(0, n, step) for n, step in zip(blocks.axes.sizes, blocks.extents, strict=True)]
     # Eliminated axes come first in `axes` but vary fastest here: a block of the output is finished at once.
-    spans = [*spans[blocks.axes.eliminated :], *spans[: blocks.axes.eliminated]]
-    for point in itertools.product(*spans):
-        cut_at = len(point) - blocks.axes.eliminated
-        start = (*point[cut_at:], *point[:cut_at])
-        shape = tuple(map(_clip, blocks.axes.sizes, start, blocks.extents))
-        _block(blocks.axes, semiring, tables, out, shape, start, joined, partial)
+    order = [*range(eliminated, len(axes.sizes)), *range(eliminated)]
+    spans = [range(0, axes.sizes[k], blocks.extents[k]) for k in order]
+    shapes = itertools.product(*[[min(s.step, s.stop - start) for start in s] for s in spans])
+    strides = [
+        [s[k] * t.itemsize for k in order] for t, s in zip((*tables, out), (*axes.strides, axes.out), strict=True)
+    ]
+    together = math.prod(len(span) for span in spans[len(spans) - eliminated :])
+    seen_as: dict[tuple[int, ...], Seen] = {}
+    for number, (shape, *begins) in enumerate(zip(shapes, *[_begins(spans, s) for s in strides], strict=True)):
+        if shape not in seen_as:
+            seen_as[shape] = _seen(shape, strides, len(order) - eliminated)
+        *inputs, (out_shape, out_strides) = seen_as[shape]
+        target = _view(out, out_shape, out_strides, begins.pop())
+        views = [_view(t, *box, begin) for t, box, begin in zip(tables, inputs, begins, strict=True)]
+        _box(semiring, views, target, joined, partial if number % together else None)
 
 
-def _clip(size: int, start: int, extent: int) -> int:
-    return min(extent, size - start)
+Seen = list[tuple[list[int], list[int]]]
+"""Sizes and strides, in bytes, of every table in a box, last of the output."""
 
 
-def _block(
-    axes: Axes,
+def _begins(spans: Sequence[range], strides: Sequence[int]) -> Iterator[int]:
+    """Return where each box begins in a table, in bytes."""
+    steps = [[start * stride for start in span] for span, stride in zip(spans, strides, strict=True)]
+    return map(sum, itertools.product(*steps))
+
+
+def _seen(shape: Sequence[int], strides: Sequence[Sequence[int]], kept: int) -> Seen:
+    """Return how tables are seen in boxes of one shape, eliminated axes last there; axes of one cell are dropped."""
+    wide = [k for k in (*range(kept, len(shape)), *range(kept)) if shape[k] > 1]
+    left = [k for k in wide if k < kept]
+    axes = [wide] * (len(strides) - 1) + [left]
+    return [([shape[k] for k in some], [s[k] for k in some]) for some, s in zip(axes, strides, strict=True)]
+
+
+def _view(table: NDArray[Any], shape: Sequence[int], strides: Sequence[int], begin: int) -> NDArray[Any]:
+    """View a box of a table, broadcast over the axes it lacks."""
+    return np.ndarray(shape, table.dtype, table, begin, strides)
+
+
+def _box(
     semiring: Semiring,
-    tables: Sequence[NDArray[Any]],
-    out: NDArray[Any],
-    shape: tuple[int, ...],
-    start: tuple[int, ...] | None,
+    views: Sequence[NDArray[Any]],
+    target: NDArray[Any],
     joined: NDArray[Any],
-    partial: NDArray[Any],
+    partial: NDArray[Any] | None,
 ) -> None:
-    """Join and reduce one box of the step; the first box of an output cell writes, later ones accumulate."""
-    views = [_view(t, strides, shape, start) for t, strides in zip(tables, axes.strides, strict=True)]
-    eliminated = axes.eliminated
-    target = _view(out, axes.out[eliminated:], shape[eliminated:], start and start[eliminated:])
-    reduced = tuple(range(views[0].ndim - target.ndim))
+    """Join and reduce one box; the first one of an output cell writes, later ones, with ``partial``, accumulate."""
+    values = views[0]
     if joined.size:
-        values = join(semiring, views, joined[: math.prod(shape)].reshape(views[0].shape))
-    else:
-        values = views[0]
-    first = start is None or not any(start[:eliminated])
-    if first:
+        values = join(semiring, views, joined[: values.size].reshape(values.shape))
+    reduced = tuple(range(values.ndim - target.ndim))
+    if partial is None:
         reduce(semiring, values, reduced, target)
     else:
         rest = partial[: target.size].reshape(target.shape)
         reduce(semiring, values, reduced, rest)
         accumulate(semiring, target, rest)
-
-
-def _view(
-    table: NDArray[Any], strides: tuple[int, ...], shape: tuple[int, ...], start: tuple[int, ...] | None
-) -> NDArray[Any]:
-    """View a box of a table, broadcast over the axes it lacks; axes of one cell are dropped."""
-    width = table.itemsize
-    if start is None:
-        return np.ndarray(shape, table.dtype, table, 0, [stride * width for stride in strides])
-    offset = sum([s * stride for s, stride in zip(start, strides, strict=True)]) * width
-    wide = [(n, stride * width) for n, stride in zip(shape, strides, strict=True) if n > 1]
-    return np.ndarray([n for n, _ in wide], table.dtype, table, offset, [stride for _, stride in wide])
 
 
 def join(semiring: Semiring, views: Sequence[NDArray[Any]], joined: NDArray[Any]) -> NDArray[Any]:
