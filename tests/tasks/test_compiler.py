@@ -18,12 +18,12 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("numba", STREAMING):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(Patience, "compiled", False)
-    monkeypatch.setattr(compiler, "_PATIENCE", Patience("tasks.cpu.streaming", "stream", loading=0.0))
+    monkeypatch.setattr(compiler, "_PATIENCE", Patience("tasks.cpu.streaming", "stream", loading=compiler._LOADING))
 
 
 def test_nothing_is_compiled_for_what_takes_numpy_less(fresh: None) -> None:
     assert not compiler.compiler_pays(1 << 20)
-    assert not compiler.compiler_pays(1 << 26)
+    assert not compiler.compiler_pays(1 << 25)
     assert not compiler.compiler_pays(1 << 25)
     assert compiler.compiler_pays(1 << 26)  # NumPy would have had as long as the compiler takes
 
@@ -32,10 +32,20 @@ def test_long_runs_are_compiled(fresh: None) -> None:
     assert compiler.compiler_pays(1 << 28)
 
 
-def test_what_is_compiled_is_used(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_compiled_is_loaded_for_a_long_run(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Patience, "compiled", True)
-    assert not compiler.compiler_pays(compiler.COLD_CELLS - 1)
-    assert compiler.compiler_pays(compiler.COLD_CELLS)
+    assert compiler.compiler_pays(compiler.COLD_CELLS + 1)
+
+
+def test_what_is_compiled_is_loaded_for_many_short_runs(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Patience, "compiled", True)
+    short = compiler.COLD_CELLS // 3
+    assert [compiler.compiler_pays(short) for _ in range(4)] == [False, False, False, True]
+    assert not compiler.compiler_pays(1 << 16)
+
+
+def test_what_is_compiled_is_used_where_a_compiler_is_loaded(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Patience, "compiled", True)
     monkeypatch.setitem(sys.modules, "numba", sys)
     assert compiler.compiler_pays(1 << 22)
     assert not compiler.compiler_pays(1 << 16)
