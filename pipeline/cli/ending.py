@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
@@ -50,7 +51,29 @@ def _end(sentence: str, code: int) -> NoReturn:
 
 
 class Commands(click.Group):
-    """Commands whose output may go to a full device; what else is written names its file."""
+    """Commands whose output may go to a full device; what else is written names its file.
+
+    Parameters
+    ----------
+    homes : mapping of str to str
+        Modules beside this one, by the commands that are found there under their names; each is imported for its own
+        sake only.
+    """
+
+    def __init__(self, *args: Any, homes: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._homes = homes
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name all commands."""
+        return sorted({*super().list_commands(ctx), *self._homes})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, imported if it is elsewhere."""
+        if cmd_name not in self._homes:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(f".{self._homes[cmd_name]}", __package__), cmd_name)
+        return command
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command."""

@@ -1,4 +1,4 @@
-"""The command line: all commands, of which those in files of their own are added at the end."""
+"""The command line: all commands, of which those in files of their own are imported when they are asked for."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ import click
 
 from ... import __version__
 from .arguments import keywords_of, load, names
-from .bound import bound
 from .clusters import on_cluster
-from .distributed.dpop import dpop
-from .distributed.generate import generate
 from .ending import EXIT_CODES, Commands, guarded
 from .grouped import Grouped
-from .machine.calibrate import calibrate
-from .machine.warm import warm
-from .marginals import marginals
 from .options import gpus, json_option, planning, planning_all, proving, prune, scheduler_option, workers_option
-from .unattended.batch import batch
-from .unattended.jobs import cancel, jobs, log, result, submit, watch
-from .unattended.report import report
 
 if TYPE_CHECKING:
     from ..results.posteriors import Marginals
     from ..results.result import Result
 
 _BOUNDED = 4
-_OWN = (batch, bound, calibrate, cancel, dpop, generate, jobs, log, marginals, report, result, submit, warm, watch)
+_HOMES = {
+    "bound": "bound",
+    "calibrate": "machine.calibrate",
+    "marginals": "marginals",
+    "warm": "machine.warm",
+    "dpop": "distributed.dpop",
+    "generate": "distributed.generate",
+    "batch": "unattended.batch",
+    "report": "unattended.report",
+    **dict.fromkeys(("cancel", "jobs", "log", "result", "submit", "watch"), "unattended.jobs"),
+}
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
+@click.group(cls=Commands, homes=_HOMES, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
 @click.version_option(__version__, prog_name="bucketflow")
 def main() -> None:
     """Exact inference on discrete graphical models, by bucket elimination."""
@@ -178,7 +179,3 @@ def examples() -> None:
     from .printing.report import print_examples
 
     print_examples()
-
-
-for _command in _OWN:
-    main.add_command(_command)

@@ -43,8 +43,11 @@ from .sweeping import spare_bytes, stored_plan, tables_fit
 if TYPE_CHECKING:
     from ...bounds.counting.sum_diagrams import Table, Total, Work
 
-# A sweep of so many cells, in the order that is found at once, is over before diagrams have been tried.
-_QUICK_CELLS = 1 << 28
+# A sweep of so many cells, in the order that is found at once, is over before diagrams have been tried: the tree that
+# is searched has a tenth of them.
+_QUICK_CELLS = 1 << 32
+# So is one of so many where memory is limited, as it may take slices then, or for a count, which takes several sweeps.
+_QUICK_IN_SLICES = 1 << 28
 # Diagrams are tried for so many edges (0.2 s), or so small a part of the cells: an edge takes as long as 50 to 100.
 _TRIAL_EDGES, _TRIAL_PART = 1 << 21, 1 / 512
 # A search is tried for so much work (some 0.3 s), or so small a part of the cells.
@@ -114,7 +117,8 @@ class _Task:
         network, seed = self.network, self.options.seed
         order = rearranged(network.dims, network.scopes, min_fill_order(network.dims, network.scopes, seed))
         cells = bucket_cells(network.dims, network.scopes, order)
-        quick = cells <= _QUICK_CELLS
+        once = network.query == "partition" and self.options.memory is None
+        quick = cells <= (_QUICK_CELLS if once else min(_QUICK_CELLS, _QUICK_IN_SLICES))
         if (quick and not self._has_wide_rows) or not self._sums_all:
             return None
         most = min(cells * _TRIAL_PART, _MOST_TRIAL_WORK)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -74,7 +75,8 @@ def test_what_fits_only_after_preparation_is_planned(tmp_path: Path) -> None:
 def test_help_is_grouped(command: str) -> None:
     """Every option stands once, under a title."""
     shown = run(command, "--help")
-    options = [option for param in main.commands[command].params for option in param.opts if option.startswith("--")]
+    found = main.get_command(click.Context(main), command)
+    options = [option for param in found.params for option in param.opts if option.startswith("--")]
     listed = re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.MULTILINE)
     assert sorted(listed) == sorted([*options, "--help"])
     assert shown.index("\nQuestion:\n") < shown.index("\nPlan:\n") < shown.index("\nOptions:\n")

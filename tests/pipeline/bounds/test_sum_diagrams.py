@@ -142,6 +142,21 @@ def test_hopeless_diagrams_are_given_up(tried: None, monkeypatch: pytest.MonkeyP
     assert edges == [1 << 14]
 
 
+@pytest.mark.parametrize(
+    ("query", "memory", "trials"), [("partition", None, 0), ("partition", "1GB", 1), ("count", None, 1)]
+)
+def test_nothing_is_tried_before_a_sweep_of_less(
+    query: str, memory: str | None, trials: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Grids of 18 x 18 binary variables are summed in .1 s, after .5 s of search and diagrams in vain."""
+    began = []
+    monkeypatch.setattr(sums, "bucket_cells", lambda *_: 2.0**30)
+    monkeypatch.setattr(SearchedSum, "run", lambda *_: began.append("search"))
+    monkeypatch.setattr(sums._Task, "_result", lambda *_: None)
+    assert bucketflow.solve(random_grid(4), query, memory=memory).plan is not None
+    assert began == ["search"] * trials
+
+
 def test_hopeless_joins_end_early(tried: None) -> None:
     found = bucketflow.solve(random_grid(11), "partition")
     assert found.plan is not None
