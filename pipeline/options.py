@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from os import PathLike
 from pathlib import Path
 from typing import Any, get_args
 
 from .bounds.outcome import Method as Method
 from .errors import ModelError
+from .models.checks import integer
 from .plans.kinds import Fit, Representation, TreeKind
 
 _SIZE = re.compile(r"(?ia)(.*?)(?:([kmgtp])(i?))?b?")
@@ -43,12 +45,17 @@ class Options:
         for name, known in (("tree", TreeKind), ("fit", Fit), ("representation", Representation)):
             if (value := getattr(self, name)) not in get_args(known):
                 raise ModelError(f"unknown {name} {value!r}; one of {', '.join(get_args(known))}")
-        if self.order_time is not None and not 0 <= self.order_time < math.inf:
-            raise ModelError(f"order_time is {self.order_time}; it must be a number of seconds, 0 or more")
+        check_number("order_time", self.order_time, "a number of seconds")
+        for name, least in (("seed", None), ("threads", 1), ("workers", 1), ("priority", None), ("most_workers", 1)):
+            if (value := getattr(self, name)) is not None or name in ("seed", "priority"):
+                object.__setattr__(self, name, integer(value, name, least))
+        object.__setattr__(self, "order", _order(self.order))
+        if not isinstance(self.workdir, str | PathLike | None):
+            raise ModelError(f"workdir is {self.workdir!r}; it must be a path")
+        if not isinstance(self.scheduler, str | None):
+            raise ModelError(f"scheduler is {self.scheduler!r}; it must be an address like tcp://host:8786")
         if self.gpus is not None and self.workers:
             raise ModelError("every GPU has one worker; leave out workers, or gpus")
-        if self.most_workers is not None and self.most_workers < 1:
-            raise ModelError(f"most_workers is {self.most_workers}; it must be 1 or more")
         for name in ("memory", "disk", "gpu_memory"):
             if (size := getattr(self, name)) is not None:
                 parse_size(size)
@@ -82,14 +89,12 @@ class Effort:
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ModelError(f"unknown method {self.method!r}; one of {', '.join(get_args(Method))}")
-        if self.time is not None and not 0 <= self.time < math.inf:
-            raise ModelError(f"time is {self.time}; it must be a number of seconds, 0 or more")
-        if self.gap is not None and not 0 <= self.gap < math.inf:
-            raise ModelError(f"gap is {self.gap}; it must be a part such as 0.01, 0 or more")
+        check_number("time", self.time, "a number of seconds")
+        check_number("gap", self.gap, "a part such as 0.01")
         if self.upper_bound is not None:
             try:
-                finite = math.isfinite(float(self.upper_bound))
-            except (TypeError, ValueError, OverflowError):
+                finite = math.isfinite(float(self.upper_bound)) and Decimal(str(self.upper_bound)).is_finite()
+            except (TypeError, ValueError, ArithmeticError):
                 finite = False
             if not finite:
                 raise ModelError(f"the bound {self.upper_bound!r} is not a number")
@@ -109,6 +114,30 @@ class Effort:
         """
         if self.limited or self.method not in ("auto", "dense", "diagram", "search"):
             raise ModelError(f"upper_bound, time, gap and the method rows are for the optimum, not for the {query}")
+
+
+def check_number(name: str, value: Any, what: str) -> None:
+    """Check that a number is at least 0 and finite, if it is given.
+
+    Raises
+    ------
+    ModelError
+        If it is not.
+    """
+    try:
+        fits = value is None or bool(0 <= value < math.inf)
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ModelError(f"{name} is {value}; it must be {what}, 0 or more")
+
+
+def _order(order: Any) -> str | tuple[str, ...]:
+    """Check that an order is a name, or lists names."""
+    names = order if isinstance(order, str) else tuple(order) if isinstance(order, Iterable) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise ModelError(f"the order is {order!r}; it must be the name of a heuristic, or list names of variables")
+    return names
 
 
 def parse_size(size: int | str) -> int:

@@ -119,8 +119,7 @@ def question_of(
     if query in QUERIES and QUERIES[query].both_ways:
         hard, soft = split_evidence(model, evidence)
         return Question(model, query, hard, soft, asked_of(model, query_vars, joint, families))
-    groups = list(joint)
-    if query_vars != "all" or groups or families:
+    if not is_every(query_vars) or [*joint] or families:
         raise ModelError(f"variables, joints and families are asked of marginals, not of the {query}")
     if query == "optimum":
         model = with_links(model)
@@ -134,6 +133,8 @@ def observed(model: Model, evidence: Evidence) -> dict[int, int]:
         return dict(model.evidence)
     if isinstance(evidence, Mapping):
         return model.observe(evidence)
+    if not isinstance(evidence, str | PathLike):
+        raise ModelError(f"evidence is a mapping of names to states, or a file, not {evidence!r}")
     found = load_evidence(evidence, model)
     return model.observe({model.names[v]: s for v, s in found.items()})
 
@@ -155,13 +156,24 @@ def split_evidence(model: Model, evidence: Findings) -> tuple[dict[int, int], di
     return hard, soft
 
 
+def is_every(query_vars: Names) -> bool:
+    """Whether all variables are asked for."""
+    return isinstance(query_vars, str) and query_vars == "all"
+
+
+def _names(names: Any) -> list[Any]:
+    """Names of variables: one, or several; evidence, which a mapping would be, is none."""
+    if isinstance(names, Mapping) or not isinstance(names, Iterable):
+        raise ModelError(f"{names!r} are no names of variables")
+    return [names] if isinstance(names, str) else list(names)
+
+
 def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: bool) -> Asked:
     """Turn names into indices."""
-    names = model.names if query_vars == "all" else [query_vars] if isinstance(query_vars, str) else query_vars
-    groups = list(joint)
-    if groups and all(isinstance(name, str) for name in groups):
-        groups = [tuple(name for name in groups if isinstance(name, str))]
-    unknown = [n for group in (names, *groups) for n in group if n not in model.index]
+    names = model.names if is_every(query_vars) else _names(query_vars)
+    groups = _names(joint)
+    groups = [groups] if groups and all(isinstance(name, str) for name in groups) else [_names(g) for g in groups]
+    unknown = [n for group in (names, *groups) for n in group if not isinstance(n, str) or n not in model.index]
     if unknown:
         raise ModelError(f"{unknown[0]!r} is not a variable of the model")
     joints = [tuple(dict.fromkeys(model.index[n] for n in group)) for group in groups]

@@ -16,7 +16,7 @@ from ...tasks.incremental.incremental import Incremental
 from ...tasks.incremental.kept import KeptTables, loops_are_loaded
 from ...tasks.sweeps.einsum import QuickSumProduct
 from ...tasks.sweeps.scaled import Scaled, weighted
-from ..api.questions import Names, asked_of
+from ..api.questions import Names, asked_of, is_every
 from ..evidence.cases import Cases
 from ..evidence.findings import Finding, finding_vector, findings_of, same_finding, variable_index
 from ..models.model import Model
@@ -109,7 +109,7 @@ class CompiledState:
         start = time.perf_counter()
         skeleton = self.skeleton
         asked, targets = skeleton.asked, skeleton.targets
-        if query_vars != "all":
+        if not is_every(query_vars):
             asked = asked_of(self.model, query_vars, (), False)
             targets = local_targets(skeleton.network, asked)
         beliefs = self._beliefs(targets)

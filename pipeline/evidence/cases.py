@@ -88,7 +88,8 @@ def _column(model: Model, name: str, column: Any) -> Array:
         return weights
     if isinstance(column, np.ndarray) and np.issubdtype(column.dtype, np.integer):
         if column.size and not (column.min() >= -1 and column.max() < model.dims[v]):
-            raise ModelError(f"cases observe {name!r} in state {column.max()}; it has {model.dims[v]} states")
+            wrong = column.min() if column.min() < -1 else column.max()
+            raise ModelError(f"cases observe {name!r} in state {wrong}; it has {model.dims[v]} states")
         return column
     return states_of(model, v, column)
 
@@ -96,7 +97,14 @@ def _column(model: Model, name: str, column: Any) -> Array:
 def states_of(model: Model, variable: int, cells: Sequence[Any]) -> Array:
     """Turn labels or indices into states; None, NaN and the empty string are unobserved."""
     cells = list(cells)  # an array gives another NaN each time, and none equals another
-    known = {cell: -1 if is_missing(cell) else model.state_index(variable, cell) for cell in dict.fromkeys(cells)}
+    try:
+        different = dict.fromkeys(cells)
+    except TypeError:
+        name = model.names[variable]
+        raise ModelError(
+            f"a case observes a state of {name!r}; likelihoods are an array, a row for each case"
+        ) from None
+    known = {cell: -1 if is_missing(cell) else model.state_index(variable, cell) for cell in different}
     return np.fromiter((known[cell] for cell in cells), dtype=np.int32, count=len(cells))
 
 

@@ -48,9 +48,12 @@ def finding_vector(model: Model, variable: int, finding: Finding) -> Array:
 
 
 def likelihood(model: Model, variable: int, values: Any) -> Array:
-    """Check a likelihood vector."""
-    vector = np.asarray(values, dtype=np.float64)
+    """Check a likelihood vector, and copy it, as callers may use theirs again."""
     name, size = model.names[variable], model.dims[variable]
+    try:
+        vector = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ModelError(f"the likelihood of {name!r} is {values!r}; expected {size} numbers") from None
     if vector.shape != (size,):
         raise ModelError(f"the likelihood of {name!r} has {vector.size} values for {size} states")
     if not (np.isfinite(vector).all() and (vector >= 0.0).all()):

@@ -30,16 +30,21 @@ def _least(function: Function) -> int:
     return min(ends, default=0)
 
 
+def _domain(variable: str, given: Any) -> int | tuple[Any, ...]:
+    """The size of a domain, or its labels."""
+    return tuple(given) if isinstance(given, Iterable) else integer(given, f"the domain of {variable!r}", 1)
+
+
 def _function_of(k: int, scope: tuple[int, ...], values: Sequence[Any], child: int | None) -> Function:
-    """Make a function of an array, or of rows with their values and a default."""
+    """Make a function of an array, or of rows with their values and a default; all arrays are its own."""
     if len(values) not in (1, 3):
         found = f"{len(values)} parts beside its names"
         raise ModelError(f"function {k} has {found}; expected values, or rows, values and a default")
     if len(values) == 1:
-        return Function(scope, array_of(values[0], f"function {k}"), child=child)
-    rows = array_of(values[0], f"function {k}")
+        return Function(scope, array_of(values[0], f"function {k}").copy(), child=child)
+    rows = array_of(values[0], f"function {k}").copy()
     rows = rows if rows.size else np.empty((0, len(scope)), dtype=np.uint8)
-    return Function(scope, array_of(values[1], f"function {k}"), rows, values[2], child)
+    return Function(scope, array_of(values[1], f"function {k}").copy(), rows, values[2], child)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +125,8 @@ class Model:
         functions : iterable of (names, array) or (names, rows, values, default)
             The names of the variables that a function is over, and one value for each of their joint states: an
             axis a variable, in that order. Or some joint states, a row of state indices each, one value for each
-            row, and the value of all others. In a Bayesian network the last variable is the child.
+            row, and the value of all others. In a Bayesian network the last variable is the child. Arrays are
+            copied.
         top : int, optional
             Totals of costs of at least this are forbidden.
 
@@ -129,8 +135,9 @@ class Model:
         ModelError
             If names, shapes or values contradict each other.
         """
-        states = tuple(None if isinstance(s, int | np.integer) else tuple(s) for s in variables.values())
-        dims = tuple(s if isinstance(s, int | np.integer) else len(s) for s in variables.values())
+        domains = [_domain(variable, given) for variable, given in variables.items()]
+        states = tuple(domain if isinstance(domain, tuple) else None for domain in domains)
+        dims = tuple(len(domain) if isinstance(domain, tuple) else domain for domain in domains)
         places = {variable: v for v, variable in enumerate(variables)}
         made = []
         for k, (scope, *values) in enumerate(functions):
@@ -194,7 +201,7 @@ class Model:
             number = int(state)
         except (ValueError, TypeError, OverflowError):
             number = -1
-        if not isinstance(state, str) and number != state:
+        if not isinstance(state, str) and (np.ndim(state) or number != state):
             number = -1
         if 0 <= number < self.dims[variable]:
             return number

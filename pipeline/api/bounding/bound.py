@@ -16,8 +16,9 @@ from ...bounds.buckets.questions import Means, OptimumBounds, SumBounds
 from ...bounds.order import depth_first_order, rearranged
 from ...errors import ModelError
 from ...keywords import Bounding
+from ...models.checks import integer
 from ...models.model import Model
-from ...options import Options
+from ...options import Options, check_number
 from ...preprocessing.fixed import fixed_value
 from ...preprocessing.preprocess import Network, reduce_model
 from ...resources import Resources
@@ -103,10 +104,9 @@ def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
         raise ModelError(f"no bounds on the query {query!r}; one of optimum, partition")
     if query == "partition" and model.kind == "cost":
         raise ModelError("a cost network has no partition function; ask for its optimum")
-    if z is not None and z < 1:
+    if z is not None and integer(z, "z", None) < 1:
         raise ModelError(f"z is {z}; a mini-bucket has at least 1 variable")
-    if time is not None and not 0 <= time < math.inf:
-        raise ModelError(f"time is {time}; it must be a number of seconds, 0 or more")
+    check_number("time", time, "a number of seconds")
 
 
 def _means(resources: Resources, network: Network) -> Means:

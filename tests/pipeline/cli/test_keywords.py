@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Unpack, get_type_hints
 
+import numpy as np
 import pytest
 
 import bucketflow
+from bucketflow import Model, ModelError
 from bucketflow.pipeline.api.answering import running
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.keywords import Bounding, Keywords, Sharing, Where
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.query_kinds import QUERIES, VALUES
+
+PAIR = Model.build("cost", {"a": 2, "b": 2}, [(("a", "b"), [[3, 1], [2, 5]])])
 
 
 def test_keywords_are_the_options() -> None:
@@ -52,3 +56,46 @@ def test_every_query_has_an_answer_and_is_known_on_the_command_line() -> None:
         assert kind.name == name
         assert QUERIES[kind.swept].swept == kind.swept
         assert not QUERIES[kind.swept].both_ways
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": 1.5}, "seed is 1.5, which is no integer"),
+        ({"seed": None}, "seed is None, which is no integer"),
+        ({"threads": 0}, "threads is 0; expected at least 1"),
+        ({"threads": "2"}, "threads is '2', which is no integer"),
+        ({"workers": -1}, "workers is -1; expected at least 1"),
+        ({"order_time": "x"}, "order_time is x; it must be a number of seconds, 0 or more"),
+        ({"time": "3"}, "time is 3; it must be a number of seconds, 0 or more"),
+        ({"gap": "x"}, "gap is x; it must be a part such as 0.01, 0 or more"),
+        ({"upper_bound": True}, "the bound True is not a number"),
+        ({"order": 5}, "the order is 5; it must be the name of a heuristic"),
+        ({"order": [0, 1]}, "or list names of variables"),
+        ({"workdir": 5}, "workdir is 5; it must be a path"),
+        ({"scheduler": 5}, "scheduler is 5; it must be an address"),
+        ({"evidence": 5}, "evidence is a mapping of names to states, or a file"),
+        ({"evidence": [("a", 1)]}, "evidence is a mapping of names to states, or a file"),
+        ({"evidence": {"a": np.array([0.5, 0.5])}}, "'a' has no state"),
+    ],
+)
+def test_options_of_another_type_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        bucketflow.solve(PAIR, **options)
+
+
+@pytest.mark.parametrize(("options", "message"), [({"z": 2.5}, "z is 2.5, which"), ({"time": "x"}, "time is x; it")])
+def test_bounds_refuse_them_too(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        bucketflow.bound(PAIR, **options)
+
+
+@pytest.mark.parametrize("query", VALUES)
+def test_options_may_be_of_numpy(query: str) -> None:
+    options: dict[str, Any] = {"seed": np.int64(3), "threads": np.int32(1), "memory": np.int64(10**9)}
+    model = PAIR if query != "partition" else bucketflow.load("diagnosis")
+    expected = bucketflow.solve(model, query)
+    order = np.array(model.names)
+    for more in (options, {"order": order, "order_time": np.float32(0.01)}):
+        found = bucketflow.solve(model, query, **more)
+        assert (found.value, found.assignment) == (expected.value, expected.assignment)

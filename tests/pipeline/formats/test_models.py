@@ -148,3 +148,26 @@ def test_the_example_of_the_readme_runs() -> None:
     *lines, last = example.strip().splitlines()
     exec("\n".join(lines), names)
     assert eval(last, names) == pytest.approx([1 / 3, 2 / 3])
+
+
+def test_arrays_that_a_model_was_built_of_may_be_used_again() -> None:
+    costs, rows, listed = np.array([[3, 1], [2, 5]]), np.array([[0, 1]]), np.array([4])
+    functions = [(("a", "b"), costs), (("a", "b"), rows, listed, 0)]
+    model = Model.build("cost", {"a": 2, "b": 2}, functions)  # type: ignore[arg-type]
+    expected = bucketflow.solve(model).value
+    costs[:], rows[:], listed[:] = -9, 0, -9
+    assert bucketflow.solve(model).value == expected == 2
+    assert bucketflow.bound(model).lower == 2
+
+
+@pytest.mark.parametrize(
+    ("domain", "message"),
+    [(2.0, "the domain of 'a' is 2.0, which is no integer"), (None, "which is no integer"), (0, "expected at least 1")],
+)
+def test_domains_that_are_none_are_refused(domain: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        Model.build("cost", {"a": domain}, [])
+
+
+def test_labels_may_come_one_by_one() -> None:
+    assert Model.build("cost", {"a": (str(k) for k in range(3))}, []).states == (("0", "1", "2"),)  # type: ignore[dict-item]

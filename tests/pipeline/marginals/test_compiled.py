@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow import Compiled, Marginals, Model
+from bucketflow import Compiled, Marginals, Model, ModelError
 from bucketflow.pipeline.models.model import Function
 from tests.models import bayes_models, markov_models, named_model
 
@@ -153,3 +153,46 @@ def test_refusals() -> None:
     with pytest.raises(bucketflow.BudgetError, match="keeping all messages"):
         bucketflow.compile(model, memory=100)
     assert isinstance(compiled, Compiled)
+
+
+def test_likelihoods_may_be_changed_and_given_again() -> None:
+    compiled, weights = bucketflow.compile(chain(3)), np.array([0.5, 0.5])
+    compiled.set_evidence({"x0": weights})
+    compiled.marginals()
+    weights[:] = 0.0, 1.0
+    compiled.set_evidence({"x0": weights})
+    assert compiled.marginals()["x0"].tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("names", [{"x0": 1}, 5, [["x0"]]])
+def test_only_names_are_names(names: Any) -> None:
+    """A mapping may have been meant as evidence."""
+    model = chain(3)
+    for ask in (bucketflow.compile(model).marginals, lambda names: bucketflow.marginals(model, query_vars=names)):
+        with pytest.raises(ModelError, match=r"no names of variables|is not a variable of the model"):
+            ask(names)
+
+
+def test_names_may_be_an_array() -> None:
+    assert list(bucketflow.compile(chain(3)).marginals(np.array(["x0", "x2"]))) == ["x0", "x2"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "message"),
+    [(["x", 1], "expected 2 numbers"), ([10**400, 1], "expected 2 numbers"), ([1j, 1], "expected 2 numbers")],
+)
+def test_likelihoods_that_are_no_numbers_are_refused(likelihood: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        bucketflow.marginals(chain(3), evidence={"x0": likelihood})
+
+
+@pytest.mark.parametrize(
+    ("cases", "message"),
+    [
+        ([{"x0": [0.5, 0.5]}], "likelihoods are an array, a row for each case"),
+        ({"x0": np.array([0, -5])}, "in state -5; it has 2 states"),
+    ],
+)
+def test_cases_that_are_none_are_refused(cases: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        bucketflow.compile(chain(3)).marginals_batch(cases)
