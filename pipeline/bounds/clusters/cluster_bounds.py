@@ -127,16 +127,22 @@ class ClusterBounds(ShiftedBounds):
         if self._grain == 0.0:
             self._grain = grain_of(self.network, self.upper)
         self._sweeps = _Sweeps(self._shifted, self._constant, groups, self._grain)
+        self._hear_sweeps(self._sweeps)
         return True
+
+    def _hear_sweeps(self, sweeps: _Sweeps) -> None:
+        """Take the bound of clusters, which are of no use to anyone if one of them forbids everything."""
+        self._heard(sweeps.constant)
+        if sweeps.constant == math.inf:
+            self._sweeps = None
 
     def _step(self, on_states: Callable[[States], None]) -> None:
         """Sweep a few times; larger clusters are next once that raises the bound too little."""
         sweeps = self._sweeps
         assert sweeps is not None
         sweeps.step(self.upper)
-        self._heard(sweeps.constant)
-        if sweeps.constant == math.inf:
-            self._sweeps = None
+        self._hear_sweeps(sweeps)
+        if self._sweeps is None:
             return
         stalled = sweeps.stalled(self.upper)
         if stalled or sweeps.chunks in _DECODED or self.done:

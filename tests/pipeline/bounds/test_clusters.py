@@ -298,3 +298,17 @@ def test_what_had_no_memory_begins_anew_once_there_is_some(monkeypatch: pytest.M
     bounds.memory_bytes = 1 << 28
     bounds.run(bool, lambda lower, total: None, lambda states: None)
     assert before < bounds.lower <= brute_least(network)
+
+
+def test_clusters_that_forbid_everything_are_heard_before_they_are_swept() -> None:
+    """Making them may take a whole turn; others then go on without their costs."""
+    differ = np.diag([np.inf, np.inf])
+    network = CostNetwork((2, 2, 2), tuple(CostTable(pair, differ) for pair in combinations(range(3), 2)))
+    bounds = ClusterBounds(network, None)
+    bounds.memory_bytes = 1 << 30
+    outcome = bounds.run(lambda: True, lambda lower, total: None, lambda states: None)
+    assert not outcome.feasible
+    assert bounds.sharpened is None
+    chain = Chain(network, None, "clusters", Limits(1 << 30, prune=False))
+    chain.run()
+    assert (chain.done, chain.best, chain.way) == (True, None, "clusters")
