@@ -16,7 +16,7 @@ from ...tasks.allocator import return_freed_pages
 from .known import Known
 from .limits import Elimination
 from .local.local_search import LocalSearch
-from .network import CostNetwork
+from .network import CostNetwork, States
 from .outcome import Outcome
 from .search import Search, search_bytes
 from .turns import FIRST_SECONDS, Way
@@ -52,8 +52,10 @@ _SOON = 0.5
 _SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
 #: Triangles have their first turn in rounds of so many CPU seconds, and no other where one closed so little of the gap.
 _TRIANGLES_FROM, _LITTLE = 1.0, 0.01
-#: Subtrees too; they are left if more than one part is open after so many seconds, or two turns optimised no other.
-_SUBTREES_FROM, _SUBTREES_SECONDS, _IDLE_TURNS = 1.0, 0.25, 2
+#: Subtrees in shorter ones; they are left if more than one part is open after so many seconds, or two turns were idle.
+_SUBTREES_FROM, _SUBTREES_SECONDS, _IDLE_TURNS = 0.5, 0.25, 2
+#: Where only one is left, it is much smaller than the whole, and they have this part of the time that was spent.
+_ONE_PART_SHARE = 0.65
 #: Russian dolls of which none is solved in so many CPU seconds are too hard.
 _DOLL_SECONDS = 1.0
 #: They come before the full preparation, for this share of the time spent.
@@ -117,11 +119,17 @@ class Chain(Known):
         """Whether a way is likely to complete the proof in another turn of so many seconds, or foresees its end."""
         if self.upper is None or way in self.turns.hopeless:
             return False
-        return (way == "diagram" and self._foreseen()) or self.turns.nearly_done(way, seconds)
+        foreseen = (way == "diagram" and self._foreseen()) or (way == "subtrees" and self._one_part_left())
+        return foreseen or self.turns.nearly_done(way, seconds)
 
     def _foreseen(self) -> bool:
         """Whether diagrams foresee their end."""
         return self.diagrams is not None and self.diagrams.seconds_left <= _SOON * self.spent
+
+    def _one_part_left(self) -> bool:
+        """Whether only a part of the bucket tree is left to search, and did not take longer than all others."""
+        mine = self.turns.tried.get("subtrees", 0.0)
+        return self.subtrees is not None and self.subtrees.parts_left <= 1 and mine < _ONE_PART_SHARE * self.spent
 
     def _begin(self) -> None:
         """Prepare as far as that pays; an easy network is solved on the way there."""
@@ -249,7 +257,7 @@ class Chain(Known):
         if outcome.states is not None:
             self.nearby = outcome.states
             self.improve(self.small.restored(outcome.states))
-        self.lower = max(self.lower, outcome.lower if outcome.feasible else self.lower)
+        self.lower = max(self.lower, outcome.lower)
         if outcome.proved or (self.total is not None and self.total <= self.lower):
             self._finish(way)
         self.limits.on_bounds(self.lower, self.total)
@@ -390,8 +398,11 @@ class Chain(Known):
         def hard() -> bool:
             return subtrees.parts_left > 1 and not self.turns.alone and self.spent - start > _SUBTREES_SECONDS
 
-        outcome = subtrees.run(lambda: late() or hard(), self._hear)
-        self.idle = self.idle + 1 if solved == subtrees.solved else 0
+        def see(states: States) -> None:
+            self.improve(subtrees.network.restored(states))
+
+        outcome = subtrees.run(lambda: late() or hard(), self._hear, see)
+        self.idle = 0 if solved < subtrees.solved or self._one_part_left() else self.idle + 1
         if subtrees.hopeless or hard() or self.idle == _IDLE_TURNS or self._holds_much(subtrees):
             self.turns.hopeless.add("subtrees")
             self.subtrees.give_up()

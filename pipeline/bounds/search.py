@@ -78,7 +78,7 @@ class Search:
         self._root: Any = None
         self._nodes: list[tuple[int, int, bytes]] = []
         self._made = self._pace = self._left = 0
-        self._finished = False
+        self._finished = self._empty = False
 
     @property
     def nodes(self) -> int:
@@ -102,6 +102,27 @@ class Search:
             self._upper = min(self._upper, upper)
         if states is not None:
             bests(self._state)[:] = states
+
+    def begin_anew(self, allowed: Sequence[NDArray[np.bool_]], upper: int | None) -> None:
+        """Forget what was found, and search only assignments of these values below ``upper`` from now on.
+
+        Parameters
+        ----------
+        allowed : sequence of NDArray
+            By variable, whether each value may be taken.
+        upper : int or None
+            Not above any cut-off until the first piece was searched, as what reaches that is removed for good.
+        """
+        from ...tasks.search.branching import FINISHED, begin_at
+        from ...tasks.search.state import INF
+
+        if self._root is None:
+            self._empty = self._explore() == FINISHED
+        self.best, self._total, self._upper = None, None, INF if upper is None else upper
+        self._nodes.clear()
+        self._left, self._finished, self.lower = _NODES, self._empty, int(self._root[0])
+        if not self._empty:
+            begin_at(self._state.memory, self._root, np.concatenate(allowed))
 
     def run(
         self,

@@ -6,14 +6,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, count
+from itertools import combinations
 
-from ..network import CostNetwork, CostTable
+from ..network import CostNetwork, CostTable, States
 from ..outcome import Outcome
 from ..search import Search, search_bytes
-
-#: CPU seconds that a part is searched before another may have its turn.
-_SECONDS = 0.05
+from .agreement import Agreement
+from .pieces import search_a_while
+from .section import Section
 
 
 @dataclass(eq=False)
@@ -25,6 +25,7 @@ class _Part:
     seconds: float = 0.0
     nodes: int = 0
     solved: bool = False
+    states: States | None = None
     search: Search | None = None
     variables: frozenset[int] = field(init=False)
 
@@ -36,7 +37,8 @@ class SubtreeBounds:
     """A bound on the least total below ``upper`` that rises as parts are searched, and goes on where it was stopped.
 
     What was searched the least is next. Where all parts are optimised and a gap is left, the two that were easiest of
-    those that share variables become one, which counts what they disagree on.
+    those that share variables become one, which counts what they disagree on. The last two are brought to agree
+    (:class:`.agreement.Agreement`), which ends with an optimum.
 
     Parameters
     ----------
@@ -54,7 +56,7 @@ class SubtreeBounds:
     solved : int
         How many parts were optimised, merged ones too.
     hopeless : bool
-        Whether it was given up, memory is used up, or only the whole network is left, which others search.
+        Whether it was given up, memory is used up, the last two parts share too much to agree, or there was only one.
     """
 
     def __init__(
@@ -66,7 +68,8 @@ class SubtreeBounds:
     ) -> None:
         self.memory_bytes: float = math.inf
         self.solved, self.hopeless = 0, False
-        self._network, self._order, self._upper = network, order, upper
+        self.network, self._order, self._upper = network, order, upper
+        self._agreement: Agreement | None = None
         self._parts = [_Part(tables) for tables in parts]
         for part in self._parts:
             part.lower = CostNetwork(network.dims, part.tables).least
@@ -75,7 +78,9 @@ class SubtreeBounds:
     @property
     def lower(self) -> int:
         """No total is below it."""
-        return self._network.constant + sum(part.lower for part in self._parts)
+        if self._agreement is not None:
+            return self._agreement.lower
+        return self.network.constant + sum(part.lower for part in self._parts)
 
     @property
     def parts_left(self) -> int:
@@ -85,7 +90,8 @@ class SubtreeBounds:
     @property
     def nbytes(self) -> int:
         """Bytes that are held, with the network's, as others may go on with a smaller one."""
-        return 8 * self._network.cells + sum(part.search.nbytes for part in self._parts if part.search is not None)
+        searches = [part.search for part in self._parts] if self._agreement is None else [self._agreement]
+        return 8 * self.network.cells + sum(search.nbytes for search in searches if search is not None)
 
     def learn(self, upper: int | None) -> None:
         """Only totals below ``upper`` matter from now on."""
@@ -95,7 +101,7 @@ class SubtreeBounds:
     def give_up(self) -> None:
         """Search no more, and let go of what that takes."""
         self.hopeless = True
-        self._network = CostNetwork((), (), self._network.constant)
+        self.network, self._agreement = CostNetwork((), (), self.network.constant), None
         for part in self._parts:
             part.tables, part.search = (), None
 
@@ -103,16 +109,24 @@ class SubtreeBounds:
         self,
         stop: Callable[[], bool] = lambda: False,
         on_bounds: Callable[[int], None] = lambda lower: None,
+        on_states: Callable[[States], None] = lambda states: None,
     ) -> Outcome:
         """Go on until nothing can be below the cut-off, nothing more can be done, or ``stop`` says so."""
+
+        def see(states: States) -> None:
+            self.learn(int(self.network.total(states)))
+            on_states(states)
+
         while not (self._proved or self.hopeless or stop()):
             left = [part for part in self._parts if not part.solved]
             if left:
                 self._go_on(min(left, key=lambda part: (part.seconds, len(part.variables))))
-                if not self._proved:
-                    on_bounds(self.lower)
-            else:
+            elif self._agreement is None:
                 self._merge()
+            else:
+                self._agree(stop, on_bounds, see)
+            if not self._proved:
+                on_bounds(self.lower)
         if self._proved:
             return Outcome(self.lower if self._upper is None else self._upper, feasible=False)
         return Outcome(self.lower)
@@ -135,41 +149,53 @@ class SubtreeBounds:
             return
         search.memory_bytes = self.memory_bytes - (self.nbytes - search.nbytes)
         search.learn(self._room(part))
-        asked, late = count(), False
-
-        def pause() -> bool:
-            nonlocal late
-            late = next(asked) > 0 and time.process_time() - start > _SECONDS
-            return late
-
-        outcome = search.run(pause)
+        outcome, full = search_a_while(search)
         part.lower = max(part.lower, outcome.lower)
         part.seconds += time.process_time() - start
         if outcome.proved:
             self._infeasible = self._infeasible or not outcome.feasible
-            part.solved, part.nodes, part.search = True, search.nodes, None
+            part.solved, part.nodes, part.states, part.search = True, search.nodes, outcome.states, None
             self.solved += 1
-        elif not late:
-            self.give_up()  # for want of memory
+        elif full:
+            self.give_up()
 
     def _search(self, part: _Part) -> Search | None:
         """Begin to search a part, unless that would take too much memory."""
-        variables = sorted(part.variables)
-        place = {v: i for i, v in enumerate(variables)}
-        tables = tuple(CostTable(tuple(place[v] for v in table.scope), table.costs) for table in part.tables)
-        network = CostNetwork(tuple(self._network.dims[v] for v in variables), tables)
-        if search_bytes(network) > self.memory_bytes - self.nbytes:
+        section = self._section(part)
+        if search_bytes(section.network) > self.memory_bytes - self.nbytes:
             return None
-        order = [place[v] for v in self._order if v in place]
-        part.search = Search(network, order, self._room(part))
+        part.search = Search(section.network, section.order, self._room(part))
         return part.search
 
+    def _section(self, part: _Part) -> Section:
+        return Section.of(self.network, part.tables, self._order)
+
     def _merge(self) -> None:
-        """Make one part of two."""
-        pairs = [pair for pair in combinations(self._parts, 2) if pair[0].variables & pair[1].variables]
-        if len(self._parts) <= 2 or not pairs:
+        """Make one part of two, or bring the last two to agree."""
+        if len(self._parts) < 2:
             self.give_up()
             return
-        one, other = min(pairs, key=lambda pair: pair[0].nodes + pair[1].nodes)
+        if len(self._parts) == 2:
+            self._agreement = self._agreement_of(*sorted(self._parts, key=lambda part: part.nodes))
+            return
+        pairs = list(combinations(self._parts, 2))
+        sharing = [pair for pair in pairs if pair[0].variables & pair[1].variables]
+        one, other = min(sharing or pairs, key=lambda pair: pair[0].nodes + pair[1].nodes)
         merged = _Part(one.tables + other.tables, one.lower + other.lower)
         self._parts = [part for part in self._parts if part not in (one, other)] + [merged]
+
+    def _agreement_of(self, easy: _Part, hard: _Part) -> Agreement:
+        assert hard.states is not None
+        least = easy.lower, hard.lower
+        return Agreement(self.network, self._section(easy), self._section(hard), least, hard.states, self._upper)
+
+    def _agree(self, stop: Callable[[], bool], on_bounds: Callable[[int], None], see: Callable[[States], None]) -> None:
+        """Go on bringing the last two parts to agree."""
+        agreement = self._agreement
+        assert agreement is not None
+        agreement.memory_bytes = self.memory_bytes - (self.nbytes - agreement.nbytes)
+        agreement.learn(self._upper)
+        agreement.run(stop, on_bounds, see)
+        self._infeasible = self._infeasible or agreement.done
+        if agreement.hopeless:
+            self.give_up()

@@ -56,6 +56,29 @@ def test_optima_of_huge_costs(network: CostNetwork, enumerated: bool) -> None:
     assert (math.inf if outcome.total is None else outcome.total) == least
 
 
+@settings(deadline=None)
+@given(cost_networks(), st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 9)), min_size=1, max_size=4))
+def test_searches_begin_anew_with_other_values(network: CostNetwork, asked: list[tuple[int, int]]) -> None:
+    """Each finds the least total of its values below its cut-off, whatever was searched before."""
+    first = network.least + 20
+    begun = Search(network, range(len(network.dims)), first)
+    for seed, below in asked:
+        rng = np.random.default_rng(seed)
+        allowed = [rng.random(d) < 0.7 for d in network.dims]
+        begun.begin_anew(allowed, first - below)
+        stopped = rng.random() < 0.3
+        outcome = begun.run((lambda: True) if stopped else (lambda: False))
+        masks = [CostTable((v,), np.where(values, 0.0, np.inf)) for v, values in enumerate(allowed)]
+        least = brute_least(CostNetwork(network.dims, (*network.tables, *masks), network.constant))
+        assert outcome.proved or stopped
+        if outcome.proved and least < first - below:
+            assert outcome.states is not None
+            assert outcome.total == network.total(outcome.states) == least
+            assert all(allowed[v][a] for v, a in enumerate(outcome.states))
+        elif outcome.proved:
+            assert not outcome.feasible
+
+
 @pytest.fixture(scope="module")
 def clique() -> CostNetwork:
     """Seven variables of twelve values, every pair with costs, two triples: many nodes and halved domains."""

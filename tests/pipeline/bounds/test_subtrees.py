@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,8 @@ from bucketflow.pipeline.bounds.chain import Chain
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, cost_network
 from bucketflow.pipeline.bounds.order import bucket_parents
-from bucketflow.pipeline.bounds.prepare import prepare
 from bucketflow.pipeline.bounds.search import search_bytes
-from bucketflow.pipeline.bounds.subtrees import cuts, subtree_bounds
+from bucketflow.pipeline.bounds.subtrees import agreement, cuts, pieces
 from bucketflow.pipeline.bounds.subtrees.cuts import cut_parts, parts_below
 from bucketflow.pipeline.bounds.subtrees.subtree_bounds import SubtreeBounds
 from bucketflow.pipeline.formats import load
@@ -30,7 +30,7 @@ SEEDS = st.integers(0, 1 << 30)
 @pytest.fixture(autouse=True)
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another part has its turn after a few decisions."""
-    monkeypatch.setattr(subtree_bounds, "_SECONDS", -1.0)
+    monkeypatch.setattr(pieces, "_SECONDS", -1.0)
 
 
 def cut_anywhere(network: CostNetwork, seed: int, upper: int | None) -> SubtreeBounds:
@@ -44,11 +44,15 @@ def cut_anywhere(network: CostNetwork, seed: int, upper: int | None) -> SubtreeB
 
 def holds(bounds: SubtreeBounds, least: float, upper: int | None) -> None:
     """Go on to the end; bounds told on the way, and the last one, are below the optimum or the cut-off."""
-    told = list[int]()
-    outcome = bounds.run(on_bounds=told.append)
+    told, seen, network = list[int](), list[float](), bounds.network
+    outcome = bounds.run(on_bounds=told.append, on_states=lambda states: seen.append(network.total(states)))
     assert told == sorted(told)
     assert bounds.hopeless or not outcome.feasible
     limit = math.inf if upper is None else upper
+    assert all(least <= total < limit for total in seen)
+    limit = min([limit, *seen])
+    if seen and not outcome.feasible:
+        assert limit == least
     assert all(lower <= min(least, limit) for lower in told)
     if outcome.feasible:
         assert outcome.lower <= min(least, limit)
@@ -83,30 +87,42 @@ def test_one_part_has_the_optimum(network: CostNetwork, beside: int) -> None:
         assert below.lower == least - beside
 
 
-@settings(deadline=None)
-@given(cost_networks(), SEEDS)
-def test_apart_they_add_up(network: CostNetwork, seed: int) -> None:
-    """Parts are optimised, and their sum is the bound; none is merged with the whole."""
-    order = range(len(network.dims))
+def halves(network: CostNetwork, upper: int | None) -> SubtreeBounds:
+    """One half of the functions, and the other."""
     half = len(network.tables) // 2
     parts = [part for part in (network.tables[:half], network.tables[half:]) if part]
-    outcome = SubtreeBounds(network, order, parts, None).run()
-    apart = [brute_least(CostNetwork(network.dims, part)) for part in parts]
-    if max(apart) < math.inf:
-        assert outcome.lower == network.constant + sum(apart)
-    else:
+    return SubtreeBounds(network, range(len(network.dims)), parts, upper)
+
+
+@settings(deadline=None)
+@given(cost_networks(), SEEDS, st.one_of(st.none(), st.integers(-3, 40)))
+def test_two_parts_agree_on_the_optimum(network: CostNetwork, seed: int, beside: int | None) -> None:
+    """Or prove that nothing is below the cut-off; the sum of what they cost apart is a bound on the way."""
+    least, told, seen = brute_least(network), list[int](), list[float]()
+    upper = None if beside is None else int(least if least < math.inf else 7) + beside
+    bounds = halves(network, upper)
+    n_parts, apart = len(bounds._parts), [brute_least(CostNetwork(network.dims, part.tables)) for part in bounds._parts]
+    outcome = bounds.run(on_bounds=told.append, on_states=lambda states: seen.append(network.total(states)))
+    if n_parts == 2:
         assert not outcome.feasible
+        if least < (math.inf if upper is None else upper):
+            assert seen[-1] == least == outcome.lower
+            assert told[-1] <= least
+            assert network.constant + sum(apart) in (least, *told)
+        else:
+            assert not seen
 
 
 @settings(deadline=None)
 @given(cost_networks(), SEEDS, st.integers(1, 3), st.integers(0, 3))
 def test_bounds_go_on_where_they_stopped(network: CostNetwork, seed: int, pieces: int, beside: int) -> None:
     """A cut-off that falls meanwhile counts too."""
-    least, known = brute_least(network), None
+    least, known, seen = brute_least(network), None, list[float]()
     bounds = cut_anywhere(network, seed, None)
     before = bounds.lower
     for turn in range(1000):
-        outcome = bounds.run(iter([False] * pieces + [True]).__next__)
+        stop = chain([False] * pieces, repeat(True)).__next__
+        outcome = bounds.run(stop, on_states=lambda states: seen.append(network.total(states)))
         if bounds.hopeless or not outcome.feasible:
             break
         assert before <= outcome.lower <= (least if known is None else min(least, known))
@@ -116,7 +132,8 @@ def test_bounds_go_on_where_they_stopped(network: CostNetwork, seed: int, pieces
             bounds.learn(known)
     assert bounds.hopeless or not outcome.feasible
     if not outcome.feasible:
-        assert least >= (math.inf if known is None else known)
+        assert least >= min([math.inf if known is None else known, *seen])
+    assert all(total >= least for total in seen)
 
 
 def chained(seed: int, clusters: int = 4, size: int = 12, shared: int = 3) -> CostNetwork:
@@ -165,20 +182,21 @@ def test_parts_are_subtrees() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_chain_bounds_by_subtrees(seed: int) -> None:
+def test_the_chain_proves_by_subtrees(seed: int) -> None:
     network = chained(seed, clusters=5)
     expected = Chain(network, None, "diagram", Limits(1 << 30))
     expected.run()
     assert expected.done
     assert expected.total is not None
-    chain = Chain(network, None, "subtrees", Limits(1 << 30, prune=False))
-    chain.run()
-    assert network.least < chain.lower <= expected.total
-    assert not chain.done
-    proved = Chain(network, chain.lower, "subtrees", Limits(1 << 30, prune=False))
+    found = Chain(network, None, "subtrees", Limits(1 << 30, prune=False))
+    found.run()
+    assert (found.done, found.way, found.total) == (True, "subtrees", expected.total)
+    assert found.best is not None
+    assert network.total(found.best) == found.lower == found.total
+    proved = Chain(network, found.lower, "subtrees", Limits(1 << 30, prune=False))
     proved.run()
     assert proved.done
-    assert (proved.best, proved.way) == (None, "subtrees")
+    assert (proved.best, proved.way, proved.lower) == (None, "subtrees", found.total)
 
 
 def test_too_little_memory_is_refused() -> None:
@@ -194,11 +212,23 @@ def test_too_little_memory_is_refused() -> None:
     assert outcome.lower == network.least
 
 
+def test_parts_that_share_too_much_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing was left out, their sum is the bound."""
+    monkeypatch.setattr(agreement, "_ASSIGNMENTS", 0)
+    pair = np.array([[0.0, 3.0], [3.0, 1.0]])
+    network = CostNetwork((2, 2), (CostTable((0, 1), pair), CostTable((1, 0), 5.0 - pair)))
+    bounds = halves(network, None)
+    outcome = bounds.run(on_states=lambda states: None)
+    assert (outcome.feasible, bounds.hopeless) == (True, True)
+    assert outcome.lower == 2
+
+
 def test_frequencies_of_radio_links(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is below the published optimum of CELAR scenario 6; parts that disagree become one."""
-    monkeypatch.setattr(subtree_bounds, "_SECONDS", 0.05)
+    """The published optimum of CELAR scenario 6 is the sum of what parts cost that agree."""
+    monkeypatch.setattr(pieces, "_SECONDS", 0.05)
     network, _ = cost_network(reduce_model(load(data / "wcsp/celar/scen06.wcsp.xz"), "optimum", {}))
-    chain = Chain(prepare(network, None).network, 3389, "subtrees", Limits(1 << 30))
-    chain.run()
-    assert chain.done
-    assert (chain.best, chain.outcome().lower) == (None, 3389)
+    found = Chain(network, 3525, "subtrees", Limits(1 << 30))
+    found.run()
+    assert found.done
+    assert found.best is not None
+    assert network.total(found.best) == found.outcome().lower == 3389
