@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...tasks.allocator import return_freed_pages
+from ..search.min_fill import min_fill_order
 from .known import Known
 from .limits import Elimination
 from .local.local_search import LocalSearch
@@ -144,6 +145,7 @@ class Chain(Known):
                 if self._cut_by_clusters():
                     return
                 self._glance(seconds)
+                self._sweep_soon()
             if self._over():
                 return
         self.turns.owing["search"] = self.turns.tried.get("search", 0.0)
@@ -175,8 +177,19 @@ class Chain(Known):
             self._try("clusters", seconds)
             small = self.clusters is not None and self.clusters.small
             again = small and self._ends_soon("clusters", seconds) and not self._over()
+        self._sweep_soon()
         if not self._over() and self._sharpened is not self.small:
             self._go("rows", max(_ORDERED_SECONDS, _CLUSTERS_SHARE * self.spent))
+
+    def _sweep_soon(self) -> None:
+        """Sweep every cell where that is a matter of some tenths of a second, once what is easy has proved nothing."""
+        if self.method != "auto" or self._over() or self.limits.swept_cells == 0.0:
+            return
+        order = min_fill_order(self.small.dims, self.small.scopes, self.limits.seed)
+        if self._cells(order) <= self.limits.swept_cells:
+            self.order = order
+            self._try("dense", math.inf)
+            self.order = ()
 
     def _go_on_stored(self) -> bool:
         """Begin with the layers that an earlier search finished, and with the network that they are of."""

@@ -59,6 +59,8 @@ class Limits:
         Return layers there that an earlier search finished, if any.
     on_way : callable
         Told which way is tried next.
+    swept_cells : float
+        Networks of so few, in the buckets of an order found at once, are swept as soon as they prove not easy.
     """
 
     memory_bytes: int
@@ -72,3 +74,4 @@ class Limits:
     files: Callable[[], RowFiles] | None = None
     finished: Callable[[], Finished | None] = lambda: None
     on_way: Callable[[str], None] = lambda way: None
+    swept_cells: float = 0.0

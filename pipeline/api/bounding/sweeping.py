@@ -17,6 +17,8 @@ from ..questions import Question
 # A sweep of so many cells is over before anything else has begun; of so many where memory is limited, as it may take
 # slices then.
 _QUICK_CELLS, _QUICK_WITHIN_MEMORY = 1 << 28, 1 << 25
+# So many times as many are swept as soon as a glance of bounds has not closed the gap.
+_SOON = 1 << 4
 #: Preparation has the network's tables so many times, 8 bytes a cell.
 COPIES = 8
 # Ways that find an optimum want more than nothing.
@@ -41,6 +43,11 @@ def is_swept(question: Question, options: Options, effort: Effort) -> bool:
     if not plain or stored_plan(options) or sweep_cells(network, options.seed) <= quick:
         return True
     return not tables_fit(question, options) or _rounded(question)
+
+
+def soon_swept_cells(options: Options) -> int:
+    """Return of how many cells at most networks are swept as soon as they prove not easy."""
+    return _SOON * _QUICK_CELLS if options.memory is None else 0
 
 
 def tables_fit(question: Question, options: Options) -> bool:

@@ -99,7 +99,7 @@ from pathlib import Path
 import numpy as np
 from bucketflow.pipeline.bounds.stored.merging import merges
 from bucketflow.pipeline.bounds.stored.row_files import RowFiles
-from bucketflow.tasks.relations.host import HOST
+from bucketflow.tasks.relations.sides.host import HOST
 
 def resident(key):
     lines = Path("/proc/self/status").read_text().splitlines()

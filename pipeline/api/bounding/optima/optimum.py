@@ -25,7 +25,7 @@ from ....results.proof import Proof
 from ....results.result import Result
 from ...questions import Question, question_of
 from ..interval import optimum_bounds
-from ..sweeping import COPIES, is_swept, sweep_cells
+from ..sweeping import COPIES, is_swept, soon_swept_cells, sweep_cells
 from .given import cut_off, within
 from .watching import History, Point, Watch, Watcher
 
@@ -156,6 +156,7 @@ class Task:
             prune=effort.prune,
             device_bytes=device_bytes,
             threads=resources.threads,
+            swept_cells=soon_swept_cells(options),
         )
         chain = Chain(costs, cut_off(question.model, effort, units, fixed), effort.method, limits)
         task = cls(question, options, effort, resources, network, fixed, costs, units, chain, started, kept)
