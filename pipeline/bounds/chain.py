@@ -270,7 +270,8 @@ class Chain(Known):
         if outcome.states is not None:
             self.nearby = outcome.states
             self.improve(self.small.restored(outcome.states))
-        self.lower = max(self.lower, outcome.lower)
+        # a way leaves out what reaches the cut-off, so what it says above that holds of nothing else
+        self.lower = max(self.lower, outcome.lower if self.upper is None else min(outcome.lower, self.upper))
         if outcome.proved or (self.total is not None and self.total <= self.lower):
             self._finish(way)
         self.limits.on_bounds(self.lower, self.total)
