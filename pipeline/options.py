@@ -45,7 +45,7 @@ class Options:
         for name, known in (("tree", TreeKind), ("fit", Fit), ("representation", Representation)):
             if (value := getattr(self, name)) not in get_args(known):
                 raise ModelError(f"unknown {name} {value!r}; one of {', '.join(get_args(known))}")
-        check_number("order_time", self.order_time, "a number of seconds")
+        object.__setattr__(self, "order_time", checked_number("order_time", self.order_time, "a number of seconds"))
         for name, least in (("seed", None), ("threads", 1), ("workers", 1), ("priority", None), ("most_workers", 1)):
             if (value := getattr(self, name)) is not None or name in ("seed", "priority"):
                 object.__setattr__(self, name, integer(value, name, least))
@@ -56,9 +56,12 @@ class Options:
             raise ModelError(f"scheduler is {self.scheduler!r}; it must be an address like tcp://host:8786")
         if self.gpus is not None and self.workers:
             raise ModelError("every GPU has one worker; leave out workers, or gpus")
+        if not isinstance(self.gpus, str | None):
+            object.__setattr__(self, "gpus", integer(self.gpus, "gpus", None))
         for name in ("memory", "disk", "gpu_memory"):
             if (size := getattr(self, name)) is not None:
-                parse_size(size)
+                found = parse_size(size)
+                object.__setattr__(self, name, size if isinstance(size, str) else found)
 
     @property
     def remote(self) -> bool:
@@ -89,8 +92,9 @@ class Effort:
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ModelError(f"unknown method {self.method!r}; one of {', '.join(get_args(Method))}")
-        check_number("time", self.time, "a number of seconds")
-        check_number("gap", self.gap, "a part such as 0.01")
+        object.__setattr__(self, "time", checked_number("time", self.time, "a number of seconds"))
+        object.__setattr__(self, "gap", checked_number("gap", self.gap, "a part such as 0.01"))
+        object.__setattr__(self, "prune", bool(self.prune))
         if self.upper_bound is not None:
             try:
                 finite = math.isfinite(float(self.upper_bound)) and Decimal(str(self.upper_bound)).is_finite()
@@ -116,8 +120,8 @@ class Effort:
             raise ModelError(f"upper_bound, time, gap and the method rows are for the optimum, not for the {query}")
 
 
-def check_number(name: str, value: Any, what: str) -> None:
-    """Check that a number is at least 0 and finite, if it is given.
+def checked_number(name: str, value: Any, what: str) -> int | float | None:
+    """Return a number of Python's that is at least 0 and finite, if one is given.
 
     Raises
     ------
@@ -130,6 +134,7 @@ def check_number(name: str, value: Any, what: str) -> None:
         fits = False
     if not fits:
         raise ModelError(f"{name} is {value}; it must be {what}, 0 or more")
+    return value if isinstance(value, int | None) else float(value)
 
 
 def _order(order: Any) -> str | tuple[str, ...]:

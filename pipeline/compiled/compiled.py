@@ -74,7 +74,13 @@ class Compiled(CompiledState):
         return answer_cases(self, found, asked.variables, **options)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model with its tree, findings and messages to an ``.npz`` file."""
+        """Write the model with its tree, findings and messages to an ``.npz`` file.
+
+        Raises
+        ------
+        ModelError
+            If it cannot be written; a file that was there before stays as it was.
+        """
         from .file import Saved, save_compiled
 
         save_compiled(Saved(self.skeleton, self.options, self.findings, self.current_tables()), path)

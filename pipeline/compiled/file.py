@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.sweeps.scaled import Scaled
-from ..errors import FormatError
+from ..errors import FormatError, writing
+from ..formats.whole_files import whole_file
 from ..models.model import Function, Model
 from ..options import Options
 from ..planning.planner import plan_tree
@@ -56,7 +57,13 @@ class Saved:
 
 
 def save_compiled(saved: Saved, path: str | PathLike[str]) -> None:
-    """Write the model, the tree, the findings and all tables that are up to date."""
+    """Write the model, the tree, the findings and all tables that are up to date.
+
+    Raises
+    ------
+    ModelError
+        If the file cannot be written; one that was there before stays as it was.
+    """
     skeleton, findings, tables = saved.skeleton, saved.findings, saved.tables
     header = {
         "format": _FORMAT,
@@ -69,7 +76,7 @@ def save_compiled(saved: Saved, path: str | PathLike[str]) -> None:
         "tables": [[n, t.values.size, t.log_scale, t.low, t.high, t.logs] for n, t in tables.items()],
     }
     functions = skeleton.model.functions
-    with Path(path).open("wb") as file:
+    with whole_file(path) as partial, writing(path), partial.open("wb") as file:
         np.savez(
             file,
             header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),

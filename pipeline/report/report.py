@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import FormatError
+from ..errors import FormatError, writing
 from ..figures.pages import page, verify_installed
 from ..formats.whole_files import whole_file
 from .agents import dpop_sections, is_dpop
@@ -32,12 +32,14 @@ def report(source: str | PathLike[str], out: str | PathLike[str]) -> None:
         If the folder is neither.
     FormatError
         If the file is no answer.
+    ModelError
+        If the page cannot be written.
     BucketflowError
         If bokeh is not installed.
     """
     verify_installed()
     text = page(f"bucketflow: {Path(source).name}", _sections(Path(source)))
-    with whole_file(out) as path:
+    with whole_file(out) as path, writing(out):
         path.write_text(text, encoding="utf-8")
 
 

@@ -18,7 +18,7 @@ from ...errors import ModelError
 from ...keywords import Bounding
 from ...models.checks import integer
 from ...models.model import Model
-from ...options import Options, check_number
+from ...options import Options, checked_number
 from ...preprocessing.fixed import fixed_value
 from ...preprocessing.preprocess import Network, reduce_model
 from ...resources import Resources
@@ -106,7 +106,7 @@ def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
         raise ModelError("a cost network has no partition function; ask for its optimum")
     if z is not None and integer(z, "z", None) < 1:
         raise ModelError(f"z is {z}; a mini-bucket has at least 1 variable")
-    check_number("time", time, "a number of seconds")
+    checked_number("time", time, "a number of seconds")
 
 
 def _means(resources: Resources, network: Network) -> Means:

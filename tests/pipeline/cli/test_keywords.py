@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Unpack, get_type_hints
 
 import numpy as np
@@ -99,3 +100,17 @@ def test_options_may_be_of_numpy(query: str) -> None:
     for more in (options, {"order": order, "order_time": np.float32(0.01)}):
         found = bucketflow.solve(model, query, **more)
         assert (found.value, found.assignment) == (expected.value, expected.assignment)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"time": np.float32(3), "gap": np.float32(0.1), "prune": np.bool_(False), "memory": np.int64(10**9)},
+        {"memory": np.int64(10**9), "disk": np.int64(10**8), "order_time": np.float32(0.1), "seed": np.int8(1)},
+    ],
+)
+def test_options_of_numpy_are_kept_in_a_run_directory(options: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "model.wcsp"
+    bucketflow.save(PAIR, path)
+    found = bucketflow.solve(bucketflow.load(path), workdir=tmp_path / "run", **options)
+    assert bucketflow.resume(tmp_path / "run").value == found.value == 1

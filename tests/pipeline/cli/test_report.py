@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 import bucketflow
+from bucketflow import ModelError
 from bucketflow.pipeline.api.bounding.optima.watching import History
 from bucketflow.pipeline.figures import charts
 from bucketflow.pipeline.report.report import report
 from bucketflow.pipeline.results.bounds import Bounds
 from bucketflow.pipeline.results.dpop import DpopResult
 from bucketflow.storage import ledger
+from tests.full_disk import files_of_at_most
 from tests.models import grid
 
 pytestmark = [
@@ -212,3 +214,11 @@ def test_the_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bucketflow", "report", str(tmp_path), "-o", str(tmp_path / "page.html")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    answer, page = tmp_path / "answer.json", tmp_path / "page.html"
+    answer.write_text(json.dumps(bucketflow.solve(bucketflow.load("satellite")).to_dict()))
+    with files_of_at_most(1000), pytest.raises(ModelError, match=f"cannot write {page}: File too large"):
+        report(answer, page)
+    assert list(tmp_path.iterdir()) == [answer]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Compiled, Marginals, Model, ModelError
 from bucketflow.pipeline.models.model import Function
+from tests.full_disk import files_of_at_most
 from tests.models import bayes_models, markov_models, named_model
 
 PROBABILITIES = st.one_of(markov_models(), bayes_models())
@@ -196,3 +197,16 @@ def test_likelihoods_that_are_no_numbers_are_refused(likelihood: Any, message: s
 def test_cases_that_are_none_are_refused(cases: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         bucketflow.compile(chain(3)).marginals_batch(cases)
+
+
+def test_files_that_cannot_be_written_are_one_sentence_and_keep_what_was_there(tmp_path: Path) -> None:
+    path, compiled = tmp_path / "model.npz", bucketflow.compile(chain(3), memory=np.int64(10**9))  # type: ignore[arg-type]
+    compiled.save(path)
+    before = path.read_bytes()
+    compiled.add("x0", 1)
+    with files_of_at_most(1000), pytest.raises(ModelError, match=f"cannot write {path}: File too large"):
+        compiled.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(ModelError, match=f"cannot write {tmp_path / 'none' / 'x'}: No such file"):
+        compiled.save(tmp_path / "none" / "x")
