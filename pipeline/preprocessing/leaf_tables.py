@@ -158,10 +158,13 @@ def probability_leaf(network: Network, leaf: Leaf, axes: Cells) -> Scaled:
     """
     scaled = _scaled()
     functions = network.model.functions
-    lows = [math.log(functions[f].positive[0]) for f in leaf.functions]
-    highs = [math.log(functions[f].positive[1]) for f in leaf.functions]
-    low, high = sum(lows, 0.0), sum(highs, 0.0)
-    if sum([min(x, 0.0) for x in lows]) < -scaled.LOOSE or sum([max(x, 0.0) for x in highs]) > scaled.LOOSE:
+    low = high = below = above = 0.0
+    for f in leaf.functions:
+        least, most = functions[f].positive
+        log_least, log_most = math.log(least), math.log(most)
+        low, high = low + log_least, high + log_most
+        below, above = below + min(log_least, 0.0), above + max(log_most, 0.0)
+    if below < -scaled.LOOSE or above > scaled.LOOSE:
         logs = _combine(network, leaf, axes, np.zeros(()), lambda _, v: -energies(v), _add_into)
         table: Scaled = scaled.from_logs(logs.reshape(-1), 0.0, scaled.LOWEST)
         return table
@@ -205,8 +208,10 @@ def _combine(
     combine: Callable[[Array, Array], None],
 ) -> Array:
     """Combine the functions of a leaf on the states that are left, into a C-contiguous table."""
-    shape = [len(axes)] if isinstance(axes, Listed) else [network.dims[v] for v in axes]
-    _check_dense(network, leaf, math.prod(shape))
+    dims = network.dims
+    shape = [len(axes)] if isinstance(axes, Listed) else [dims[v] for v in axes]
+    if (cells := math.prod(shape)) >= _LARGE_CELLS:
+        _check_dense(network, leaf, cells)
     if len(leaf.functions) == 1:
         values = convert(leaf.functions[0], _aligned(network, leaf.functions[0], axes))
         if values.shape == tuple(shape):
@@ -225,7 +230,7 @@ def _check_dense(network: Network, leaf: Leaf, cells: int) -> None:
     BudgetError
         If it has more entries than fit the free memory.
     """
-    if cells < _LARGE_CELLS or 8 * cells <= (free := default_memory_bytes()):
+    if 8 * cells <= (free := default_memory_bytes()):
         return
     model = network.model
     name = shorten(model.names[network.variables[leaf.scope[0]]])

@@ -155,7 +155,7 @@ def sweep(
     for step, gone in zip(steps, freed, strict=True):
         if threads > 1:
             several = useful_threads(step, threads)
-        start = time.perf_counter()
+        start = 0.0 if spent is None else time.perf_counter()
         live[step.node] = made = algebra.step(step, [live[i] for i in step.inputs], several)
         if spent is not None:
             seconds, times = spent.get(step.node, (0.0, 0))
