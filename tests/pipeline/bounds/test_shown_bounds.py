@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -80,3 +81,14 @@ def test_help_is_grouped(command: str) -> None:
     listed = re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.MULTILINE)
     assert sorted(listed) == sorted([*options, "--help"])
     assert shown.index("\nQuestion:\n") < shown.index("\nPlan:\n") < shown.index("\nOptions:\n")
+
+
+@pytest.mark.parametrize(("kind", "known"), [("cost", "at least 0"), ("markov", "at most ")])
+@pytest.mark.parametrize("method", ["search", "rows", "diagram"])
+def test_refusals_without_an_assignment_name_one_bound(kind: Any, known: str, method: Any) -> None:
+    functions = [(tuple(pair), np.eye(30, dtype=np.int64)) for pair in ("ab", "bc", "ca")]
+    model = bucketflow.Model.build(kind, dict.fromkeys("abc", 30), functions)
+    with pytest.raises(
+        bucketflow.BudgetError, match=f"the optimum is {known}.*, and no assignment is known; give more"
+    ):
+        bucketflow.solve(model, method=method, prune=False, memory=1)

@@ -324,6 +324,9 @@ class Task:
 
     def _known(self) -> str:
         found = self._bounds(self.chain.outcome())
+        if found.lower is None or found.upper is None:
+            bound = f"at least {found.lower}" if found.upper is None else f"at most {found.upper}"
+            return f"the optimum is {bound}, and no assignment is known"
         return f"the optimum lies between {found.lower} and {found.upper}"
 
     def _bounds(self, outcome: Outcome) -> Bounds:
