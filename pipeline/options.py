@@ -46,7 +46,7 @@ class Options:
             if (value := getattr(self, name)) not in get_args(known):
                 raise ModelError(f"unknown {name} {value!r}; one of {', '.join(get_args(known))}")
         object.__setattr__(self, "order_time", checked_number("order_time", self.order_time, "a number of seconds"))
-        for name, least in (("seed", None), ("threads", 1), ("workers", 1), ("priority", None), ("most_workers", 1)):
+        for name, least in (("seed", 0), ("threads", 1), ("workers", 1), ("priority", None), ("most_workers", 1)):
             if (value := getattr(self, name)) is not None or name in ("seed", "priority"):
                 object.__setattr__(self, name, integer(value, name, least))
         object.__setattr__(self, "order", _order(self.order))

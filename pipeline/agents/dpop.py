@@ -77,13 +77,13 @@ def dpop(
     """
     start = perf_counter()
     dcop = with_agents(problem)
-    options = Options(workers=workers, scheduler=scheduler, client=client, gpus=gpus, threads=threads)
+    options = Options(workers=workers, scheduler=scheduler, client=client, gpus=gpus, threads=threads, seed=seed)
     resources = Resources(options)
     asked = Asked(
         order,
         z,
         None if memory is None else parse_size(memory),
-        seed,
+        options.seed,
         threads,
         _device(resources),
         Network(latency) if bandwidth is None else Network(latency, bandwidth),

@@ -16,6 +16,7 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.device_sweep import DevicePlain, Places
 from ...tasks.sweeps.sweep import Plain
 from ..errors import BudgetError, ModelError
+from ..models.checks import integer
 from ..models.dcop import Dcop
 from ..text import format_bytes
 from .agent import Knowledge, assign, util
@@ -59,7 +60,7 @@ class Asked:
     network: Network = field(default_factory=Network)
 
     def __post_init__(self) -> None:
-        if self.z is not None and self.z < 1:
+        if self.z is not None and integer(self.z, "z", None) < 1:
             raise ModelError(f"z is {self.z}; a mini-bucket has at least 1 variable")
         if self.z is not None and self.message_bytes is not None:
             raise ModelError("z bounds messages by splitting them, memory by sending them again; give one of both")

@@ -136,7 +136,17 @@ def one_agent_each(model: Model) -> Dcop:
 
 
 def with_agents(problem: Model | Dcop) -> Dcop:
-    """Return a distributed problem, or one of a model: of an agent for each variable."""
+    """Return a distributed problem, or one of a model: of an agent for each variable.
+
+    Raises
+    ------
+    ModelError
+        If it is neither.
+    """
+    if not isinstance(problem, Dcop | Model):
+        raise ModelError(
+            f"a Dcop or a Model is expected, found {type(problem).__name__}; bucketflow.load_dcop reads one"
+        )
     return problem if isinstance(problem, Dcop) else one_agent_each(problem)
 
 

@@ -63,6 +63,7 @@ def test_every_query_has_an_answer_and_is_known_on_the_command_line() -> None:
     ("options", "message"),
     [
         ({"seed": 1.5}, "seed is 1.5, which is no integer"),
+        ({"seed": -1}, "seed is -1; expected at least 0"),
         ({"seed": None}, "seed is None, which is no integer"),
         ({"threads": 0}, "threads is 0; expected at least 1"),
         ({"threads": "2"}, "threads is '2', which is no integer"),

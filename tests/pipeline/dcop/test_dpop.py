@@ -435,6 +435,8 @@ def test_long_branches_of_bounded_messages_do_not_recurse() -> None:
         ({"order": ["v0_0", "v0_0"]}, "an agent twice"),
         ({"order": ["v0_0", "v0_1"]}, "the order lacks the agent 'v1_0'"),
         ({"z": 0}, "z is 0; a mini-bucket has at least 1 variable"),
+        ({"z": 2.5}, "z is 2.5, which is no integer"),
+        ({"seed": -1}, "seed is -1; expected at least 0"),
         ({"z": 2, "memory": 8}, "give one of both"),
         ({"memory": "much"}, "'much' is not a size"),
         ({"latency": -1.0}, "latency is -1.0"),
@@ -444,6 +446,11 @@ def test_long_branches_of_bounded_messages_do_not_recurse() -> None:
 def test_what_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(BucketflowError, match=message):
         dpop(grid(2), **options)
+
+
+def test_only_problems_are_solved() -> None:
+    with pytest.raises(BucketflowError, match="a Dcop or a Model is expected, found str"):
+        dpop("meetings")  # type: ignore[arg-type]
 
 
 def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
