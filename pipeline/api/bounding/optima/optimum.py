@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from .helpers import Helpers
     from .kept import Kept
 
-# An order for a sweep is searched for this part of what was spent already.
-_ORDER_SHARE = 0.2
+# An order for a sweep is searched for this part of what was spent already; in the first seconds, when only short sweeps
+# are planned, for as long as before any sweep.
+_ORDER_SHARE, _FIRST_SECONDS = 0.2, 1.0
 # Where nothing fits memory and no time was given, bounds are tried for so many CPU seconds.
 _PATIENCE = 60.0
 # With less memory than this freed blocks are worth returning, which takes time.
@@ -193,7 +194,8 @@ class Task:
         """Plan to sweep every cell of a smaller network; None if that does not fit."""
         from ...answering.prepared import prepare
 
-        seconds = _ORDER_SHARE * self.chain.spent
+        spent = self.chain.spent
+        seconds = None if spent < _FIRST_SECONDS else _ORDER_SHARE * spent
         resources = Resources(replace(self.resources.asked, order_time=seconds, representation="dense"))
         try:
             prepared = prepare(question_of(model_of(network, upper), "optimum"), resources)
