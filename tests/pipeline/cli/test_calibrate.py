@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,8 @@ from bucketflow.pipeline import resources
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.rates import calibrate as calibration
+from bucketflow.pipeline.rates import cpu, disk
 from bucketflow.pipeline.rates import device as calibrate_device
-from bucketflow.pipeline.rates import disk
 from bucketflow.pipeline.rates import store as rate_files
 from bucketflow.pipeline.rates.cpu import cached_rates, measure_again
 from bucketflow.pipeline.rates.device import DeviceRates, cached_device_rates, least_device_cells
@@ -50,6 +51,19 @@ def test_the_command_measures_and_keeps(monkeypatch: pytest.MonkeyPatch) -> None
     assert Path(found["cache"]).exists()
     assert found["disk_bytes_per_second"] > 0
     assert (found["gpu"] is None) == ("gpu_missing" in found)
+
+
+def test_what_others_run_meanwhile_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates are of CPU time: on a machine that two others used streaming steps seemed to take twice as long."""
+    worked, passed = [0.0], [0.0]
+
+    def action() -> None:
+        worked[0] += 1e-3
+        passed[0] += 3e-3
+
+    clocks = SimpleNamespace(thread_time=lambda: worked[0], perf_counter=lambda: passed[0])
+    monkeypatch.setattr(cpu, "time", clocks)
+    assert cpu._best(action) == pytest.approx(1e-3)
 
 
 def test_the_table_names_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
