@@ -17,7 +17,7 @@ from .pieces import search_a_while
 from .section import Section
 
 #: The first cut-off goes this part of the way from the bound to the last one.
-_FIRST_STEP = 32
+_FIRST_STEP = 8
 #: Where more assignments of what both share are left, their costs are not found out.
 _ASSIGNMENTS = 1 << 12
 
