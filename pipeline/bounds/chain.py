@@ -53,8 +53,10 @@ _SOON = 0.5
 _SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
 #: Triangles have their first turn in rounds of so many CPU seconds, and no other where one closed so little of the gap.
 _TRIANGLES_FROM, _LITTLE = 1.0, 0.01
-#: Subtrees in shorter ones; they are left if more than one part is open after so many seconds, or two turns were idle.
-_SUBTREES_FROM, _SUBTREES_SECONDS, _IDLE_TURNS = 0.5, 0.25, 2
+#: Subtrees too, and in half as long ones where there are at most so many variables.
+_SUBTREES_FROM, _FEW_VARIABLES = 1.0, 128
+#: They are left if more than one part is open after so many seconds, or two turns optimised no other.
+_SUBTREES_SECONDS, _IDLE_TURNS = 0.25, 2
 #: Where only one is left, it is much smaller than the whole, and they have this part of the time that was spent.
 _ONE_PART_SHARE = 0.65
 #: Russian dolls of which none is solved in so many CPU seconds are too hard.
@@ -128,9 +130,10 @@ class Chain(Known):
         return self.diagrams is not None and self.diagrams.seconds_left <= _SOON * self.spent
 
     def _one_part_left(self) -> bool:
-        """Whether only a part of the bucket tree is left to search, and did not take longer than all others."""
-        mine = self.turns.tried.get("subtrees", 0.0)
-        return self.subtrees is not None and self.subtrees.parts_left <= 1 and mine < _ONE_PART_SHARE * self.spent
+        """Whether at most a part of the bucket tree is left to search, which is not too hard yet."""
+        if self.subtrees is None or self.subtrees.parts_left > 1:
+            return False
+        return self.subtrees.near_end or self.turns.tried.get("subtrees", 0.0) < _ONE_PART_SHARE * self.spent
 
     def _begin(self) -> None:
         """Prepare as far as that pays; an easy network is solved on the way there."""
@@ -399,7 +402,8 @@ class Chain(Known):
 
         They bound a network that was prepared further since: what took long to search is not searched again.
         """
-        if seconds < _SUBTREES_FROM:
+        few = len(self.small.dims) <= _FEW_VARIABLES
+        if seconds < (_SUBTREES_FROM / 2 if few else _SUBTREES_FROM):
             return None
         self.subtrees = self.subtrees or self._cut()
         if self.subtrees is None or self.subtrees.hopeless:
@@ -416,7 +420,8 @@ class Chain(Known):
             self.improve(subtrees.network.restored(states))
 
         outcome = subtrees.run(lambda: late() or hard(), self._hear, see)
-        self.idle = 0 if solved < subtrees.solved or self._one_part_left() else self.idle + 1
+        going = solved < subtrees.solved or not subtrees.parts_left or self._one_part_left()
+        self.idle = 0 if going else self.idle + 1
         if subtrees.hopeless or hard() or self.idle == _IDLE_TURNS or self._holds_much(subtrees):
             self.turns.hopeless.add("subtrees")
             self.subtrees.give_up()

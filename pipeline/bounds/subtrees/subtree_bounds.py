@@ -15,6 +15,9 @@ from .agreement import Agreement
 from .pieces import search_a_while
 from .section import Section
 
+#: So many times as long is much longer.
+_MUCH_LONGER = 2.0
+
 
 @dataclass(eq=False)
 class _Part:
@@ -70,6 +73,7 @@ class SubtreeBounds:
         self.solved, self.hopeless = 0, False
         self.network, self._order, self._upper = network, order, upper
         self._agreement: Agreement | None = None
+        self._searching = self._agreeing = 0.0
         self._parts = [_Part(tables) for tables in parts]
         for part in self._parts:
             part.lower = CostNetwork(network.dims, part.tables).least
@@ -86,6 +90,11 @@ class SubtreeBounds:
     def parts_left(self) -> int:
         """Parts that are not optimised yet."""
         return sum(not part.solved for part in self._parts)
+
+    @property
+    def near_end(self) -> bool:
+        """Whether all parts are optimised, and bringing the last two to agree did not take much longer than that."""
+        return self._agreement is not None and self._agreeing < _MUCH_LONGER * self._searching
 
     @property
     def nbytes(self) -> int:
@@ -152,6 +161,7 @@ class SubtreeBounds:
         outcome, full = search_a_while(search)
         part.lower = max(part.lower, outcome.lower)
         part.seconds += time.process_time() - start
+        self._searching += time.process_time() - start
         if outcome.proved:
             self._infeasible = self._infeasible or not outcome.feasible
             part.solved, part.nodes, part.states, part.search = True, search.nodes, outcome.states, None
@@ -195,7 +205,9 @@ class SubtreeBounds:
         assert agreement is not None
         agreement.memory_bytes = self.memory_bytes - (self.nbytes - agreement.nbytes)
         agreement.learn(self._upper)
+        start = time.process_time()
         agreement.run(stop, on_bounds, see)
+        self._agreeing += time.process_time() - start
         self._infeasible = self._infeasible or agreement.done
         if agreement.hopeless:
             self.give_up()
