@@ -87,7 +87,7 @@ def checked_functions(kind: Kind, dims: tuple[int, ...], functions: Iterable[Any
         if (fault := function_fault(f, sizes)) is not None:
             raise ModelError(f"function {k} {fault}")
         if f.rows is not None and kind == "cost":
-            integer(f.default, f"the default cost of function {k}", low=None)
+            integer(f.default, f"the default cost of function {k}", -(1 << 63), 1 << 63)
     dtype = np.dtype(np.int64 if kind == "cost" else np.float64)
     given = [f if f.values.dtype == dtype else _converted(k, f, dtype) for k, f in enumerate(given)]
     if kind != "cost":

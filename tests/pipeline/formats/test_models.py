@@ -171,3 +171,9 @@ def test_domains_that_are_none_are_refused(domain: Any, message: str) -> None:
 
 def test_labels_may_come_one_by_one() -> None:
     assert Model.build("cost", {"a": (str(k) for k in range(3))}, []).states == (("0", "1", "2"),)  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("default", [10**30, -(2**63) - 1])
+def test_default_costs_are_of_64_bits_too(default: int) -> None:
+    with pytest.raises(ModelError, match=f"the default cost of function 0 is {default}; expected -92233720368"):
+        Model.build("cost", {"a": 2}, [(("a",), [[0]], [4], default)])
