@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from bucketflow.pipeline.search.orders import search_tree
 from bucketflow.tasks.relations.sides.host import Host
 from bucketflow.tasks.sweeps.rows import algebra, best, room
 from bucketflow.tasks.sweeps.rows.room import NoRoomError
+from tests.memory import traced
 from tests.models import brute_count
 from tests.pipeline.queries.test_counts import chain
 from tests.pipeline.rows.sparse import COSTS, FEW, WEIGHTS, dense_ring, ring, sparse_models
@@ -125,10 +125,7 @@ def test_tables_keep_to_their_budget(compiled: bool, monkeypatch: pytest.MonkeyP
     slices = set()
     for memory in (2_500_000, 520_000):
         prepared = prepared_by_rows(model, "optimum", memory=memory)
-        tracemalloc.start()
-        found: Any = in_slices(prepared, lambda once: answered(once, None, None, []))
-        peak_bytes = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        peak_bytes, found = traced(lambda own=prepared: in_slices(own, lambda once: answered(once, None, None, [])))
         assert found.value == free.value
         assert peak_bytes <= memory - model.nbytes
         slices.add(found.plan.slices)

@@ -26,6 +26,7 @@ from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps.rows import algebra, room
 from bucketflow.tasks.sweeps.rows.best import best_row
+from tests.memory import traced
 from tests.pipeline.rows.test_rows_stored import plain as plain
 from tests.pipeline.rows.test_rows_stored import stored
 
@@ -93,11 +94,7 @@ def test_decoding_keeps_to_its_budget() -> None:
         for scope in ((0, 1), (1, 2), (0, 2))
     ]
     room_ = room.Room(4_000_000)
-    best_row(tables, MIN_PLUS, room_)
-    tracemalloc.start()
-    found = best_row(tables, MIN_PLUS, room_)
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak_bytes, found = traced(lambda: best_row(tables, MIN_PLUS, room_))
     assert peak_bytes <= room_.nbytes + 2 * sum(table.nbytes for table in tables)
     whole = joined_reduced(tables, (), MIN_PLUS)
     assert sum(restricted(table, found).values[0] for table in tables) == whole.values[0]
@@ -114,14 +111,16 @@ def test_rows_made_of_arrays_are_in_the_account() -> None:
     refused = 0
     for nbytes in (700_000, 2_000_000, 16_000_000):
         choice = algebra.Choice(MIN_PLUS, (200, 200, 200), room.Room(nbytes))
-        peak_bytes = 0
-        tracemalloc.start()
-        try:
-            choice.joined(step, arrays)
-        except room.NoRoomError:
-            refused += 1
-        peak_bytes = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+
+        def is_refused(choice: algebra.Choice = choice) -> bool:
+            try:
+                choice.joined(step, arrays)
+            except room.NoRoomError:
+                return True
+            return False
+
+        peak_bytes, was_refused = traced(is_refused)
+        refused += was_refused
         assert peak_bytes <= nbytes
     assert refused == 1
 
