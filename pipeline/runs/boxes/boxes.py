@@ -63,6 +63,8 @@ class Boxes(Generic[T]):
     """What each waiting task is to write."""
     sent: dict[int, Any] = field(default_factory=dict)
     """What the boxes of a stage share, where the pool's tasks find it."""
+    unverified: set[Key] = field(default_factory=set)
+    """Chunks that an earlier run left, of which only the lengths were compared."""
     cut: dict[Task, tuple[int, ...]] = field(default_factory=dict)
     """Boxes that did not fit a device, and the further variables that their parts fix by now."""
 
@@ -160,6 +162,7 @@ class Boxes(Generic[T]):
         if self.store.folder is not None:
             open_tables(self.run.pool, self.store.folder)
         self.take(self.store.known(self.by_name).values())
+        self.unverified = {*self.receipts}
 
     def complete(self) -> None:
         """Run what the answer lacks. Once a chunk turns out to be lost, all others are verified too.
@@ -209,7 +212,7 @@ class Boxes(Generic[T]):
                 if self.run.progress is not None:
                     self.run.progress(self.spill.box_bytes(self.spill.stages[task[0]]))
                 if not lost:
-                    self.free_inputs(task, readers)
+                    lost += self.free_inputs(task, readers)
         return lost, larger
 
     def node(self, index: int, before: set[Task]) -> Node:
@@ -268,15 +271,28 @@ class Boxes(Generic[T]):
             count.update({self.specs[table].name: boxes for table in self.spill.stages[index].inputs})
         return count
 
-    def free_inputs(self, task: Task, readers: dict[Any, int]) -> None:
-        """Delete the tables that nobody reads any more, unless the decoding needs them."""
-        for name in self.needs(task):
-            readers[name] -= 1
-            if not readers[name] and not self.keep:
-                self.remove(self.by_name[name])
+    def free_inputs(self, task: Task, readers: dict[Any, int]) -> list[Key]:
+        """Delete the tables that nobody reads any more, unless the decoding needs them.
+
+        Returns the chunks of an earlier run that are damaged: then nothing is deleted, as they may be made from it.
+        """
         readers[task[0]] -= 1
         if not readers[task[0]]:
             del self.sent[task[0]]
+        names = [*self.needs(task)]
+        for name in names:
+            readers[name] -= 1
+        gone = [] if self.keep else [name for name in names if not readers[name]]
+        lost = self.lost_of_earlier() if gone else []
+        for name in () if lost else gone:
+            self.remove(self.by_name[name])
+        return lost
+
+    def lost_of_earlier(self) -> list[Key]:
+        """Verify what an earlier run left, once; return the chunks that are damaged."""
+        receipts = {key: self.receipts[key] for key in self.unverified if key in self.receipts}
+        self.unverified.clear()
+        return self.store.damaged(self.by_name, receipts)
 
     def remove(self, spec: TableSpec) -> None:
         """Delete a table, and what is known of it; first the receipts of what was made from it are forced to disk."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ....storage.errors import ChunkLostError
 from ....storage.files import free_bytes
 from ....storage.spec import Receipt, TableSpec
 from ....tasks.boxes.boxes import new_receipt
@@ -63,14 +64,16 @@ class RowsOnDisk:
     receipts: dict[Key, Receipt] = field(default_factory=dict)
     nbytes: int = field(default=0, init=False)
     _left: int = field(default=1 << 62, init=False)
+    _unverified: set[Key] = field(default_factory=set, init=False)
 
     def resume(self) -> None:
         """Take over what an earlier run finished and is still there."""
         self.receipts = self.store.known({})
-        self.receipts = self.store.known(specs := self._specs())
+        self.receipts = self.store.known(specs := self._specs(self.steps))
         self.nbytes = sum(receipt.nbytes for receipt in self.receipts.values() if receipt.table in specs)
         self.room.on_disk = max(self.room.on_disk, self.nbytes)
         self._left = free_bytes(self.store.folder) + self.nbytes
+        self._unverified = {key for key, receipt in self.receipts.items() if receipt.table in specs}
 
     def name(self, node: int) -> str:
         """Name of a table."""
@@ -192,8 +195,19 @@ class RowsOnDisk:
             axes = dict.fromkeys(v for scope in step.input_axes for v in scope)
             raise NoRoomError(tuple(axes), self.room.beside, most)
 
-    def delete(self, nodes: Iterable[int]) -> None:
-        """Delete tables; first the receipts of what was made from them are forced to disk."""
+    def delete(self, nodes: Collection[int]) -> None:
+        """Delete tables; first the receipts of what was made from them are forced to disk.
+
+        Raises
+        ------
+        ChunkLostError
+            If a chunk is damaged that an earlier run left: nothing is deleted, as it may be needed to make it again.
+        """
+        kept = self._specs(node for node in self.steps if node not in nodes)
+        taken_over = {key: self.receipts[key] for key in self._unverified if key in self.receipts and key[0] in kept}
+        if lost := self.store.damaged(kept, taken_over):
+            raise ChunkLostError(*lost[0], "its checksum differs")
+        self._unverified.clear()
         self.store.sync()
         for node in nodes:
             for run in [*self.runs(node)]:
@@ -213,11 +227,13 @@ class RowsOnDisk:
 
     def damaged(self) -> list[Key]:
         """Verify every chunk; return the keys of those that are lost."""
-        return self.store.damaged(self._specs(), self.receipts)
+        found = self.store.damaged(self._specs(self.steps), self.receipts)
+        self._unverified.clear()
+        return found
 
-    def _specs(self) -> dict[str, TableSpec]:
-        """Return the arrays of everything that finished boxes wrote, by name."""
-        return {spec.name: spec for node in self.steps for run in self.runs(node) for spec in run.specs}
+    def _specs(self, nodes: Iterable[int]) -> dict[str, TableSpec]:
+        """Return the arrays of everything that finished boxes of steps wrote, by name."""
+        return {spec.name: spec for node in nodes for run in self.runs(node) for spec in run.specs}
 
 
 def _told_key(node: int) -> Key:

@@ -106,8 +106,6 @@ class RowTables(Generic[T]):
         """Run what is not done yet; return the tables that the answer is read from."""
         open_tables(self.run.pool, self.store.folder)
         self.disk.resume()
-        if not self.keep:
-            self._collect()
         return self.complete(lambda: {node: self._whole(node) for node in self.run.plan.outputs})
 
     def complete(self, then: Callable[[], R]) -> R:
@@ -163,6 +161,7 @@ class RowTables(Generic[T]):
         return sum(entry(tables[node], axes, sizes, states, semiring) for node, axes in read), states
 
     def _sweep(self) -> None:
+        self._collect()
         needed, report = self._behind(lambda node: node in self.held or self.disk.has(node))[0], self.run.on_table()
         for step, gone in zip(self.program.steps, self._freed, strict=True):
             if step.node in needed:

@@ -31,9 +31,13 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.planning import planner
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.figures import plan_figures
+from bucketflow.pipeline.runs.boxes import boxes as outofcore
 from bucketflow.pipeline.runs.boxes.boxes import Boxes
 from bucketflow.pipeline.trees.tree import Tree, build_tree
 from bucketflow.storage import ledger
+from bucketflow.storage.chunks import write_chunk
+from bucketflow.tasks.boxes import stores
+from bucketflow.tasks.boxes.boxes import run_box
 from bucketflow.tasks.sweeps.scaled import Scaled, joined_scales
 from tests.killing import killing_one, stopped
 from tests.memory import traced, traced_boxes
@@ -230,10 +234,10 @@ def test_disk_bytes_are_what_was_planned(tmp_path: Path, monkeypatch: pytest.Mon
     most = 0
     original = Boxes.free_inputs
 
-    def measured(self: Any, task: Any, readers: Any) -> None:
+    def measured(self: Any, task: Any, readers: Any) -> list[Any]:
         nonlocal most
         most = max(most, sum(p.stat().st_size for p in (tmp_path / "run").rglob("c.*")))
-        original(self, task, readers)
+        return original(self, task, readers)
 
     monkeypatch.setattr(Boxes, "free_inputs", measured)
     plan = bucketflow.marginals(model).plan
@@ -307,6 +311,58 @@ def test_lost_chunks_are_computed_again(tmp_path: Path, how: str, monkeypatch: p
     assert first.plan is not None
     assert first.plan.spill is not None
     assert 2 <= len(done) < first.plan.spill.tasks
+
+
+def test_chunks_damaged_during_a_stop_are_found_before_what_they_were_made_from_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, draw = grid(7, 7, 3, "markov"), random.Random(0)
+    plan = bucketflow.marginals(model).plan
+    assert plan is not None
+    options: dict[str, Any] = {"fit": "spill", "memory": MARGIN + plan.peak_bytes // 2}
+    expected = bucketflow.marginals(model, **options)
+    written, fewest = chunks_written(monkeypatch), 1 << 30
+    for boxes in (4, 6, 8, 10):
+        run = tmp_path / str(boxes)
+        monkeypatch.setattr(outofcore, "run_box", stopping(boxes))
+        with pytest.raises(bucketflow.StoppedError):
+            bucketflow.marginals(model, workdir=run, **options)
+        monkeypatch.setattr(outofcore, "run_box", run_box)
+        there = {(table, f"c.{'.'.join(map(str, chunk))}") for table, chunk in ledger.load(run / "tables")}
+        damaged = draw.choice(sorted(key for key in there if key[0].startswith("above_")))
+        path = run.joinpath("tables", *damaged)
+        path.write_bytes(bytes(b ^ 0x15 for b in path.read_bytes()))
+        written.clear()
+        same(bucketflow.marginals(model, workdir=run, **options), expected)
+        assert damaged in written
+        assert not there & {*written} - {damaged}
+        fewest = min(fewest, len(there))
+    assert fewest > 10
+
+
+def chunks_written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Record the tables and files that are written from now on."""
+    written: list[tuple[str, str]] = []
+
+    def noted(folder: Path, spec: Any, chunk: Any, *args: Any, **options: Any) -> Any:
+        written.append((spec.name, spec.file_name(chunk)))
+        return write_chunk(folder, spec, chunk, *args, **options)
+
+    monkeypatch.setattr(stores, "write_chunk", noted)
+    return written
+
+
+def stopping(count: int) -> Any:
+    """Return what runs boxes as before, but stops the run instead of beginning one too many."""
+    begun: list[int] = []
+
+    def run(*args: Any) -> Any:
+        begun.append(1)
+        if len(begun) > count:
+            raise KeyboardInterrupt
+        return (yield from run_box(*args))
+
+    return run
 
 
 def test_a_disk_that_damages_every_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from bucketflow.tasks.sweeps.rows import room
 from bucketflow.tasks.sweeps.rows import scaled as scaled_rows
 from bucketflow.tasks.sweeps.scaled import Scaled, measured
 from tests.memory import traced
+from tests.pipeline.marginals.test_marginal_outofcore import chunks_written
 from tests.pipeline.rows.sparse import COSTS, WEIGHTS, ring
 from tests.pipeline.rows.test_rows_stored import FEWER, Task, files
 from tests.pipeline.rows.test_rows_stored import cut as cut
@@ -111,6 +112,41 @@ def test_finished_boxes_survive_a_stop(
     assert_same(found, bucketflow.marginals(model, representation="rows"))
     assert done
     assert not {*done} & {*finished}
+
+
+def test_chunks_damaged_during_a_stop_are_found_before_what_they_were_made_from_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[Task]
+) -> None:
+    model, counted = ring(60, "markov", groups=4), row_steps.run_row_box
+    expected, damaged = stored(model), 0
+    for boxes in range(4, len(done), 5):
+        run = tmp_path / str(boxes)
+
+        def stops(*args: Any, boxes: int = boxes) -> Any:
+            if len(done) == boxes:
+                raise KeyboardInterrupt
+            return counted(*args)
+
+        done.clear()
+        monkeypatch.setattr(row_steps, "run_row_box", stops)
+        with pytest.raises(bucketflow.StoppedError):
+            stored(model, workdir=run)
+        path = max(files(run), key=lambda path: path.stat().st_mtime_ns)
+        path.write_bytes(bytes(b ^ 0x15 for b in path.read_bytes()))
+        others = {number_of(other) for other in files(run)} - {number_of(path)}
+        damaged += len(others)
+        written = chunks_written(monkeypatch)
+        monkeypatch.setattr(row_steps, "run_row_box", counted)
+        assert_same(stored(model, workdir=run), expected)
+        again = {name.split("_")[1] for name, _ in written}
+        assert number_of(path) in again
+        assert not again & others - {number_of(path)}
+    assert damaged > 5
+
+
+def number_of(path: Path) -> str:
+    """Return which table a chunk file is of."""
+    return path.parent.name.split("_")[1]
 
 
 def test_tables_are_removed_and_beliefs_are_kept(tmp_path: Path, done: list[Task]) -> None:
