@@ -163,7 +163,7 @@ class _Left:
 
 
 # What was left of small models of probabilities: finding it takes as long as propagating.
-_REMEMBERED, _SMALL_BYTES = 4, 1 << 20
+_REMEMBERED, _SMALL_BYTES = 4, 1 << 22
 _remembered: WeakKeyDictionary[Model, dict[Any, _Left]] = WeakKeyDictionary()
 
 
