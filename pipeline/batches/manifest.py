@@ -71,10 +71,16 @@ def _entries(path: Path) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
 
 
 def _csv_entries(path: str, reader: csv.DictReader[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for entry in reader:
-        if None in entry:
-            raise FormatError(path, reader.line_num, f"{len(reader.fieldnames or ())} cells", "more")
-        yield reader.line_num, {name.strip(): cell.strip() for name, cell in entry.items() if cell and cell.strip()}
+    try:
+        names = [name.strip() for name in reader.fieldnames or ()]
+        if twice := [name for k, name in enumerate(names) if name in names[:k]]:
+            raise FormatError(path, reader.line_num, "different columns", f"{twice[0]!r} twice")
+        for entry in reader:
+            if None in entry:
+                raise FormatError(path, reader.line_num, f"{len(names)} cells", "more")
+            yield reader.line_num, {name.strip(): cell.strip() for name, cell in entry.items() if cell and cell.strip()}
+    except csv.Error as error:
+        raise FormatError(path, reader.line_num, "comma-separated values", str(error)) from None
 
 
 def _json_entries(path: str, lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -90,8 +90,8 @@ def hash_of(path: str) -> str:
     try:
         status = Path(path).stat()
         return _hashed(path, status.st_mtime_ns, status.st_size)
-    except OSError as error:
-        raise FormatError(path, None, "a file", error.strerror or str(error)) from None
+    except (OSError, ValueError) as error:  # a NUL in a name is a ValueError
+        raise FormatError(path, None, "a file", getattr(error, "strerror", None) or str(error)) from None
 
 
 @lru_cache(maxsize=100_000)

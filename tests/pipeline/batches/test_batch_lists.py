@@ -277,6 +277,8 @@ def test_a_folder_and_an_example_are_lists_too(folder: Path) -> None:
         ("list.csv", "model,colour\na.uai,red\n", "columns among"),
         ("list.csv", "query\ncount\n", "a column 'model'"),
         ("list.csv", "model\na.uai,b\n", "cells"),
+        ("list.csv", "model,query, model\na.uai,count,b.uai\n", "expected different columns, found 'model' twice"),
+        ("list.csv", f"model,evidence\na.uai,{'x' * 200_000}\n", "field larger than field limit"),
         ("list.jsonl", '{"model": \n', "a JSON object"),
         ("list.jsonl", "3\n", "names with values"),
         ("list.yaml", "model: a.uai\n", "a list of questions"),
@@ -288,6 +290,12 @@ def test_lists_that_are_none(tmp_path: Path, name: str, text: str, sentence: str
     (tmp_path / name).write_text(text)
     with pytest.raises(bucketflow.FormatError, match=sentence):
         read_manifest(tmp_path / name)
+
+
+def test_a_name_that_no_file_can_have_fails_alone(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("model\n\0\ndiagnosis\n")
+    found = bucketflow.batch(tmp_path / "list.csv", tmp_path / "out")
+    assert (found.answered, found.failed) == (1, 1)
 
 
 def test_packs_are_of_one_model_and_the_longest_comes_first() -> None:
