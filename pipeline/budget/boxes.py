@@ -6,7 +6,6 @@ do not occur in is read or computed again in every box, so those that occur in m
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,8 +22,9 @@ from ..plans.stages import Stage
 from ..search.effort import Effort
 from ..text import format_bytes
 from ..trees.costs import Rates, lowered_seconds
-from ..trees.memory import Bare, Sizing, leaf_bytes, sweep_peak, table_bytes
+from ..trees.memory import Sizing, leaf_bytes, sweep_peak, table_bytes
 from ..trees.tree import Tree, elimination_order
+from .box_bounds import Inside, Tables
 from .way_back import WayBack
 
 # More boxes than this cost more to keep account of than they save.
@@ -34,7 +34,7 @@ MARGIN = 1 << 20
 # Weights and entries of beliefs are stored in so many.
 BELIEF_BYTES = 8
 # Nominal seconds of planning a step of a box.
-_STEP_SECONDS = 1e-4
+_STEP_SECONDS = 6e-5
 # And of following its tables alone.
 _BOUND_SECONDS = 1e-5
 # Work and reading that this share of a stage repeats do not decide about the order of its variables.
@@ -87,9 +87,15 @@ class Boxing:
         """Root-most variables first: they stay the longest."""
         return {v: i for i, v in enumerate(reversed(elimination_order(self.tree)))}
 
-    def bytes_of(self, node: int, sizes: Sequence[int]) -> int:
-        """Bytes of a node's table."""
-        return self.axes_bytes(self.tree.scopes[node], sizes)
+    @cached_property
+    def tables(self) -> Tables:
+        """The tables of the tree."""
+        return Tables(self.tree, self.problem.itemsize)
+
+    @cached_property
+    def whole(self) -> Inside:
+        """Bytes of every table."""
+        return self.tables.inside(())
 
     def axes_bytes(self, axes: Collection[int], sizes: Sequence[int]) -> int:
         """Bytes of a table with some axes."""
@@ -125,23 +131,14 @@ class Boxing:
         candidates = self.candidates(head, nodes, inputs, preferred)
         boxes = list(accumulate([self.tree.dims[v] for v in candidates], mul, initial=1))
         most = next((n for n, count in enumerate(boxes) if count > MAX_BOXES), len(candidates))
-        steps = [self.step(n) for n in nodes]
-
-        def may_fit(count: int) -> bool:
-            return self.least_bytes(head, steps, inputs, candidates[:count]) <= self.available
-
-        for count in range(bisect_left(range(most), True, key=may_fit), most + 1):
+        self.effort.spend(_BOUND_SECONDS * len(nodes))
+        steps, available = [self.step(n) for n in nodes], self.available - self.all_leaves
+        for count in range(self.tables.fewest_boxed(head, steps, inputs, candidates[:most], available), most + 1):
             boxed = tuple(candidates[:count])
             stage = self.boxed_stage(head, nodes, inputs, boxed, self.chunked(head, boxed, preferred))
             if stage.peak_bytes <= self.available:
                 return stage
         raise self.refusal(stage)
-
-    def least_bytes(self, head: int, steps: Sequence[Step], inputs: tuple[int, ...], boxed: Sequence[int]) -> int:
-        """Bytes that a box needs at least, whatever its steps are lowered to: less, the more variables it fixes."""
-        self.effort.spend(_BOUND_SECONDS * len(steps))
-        sizing = Bare(sliced_dims(self.tree.dims, boxed), self.problem.itemsize)
-        return sum(self.box_bytes(head, steps, inputs, sizing))
 
     def candidates(
         self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], preferred: Sequence[int]
@@ -149,7 +146,7 @@ class Boxing:
         """Variables that boxes may fix: those that occur in all large tables of the stage first."""
         tree, dims = self.tree, self.tree.dims
         work = {n: self.seconds([self.step(n)]) for n in nodes}
-        reading = {i: self.bytes_of(i, dims) / self.disk_rate for i in inputs}
+        reading = {i: self.whole[i] / self.disk_rate for i in inputs}
         joined = {n: tree.joined[n - tree.n_leaves] for n in nodes}
         own = tree.scopes[head] if head >= 0 else frozenset().union(*joined.values())
         total = sum(work.values()) + sum(reading.values())
@@ -173,7 +170,7 @@ class Boxing:
         scope = self.tree.scopes[head]
         cut = {*boxed, *(v for v in preferred if v in scope)}
         for v in self.layouts[head]:
-            if self.bytes_of(head, sliced_dims(self.tree.dims, cut)) <= self.chunk_limit:
+            if self.tables.inside(tuple(cut))[head] <= self.chunk_limit:
                 break
             cut.add(v)
         return frozenset(v for v in cut if self.tree.dims[v] > 1)
@@ -184,12 +181,13 @@ class Boxing:
         """Make the stage with the given boxes."""
         self.effort.spend(_STEP_SECONDS * len(nodes))
         steps = tuple(self.step(n, boxed) for n in nodes)
-        sizes = sliced_dims(self.tree.dims, boxed)
-        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads, self.options.device)
-        computing, moving = self.box_bytes(head, steps, inputs, sizing)
+        inside = self.tables.inside(boxed)
+        read = sum([inside[i] for i in inputs])
+        computing = self.all_leaves + self.leaves_bytes(steps, inside) + read
+        computing += sweep_peak(steps, self.sizing(boxed), ())
+        moving = read + self.transit(inputs, inside)
         if head >= 0:
-            chunk = self.bytes_of(head, sliced_dims(self.tree.dims, chunked))
-            moving = max(moving, self.bytes_of(head, sizes) + 2 * chunk)
+            moving = max(moving, inside[head] + 2 * self.tables.inside(tuple(chunked))[head])
         peak = computing + moving
         if self.options.decode:
             fixed = tuple(self.tree.scopes[head]) if head >= 0 else boxed
@@ -211,53 +209,46 @@ class Boxing:
             peak_bytes=peak,
         )
 
-    def box_bytes(self, head: int, steps: Sequence[Step], inputs: tuple[int, ...], sizing: Sizing) -> tuple[int, int]:
-        """Bytes of a box while it computes, and of what is read for the one after it or is to be written."""
-        sizes = sizing.sizes
-        read = sum(self.bytes_of(i, sizes) for i in inputs)
-        moving = read + self.transit(inputs, sizes)
-        if head >= 0:
-            moving = max(moving, self.bytes_of(head, sizes))
-        return self.all_leaves + self.leaves_bytes(steps, sizes) + read + sweep_peak(steps, sizing, ()), moving
+    def sizing(self, fixed: Iterable[int]) -> Sizing:
+        """What the byte formulas need for steps with some variables fixed."""
+        sizes = sliced_dims(self.tree.dims, fixed)
+        return Sizing(sizes, self.problem.itemsize, self.options.threads, self.options.device)
 
     def back_peak(self, stage: Stage) -> int:
         """Bytes of a box on the way back: tables that are read, what is made of them, and one on its way out."""
         assert self.way_back is not None
-        sizes, number = sliced_dims(self.tree.dims, stage.boxed), Numbering(len(self.tree.scopes))
-        read = [self.bytes_of(number.node(i), sizes) for i in stage.inputs]
+        inside, number = self.tables.inside(stage.boxed), Numbering(len(self.tree.scopes))
+        read = [inside[number.node(i)] for i in stage.inputs]
         # what comes from above is a sum of shares: another one, as it is stored and unpacked
         transit = 2 * max(read, default=0)
-        written = 2 * max((self.bytes_of(number.node(i), sizes) for i in stage.outputs), default=0)
-        found = 3 * found_bytes(stage, sizes)
-        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads, self.options.device)
+        written = 2 * max((inside[number.node(i)] for i in stage.outputs), default=0)
+        sizing = self.sizing(stage.boxed)
+        found = 3 * found_bytes(stage, sizing.sizes)
         made = sweep_peak(stage.steps, sizing, (*stage.results.values(), *stage.roots))
-        leaves = self.all_leaves + self.leaves_bytes(stage.steps, sizes)
+        leaves = self.all_leaves + self.leaves_bytes(stage.steps, inside)
         return leaves + sum(read) + max(transit, made + max(written, found)) + self.way_back.result_bytes
 
     def decoding_peak(
         self, steps: Sequence[Step], inputs: tuple[int, ...], boxed: Sequence[int], fixed: Sequence[int]
     ) -> int:
         """Bytes of sweeping a stage again with the variables above it fixed, all messages kept."""
-        dims = self.tree.dims
-        sizes = sliced_dims(dims, fixed)
-        leaves = self.all_leaves + self.leaves_bytes(steps, dims) + self.leaves_bytes(steps, sizes)
-        read = sum(self.bytes_of(i, sizes) for i in inputs) + self.transit(inputs, sliced_dims(dims, boxed))
-        sizing = Sizing(sizes, self.problem.itemsize, self.options.threads, self.options.device)
-        return leaves + read + sweep_peak(steps, sizing, [s.node for s in steps])
+        inside = self.tables.inside(fixed)
+        leaves = self.all_leaves + self.leaves_bytes(steps, self.whole) + self.leaves_bytes(steps, inside)
+        read = sum([inside[i] for i in inputs]) + self.transit(inputs, self.tables.inside(boxed))
+        return leaves + read + sweep_peak(steps, self.sizing(fixed), [s.node for s in steps])
 
     @cached_property
     def all_leaves(self) -> int:
         """Bytes of the leaves of all stages with all states, which stay as long as the run."""
         return leaf_bytes(self.tree, self.tree.dims, self.problem.itemsize)
 
-    def transit(self, inputs: tuple[int, ...], sizes: Sequence[int]) -> int:
+    def transit(self, inputs: tuple[int, ...], inside: Inside) -> int:
         """Bytes of a chunk on its way in: as it is stored, and unpacked; a chunk is at most a box of its reader."""
-        return 2 * max((self.bytes_of(i, sizes) for i in inputs), default=0)
+        return 2 * max([inside[i] for i in inputs], default=0)
 
-    def leaves_bytes(self, steps: Sequence[Step], sizes: Sequence[int]) -> int:
+    def leaves_bytes(self, steps: Sequence[Step], inside: Inside) -> int:
         """Bytes of the leaves that the steps read."""
-        leaves = {i for s in steps for i in s.inputs if i < self.tree.n_leaves}
-        return sum(self.bytes_of(i, sizes) for i in leaves)
+        return sum([inside[i] for i in self.tables.leaves_of(steps)])
 
     def refusal(self, stage: Stage) -> BudgetError:
         """Name the largest step of a stage that does not fit."""

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from ..errors import BudgetError
+from ..planning.outlines import Outline, first_plan, outline
 from ..planning.parts import in_parts
 from ..planning.planner import conditioned_plan, joined_tree, plan_tree, whole_plans, with_rates
 from ..plans.kinds import Fit
@@ -101,14 +102,14 @@ def fitted_for_device(
     return found if found.chosen.spill else spread(problem, options, found, rates, devices)
 
 
-def _whole_plans(problem: Problem, options: PlanOptions, effort: Effort, rates: Rates) -> Iterator[Plan]:
+def _whole_plans(problem: Problem, options: PlanOptions, effort: Effort, rates: Rates) -> Iterator[Plan | Outline]:
     """Plan without slices, the cheapest first, from trees by few rates of a device, by all, and by those of a host."""
     nominal = gpu_rates(problem.semiring)
-    plans = whole_plans(problem, options, GPU_RATES, effort)
-    found = [with_rates(next(plans), rates)]
+    first, plans = first_plan(whole_plans(problem, options, GPU_RATES, effort))
+    found = [with_rates(first, rates)]
     if options.children is None and options.order == "auto" and options.order_seconds is None:
         for each in (Rates(), nominal) if options.tree == "refined" else (Rates(),):
-            first, *_ = search_trees(
+            tree, *_ = search_trees(
                 problem.dims,
                 problem.scopes,
                 tree=options.tree,
@@ -118,11 +119,15 @@ def _whole_plans(problem: Problem, options: PlanOptions, effort: Effort, rates: 
                 effort=effort,
                 longest=_HOST_SEARCH,
             )
-            cost = tree_cost(first, rates, problem.itemsize)
+            cost = tree_cost(tree, rates, problem.itemsize)
             if cost.seconds < _WORSE * found[0].seconds:
-                found.append(plan_tree(problem, options, rates, joined_tree(first, problem, options, rates)))
+                found.append(plan_tree(problem, options, rates, joined_tree(tree, problem, options, rates)))
     yield from sorted(found, key=lambda plan: plan.seconds * (1.0 if plan.fits(options.memory_bytes) else _SLICED))
-    yield from (with_rates(plan, rates) for plan in plans)
+    for plan in plans:
+        if isinstance(plan, Plan):
+            yield with_rates(plan, rates)
+        else:
+            yield outline(plan.tree, rates, problem)
 
 
 def fitted_propagation_for_device(
@@ -139,18 +144,18 @@ def fitted_propagation_for_device(
         If no allowed way fits.
     """
     rates = Rates()
-    plans = [next(whole_plans(problem, options, rates))]
+    whole, _ = first_plan(whole_plans(problem, options, rates))
 
     def spilled(options: PlanOptions, whole: Plan, effort: Effort) -> Plan:
         return _spilled(problem, options, whole, effort, rates, around())
 
     if fit != "auto":
-        return cheapest(iter(plans), problem, options, rates, fit, spilled if fit == "spill" else None)
+        return cheapest(iter([whole]), problem, options, rates, fit, spilled if fit == "spill" else None)
     try:
-        return cheapest(iter(plans), problem, options, rates, "slice", None)
+        return cheapest(iter([whole]), problem, options, rates, "slice", None)
     except BudgetError as refusal:
         try:
-            return Prices(spilled(options, plans[0], Effort()))
+            return Prices(spilled(options, whole, Effort()))
         except BudgetError:
             raise refusal from None
 

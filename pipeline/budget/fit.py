@@ -8,6 +8,7 @@ from functools import partial
 from math import inf
 
 from ..errors import BudgetError
+from ..planning.outlines import Outline, first_plan
 from ..planning.planner import HopelessError, plan_tree, planning_seconds, whole_plans
 from ..plans.kinds import Fit
 from ..plans.plan import Plan
@@ -120,7 +121,7 @@ def _refuse_hopeless(
 
 
 def cheapest(
-    plans: Iterator[Plan],
+    plans: Iterator[Plan | Outline],
     problem: Problem,
     options: PlanOptions,
     rates: Rates,
@@ -130,6 +131,8 @@ def cheapest(
 ) -> Prices:
     """Choose among plans in memory, the cheapest first, and what slicing and spilling make of them.
 
+    The first is a plan; further trees that fit only in slices need not be.
+
     A second way and further trees are tried as far as the effort allows, or where nothing else fits.
 
     Raises
@@ -137,14 +140,14 @@ def cheapest(
     BudgetError
         If no allowed way fits.
     """
-    whole = next(plans)
+    whole, plans = first_plan(plans)
     if fit != "spill" and whole.fits(options.memory_bytes):
         return Prices(whole)
     effort = effort or Effort(options.order_seconds or 0.0)
-    others = []
+    others: list[Plan | Outline] = []
     while fit != "spill" and effort.allows(planning_seconds(whole), whole.seconds) and (other := next(plans, None)):
         others.append(other)
-    smaller = next((plan for plan in others if plan.fits(options.memory_bytes)), None)
+    smaller = next((plan for plan in others if isinstance(plan, Plan) and plan.fits(options.memory_bytes)), None)
     if smaller and (fit == "refuse" or smaller.seconds <= CLOSE * whole.seconds):
         return Prices(smaller)
     if fit == "refuse":
@@ -155,15 +158,20 @@ def cheapest(
         )
     slices = spill = None
     if fit != "spill":
-        with effort.set_aside(0.5 if fit != "slice" and spilled else 0.0, whole.seconds):
+        with effort.set_aside(0.5 if fit != "slice" and spilled else 0.0):
             slices = _attempt(lambda: sliced_plan(problem, options, rates, [whole, *others], effort))
+    for found in (smaller, slices):
+        if isinstance(found, Plan):
+            effort.know(found.seconds)
     if fit != "slice" and spilled and _worth_another(slices, whole, effort):
         spill = _attempt(lambda: spilled(options, whole, effort))
     possible = [plan for plan in (smaller, slices, spill) if isinstance(plan, Plan)]
     if not possible and fit != "spill" and (others := list(plans)):
-        found = _attempt(lambda: sliced_plan(problem, options, rates, others, effort))
-        if isinstance(found, Plan):
-            slices = replace(found, unsliced_cells=whole.cells)
+        if isinstance(others[0], Outline):
+            others[0] = plan_tree(problem, options, rates, others[0].tree)
+        slower = _attempt(lambda: sliced_plan(problem, options, rates, others, effort))
+        if isinstance(slower, Plan):
+            slices = replace(slower, unsliced_cells=whole.cells)
             possible.append(slices)
     if not possible:
         raise next(error for error in (slices, spill) if isinstance(error, BudgetError))

@@ -7,15 +7,15 @@ from dataclasses import replace
 from math import prod
 
 from ..errors import BudgetError
-from ..planning.planner import joined_tree, plan_tree, planning_seconds
+from ..planning.outlines import Outline, least_bytes
+from ..planning.planner import joined_tree, plan_within, planning_seconds
 from ..plans.plan import Plan
-from ..plans.problem import PlanOptions, Problem, sliced_dims
-from ..search.effort import SLICING_SECONDS, Effort
+from ..plans.problem import PlanOptions, Problem
+from ..search.effort import OUTLINE_SECONDS, SLICING_SECONDS, Effort
 from ..search.orders import refine_tree
 from ..text import format_bytes, format_count
 from ..trees.costs import Rates
-from ..trees.memory import leaf_bytes, table_bytes
-from ..trees.sizes import Sizer
+from ..trees.memory import table_bytes
 from ..trees.slicing import slice_count, slice_tree
 from ..trees.tree import Tree
 
@@ -35,14 +35,14 @@ _TRIES_A_TREE = 2
 
 
 def sliced_plan(
-    problem: Problem, options: PlanOptions, rates: Rates, wholes: Sequence[Plan], effort: Effort | None = None
+    problem: Problem, options: PlanOptions, rates: Rates, wholes: Sequence[Plan | Outline], effort: Effort | None = None
 ) -> Plan:
     """Condition on as few variables as bring a plan into its budget, then rearrange its tree for the slices.
 
     Parameters
     ----------
-    wholes : sequence of Plan
-        Without slices, the cheapest first; the others are tried while they may make cheaper slices.
+    wholes : sequence of Plan or Outline
+        Without slices, the cheapest first, which is a plan; the others are tried while they may make cheaper slices.
     effort : Effort, optional
         What may still be spent on better slices than the first that fit.
 
@@ -52,6 +52,8 @@ def sliced_plan(
         If that takes too many slices or too much repeated work.
     """
     effort = effort or Effort()
+    first = wholes[0]
+    assert isinstance(first, Plan)
     found: list[Plan] = []
     refusals: list[BudgetError] = []
 
@@ -65,7 +67,7 @@ def sliced_plan(
         ):
             break
         try:
-            found.append(_conditioned(problem, options, rates, whole.tree, wholes[0], effort))
+            found.append(_conditioned(problem, options, rates, whole.tree, first, effort))
         except BudgetError as error:
             refusals.append(error)
     if not found:
@@ -73,13 +75,13 @@ def sliced_plan(
     plan = best()
     # a tree that was given is not searched on unless slicing costs much
     given = not isinstance(options.order, str) or (
-        options.children is not None and plan.seconds <= CLOSE * wholes[0].seconds
+        options.children is not None and plan.seconds <= CLOSE * first.seconds
     )
     if options.tree == "refined" and not given:
-        plan = _rearranged(problem, options, rates, plan, wholes[0], effort)
-    plan = replace(plan, unsliced_cells=wholes[0].cells)
+        plan = _rearranged(problem, options, rates, plan, first, effort)
+    plan = replace(plan, unsliced_cells=first.cells)
     if plan.slice_overhead > MAX_SLICE_OVERHEAD:
-        raise _refusal(wholes[0], frozenset(plan.sliced), options.memory_bytes, plan)
+        raise _refusal(first, frozenset(plan.sliced), options.memory_bytes, plan)
     return plan
 
 
@@ -96,9 +98,9 @@ def _conditioned(problem: Problem, options: PlanOptions, rates: Rates, tree: Tre
         if sliced in tried or least_bytes(problem, tree, sliced) > options.memory_bytes:
             return None
         tried.add(sliced)
-        plan = plan_tree(problem, options, rates, tree, sliced)
-        effort.spend(planning_seconds(plan))
-        return plan if plan.fits(options.memory_bytes) else None
+        plan = plan_within(problem, options, rates, tree, sliced)
+        effort.spend(planning_seconds(plan) if plan else OUTLINE_SECONDS * len(tree.scopes))
+        return plan
 
     while True:
         effort.spend(SLICING_SECONDS * len(tree.scopes))
@@ -118,19 +120,6 @@ def _conditioned(problem: Problem, options: PlanOptions, rates: Rates, tree: Tre
         if fewer and fewer.seconds < plan.seconds:
             plan = fewer
     return plan
-
-
-def least_bytes(problem: Problem, tree: Tree, sliced: frozenset[int]) -> int:
-    """Bytes that any plan of a tree needs at least: the leaves, and what the largest step reads and writes."""
-    sizes = sliced_dims(problem.dims, sliced)
-    cells = [*map(Sizer(sizes).cells, tree.scope_masks)]
-    first = tree.n_leaves
-    steps = zip(tree.children, cells[first:], strict=True)
-    largest = max([out + sum([cells[c] for c in kids if c >= first]) for kids, out in steps], default=0)
-    leaves = leaf_bytes(tree, problem.dims, problem.itemsize)
-    if sliced:
-        leaves += leaf_bytes(tree, sizes, problem.itemsize)
-    return problem.model_bytes + leaves + largest * problem.itemsize
 
 
 def _rearranged(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan, whole: Plan, effort: Effort) -> Plan:

@@ -170,7 +170,7 @@ class Cutter:
         cuts = set()
         for n in self.nodes:
             work[n] = cells[n] + sum(work.get(i, 0) for i in tree.children[n - tree.n_leaves] if i not in cuts)
-            small = self.boxing.bytes_of(n, tree.dims) <= large
+            small = self.boxing.whole[n] <= large
             if tree.parent[n] >= 0 and (not small or work[n] > _WORK_SHARE * total):
                 cuts.add(n)
         return frozenset(cuts)

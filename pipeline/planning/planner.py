@@ -13,7 +13,7 @@ from ..errors import BudgetError
 from ..plans.plan import Plan
 from ..plans.problem import PlanOptions, Problem, sliced_dims
 from ..search.both_ways import cheapest_both_ways, tree_for_both_ways
-from ..search.effort import TABLE_SECONDS, Effort
+from ..search.effort import OUTLINE_SECONDS, TABLE_SECONDS, Effort
 from ..search.orders import HOPELESS_SECONDS, LONGEST_PLANNING, search_tree, search_trees
 from ..text import format_bytes, format_count
 from ..trees.costs import Rates, steps_cost, tree_cost
@@ -22,8 +22,10 @@ from ..trees.last_steps import with_last_steps
 from ..trees.layouts import choose_layouts
 from ..trees.memory import Sizing, leaf_bytes, sweep_peak
 from ..trees.sizes import Sizer
+from ..trees.slicing import variant_nodes
 from ..trees.tree import Tree, elimination_order
 from .evaluations import repriced
+from .outlines import Outline, exceeds, least_bytes, outline
 from .recompute import cuts_for_decoding, remade
 from .two_way import StepBuilder, choose_readings, ordered_layouts, table_layouts
 
@@ -54,8 +56,10 @@ Check = Callable[[Tree], None]
 
 def whole_plans(
     problem: Problem, options: PlanOptions, rates: Rates, effort: Effort | None = None, check: Check | None = None
-) -> Iterator[Plan]:
+) -> Iterator[Plan | Outline]:
     """Plan without slices, whatever that needs, from each of the trees that a search finds, the cheapest first.
+
+    Further trees than the first whose tables exceed memory by far are not planned.
 
     Parameters
     ----------
@@ -78,6 +82,7 @@ def whole_plans(
     if options.children is not None:
         yield plan_tree(problem, options, rates, Tree(problem.dims, problem.scopes, options.children))
         return
+    first = True
     for tree in search_trees(
         problem.dims,
         problem.scopes,
@@ -91,7 +96,13 @@ def whole_plans(
         check=check,
     ):
         _refuse_hopeless(tree, problem, options, rates)
-        plan = plan_tree(problem, options, rates, joined_tree(tree, problem, options, rates))
+        tree = joined_tree(tree, problem, options, rates)
+        if not first and least_bytes(problem, tree) > options.memory_bytes:
+            effort.spend(OUTLINE_SECONDS * len(tree.scopes))
+            yield outline(tree, rates, problem)
+            continue
+        first = False
+        plan = plan_tree(problem, options, rates, tree)
         effort.spend(planning_seconds(plan))
         yield plan
 
@@ -116,8 +127,10 @@ def _further_plans(problem: Problem, options: PlanOptions, rates: Rates, effort:
         yield plan
 
 
-def planning_seconds(plan: Plan) -> float:
+def planning_seconds(plan: Plan | Outline) -> float:
     """Nominal seconds of planning the steps of a tree."""
+    if isinstance(plan, Outline):
+        return TABLE_SECONDS * len(plan.tree.scopes)
     return TABLE_SECONDS * sum([1 + len(step.inputs) for step in plan.steps])
 
 
@@ -224,12 +237,48 @@ def plan_tree(
     sliced : frozenset of int
         Variables that are conditioned on.
     """
-    tree = replace(whole, dims=sliced_dims(whole.dims, sliced)) if sliced else whole
+    return _lowered(problem, options, rates, whole, sliced, _outlined(problem, options, whole, sliced))
+
+
+def plan_within(
+    problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sliced: frozenset[int] = frozenset()
+) -> Plan | None:
+    """Plan a tree as :func:`plan_tree` does, or return None where it does not fit, mostly before steps are lowered."""
+    outlined = tree, layouts, order, _ = _outlined(problem, options, whole, sliced)
+    # without slices, decoding may sweep part by part, and devices have the tables of both sweeps in one place
+    bounded = problem.targets is None or not options.device
+    if bounded and not options.by_rows and (sliced or not options.decode):
+        sizing = Sizing(tree.dims, problem.itemsize, options.threads, options.device)
+        available = options.memory_bytes - problem.model_bytes - _leaf_bytes(tree, whole, problem.itemsize)
+        if exceeds(tree, order, sizing, available, StepBuilder(tree, layouts, problem.semiring).forward):
+            return None
+    plan = _lowered(problem, options, rates, whole, sliced, outlined)
+    return plan if plan.fits(options.memory_bytes) else None
+
+
+_Outlined = tuple[Tree, tuple[tuple[int, ...], ...], tuple[int, ...], frozenset[int]]
+"""The tree of a slice, its layouts, the internal nodes as they are swept, and those that differ between slices."""
+
+
+def _outlined(problem: Problem, options: PlanOptions, whole: Tree, sliced: frozenset[int]) -> _Outlined:
+    tree = whole.resized(sliced_dims(whole.dims, sliced)) if sliced else whole
+    varies = variant_nodes(tree, sliced)
+    order = tuple(sorted(tree.schedule, key=varies.__contains__))
+    return tree, _layouts(tree, options, problem.targets is not None), order, varies
+
+
+def _leaf_bytes(tree: Tree, whole: Tree, itemsize: int) -> int:
+    """Bytes of the leaf tables, and of those of a slice."""
+    return leaf_bytes(tree, whole.dims, itemsize) + (0 if tree is whole else leaf_bytes(tree, tree.dims, itemsize))
+
+
+def _lowered(
+    problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sliced: frozenset[int], outlined: _Outlined
+) -> Plan:
+    tree, layouts, order, varies = outlined
     both = problem.targets is not None
-    layouts = _layouts(tree, options, both)
     builder = StepBuilder(tree, layouts, problem.semiring)
-    varies = _variant_nodes(tree, sliced)
-    up = tuple([builder.forward(node) for node in sorted(tree.schedule, key=varies.__contains__)])
+    up = tuple([builder.forward(node) for node in order])
     back = tuple(builder.backward(choose_readings(tree, problem.targets))) if problem.targets is not None else ()
     cost = steps_cost((*up, *back), tree, rates, problem.itemsize)
     itemsize = problem.itemsize
@@ -243,7 +292,7 @@ def plan_tree(
         cuts=frozenset(),
         sliced=tuple(sorted(sliced)),
         itemsize=itemsize,
-        leaf_bytes=leaf_bytes(tree, whole.dims, itemsize) + (leaf_bytes(tree, tree.dims, itemsize) if sliced else 0),
+        leaf_bytes=_leaf_bytes(tree, whole, itemsize),
         model_bytes=problem.model_bytes,
         peak_bytes=0,
         cost=cost,
@@ -318,14 +367,6 @@ def relowered(plan: Plan, problem: Problem) -> Plan:
         stages = (replace(s, steps=lowered(s.steps, sliced_dims(spill.dims, s.boxed))) for s in spill.stages)
         spill = replace(spill, stages=tuple(stages))
     return replace(plan, up=lowered(plan.up, plan.tree.dims), spill=spill)
-
-
-def _variant_nodes(tree: Tree, sliced: frozenset[int]) -> frozenset[int]:
-    """Nodes whose table depends on the states of the sliced variables."""
-    varies = [not sliced.isdisjoint(scope) for scope in tree.leaves]
-    for kids in tree.children:
-        varies.append(any(varies[c] for c in kids))
-    return frozenset(node for node, flag in enumerate(varies) if flag)
 
 
 def lowered_step(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 SHARE: Final = 0.1
@@ -19,9 +20,11 @@ SHARE: Final = 0.1
 LEAST: Final = 0.3
 """or so many seconds if that is more."""
 
-TABLE_SECONDS: Final = 3e-5
+TABLE_SECONDS: Final = 2.2e-5
 """Choosing the layout of a table that a step reads or writes, lowering, and following what is alive."""
-SLICING_SECONDS: Final = 4e-5
+OUTLINE_SECONDS: Final = 8e-6
+"""Choosing the layout of a table, and following what is alive, where that shows that a plan does not fit."""
+SLICING_SECONDS: Final = 1.2e-5
 """Choosing variables to condition on, for each table of a tree."""
 FUNCTION_SECONDS: Final = 1e-4
 """The first order, and the trees that it gives, for each function."""
@@ -36,27 +39,42 @@ class Effort:
     asked : float
         Seconds that were asked for besides.
     spent : float
+    known : float
+        Seconds of the fastest plan that was found.
+    kept, before : float
+        What share is set aside of what was left when so much was spent.
     """
 
     asked: float = 0.0
     spent: float = 0.0
+    known: float = inf
+    kept: float = 0.0
+    before: float = 0.0
 
     def spend(self, seconds: float) -> None:
         """Enter work that was done."""
         self.spent += seconds
 
+    def know(self, seconds: float) -> None:
+        """Note that a plan was found that is predicted to take so long."""
+        self.known = min(self.known, seconds)
+
     def left(self, predicted: float) -> float:
-        """Seconds that may still be spent on a better plan than one that is predicted to take ``predicted``."""
-        return self.asked + max(LEAST, SHARE * predicted) - self.spent
+        """Seconds that may still be spent on a better plan than one that is predicted to take ``predicted``.
+
+        What improves a slow plan may take no more than the fastest plan that is known justifies.
+        """
+        allowed = self.asked + max(LEAST, SHARE * min(predicted, self.known))
+        aside = self.kept * max(allowed - self.before, 0.0) if self.kept else 0.0  # all may be allowed
+        return allowed - aside - self.spent
 
     def allows(self, seconds: float, predicted: float) -> bool:
         """Whether so much more may be spent."""
         return seconds <= self.left(predicted)
 
     @contextmanager
-    def set_aside(self, share: float, predicted: float) -> Iterator[None]:
+    def set_aside(self, share: float) -> Iterator[None]:
         """Keep a share of what is left for later."""
-        kept = share * max(self.left(predicted), 0.0)
-        self.spent += kept
+        self.kept, self.before = share, self.spent
         yield
-        self.spent -= kept
+        self.kept = 0.0

@@ -78,14 +78,6 @@ class Sizing:
         return max(workspace, device_step(step.lowered).workspace_cells * self.itemsize)
 
 
-class Bare(Sizing):
-    """Of tables alone: what steps need at least, whatever they are lowered to."""
-
-    def workspace_bytes(self, step: Step) -> int:
-        """Nothing."""
-        return 0
-
-
 def sweep_peak(steps: Sequence[Step], sizing: Sizing, kept: Collection[int]) -> int:
     """Return the peak bytes of what ``steps`` make and of their workspace, leaves not counted.
 

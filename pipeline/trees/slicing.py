@@ -164,6 +164,14 @@ def slice_count(tree: Tree, sliced: Iterable[int]) -> int:
     return prod(tree.dims[v] for v in sliced)
 
 
+def variant_nodes(tree: Tree, sliced: frozenset[int]) -> frozenset[int]:
+    """Nodes whose table depends on the states of the sliced variables."""
+    varies = [not sliced.isdisjoint(scope) for scope in tree.leaves]
+    for kids in tree.children:
+        varies.append(any(varies[c] for c in kids))
+    return frozenset(node for node, flag in enumerate(varies) if flag)
+
+
 def _log_seconds(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> list[float]:
     """Return log2 of the predicted seconds of each step, without its overhead."""
     # which tables launches join is another matter once they are slices

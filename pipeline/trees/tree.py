@@ -64,6 +64,13 @@ class Tree:
     leaves: tuple[tuple[int, ...], ...]
     children: tuple[tuple[int, ...], ...]
 
+    def resized(self, dims: tuple[int, ...]) -> Tree:
+        """Return the same tree over variables of other sizes; what follows from scopes is not computed again."""
+        tree = Tree(dims, self.leaves, self.children)
+        for name in ("_masks", "scopes", "joined", "eliminated", "parent"):
+            tree.__dict__[name] = getattr(self, name)
+        return tree
+
     @property
     def n_leaves(self) -> int:
         """Number of input functions."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from heapq import heappop, heappush
 from math import prod
 
@@ -52,9 +51,10 @@ class _Joiner:
         bit = {letter: 1 << i for i, letter in enumerate(self._letters)}
         everywhere = 1 << len(bit)
         dims = [*(sizes[letter] for letter in self._letters), 1]
-        self.size = cache(lambda mask: prod([dims[i] for i in _bits(mask)]))
+        self._sizes = _Sizes(dims)
         self.masks = [everywhere + sum(bit[letter] for letter in term) for term in terms]
         self._text = list(terms)
+        self._keys: list[tuple[int, int, int]] = []
         self._given = len(terms)
         self._few = len(terms) <= _FEW_TABLES
         self._stays = everywhere + sum(bit[letter] for letter in out)
@@ -86,15 +86,15 @@ class _Joiner:
 
     def join(self, left: int, right: int) -> None:
         """Replace two tables by their join; an axis that no other table has, and that the output lacks, goes."""
-        a, b = self.masks[left], self.masks[right]
+        a, b, sizes = self.masks[left], self.masks[right], self._sizes
         mask, table = self._joined(a, b), len(self.masks)
         i, j = bisect_left(self.alive, left), bisect_left(self.alive, right)
         text = "".join([self._letters[k] for k in _bits(mask) if k < len(self._letters)])
         self.joins.append((i, j, f"{self._text[left]},{self._text[right]}->{text}"))
         self._text.append(text)
-        self.live += self.size(mask)
+        self.live += sizes[mask]
         self.peak = max(self.peak, self.live)
-        self.live -= sum(self.size(self.masks[each]) for each in (left, right) if each >= self._given)
+        self.live -= sum([sizes[self.masks[each]] for each in (left, right) if each >= self._given])
         self._remove(left, i)
         self._remove(right, j - 1)
         self.masks.append(mask)
@@ -115,18 +115,17 @@ class _Joiner:
         return (a | b) & ~(a & b & self._shared | self._private)
 
     def _consider(self, table: int, others: Iterable[int]) -> None:
+        """Enter pairs by how many cells more their join has than they have."""
+        masks, sizes, mask = self.masks, self._sizes, self.masks[table]
         for other in others:
-            left, right = sorted((table, other))
-            heappush(self._heap, (self.growth(self.masks[left], self.masks[right]), right, left))
-
-    def growth(self, a: int, b: int) -> int:
-        """Return how many cells more the join of two tables has than they have."""
-        return self.size(self._joined(a, b)) - self.size(a) - self.size(b)
+            b = masks[other]
+            growth = sizes[self._joined(mask, b)] - sizes[mask] - sizes[b]
+            heappush(self._heap, (growth, table, other) if other < table else (growth, other, table))
 
     def _neighbours(self, table: int) -> set[int]:
         if self._few:
             return {other for other in self.alive if other != table}
-        key = self._key(table)
+        key = self._keys[table]
         found: set[int] = set()
         for axis in _bits(self.masks[table]):
             held = self._holders[axis]
@@ -134,24 +133,43 @@ class _Joiner:
             found.update(other for *_, other in held[max(at - 1, 0) : at + 2])
         return found - {table}
 
-    def _key(self, table: int) -> tuple[int, int, int]:
-        mask = self.masks[table]
-        return mask.bit_count(), mask, table
-
     def _add(self, table: int) -> None:
         self.alive.append(table)
-        for axis in _bits(self.masks[table]):
-            insort(self._holders[axis], self._key(table))
+        mask = self.masks[table]
+        key = mask.bit_count(), mask, table
+        self._keys.append(key)
+        for axis in _bits(mask):
+            insort(self._holders[axis], key)
 
     def _remove(self, table: int, position: int) -> None:
         del self.alive[position]
-        key = self._key(table)
+        key = self._keys[table]
         for axis in _bits(self.masks[table]):
             held = self._holders[axis]
             del held[bisect_left(held, key)]
         self.masks[table] = 0
 
 
+class _Sizes(dict[int, int]):
+    """Cells of sets of axes."""
+
+    def __init__(self, dims: Sequence[int]) -> None:
+        super().__init__()
+        alike: dict[int, int] = {}
+        for axis, states in enumerate(dims):
+            alike[states] = alike.get(states, 0) | 1 << axis
+        self._alike = tuple(alike.items())
+
+    def __missing__(self, mask: int) -> int:
+        size = self[mask] = prod([states ** (mask & axes).bit_count() for states, axes in self._alike])
+        return size
+
+
 def _bits(mask: int) -> list[int]:
     """Return the bits of a set in increasing order."""
-    return [i for i in range(mask.bit_length()) if mask >> i & 1]
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found

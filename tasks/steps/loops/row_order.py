@@ -155,72 +155,105 @@ def _keep_last(axes: Axes, largest: int) -> tuple[Axes, int]:
 def _choose_row(axes: Axes, largest: int) -> tuple[float, Group | None]:
     """Choose how many trailing axes of the output make the row, by the predicted time of a cell; return both."""
     best, choice = math.inf, None
-    count, tables = len(axes.sizes), _tables(axes)
+    count, reading = len(axes.sizes), Reading(axes, largest)
+    tables = _tables(axes, reading.cells)
     cells = 1
-    for start in range(count - 1, axes.eliminated - 1, -1):
+    for start in range(count - 1, reading.eliminated - 1, -1):
         cells *= axes.sizes[start]
         if cells > MERGED_CELLS and start < count - 1:
             break
-        row = tuple(range(start, count))
-        cost = _cost(axes, row, cells, largest, tables)
-        if cells >= _SHORTEST_ROW and cost < best:
-            best, choice = cost, row
+        if cells >= _SHORTEST_ROW:
+            cost = _cost(reading, start, cells, tables)
+            if cost < best:
+                best, choice = cost, tuple(range(start, count))
     return best, choice
 
 
-def _tables(axes: Axes) -> list[tuple[int, int, int]]:
+def _tables(axes: Axes, cells: Sequence[int]) -> list[tuple[int, int, int]]:
     """For each input the last axis that it has, the last where it is not laid out as the output, and its cells."""
     found = []
-    for i, strides in enumerate(axes.strides):
-        has = max((axis for axis, stride in enumerate(strides) if stride), default=-1)
-        pairs = enumerate(zip(strides, axes.out, strict=True))
-        found.append((has, max((axis for axis, (mine, out) in pairs if mine != out), default=-1), axes.cells_of(i)))
+    for own, strides in zip(cells, axes.strides, strict=True):
+        has = differs = len(axes.sizes) - 1
+        while has >= 0 and not strides[has]:
+            has -= 1
+        while differs >= 0 and strides[differs] == axes.out[differs]:
+            differs -= 1
+        found.append((has, differs, own))
     return found
 
 
-def _cost(axes: Axes, row: Group, cells: int, largest: int, tables: Sequence[tuple[int, int, int]]) -> float:
+def _cost(reading: Reading, start: int, cells: int, tables: Sequence[tuple[int, int, int]]) -> float:
     """Predict the nanoseconds of a cell: overhead shared by the row, loads, and gathers where not reused."""
     overhead, per_cell = 8.0, 0.1
-    most = min(SPREAD_CELLS, axes.cells // 16)
+    most = min(SPREAD_CELLS, reading.all_cells // 16)
     for i, (has, differs, own) in enumerate(tables):
-        if has < row[0]:
+        if has < start:
             overhead += 1
-        elif differs < row[0] or own * cells <= most:
+        elif differs < start or own * cells <= most:
             per_cell += 0.06
         else:
-            per_cell += 0.06 + min(gathering(axes, i, row, largest), copying(axes, i, row, largest))
+            per_cell += 0.06 + min(reading.gathering_and_copying(i, start))
     return per_cell + overhead / cells
 
 
-def gathering(axes: Axes, i: int, row: Group, largest: int) -> float:
-    """Nanoseconds for each cell of the step where the loops gather an input."""
-    mine, strides = axes.strides[largest], axes.strides[i]
-    inner = [axis for axis in range(axes.eliminated, row[0]) if not mine[axis]]
-    reused = 1 if any(strides[axis] for axis in inner) else size_of(axes, inner)
-    return (_GATHER_NS + _missing(axes, i, row, largest)) / reused
+class Reading:
+    """What inputs that are not laid out as the row take, for rows from an axis on to the last.
 
+    Attributes
+    ----------
+    cells
+        Of each input.
+    all_cells
+        Of the step.
+    """
 
-def _missing(axes: Axes, i: int, row: Group, largest: int) -> float:
-    """Nanoseconds more for a cell where more lines are read than a cache holds before the next cell of one is."""
-    mine, strides, lines, eliminated = axes.strides[largest], axes.strides[i], 1, axes.eliminated
-    outside = sorted(range(eliminated, row[0]), key=lambda axis: mine[axis] or math.inf)
-    for axis in (*reversed(row), *reversed(range(eliminated)), *outside):
-        if 0 < strides[axis] < _LINE_CELLS or lines > _CACHED_LINES:
-            break
-        lines *= axes.sizes[axis] if strides[axis] else 1
-    if axes.cells_of(i) < _FAR_CELLS:
-        return _NEAR_NS if lines > _CACHED_LINES else 0.0
-    apart = any(strides[axis] > _PAGE_CELLS for axis in row)
-    return _FAR_NS if lines > _CACHED_LINES else _NEAR_NS if apart else 0.0
+    def __init__(self, axes: Axes, largest: int) -> None:
+        self._axes, self._mine = axes, axes.strides[largest]
+        self.eliminated = axes.eliminated
+        self.all_cells = axes.cells
+        self.cells = [axes.cells_of(i) for i in range(len(axes.strides))]
+        self._whole = self.cells[largest]
+        mine, kept = self._mine, range(self.eliminated, len(axes.sizes))
+        self._inner = [axis for axis in kept if not mine[axis]]
+        self._outside = sorted(kept, key=lambda axis: mine[axis] or math.inf)
 
+    def gathering_and_copying(self, i: int, start: int) -> tuple[float, float]:
+        """Nanoseconds for each cell of the step where the loops gather an input, or copy it as the row before."""
+        axes, strides = self._axes, self._axes.strides[i]
+        missing = self._missing(i, start)
+        reused = 1
+        for axis in self._inner:
+            if axis >= start:
+                break
+            if strides[axis]:
+                reused = 1
+                break
+            reused *= axes.sizes[axis]
+        gathering = (_GATHER_NS + missing) / reused
+        cells = math.prod(axes.sizes[start:])
+        for n, stride in zip(axes.sizes[:start], strides, strict=False):
+            if stride:
+                cells *= n
+        if cells > min(max(COPIED_CELLS, self._whole // _COPIED_SHARE), self._whole):
+            return gathering, math.inf
+        return gathering, (_COPY_NS + missing / 2) * cells / self.all_cells
 
-def copying(axes: Axes, i: int, row: Group, largest: int) -> float:
-    """Nanoseconds for each cell of the step where an input is copied in the order of the row before the loops."""
-    cells = size_of(axes, {*row, *[axis for axis, stride in enumerate(axes.strides[i]) if stride]})
-    whole = axes.cells_of(largest)
-    if cells > min(max(COPIED_CELLS, whole // _COPIED_SHARE), whole):
-        return math.inf
-    return (_COPY_NS + _missing(axes, i, row, largest) / 2) * cells / axes.cells
+    def _missing(self, i: int, start: int) -> float:
+        """Nanoseconds more for a cell where more lines are read than a cache holds before the next cell of one is."""
+        axes, strides, lines = self._axes, self._axes.strides[i], 1
+        if self.cells[i] <= _CACHED_LINES:
+            return 0.0
+        outside = [axis for axis in self._outside if axis < start]
+        for axis in (*range(len(axes.sizes) - 1, start - 1, -1), *range(self.eliminated - 1, -1, -1), *outside):
+            if stride := strides[axis]:
+                if stride < _LINE_CELLS or lines > _CACHED_LINES:
+                    break
+                lines *= axes.sizes[axis]
+        if lines > _CACHED_LINES:
+            return _NEAR_NS if self.cells[i] < _FAR_CELLS else _FAR_NS
+        if self.cells[i] < _FAR_CELLS:
+            return 0.0
+        return _NEAR_NS if any(stride > _PAGE_CELLS for stride in strides[start:]) else 0.0
 
 
 def role_of(axes: Axes, strides: Sequence[int], row: Group) -> str:

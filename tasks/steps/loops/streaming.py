@@ -23,9 +23,8 @@ from .row_order import (
     MERGED_CELLS,
     SPREAD_CELLS,
     Group,
+    Reading,
     Turn,
-    copying,
-    gathering,
     ordered,
     role_of,
     size_of,
@@ -184,18 +183,19 @@ def _tail(axes: Axes, group: Sequence[int], limit: int) -> Group:
 
 def _operands(axes: Axes, row: Group, largest: int) -> tuple[tuple[Merge, ...], tuple[Operand, ...]]:
     """Merge small inputs of one kind, spread those with a part of the row, copy or leave the others."""
-    row_cells = math.prod([axes.sizes[axis] for axis in row])
+    reading, row_cells = Reading(axes, largest), math.prod([axes.sizes[axis] for axis in row])
     groups: list[tuple[list[int], set[int]]] = []
     single: list[int] = []
     copied: list[tuple[list[int], set[int]]] = []
     limits: list[bool] = []
-    for i in sorted(range(len(axes.strides)), key=axes.cells_of):
+    for i in sorted(range(len(axes.strides)), key=reading.cells.__getitem__):
         role = role_of(axes, axes.strides[i], row)
         has = {axis for axis, stride in enumerate(axes.strides[i]) if stride}
-        limit = min(MERGED_CELLS if role == "number" else SPREAD_CELLS, axes.cells // 16)
+        limit = min(MERGED_CELLS if role == "number" else SPREAD_CELLS, reading.all_cells // 16)
         scope = has if role == "number" else has.union(row)
-        if size_of(axes, scope) > limit or (role == "row" and row_cells == axes.cells_of(i) > MERGED_CELLS):
-            if role == "gather" and copying(axes, i, row, largest) < gathering(axes, i, row, largest):
+        if size_of(axes, scope) > limit or (role == "row" and row_cells == reading.cells[i] > MERGED_CELLS):
+            gathering, copying = reading.gathering_and_copying(i, row[0]) if role == "gather" else (0.0, 0.0)
+            if copying < gathering:
                 copied.append(([i], scope))
             else:
                 single.append(i)

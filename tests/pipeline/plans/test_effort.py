@@ -48,14 +48,13 @@ def grid(rows: int, columns: int, states: int) -> Problem:
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """The plans that are made on the way to one."""
     made: list[Plan] = []
-    original = planner.plan_tree
+    original = planner._lowered
 
-    def plan_tree(*args: object) -> Plan:
+    def lowered(*args: Any) -> Plan:
         made.append(original(*args))
         return made[-1]
 
-    for module in (planner, slices):
-        monkeypatch.setattr(module, "plan_tree", plan_tree)
+    monkeypatch.setattr(planner, "_lowered", lowered)
     forget_plans()
     return made
 
@@ -65,8 +64,9 @@ def test_an_account_allows_a_share_of_the_run_or_a_little():
     effort.spend(0.1)
     assert effort.left(0.0) == pytest.approx(LEAST - 0.1)
     assert effort.left(100.0) == pytest.approx(100 * SHARE - 0.1)
-    with effort.set_aside(0.5, 0.0):
+    with effort.set_aside(0.5):
         assert effort.left(0.0) == pytest.approx((LEAST - 0.1) / 2)
+        assert effort.left(100.0) == pytest.approx((100 * SHARE - 0.1) / 2)
     assert effort.left(0.0) == pytest.approx(LEAST - 0.1)
     assert Effort(asked=2.0, spent=0.1).allows(2.0, 0.0)
     assert not Effort(spent=inf).allows(0.0, 1e9)
