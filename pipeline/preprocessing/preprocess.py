@@ -1,8 +1,9 @@
 """Preprocessing: what is left of a model to eliminate for one query under its evidence.
 
 Works on scopes and domains: condition on the evidence, drop the barren variables of Bayesian
-networks, remove states without support, and group each function with one whose scope contains it. The
-tables of the groups are built later, in the layout and dtype that the plan asks for.
+networks, remove states without support, leave out functions that exclude nothing of a count, and group each
+function with one whose scope contains it. The tables of the groups are built later, in the layout and dtype that
+the plan asks for.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ...tasks.rows.keys import Keys
 from ..models.model import Function, Model
 from ..query_kinds import Query as Query
 from .consistency import NOTHING, Fallen, fixpoint
+from .exclusions import excluding
 from .semijoins import Possible
 
 # How far a row of a conditional distribution may be from 1 for its child to count as summed out: a decimal
@@ -140,7 +142,7 @@ def reduce_model(
     The variables in ``asked`` are never barren: their marginals are wanted.
     """
     functions, barren = _relevant(model, query, {*evidence, *asked})
-    left = _left(model, tuple(functions), evidence)
+    left = _left(model, tuple(functions), evidence, counts=query == "count")
     domains, fallen = left.domains, left.fallen
     if not left.feasible:
         return Network(model, query, domains, (), (), (), False, fallen=fallen)
@@ -167,12 +169,12 @@ _REMEMBERED, _SMALL_BYTES = 4, 1 << 22
 _remembered: WeakKeyDictionary[Model, dict[Any, _Left]] = WeakKeyDictionary()
 
 
-def _left(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int]) -> _Left:
+def _left(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int], *, counts: bool) -> _Left:
     """Return what is left; of a small model with dense probabilities the last few findings are remembered."""
-    key = functions, frozenset(evidence.items())
+    key = functions, frozenset(evidence.items()), counts
     if (found := _remembered.get(model, {}).get(key)) is not None:
         return found
-    found = _reduced(model, functions, evidence)
+    found = _reduced(model, functions, evidence, counts=counts)
     if model.kind != "cost" and model.nbytes <= _SMALL_BYTES and all(f.rows is None for f in model.functions):
         before = _remembered.setdefault(model, {})
         before[key] = found
@@ -181,7 +183,7 @@ def _left(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int])
     return found
 
 
-def _reduced(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int]) -> _Left:
+def _reduced(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int], *, counts: bool) -> _Left:
     domains = [
         np.array([evidence[v]], dtype=np.intp) if v in evidence else np.arange(d, dtype=np.intp)
         for v, d in enumerate(model.dims)
@@ -189,6 +191,8 @@ def _reduced(model: Model, functions: tuple[int, ...], evidence: Mapping[int, in
     feasible, smaller, fallen = fixpoint(model, functions, domains)
     if not feasible:
         return _Left(False, tuple(domains), {}, fallen)
+    if counts:
+        functions = excluding(model, functions, smaller, domains)
     scopes = {f: tuple(v for v in model.functions[f].scope if len(domains[v]) > 1) for f in functions}
     constants = tuple(f for f in functions if not scopes[f])
     variables = tuple(sorted({v for s in scopes.values() for v in s}))

@@ -9,20 +9,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.api.answering import counts
 from bucketflow.pipeline.api.answering import prepared as prepared_module
 from bucketflow.pipeline.models.function import Function
+from bucketflow.pipeline.preprocessing.preprocess import Network, reduce_model
 from bucketflow.pipeline.queries import counting
-from tests.models import brute_count, named_model
+from tests.models import bayes_models, brute_count, cost_models, markov_models, named_model
 
 
-def chain(length: int, states: int, highest: int, top: int) -> Model:
-    """A chain with random pairwise costs, whose sums reach ``top``."""
+def chain(length: int, states: int, highest: int, top: int, *, forbids: bool = False) -> Model:
+    """A chain with random pairwise costs, whose sums reach ``top``; or where each pair forbids something itself."""
     rng = np.random.default_rng(length)
     tables = [rng.integers(0, highest + 1, (states, states)) for _ in range(length - 1)]
+    for table in tables if forbids else ():
+        table[0, 0] = top
     return named_model("cost", [states] * length, [Function((i, i + 1), t) for i, t in enumerate(tables)], top)
 
 
@@ -86,7 +91,8 @@ def planned(model: Model, **options: Any) -> Any:
 
 def test_sweeps_are_priced_and_shown() -> None:
     """At many points; at one, modulo several primes; and where the first sweep proves the count."""
-    many, few, none = chain(6, 3, 20, 50), chain(40, 3, 20, 10**6), chain(6, 3, 20, 10**6)
+    many = chain(6, 3, 20, 50)
+    few, none = chain(40, 3, 20, 10**6, forbids=True), chain(6, 3, 20, 10**6, forbids=True)
     assert [planned(model).sweeps for model in (many, few, none)] == [5, 5, 1]
     assert planned(many).seconds > 2 * planned(none).seconds
     assert planned(few).seconds == pytest.approx(5 * planned(few).sweep_seconds)
@@ -95,6 +101,71 @@ def test_sweeps_are_priced_and_shown() -> None:
     )
     assert dict(planned(few).rows())["sweeps"] == "up to 5, after the first modulo 4 primes"
     assert "sweeps" not in dict(planned(none).rows())
+
+
+@st.composite
+def with_close_tops(draw: st.DrawFn) -> tuple[Model, dict[str, int]]:
+    """Costs, some of them forbidden, and a top about which assignments are, or the greatest costs together."""
+    model = draw(cost_models())
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    dims = model.dims
+    functions = []
+    for function in model.functions:
+        values = np.where(rng.random(function.values.shape) < draw(st.sampled_from([0, 0.1, 0.4])), 10**6, 0)
+        values = np.where(function.values < 12, function.values, 11) + values
+        default = min(function.default, 11) if draw(st.booleans()) else 10**6
+        rows = function.rows
+        functions.append(Function(function.scope, values, rows=rows, default=0 if rows is None else default))
+    free = named_model("cost", [*dims], functions, 1 << 40)
+    totals = [free.cost(list(states)) for states in itertools.product(*map(range, dims))]
+    possible = sorted({total for total in totals if total is not None and total < 10**5}) or [0]
+    highest = sum(
+        int(np.append(values[values < 12], least).max())
+        for values, least in ((np.append(f.values, f.default), low) for f, low in zip(functions, free.lowest, strict=True))
+    )
+    about = draw(st.sampled_from([*possible[-4:], possible[0], highest]))
+    model = named_model("cost", [*dims], functions, about + draw(st.integers(-1, 2)))
+    names = [name for name in model.names if draw(st.integers(0, 4)) == 0]
+    return model, {name: draw(st.integers(0, dims[model.index[name]] - 1)) for name in names}
+
+
+@settings(max_examples=250, deadline=None)
+@given(with_close_tops())
+def test_functions_that_exclude_nothing_are_left_out(case: tuple[Model, dict[str, int]]) -> None:
+    model, evidence = case
+    assert bucketflow.solve(model, "count", evidence=evidence).value == brute_count(model, evidence)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.one_of(markov_models(), bayes_models()), st.data())
+def test_weights_that_exclude_nothing_are_left_out(model: Model, data: st.DataObject) -> None:
+    names = [name for name in model.names if data.draw(st.integers(0, 4)) == 0]
+    evidence = {name: data.draw(st.integers(0, model.dims[model.index[name]] - 1)) for name in names}
+    assert bucketflow.solve(model, "count", evidence=evidence).value == brute_count(model, evidence)
+    network = reduce_model(model, "count", {model.index[name]: state for name, state in evidence.items()})
+    if network.feasible:
+        assert all((values_left(network, f) == 0).any() for leaf in network.leaves for f in leaf.functions)
+
+
+def values_left(network: Network, f: int) -> Any:
+    """Values of a function of probabilities on the states that are left."""
+    function = network.model.functions[f]
+    return function.dense(network.model.dims)[np.ix_(*(network.domains[v] for v in function.scope))]
+
+
+def test_only_functions_that_forbid_are_swept_where_no_total_reaches_top() -> None:
+    """And all of them where one does, by one unit: a wide grid of costs between two variables that must differ."""
+    side, rng = 12, np.random.default_rng(0)
+    differ = Function((0, side * side - 1), np.array([[10**6, 0, 0], [0, 10**6, 0], [0, 0, 10**6]]))
+    soft = grid(side, 3, 20, 10**6)
+    tables = [Function(f.scope, rng.permutation(np.arange(9)).reshape(3, 3)) for f in soft.functions]
+    reached = 8 * len(tables)
+    model = named_model("cost", [*soft.dims], [*tables, differ], reached + 1)
+    assert [leaf.scope for leaf in reduce_model(model, "count", {}).leaves] == [(0, 1)]
+    assert bucketflow.solve(model, "count").value == 6 * 3 ** (side * side - 2)
+    assert len(reduce_model(model, "optimum", {}).leaves) == len(tables) + 1
+    model = named_model("cost", [*soft.dims], [*tables, differ], reached)
+    assert len(reduce_model(model, "count", {}).leaves) == len(tables) + 1
 
 
 def test_sweeps_by_rows_take_what_many_small_steps_take(monkeypatch: pytest.MonkeyPatch) -> None:
