@@ -30,9 +30,10 @@ def excluding(model: Model, functions: Sequence[int], smaller: Collection[int], 
         The states that are left of each variable of the model.
     """
     needed, above = [], 0
+    whole = [len(states) == size for states, size in zip(domains, model.dims, strict=True)]
     for f in functions:
         function = model.functions[f]
-        values = _values_within(function, [domains[v] for v in function.scope])
+        values = _values_within(function, None if all(whole[v] for v in function.scope) else domains)
         mask = allowed(model, f, values)
         if model.top is not None:
             above += int(values[mask].max(initial=model.lowest[f])) - model.lowest[f]
@@ -42,11 +43,12 @@ def excluding(model: Model, functions: Sequence[int], smaller: Collection[int], 
     return tuple(functions if reaches_top else needed)
 
 
-def _values_within(function: Function, domains: Domains) -> NDArray[Any]:
-    """Return the values of a function that assignments of some states have, each at least once."""
+def _values_within(function: Function, domains: Domains | None) -> NDArray[Any]:
+    """Return the values of a function that assignments of some states have, or of all: at least those."""
+    if domains is None:
+        return function.values if function.rows is None else np.append(function.values, function.default)
+    states = [domains[v] for v in function.scope]
     if function.rows is None:
-        whole = all(len(states) == size for states, size in zip(domains, function.values.shape, strict=True))
-        return function.values if whole else function.values[np.ix_(*domains)]
-    inside = rows_within(function.rows, domains)
-    listed = function.values[inside]
-    return listed if len(listed) == prod(map(len, domains)) else np.append(listed, function.default)
+        return np.asarray(function.values[np.ix_(*states)])
+    listed = function.values[rows_within(function.rows, states)]
+    return listed if len(listed) == prod(map(len, states)) else np.append(listed, function.default)
