@@ -79,9 +79,11 @@ def named_model(kind: str, dims: list[int], functions: list[Function], top: int 
 
 
 def entries(rng: np.random.Generator, shape: tuple[int, int], kind: str) -> np.ndarray:
-    """Costs, probabilities, or probabilities over so many orders of magnitude that products need scales."""
-    if kind == "cost":
-        return rng.integers(0, 50, shape)
+    """Costs, or such that forbid the last cell, or probabilities, or such of so many magnitudes that they need scales."""
+    if kind in ("cost", "forbids"):
+        values = rng.integers(0, 50, shape)
+        values[-1, -1] = 10**6 if kind == "forbids" else values[-1, -1]
+        return values
     return rng.random(shape) if kind == "markov" else 10.0 ** rng.uniform(-60, 0, shape)
 
 
@@ -97,10 +99,10 @@ def grid(rows: int, columns: int, states: int, kind: str = "cost", seed: int = 0
             for there in right + down:
                 functions.append(Function((here, there), entries(rng, (states, states), kind)))
     return named_model(
-        "cost" if kind == "cost" else "markov",
+        "cost" if kind in ("cost", "forbids") else "markov",
         [states] * (rows * columns),
         functions,
-        top=10**6 if kind == "cost" else None,
+        top=10**6 if kind in ("cost", "forbids") else None,
     )
 
 

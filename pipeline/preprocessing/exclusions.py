@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from ..models.function import Function
 from ..models.model import Model
-from .consistency import Domains, allowed
+from .consistency import allowed
 from .semijoins import rows_within
 
 
-def excluding(model: Model, functions: Sequence[int], smaller: Collection[int], domains: Domains) -> tuple[int, ...]:
+def excluding(
+    model: Model, functions: Sequence[int], smaller: Collection[int], domains: Sequence[NDArray[np.intp]]
+) -> tuple[int, ...]:
     """Return the functions that a count needs, all of them where costs that each function allows may reach ``top``.
 
     An assignment does not count if some function forbids it, or if its costs reach ``top`` together. They cannot if
@@ -26,7 +28,7 @@ def excluding(model: Model, functions: Sequence[int], smaller: Collection[int], 
     ----------
     smaller : collection of int
         Functions of which entries fell that are part of no assignment: they are needed.
-    domains : list of ndarray
+    domains : sequence of ndarray
         The states that are left of each variable of the model.
     """
     needed, above = [], 0
@@ -43,7 +45,7 @@ def excluding(model: Model, functions: Sequence[int], smaller: Collection[int], 
     return tuple(functions if reaches_top else needed)
 
 
-def _values_within(function: Function, domains: Domains | None) -> NDArray[Any]:
+def _values_within(function: Function, domains: Sequence[NDArray[np.intp]] | None) -> NDArray[Any]:
     """Return the values of a function that assignments of some states have, or of all: at least those."""
     if domains is None:
         return function.values if function.rows is None else np.append(function.values, function.default)

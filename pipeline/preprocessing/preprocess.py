@@ -142,10 +142,12 @@ def reduce_model(
     The variables in ``asked`` are never barren: their marginals are wanted.
     """
     functions, barren = _relevant(model, query, {*evidence, *asked})
-    left = _left(model, tuple(functions), evidence, counts=query == "count")
+    left = _left(model, tuple(functions), evidence)
     domains, fallen = left.domains, left.fallen
     if not left.feasible:
         return Network(model, query, domains, (), (), (), False, fallen=fallen)
+    if query == "count" and len(needed := excluding(model, functions, left.smaller, domains)) < len(functions):
+        left = _grouped(model, needed, left)
     smaller = {f: possible.made(model.kind) for f, possible in left.smaller.items()}
     model = model.with_functions(smaller) if smaller else model
     return Network(model, query, domains, left.variables, left.leaves, left.constants, True, barren, fallen)
@@ -169,12 +171,12 @@ _REMEMBERED, _SMALL_BYTES = 4, 1 << 22
 _remembered: WeakKeyDictionary[Model, dict[Any, _Left]] = WeakKeyDictionary()
 
 
-def _left(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int], *, counts: bool) -> _Left:
+def _left(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int]) -> _Left:
     """Return what is left; of a small model with dense probabilities the last few findings are remembered."""
-    key = functions, frozenset(evidence.items()), counts
+    key = functions, frozenset(evidence.items())
     if (found := _remembered.get(model, {}).get(key)) is not None:
         return found
-    found = _reduced(model, functions, evidence, counts=counts)
+    found = _reduced(model, functions, evidence)
     if model.kind != "cost" and model.nbytes <= _SMALL_BYTES and all(f.rows is None for f in model.functions):
         before = _remembered.setdefault(model, {})
         before[key] = found
@@ -183,7 +185,7 @@ def _left(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int],
     return found
 
 
-def _reduced(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int], *, counts: bool) -> _Left:
+def _reduced(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int]) -> _Left:
     domains = [
         np.array([evidence[v]], dtype=np.intp) if v in evidence else np.arange(d, dtype=np.intp)
         for v, d in enumerate(model.dims)
@@ -191,14 +193,18 @@ def _reduced(model: Model, functions: tuple[int, ...], evidence: Mapping[int, in
     feasible, smaller, fallen = fixpoint(model, functions, domains)
     if not feasible:
         return _Left(False, tuple(domains), {}, fallen)
-    if counts:
-        functions = excluding(model, functions, smaller, domains)
+    return _grouped(model, functions, _Left(True, tuple(domains), smaller, fallen))
+
+
+def _grouped(model: Model, functions: Sequence[int], left: _Left) -> _Left:
+    """Return what some of the functions leave, with their groups."""
+    domains = left.domains
     scopes = {f: tuple(v for v in model.functions[f].scope if len(domains[v]) > 1) for f in functions}
     constants = tuple(f for f in functions if not scopes[f])
     variables = tuple(sorted({v for s in scopes.values() for v in s}))
     local = {v: i for i, v in enumerate(variables)}
     groups = absorb({f: tuple(sorted(local[v] for v in s)) for f, s in scopes.items() if s})
-    return _Left(True, tuple(domains), smaller, fallen, variables, groups, constants)
+    return replace(left, variables=variables, leaves=groups, constants=constants)
 
 
 def _relevant(model: Model, query: Query, needed: Collection[int]) -> tuple[list[int], frozenset[int]]:

@@ -121,8 +121,8 @@ def test_a_lost_worker_changes_nothing(client: Any, helpers_only: None, monkeypa
 
 
 def test_counts_are_equal(client: Any) -> None:
-    model = grid(5, 5, 4)
-    assert bucketflow.solve(model, "count", client=client).value == bucketflow.solve(model, "count").value == 4**25
+    model = grid(5, 5, 4, "forbids")
+    assert bucketflow.solve(model, "count", client=client).value == bucketflow.solve(model, "count").value < 4**25
 
 
 def test_scheduler_address_on_the_command_line(client: Any) -> None:

@@ -47,7 +47,13 @@ def too_small(_: Around, plan: Plan) -> bool:
     return False
 
 
-CASES = [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("partition", "steep"), ("count", "cost")]
+CASES = [
+    ("optimum", "cost"),
+    ("optimum", "markov"),
+    ("partition", "markov"),
+    ("partition", "steep"),
+    ("count", "forbids"),
+]
 
 
 @pytest.mark.parametrize("where", ["host", "disk", "workdir"])
@@ -242,7 +248,8 @@ def test_the_last_stage_is_done_in_parts_too(
     rng = np.random.default_rng(5)
     pairs = [*combinations(range(12), 2), (12, 13)]  # two components: parts of one leave the root of the other alone
     functions = [Function(pair, entries(rng, (2, 2), kind)) for pair in pairs]
-    model = named_model("cost" if kind == "cost" else "markov", [2] * 14, functions)
+    is_cost = kind in ("cost", "forbids")
+    model = named_model("cost" if is_cost else "markov", [2] * 14, functions, 10**6 if is_cost else None)
     options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "order": model.names, "fit": "spill"}
     free = bucketflow.solve(model, query)
     plan = bucketflow.plan(model, query, **options)

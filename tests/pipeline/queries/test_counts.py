@@ -121,7 +121,9 @@ def with_close_tops(draw: st.DrawFn) -> tuple[Model, dict[str, int]]:
     possible = sorted({total for total in totals if total is not None and total < 10**5}) or [0]
     highest = sum(
         int(np.append(values[values < 12], least).max())
-        for values, least in ((np.append(f.values, f.default), low) for f, low in zip(functions, free.lowest, strict=True))
+        for values, least in (
+            (np.append(f.values, f.default), low) for f, low in zip(functions, free.lowest, strict=True)
+        )
     )
     about = draw(st.sampled_from([*possible[-4:], possible[0], highest]))
     model = named_model("cost", [*dims], functions, about + draw(st.integers(-1, 2)))

@@ -29,7 +29,7 @@ RUNS = {
     "spilled": ("optimum", "cost", "spill", 6),
     "sums": ("partition", "markov", "slice", 3),
     "spilled sums": ("partition", "markov", "spill", 6),
-    "counts": ("count", "cost", "auto", 1),
+    "counts": ("count", "forbids", "auto", 1),
     "marginals": ("marginals", "markov", "slice", 2),
     "spilled marginals": ("marginals", "markov", "spill", 8),
 }
@@ -78,7 +78,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path
     found = {}
     for name, (query, kind, fit, share) in RUNS.items():
         folder = tmp_path_factory.mktemp("finished")
-        path = folder / ("grid.wcsp" if kind == "cost" else "grid.uai")
+        path = folder / ("grid.wcsp" if kind in ("cost", "forbids") else "grid.uai")
         bucketflow.save(grid(5, 5, 4, kind), path)
         options = budget(bucketflow.load(path), query, fit, share)
         found[name] = (path, folder / "run", asked(path, folder / "run", query, options))

@@ -20,7 +20,7 @@ from bucketflow.storage import ledger
 from bucketflow.storage.folders import rundir
 from tests.models import grid
 
-CASES = [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("count", "cost")]
+CASES = [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("count", "forbids")]
 
 
 def same(one: bucketflow.Result, other: bucketflow.Result) -> bool:
@@ -38,7 +38,7 @@ def test_a_finished_run_in_memory_is_not_run_again(
     tmp_path: Path, query: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = grid(6, 6, 3, kind)
-    bucketflow.save(model, tmp_path / ("grid.wcsp" if kind == "cost" else "grid.uai"))
+    bucketflow.save(model, tmp_path / ("grid.wcsp" if kind in ("cost", "forbids") else "grid.uai"))
     path = next(tmp_path.glob("grid.*"))
     first = bucketflow.solve(bucketflow.load(path), query, workdir=tmp_path / "run")
 
