@@ -79,7 +79,7 @@ def named_model(kind: str, dims: list[int], functions: list[Function], top: int 
 
 
 def entries(rng: np.random.Generator, shape: tuple[int, int], kind: str) -> np.ndarray:
-    """Costs, or such that forbid the last cell, or probabilities, or such of so many magnitudes that they need scales."""
+    """Costs, or such that forbid the last cell, or probabilities, or those of which products need scales."""
     if kind in ("cost", "forbids"):
         values = rng.integers(0, 50, shape)
         values[-1, -1] = 10**6 if kind == "forbids" else values[-1, -1]
