@@ -41,12 +41,14 @@ def test_counts() -> None:
 
 
 def ring(variables: int = 26) -> Model:
-    """A ring with chords, of random costs."""
+    """A ring with chords, of random costs, each of which forbids something."""
     rng = np.random.default_rng(4)
     scopes = [(v, (v + 1) % variables, (v + 5) % variables) for v in range(variables)]
-    functions = tuple(Function(scope, rng.integers(0, 50, (4, 4, 4))) for scope in scopes)
+    tables = rng.integers(0, 50, (variables, 4, 4, 4))
+    tables[:, 3, 3, 3] = 10**6
+    functions = tuple(Function(scope, table) for scope, table in zip(scopes, tables, strict=True))
     names = tuple(f"x{v}" for v in range(variables))
-    return Model("cost", names, (4,) * variables, (None,) * variables, functions)
+    return Model("cost", names, (4,) * variables, (None,) * variables, functions, top=10**6)
 
 
 @pytest.mark.gpu
