@@ -61,7 +61,7 @@ def tried(trial: Prepared, run: Callable[[Prepared], A], note: Callable[[str], N
         return None
 
 
-def before_all_cells(question: Question, resources: Resources) -> Prepared | None:
+def before_all_cells(question: Question, resources: Resources, seconds: float) -> Prepared | None:
     """Return a question by rows, for less work than making its functions dense is; None where these are small."""
     asked = resources.asked
     if asked.representation != "auto" or asked.fit != "auto" or asked.folder:
@@ -73,8 +73,9 @@ def before_all_cells(question: Question, resources: Resources) -> Prepared | Non
     if sum(rows) * _CELLS_OF_A_ROW > cells:
         return None
     why = f"as functions have 2^{log2(cells):.0f} cells, and {possible(found.network, rows)}"
+    most_work = min(max(cells / _CELLS_OF_A_ROW, LARGE_CELLS), seconds * ROWS_PER_SECOND)
     try:
-        return planned(by_rows(found, rows, why, max(cells / _CELLS_OF_A_ROW, LARGE_CELLS)), known_rates)
+        return planned(by_rows(found, rows, why, most_work), known_rates)
     except BudgetError:
         return None
 

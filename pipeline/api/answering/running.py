@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -85,9 +86,12 @@ def _in_temporary_folder(prepared: Prepared, progress: Progress | None, notes: l
         return answered(prepared, progress, folder, notes)
 
 
-def answered_by_rows(question: Question, options: Options) -> Answer | None:
-    """Answer by rows, if that takes less than making all functions dense; None if they are small, or it takes more."""
-    trial = before_all_cells(question, Resources(options))
+def answered_by_rows(question: Question, options: Options, seconds: float = inf) -> Answer | None:
+    """Answer by rows, if that takes less than making all functions dense; None if they are small, or it takes more.
+
+    Rows are joined for so many seconds at most.
+    """
+    trial = before_all_cells(question, Resources(options), seconds)
     return None if trial is None else tried(trial, lambda once: answered(once, None, None, []), lambda _: None)
 
 

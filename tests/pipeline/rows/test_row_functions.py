@@ -187,3 +187,26 @@ def test_counts_look_at_the_costs_of_rows(top: int, monkeypatch: pytest.MonkeyPa
     expected = int((values + rows[:, 0] < top).sum())
     assert prod(dims) > expected > 0
     assert bucketflow.solve(model, "count").value == expected
+
+
+def bijections(states: int) -> Model:
+    """A ring of variables of which each is a function of the one before, and one of them has costs."""
+    rng = np.random.default_rng(3)
+    names = [f"x{k}" for k in range(4)]
+    every = np.arange(states)
+    pairs = [np.column_stack([every, rng.permutation(states)]) for _ in names]
+    nothing = np.zeros(states, np.int64)
+    functions = [([names[k], names[k + 1]], pairs[k], nothing, 10**6) for k in range(3)]
+    costs = rng.integers(1, 10**5, states)
+    return Model.build("cost", dict.fromkeys(names, states), [*functions, ([names[3]], costs)], top=10**6)
+
+
+def test_what_is_large_is_swept_by_rows_within_a_time_and_a_bound() -> None:
+    model = bijections(20_000)
+    expected = bucketflow.solve(model)
+    assert expected.status == "optimal"
+    assert expected.value == int(model.functions[3].values.min())
+    for limits in ({"time": 600.0}, {"gap": 0.5}, {"upper_bound": expected.value}):
+        found = bucketflow.solve(model, **limits)
+        assert (found.status, found.value) == ("optimal", expected.value)
+    assert bucketflow.solve(model, upper_bound=expected.value - 1).status == "infeasible"

@@ -58,6 +58,7 @@ def solved(
     """
     if question.query != "optimum":
         effort.refuse_for(question.query)
+    started = time.perf_counter()
     by_rows = _by_rows(question, options, effort)
     if by_rows is not None:
         return by_rows
@@ -65,7 +66,6 @@ def solved(
         from ..sums import summed
 
         return summed(question, options, effort, progress)
-    started = time.perf_counter()
     if is_swept(question, options, effort):
         found = _swept(question, options, progress, patient=effort.method != "dense")
     elif options.folder is None:
@@ -78,14 +78,14 @@ def solved(
 
 
 def _by_rows(question: Question, options: Options, effort: Effort) -> Result | None:
-    """Answer by rows where functions are large, and rows take less than making them dense."""
-    if effort.limited or effort.method != "auto" or not question.is_large:
+    """Answer by rows where functions are large, and rows take less than making them dense, and than the given time."""
+    if effort.method != "auto" or not question.is_large:
         return None
     from ...answering.running import answered_by_rows
 
-    found = answered_by_rows(question, options)
+    found = answered_by_rows(question, options, math.inf if effort.time is None else effort.time)
     assert found is None or isinstance(found, Result)
-    return found
+    return found and within(found, question.model, effort)
 
 
 def _swept(question: Question, options: Options, progress: Progress | None, *, patient: bool = True) -> Result:
