@@ -74,13 +74,13 @@ def test_many_inputs_are_planned_in_about_so_many_comparisons(inputs: int, monke
     rng = np.random.default_rng(inputs)
     sizes = (2,) * 12
     axes = tuple(tuple(rng.choice(12, 2, replace=False).tolist()) for _ in range(inputs))
-    looked, growth = [], pairwise._Joiner.growth
+    looked, push = [], pairwise.heappush
 
-    def counted(self: pairwise._Joiner, a: int, b: int) -> int:
-        looked.append((a, b))
-        return growth(self, a, b)
+    def counted(heap: list[tuple[int, int, int]], pair: tuple[int, int, int]) -> None:
+        looked.append(pair)
+        push(heap, pair)
 
-    monkeypatch.setattr(pairwise._Joiner, "growth", counted)
+    monkeypatch.setattr(pairwise, "heappush", counted)
     step = make_step(inputs, tuple(range(inputs)), axes, (0,), sizes, SUM_PRODUCT)
     assert inputs < len(looked) < 20 * inputs
     assert step.lowered.quick is not None
