@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from .connections.waiting import connected
+from .connections.waiting import connected, fetching
 from .dask_pool import DaskPool
 
 #: A member looks for the latest word so often; one that heard nothing for so long is alone, and ends.
@@ -84,7 +84,7 @@ class Crew:
                 return found
             key, _ = self._tasks.pop(future.key)
             if future.status == "finished":
-                found.append((key, future.result(timeout=_ANSWER_SECONDS)))
+                found.append((key, fetching(future).result(timeout=_ANSWER_SECONDS)))
             else:
                 found.append((key, future.exception() if future.status == "error" else RuntimeError(future.status)))
             future.release()

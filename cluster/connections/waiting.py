@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -66,17 +67,17 @@ class Watch:
 
     def _fetched(self, future: Any) -> Any:
         """Fetch a result; if its worker is gone by now it is computed again."""
-        seconds = _GLANCE_SECONDS
-        while True:
-            try:
-                return future.result(timeout=seconds)
-            except TimeoutError:
-                self.look()
-                seconds *= 2  # a large result takes its time
-            except Exception as error:
-                if future.status in ("error", "cancelled"):
-                    return self.outcome(future)
-                raise _disconnected() from error
+        try:
+            arriving = fetching(future)
+            while not wait([arriving], timeout=_GLANCE_SECONDS).done:
+                self.look()  # a large result takes its time
+            return arriving.result()
+        except ClusterLostError:
+            raise
+        except Exception as error:
+            if future.status in ("error", "cancelled"):
+                return self.outcome(future)
+            raise _disconnected() from error
 
     def look(self) -> None:
         """Raise if there have been no workers for a while."""
@@ -88,6 +89,16 @@ class Watch:
             self._deserted = now
         if now - self._deserted >= PATIENCE_SECONDS:
             raise ClusterLostError("all workers are gone")
+
+
+def fetching(future: Any) -> Future[Any]:
+    """Begin to fetch the result of a task.
+
+    Who waits for it may leave, which does not end it: a client that was stopped while it fetched, as by the timeout of
+    ``future.result``, fetches nothing any more.
+    """
+    client = future.client
+    return asyncio.run_coroutine_threadsafe(client.gather(future, asynchronous=True), client.loop.asyncio_loop)
 
 
 @contextmanager

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 
 import bucketflow
 from bucketflow.cluster.connections import address, connect, waiting
 from bucketflow.cluster.connections.address import ClusterError, host_and_port
 from bucketflow.cluster.connections.connect import local_client, remote_client
+from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.pipeline.api.answering import placement
 from tests.models import grid
 
@@ -141,3 +144,15 @@ def test_workers_ignore_what_the_terminal_sends_to_all() -> None:
         assert blocked
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     assert connect.NO_DASHBOARD["dashboard_address"].startswith("127.0.0.1")
+
+
+def test_results_that_take_longer_than_a_glance_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose fetching is ended by a timeout fetches nothing any more."""
+    monkeypatch.setattr(waiting, "_GLANCE_SECONDS", 1e-4)
+    with (
+        LocalCluster(2, threads_per_worker=2, processes=False, dashboard_address=None) as workers,
+        Client(workers) as c,
+    ):
+        pool = DaskPool(c, "glance")
+        for n in range(100):
+            assert len(pool.get(pool.submit(np.arange, n))) == n
