@@ -19,9 +19,10 @@ from math import log2, prod
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.bit_sets import bits_of, mask_of
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
-from ..trees.tree import Tree, bits_of, mask_of
+from ..trees.tree import Tree
 
 # Bounds are sums of rounded numbers.
 _ROUNDED = 1e-9

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from ...tasks.steps.bit_sets import bits_of
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
 from ..plans.numbering import Numbering
 from ..trees.costs import STORED_CELLS
 from ..trees.layouts import choose_layouts
-from ..trees.tree import Tree, bits_of, elimination_order
+from ..trees.tree import Tree, elimination_order
 
 # Two variables of a smaller belief are sooner read from its parts.
 _WORTH_STORING = 256

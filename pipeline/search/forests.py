@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...tasks.steps.bit_sets import bits_of, mask_of
 from ..trees.costs import Rates, sized_work, step_seconds
 from ..trees.sizes import Sizer
-from ..trees.tree import Tree, bits_of, build_tree, mask_of
+from ..trees.tree import Tree, build_tree
 
 if TYPE_CHECKING:
     from .subtrees import Binary

@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from math import log2
 from random import Random
 
-from ..trees.tree import mask_of
+from ...tasks.steps.bit_sets import mask_of
 
 
 def primal_graph(n_variables: int, scopes: Sequence[Sequence[int]]) -> list[int]:

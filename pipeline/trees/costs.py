@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import NamedTuple
 
+from ...tasks.steps.bit_sets import mask_of
 from ...tasks.steps.loops.products import pays
 from ...tasks.steps.loops.row_order import MERGED_CELLS, SPREAD_CELLS
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from .sizes import Sizer, sizer_of
-from .tree import Tree, mask_of
+from .tree import Tree
 
 #: Up to here a belief of several variables is stored and each of them summed from it; a larger one is swept for each.
 STORED_CELLS = 8192

@@ -17,31 +17,15 @@ of variable 0 into a table over its neighbours. The last two variables go togeth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from ...tasks.steps.bit_sets import bits_of, mask_of
+
 Target = tuple[int, ...]
 """Variables, ascending, whose joint belief is asked for."""
-
-
-def mask_of(variables: Iterable[int]) -> int:
-    """Return the bit set of some variables."""
-    mask = 0
-    for v in variables:
-        mask |= 1 << v
-    return mask
-
-
-def bits_of(mask: int) -> list[int]:
-    """Return the variables of a bit set in increasing order."""
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found
 
 
 @dataclass(frozen=True)

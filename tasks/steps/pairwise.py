@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from math import prod
 
+from .bit_sets import bits_of
+
 Join = tuple[int, int, str]
 """Positions of two tables that are taken out of the list and joined; the result goes to its end."""
 
@@ -89,7 +91,7 @@ class _Joiner:
         a, b, sizes = self.masks[left], self.masks[right], self._sizes
         mask, table = self._joined(a, b), len(self.masks)
         i, j = bisect_left(self.alive, left), bisect_left(self.alive, right)
-        text = "".join([self._letters[k] for k in _bits(mask) if k < len(self._letters)])
+        text = "".join([self._letters[k] for k in bits_of(mask) if k < len(self._letters)])
         self.joins.append((i, j, f"{self._text[left]},{self._text[right]}->{text}"))
         self._text.append(text)
         self.live += sizes[mask]
@@ -105,7 +107,7 @@ class _Joiner:
     def _note(self, axes: int) -> None:
         """Look again at the axes that two tables had: where two have it now, their join becomes smaller."""
         self._shared &= ~axes
-        for axis in _bits(axes & ~self._stays):
+        for axis in bits_of(axes & ~self._stays):
             held = self._holders[axis]
             if len(held) == 2:
                 self._shared |= 1 << axis
@@ -127,7 +129,7 @@ class _Joiner:
             return {other for other in self.alive if other != table}
         key = self._keys[table]
         found: set[int] = set()
-        for axis in _bits(self.masks[table]):
+        for axis in bits_of(self.masks[table]):
             held = self._holders[axis]
             at = bisect_left(held, key)
             found.update(other for *_, other in held[max(at - 1, 0) : at + 2])
@@ -138,13 +140,13 @@ class _Joiner:
         mask = self.masks[table]
         key = mask.bit_count(), mask, table
         self._keys.append(key)
-        for axis in _bits(mask):
+        for axis in bits_of(mask):
             insort(self._holders[axis], key)
 
     def _remove(self, table: int, position: int) -> None:
         del self.alive[position]
         key = self._keys[table]
-        for axis in _bits(self.masks[table]):
+        for axis in bits_of(self.masks[table]):
             held = self._holders[axis]
             del held[bisect_left(held, key)]
         self.masks[table] = 0
@@ -163,13 +165,3 @@ class _Sizes(dict[int, int]):
     def __missing__(self, mask: int) -> int:
         size = self[mask] = prod([states ** (mask & axes).bit_count() for states, axes in self._alike])
         return size
-
-
-def _bits(mask: int) -> list[int]:
-    """Return the bits of a set in increasing order."""
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found
