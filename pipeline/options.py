@@ -49,7 +49,7 @@ class Options:
         for name, least in (("seed", 0), ("threads", 1), ("workers", 1), ("priority", None), ("most_workers", 1)):
             if (value := getattr(self, name)) is not None or name in ("seed", "priority"):
                 object.__setattr__(self, name, integer(value, name, least))
-        object.__setattr__(self, "order", _order(self.order))
+        object.__setattr__(self, "order", checked_order(self.order))
         if not isinstance(self.workdir, str | PathLike | None):
             raise ModelError(f"workdir is {self.workdir!r}; it must be a path")
         if not isinstance(self.scheduler, str | None):
@@ -137,11 +137,17 @@ def checked_number(name: str, value: Any, what: str) -> int | float | None:
     return value if isinstance(value, int | None) else float(value)
 
 
-def _order(order: Any) -> str | tuple[str, ...]:
-    """Check that an order is a name, or lists names."""
+def checked_order(order: Any) -> str | tuple[str, ...]:
+    """Check that an order is a name, or lists names.
+
+    Raises
+    ------
+    ModelError
+        If it is neither.
+    """
     names = order if isinstance(order, str) else tuple(order) if isinstance(order, Iterable) else None
     if names is None or not all(isinstance(name, str) for name in names):
-        raise ModelError(f"the order is {order!r}; it must be the name of a heuristic, or list names of variables")
+        raise ModelError(f"the order is {order!r}; it must be the name of a heuristic, or list names")
     return names
 
 

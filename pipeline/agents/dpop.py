@@ -12,7 +12,7 @@ from ...cluster.pool import Pool
 from ..errors import InternalError, ModelError
 from ..models.dcop import Dcop, with_agents
 from ..models.model import Model
-from ..options import Options, parse_size
+from ..options import Options, checked_order, parse_size
 from ..resources import Resources
 from ..results.dpop import DpopMetrics, DpopResult, DpopStatus
 from ..runs.pools import DaskPools, serial_pool
@@ -80,7 +80,7 @@ def dpop(
     options = Options(workers=workers, scheduler=scheduler, client=client, gpus=gpus, threads=threads, seed=seed)
     resources = Resources(options)
     asked = Asked(
-        order,
+        checked_order(order),
         z,
         None if memory is None else parse_size(memory),
         options.seed,

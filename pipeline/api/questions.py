@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..evidence.findings import likelihood, named_findings
 from ..formats import load_evidence
-from ..models.model import Function, Model
+from ..models.model import Function, Model, checked_model
 from ..preprocessing.links import with_links
 from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..queries.asked import Asked, local_targets
@@ -114,8 +114,7 @@ def question_of(
     ModelError
         If they, or the query, do not fit the model.
     """
-    if not isinstance(model, Model):
-        raise ModelError(f"a Model is expected, found {type(model).__name__}; bucketflow.load reads one from a file")
+    checked_model(model)
     if query in QUERIES and QUERIES[query].both_ways:
         hard, soft = split_evidence(model, evidence)
         return Question(model, query, hard, soft, asked_of(model, query_vars, joint, families))

@@ -10,7 +10,7 @@ from functools import cached_property
 from ..api.answering.prepared import cheapest_way, problem_of
 from ..api.questions import Names, asked_of
 from ..errors import BudgetError, ModelError
-from ..models.model import Model
+from ..models.model import Model, checked_model
 from ..options import Options
 from ..plans.plan import Plan
 from ..preprocessing.fixed import fixed_value
@@ -62,7 +62,7 @@ class Skeleton:
 
 def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: Options) -> Skeleton:
     """Reduce and plan a model without evidence."""
-    if model.kind == "cost":
+    if checked_model(model).kind == "cost":
         raise ModelError("a cost network has no marginal probabilities; only other models can be compiled")
     asked = asked_of(model, "all", joint, families)
     network = reduce_model(model, "partition", {}, asked.involved)

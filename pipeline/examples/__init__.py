@@ -109,7 +109,15 @@ def examples() -> list[Example]:
 
 
 def file_or_example(path: str | PathLike[str]) -> str | PathLike[str]:
-    """Return the path itself, or where the example is that it names if no such file is there."""
+    """Return the path itself, or where the example is that it names if no such file is there.
+
+    Raises
+    ------
+    ModelError
+        If it is no path.
+    """
+    if not isinstance(path, str | PathLike):
+        raise ModelError(f"the path of a file is expected, found {type(path).__name__}")
     return path if exists(path) or fspath(path) not in _known_files() else example_path(fspath(path))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
+from ..models.checks import integer
 from ..models.dcop import Agent, Dcop, one_agent_each
 from ..models.model import FORBIDDEN, Function, Model
 from .graphs import Edge, grid_graph, random_graph, scale_free_graph
@@ -35,13 +37,12 @@ class Shape:
 
     def __post_init__(self) -> None:
         for name, most in _LIMITS.items():
-            if not 1 <= getattr(self, name) <= most:
-                raise ModelError(f"{name} is {getattr(self, name)}; expected 1 to {most}")
+            integer(getattr(self, name), name, 1, most + 1)
         for name in ("density", "tightness"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ModelError(f"{name} is {getattr(self, name)}; expected a part, 0 to 1")
-        if self.seed < 0:
-            raise ModelError(f"seed is {self.seed}; expected 0 or more")
+            part = getattr(self, name)
+            if not (isinstance(part, Real) and 0 <= part <= 1):
+                raise ModelError(f"{name} is {part!r}; expected a part, 0 to 1")
+        integer(self.seed, "seed")
 
 
 def generate(

@@ -131,8 +131,10 @@ def array_of(values: Any, what: str) -> NDArray[Any]:
     Raises
     ------
     ModelError
-        If they are lists of different lengths.
+        If they are lists of different lengths, or some are masked.
     """
+    if np.ma.is_masked(values):
+        raise ModelError(f"{what} has masked values; fill them with what they stand for")
     try:
         return np.asarray(values)
     except ValueError as error:

@@ -30,6 +30,19 @@ def _least(function: Function) -> int:
     return min(ends, default=0)
 
 
+def checked_model(model: Any) -> Model:
+    """Return what is given where a model is expected, if it is one.
+
+    Raises
+    ------
+    ModelError
+        If it is not.
+    """
+    if not isinstance(model, Model):
+        raise ModelError(f"a Model is expected, found {type(model).__name__}; bucketflow.load reads one from a file")
+    return model
+
+
 def _domain(variable: str, given: Any) -> int | tuple[Any, ...]:
     """The size of a domain, or its labels."""
     return tuple(given) if isinstance(given, Iterable) else integer(given, f"the domain of {variable!r}", 1)
@@ -92,6 +105,8 @@ class Model:
         kind = kind_named(self.kind)
         names, dims, states = checked_variables(self.names, self.dims, self.states)
         top = None if self.top is None else integer(self.top, "top", low=None)
+        if top is not None and kind != "cost":
+            raise ModelError("only costs have a top; probabilities and potentials are excluded by values of 0")
         integer(self.decimals, "the number of decimals")
         functions = checked_functions(kind, dims, self.functions)
         evidence = {}
@@ -128,7 +143,7 @@ class Model:
             row, and the value of all others. In a Bayesian network the last variable is the child. Arrays are
             copied.
         top : int, optional
-            Totals of costs of at least this are forbidden.
+            Totals of costs of at least this are forbidden; of costs only.
 
         Raises
         ------

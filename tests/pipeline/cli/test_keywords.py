@@ -73,7 +73,7 @@ def test_every_query_has_an_answer_and_is_known_on_the_command_line() -> None:
         ({"gap": "x"}, "gap is x; it must be a part such as 0.01, 0 or more"),
         ({"upper_bound": True}, "the bound True is not a number"),
         ({"order": 5}, "the order is 5; it must be the name of a heuristic"),
-        ({"order": [0, 1]}, "or list names of variables"),
+        ({"order": [0, 1]}, "or list names"),
         ({"workdir": 5}, "workdir is 5; it must be a path"),
         ({"scheduler": 5}, "scheduler is 5; it must be an address"),
         ({"evidence": 5}, "evidence is a mapping of names to states, or a file"),
@@ -90,6 +90,13 @@ def test_options_of_another_type_are_refused(options: dict[str, Any], message: s
 def test_bounds_refuse_them_too(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         bucketflow.bound(PAIR, **options)
+
+
+def test_what_is_no_model_and_no_path_is_named() -> None:
+    with pytest.raises(ModelError, match="a Model is expected, found int"):
+        bucketflow.compile(5)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="the path of a file is expected, found int"):
+        bucketflow.load(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("query", VALUES)

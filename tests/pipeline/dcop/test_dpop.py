@@ -440,6 +440,9 @@ def test_long_branches_of_bounded_messages_do_not_recurse() -> None:
         ({"z": 2, "memory": 8}, "give one of both"),
         ({"memory": "much"}, "'much' is not a size"),
         ({"latency": -1.0}, "latency is -1.0"),
+        ({"latency": "x"}, "latency is 'x'; it must be a number of seconds"),
+        ({"bandwidth": "x"}, "bandwidth is 'x'; it must be bytes a second"),
+        ({"order": 5}, "the order is 5; it must be the name of a heuristic"),
         ({"bandwidth": 0.0}, "bandwidth is 0.0"),
     ],
 )

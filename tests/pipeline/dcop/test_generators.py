@@ -96,6 +96,8 @@ def test_the_command(kind: str, suffix: str, tmp_path: Path) -> None:
         ({"density": 1.5}, "density is 1.5; expected a part"),
         ({"tightness": -0.1}, "tightness is -0.1"),
         ({"seed": -1}, "seed is -1"),
+        ({"variables": 4.5}, "variables is 4.5, which is no integer"),
+        ({"density": "half"}, "density is 'half'; expected a part"),
     ],
 )
 def test_what_is_refused(options: dict[str, Any], message: str) -> None:

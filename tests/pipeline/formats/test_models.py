@@ -61,6 +61,8 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"functions": (Function((0, 1), -PAIR),)}, "negative or not finite"),
     ({"functions": (Function((0, 1), PAIR * np.inf),)}, "negative or not finite"),
     ({"functions": (Function((0,), np.array(["1", "2"])),)}, "values of type <U1; expected numbers"),
+    ({"functions": (Function((0, 1), np.ma.masked_equal(PAIR, PAIR[0, 0])),)}, "function 0 has masked values"),
+    ({"top": 5}, "only costs have a top"),
     (cost(PAIR), "function 0 has costs that are no integers"),
     (cost(np.full((2, 2), 2**63, dtype=np.uint64)), "no integers of at most 64 bits"),
     (cost(np.array([1]), rows=np.array([[0, 2]])), "lists states outside of its domains"),
