@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Literal, get_args
 
 import numpy as np
@@ -40,7 +39,7 @@ class Shape:
             integer(getattr(self, name), name, 1, most + 1)
         for name in ("density", "tightness"):
             part = getattr(self, name)
-            if not (isinstance(part, Real) and 0 <= part <= 1):
+            if not (isinstance(part, int | float) and 0 <= part <= 1):
                 raise ModelError(f"{name} is {part!r}; expected a part, 0 to 1")
         integer(self.seed, "seed")
 

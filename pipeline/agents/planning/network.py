@@ -10,8 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from numbers import Real
-from typing import Literal
+from typing import Any, Literal
 
 from ...errors import ModelError
 from .plan import AgentPlan
@@ -39,10 +38,12 @@ class Network:
     bandwidth: float = math.inf
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.latency, Real) and 0 <= self.latency < math.inf):
-            raise ModelError(f"latency is {self.latency!r}; it must be a number of seconds, 0 or more")
-        if not (isinstance(self.bandwidth, Real) and self.bandwidth > 0):
-            raise ModelError(f"bandwidth is {self.bandwidth!r}; it must be bytes a second, more than 0")
+        latency: Any = self.latency
+        bandwidth: Any = self.bandwidth
+        if not (isinstance(latency, int | float) and 0 <= latency < math.inf):
+            raise ModelError(f"latency is {latency!r}; it must be a number of seconds, 0 or more")
+        if not (isinstance(bandwidth, int | float) and bandwidth > 0):
+            raise ModelError(f"bandwidth is {bandwidth!r}; it must be bytes a second, more than 0")
 
     def delay(self, nbytes: int) -> float:
         """Return the seconds that a message takes."""
