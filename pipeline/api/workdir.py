@@ -141,4 +141,5 @@ def resumable(path: Path | None) -> Iterator[None]:
 
 
 def _out_of_space(error: DiskFullError) -> StoppedError:
-    return StoppedError(f"{error}; finished chunks are kept in a --workdir: free some space and resume")
+    kept = "finished chunks are kept in a --workdir"
+    return StoppedError(f"{error}; {kept}: free some space and resume, or ask the same again there")

@@ -113,7 +113,7 @@ def test_options_may_be_of_numpy(query: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"time": np.float32(3), "gap": np.float32(0.1), "prune": np.bool_(False), "memory": np.int64(10**9)},
+        {"time": np.float32(300), "gap": np.float32(0.1), "prune": np.bool_(False), "memory": np.int64(10**9)},
         {"memory": np.int64(10**9), "disk": np.int64(10**8), "order_time": np.float32(0.1), "seed": np.int8(1)},
     ],
 )
