@@ -115,8 +115,7 @@ class Chain(Known):
         """Give a way a turn of so many CPU seconds, and more while it is likely to complete the proof."""
         again = not self._over()
         while again:
-            self._try(way, seconds)
-            again = self._ends_soon(way, seconds) and not self._over()
+            again = self._try(way, seconds) and self._ends_soon(way, seconds) and not self._over()
 
     def _ends_soon(self, way: Way, seconds: float) -> bool:
         """Whether a way is likely to complete the proof in another turn of so many seconds, or foresees its end."""
@@ -177,9 +176,9 @@ class Chain(Known):
         seconds = max(FIRST_SECONDS, _CLUSTERS_SHARE * self.spent)
         again = not self._over()
         while again:
-            self._try("clusters", seconds)
+            went = self._try("clusters", seconds)
             small = self.clusters is not None and self.clusters.small
-            again = small and self._ends_soon("clusters", seconds) and not self._over()
+            again = went and small and self._ends_soon("clusters", seconds) and not self._over()
         self._sweep_soon()
         if not self._over() and self._sharpened is not self.small:
             self._go("rows", max(_ORDERED_SECONDS, _CLUSTERS_SHARE * self.spent))
@@ -253,11 +252,11 @@ class Chain(Known):
                 self.order, self.diagrams, self.rows = order, None, None
                 self.turns.hopeless.clear()
 
-    def _try(self, way: Way, seconds: float) -> None:
-        """Go one way for some CPU seconds, if it gets any."""
+    def _try(self, way: Way, seconds: float) -> bool:
+        """Go one way for some CPU seconds, if it gets any; return whether it did."""
         turn = self.turns.begin(way, seconds)
         if turn is None:
-            return
+            return False
         lower, upper = self.lower, self.upper
         stop = self.limits.stop
         with self._timed(way):
@@ -268,6 +267,7 @@ class Chain(Known):
             self.turns.closed[way] = self._closed(lower, upper) / turn.taken
         if not self.done and turn.overlong < 0.0 and not stop() and way not in _ENDING:
             self.turns.hopeless.add(way)  # it ended by itself: for want of memory
+        return True
 
     def _learn(self, outcome: Outcome, way: Way) -> None:
         if outcome.states is not None:

@@ -187,6 +187,26 @@ def test_turns_that_took_too_long_are_made_up_for(monkeypatch: pytest.MonkeyPatc
     assert given == [1.0, 3.5, 4.0]
 
 
+def test_a_way_that_gets_no_turn_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its loops are not compiled yet: it had closed the gap nearly, in a longer turn that needed none of them."""
+    monkeypatch.setattr(turns, "is_compiled", lambda module, function: False)
+    tried = chain.Chain(CostNetwork((2,), ()), 1, "auto", Limits(1 << 20))
+    asked: list[float] = []
+
+    def begin(way: str, seconds: float) -> turns.Turn | None:
+        asked.append(seconds)
+        assert len(asked) < 3, "it is asked again and again"
+        return turns.Turns.begin(tried.turns, way, seconds)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tried.turns, "begin", begin)
+    for way in ("dolls", "clusters"):
+        asked.clear()
+        tried.turns.closed[way] = 9.0  # type: ignore[index]
+        assert tried._ends_soon(way, 0.25)  # type: ignore[arg-type]
+        tried._go(way, 0.25)  # type: ignore[arg-type]
+        assert asked == [0.25]
+
+
 def test_a_gap_ends_the_search(model: Model, best: Any) -> None:
     result = bucketflow.solve(model, gap=0.5, prune=False)
     assert result.proof is not None
