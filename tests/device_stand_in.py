@@ -20,12 +20,14 @@ import pytest
 from bucketflow.cluster import gpu as cluster_gpu
 from bucketflow.tasks import dense
 from bucketflow.tasks.gpu import arrays
+from bucketflow.tasks.gpu import decoding as gpu_decoding
 from bucketflow.tasks.gpu import extremes as gpu_extremes
 from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import run as gpu
 from bucketflow.tasks.relations.sides import device as relations_device
 from bucketflow.tasks.relations.sides.host import HOST
 from bucketflow.tasks.steps.lowering import Lowered
+from bucketflow.tasks.steps.semiring import Semiring
 from bucketflow.tasks.steps.views import Slice
 from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
 from bucketflow.tasks.sweeps.rows import device as rows_device
@@ -62,6 +64,9 @@ class DeviceArray(np.ndarray):
 
     def get(self) -> np.ndarray:
         return np.array(self, subok=False)
+
+    def set(self, values: np.ndarray) -> None:
+        self[...] = values
 
 
 def _there(values: Any) -> DeviceArray:
@@ -219,6 +224,9 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
     patch.setattr(rows_device, "free_pools", lambda: None)
     patch.setattr(relations_device, "DEVICE", StandInSide())
     patch.setattr(gpu_gather, "_gather", _gather)
+    patch.setattr(gpu_decoding, "processors", lambda: 2)
+    patch.setattr(gpu_decoding, "decode_kernel", _decode_kernel)
+    patch.setattr(gpu_sweep, "decode_kernel", _decode_kernel)
     patch.setattr(
         gpu_extremes,
         "extremes_above",
@@ -230,6 +238,50 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
     patch.setattr(cluster_gpu, "visible_gpus", lambda: ["0"])
     patch.setattr(gpu_sweep.Places.__init__, "__defaults__", (least_cells,))
     yield there
+
+
+def _read(record: np.ndarray, name: str, dtype: str, first: int, last: int) -> np.ndarray:
+    """What lies at the address in a field of a record."""
+    item = np.dtype(dtype).itemsize
+    there = (ctypes.c_ubyte * (item * (last - first))).from_address(int(record[name]) + item * first)
+    return np.ctypeslib.as_array(there).view(dtype)
+
+
+def _decode_kernel(semiring: Semiring) -> Callable[..., None]:
+    """What ``cuda/decode.cu`` does, with its records."""
+
+    def launch(grid: tuple[int], block: tuple[int], arguments: tuple[np.ndarray]) -> None:
+        (record,) = arguments
+
+        def ints(name: str, first: int, last: int) -> list[int]:
+            dtype = {"tables": "u8", "joint": "i8"}.get(name, "i4")
+            return [int(n) for n in _read(record, name, dtype, first, last)]
+
+        for step in range(int(record["first"]), int(record["last"])):
+            first, last = ints("first_input", step, step + 2)
+            found = ints("found", *ints("first_found", step, step + 2))
+            sizes = [ints("sizes", v, v + 1)[0] for v in found]
+            assert [np.prod(sizes)] == ints("joint", step, step + 1)
+            assert (last - first) * (len(found) + 1) <= record["line"]
+            total = np.zeros(sizes, semiring.dtype)
+            for i in range(first, last):
+                (at,), stride, strides = ints("tables", i, i + 1), total.itemsize, [0] * len(sizes)
+                for v in reversed(ints("axes", *ints("first_axis", i, i + 2))):
+                    size = sizes[~v] if v < 0 else ints("sizes", v, v + 1)[0]
+                    if v < 0:
+                        strides[~v] = stride
+                    elif size > 1:
+                        at += ints("states", v, v + 1)[0] * stride
+                    stride *= size
+                reach = sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
+                cells = (ctypes.c_ubyte * (reach + total.itemsize)).from_address(at)
+                total += np.ndarray(sizes, semiring.dtype, cells, 0, strides)
+                if semiring.saturates:
+                    np.minimum(total, semiring.zero, out=total)
+            for v, state in zip(found, np.unravel_index(int(total.argmin()), total.shape), strict=True):
+                _read(record, "states", "i4", v, v + 1)[0] = state
+
+    return launch
 
 
 class RealDevice:

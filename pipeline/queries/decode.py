@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.gpu.decoding import decode_there, decodes
 from ...tasks.relations.relation import Dense, Relation, Table, to_dense
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
@@ -56,6 +58,10 @@ def decode(
     room : Room, optional
         What joins of rows may take of.
     """
+    if decodes(tables, semiring):
+        best_of = partial(_best_of, tables=tables, sizes=sizes, semiring=semiring, assignment=assignment)
+        decode_there(steps, tables, sizes, semiring, assignment, partial(best_of, compiled=compiled, room=room))
+        return
     tables = _near(tables)
     for step in reversed(steps):
         states = first_best(step, tables, sizes, semiring, assignment)

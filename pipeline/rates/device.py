@@ -19,7 +19,7 @@ from ...tasks.gpu.kernels import cupy
 from ...tasks.gpu.memory import Pinned, own_stream, to_device, to_host
 from ...tasks.steps.lowering import Lowered, lower
 from ...tasks.steps.semiring import Semiring
-from ...tasks.sweeps.device_sweep import LEAST_CELLS, upload
+from ...tasks.sweeps.device_sweep import LEAST_CELLS
 from ..budget.device_fit import LINK_BYTES_PER_SECOND
 from ..queries.arithmetic import SEMIRINGS
 from ..trees.costs import KernelRates, Rates, gpu_rates
@@ -142,7 +142,7 @@ def measure_link() -> tuple[float, float]:
     small = np.zeros(_UPLOADED, np.uint8)
 
     def send() -> None:
-        upload([small])
+        arrays.upload([small])
         cupy().cuda.get_current_stream().synchronize()
 
     return _LINK_SAMPLE / max(seconds), _best(send)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -10,7 +11,12 @@ from numpy.typing import NDArray
 
 from .kernels import cupy
 
+Array = NDArray[Any]
+
 _ALIGNED: Final = 16
+# Tables of one copy begin at multiples of so many bytes.
+_PACKED: Final = 256
+_PADS: Final = np.zeros(_PACKED, np.uint8)
 _LARGE_BYTES: Final = 1 << 25
 
 
@@ -57,9 +63,9 @@ def is_device(table: Any) -> bool:
     return type(table).__module__.partition(".")[0] == "cupy"
 
 
-def on_host(table: Any) -> NDArray[Any]:
+def on_host(table: Any) -> Array:
     """Return a table as an array of the host."""
-    array: NDArray[Any] = table.get() if is_device(table) else table
+    array: Array = table.get() if is_device(table) else table
     return array
 
 
@@ -68,3 +74,19 @@ def aligned(table: Any) -> Any:
     if isinstance(table, np.ndarray):
         return cupy().asarray(table).reshape(-1)
     return table if table.data.ptr % _ALIGNED == 0 else table.copy()
+
+
+def upload(tables: Sequence[Array]) -> list[Any]:
+    """Copy host tables to the device as one block; each becomes a flat table that begins at an aligned place."""
+    if not tables:
+        return []
+    places: list[int] = []
+    parts: list[Array] = []
+    end = 0
+    for table in tables:
+        places.append(end)
+        parts += (table.reshape(-1).view(np.uint8), _PADS[: -table.nbytes % _PACKED])
+        end += table.nbytes + parts[-1].size
+    cp = cupy()
+    there = cp.asarray(np.concatenate(parts)).data
+    return [cp.ndarray(t.size, t.dtype, memptr=there + place) for t, place in zip(tables, places, strict=True)]

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
-import numpy as np
-
 from .. import dense
 from ..gpu import run as gpu
-from ..gpu.arrays import is_device
+from ..gpu.arrays import is_device, upload
+from ..gpu.decoding import decode_kernel
 from ..gpu.gather import gather_kernel, pinned
 from ..gpu.kernels import compile_waiting, cupy
 from ..gpu.memory import portable_errors, to_host
@@ -31,8 +30,6 @@ T = TypeVar("T")
 LEAST_CELLS: Final = SMALL_CELLS
 """A step on host tables goes to the device from here, unless it was measured: below, NumPy is done before tables are
 copied and a kernel launched; above, the CPU's kernels would have to be compiled for what are then few steps."""
-
-_ALIGNED: Final = 256
 
 _LARGE_BYTES: Final = 1 << 24
 """Larger results of a slice are not kept in page-locked memory."""
@@ -146,6 +143,7 @@ class DeviceProgram(Program[T]):
             algebra.places.prepared(step)
         if decoded:
             gather_kernel(algebra.semiring.itemsize)
+            decode_kernel(algebra.semiring)
         compile_waiting()
 
     def _staged(self, leaves: Mapping[int, T]) -> dict[int, T]:
@@ -196,24 +194,6 @@ class DeviceProgram(Program[T]):
                 before = coming
             if before is not None:
                 yield before()
-
-
-def upload(arrays: Sequence[Any]) -> list[Any]:
-    """Copy host arrays to the device as one block; each begins at an aligned place."""
-    if not arrays:
-        return []
-    places, end = [], 0
-    for array in arrays:
-        places.append(end)
-        end += -(-array.nbytes // _ALIGNED) * _ALIGNED
-    packed = np.empty(end, np.uint8)
-    typed = {array.dtype: packed.view(array.dtype) for array in arrays}
-    for array, place in zip(arrays, places, strict=True):
-        first = place // array.itemsize
-        typed[array.dtype][first : first + array.size] = array.reshape(-1)
-    cp = cupy()
-    there = cp.asarray(packed).data
-    return [cp.ndarray(a.size, a.dtype, memptr=there + p) for a, p in zip(arrays, places, strict=True)]
 
 
 def fetching(tables: Mapping[int, T]) -> Callable[[], dict[int, T]]:

@@ -127,6 +127,10 @@ def test_kernels_of_one_type_compile(nvrtc: ctypes.CDLL, constants: dict[str, in
     if not constants:
         sources.append(gpu_kernels.kernel_source("least", "min_plus", "float64"))
         sources += [gpu_kernels.kernel_source("gather", "min_plus", dtype) for dtype in ("int16", "int32", "int64")]
+        sources += [
+            gpu_kernels.kernel_source("decode", "min_plus", dtype, CLAMP=1) for dtype in ("int16", "int32", "int64")
+        ]
+        sources.append(gpu_kernels.kernel_source("decode", "min_plus", "float64"))
     for source in sources:
         for architecture in (OLDEST, NEWEST):
             compile_source(nvrtc, source, architecture)

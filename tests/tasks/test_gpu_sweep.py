@@ -10,6 +10,7 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline.models.model import Function, Model
+from bucketflow.tasks.gpu.arrays import upload
 from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
 from bucketflow.tasks.sweeps.scaled import Scaled, from_logs, measured
 
@@ -101,6 +102,6 @@ def test_logarithms_and_bounds_are_measured_alike(size: float) -> None:
 
 def test_upload_keeps_every_table() -> None:
     arrays = [np.arange(n, dtype=d) for n, d in ((1, "int16"), (300, "float64"), (7, "int32"), (0, "int64"))]
-    for there, here in zip(gpu_sweep.upload(arrays), arrays, strict=True):
+    for there, here in zip(upload(arrays), arrays, strict=True):
         np.testing.assert_array_equal(there.get(), here)
     assert isinstance(gpu_sweep.fetch(Scaled(cupy.ones(3))).values, np.ndarray)

@@ -12,14 +12,14 @@ from functools import cached_property
 from math import prod
 from typing import Any, Final, TypeVar
 
-from ...gpu.arrays import free_pools, is_device
+from ...gpu.arrays import free_pools, is_device, upload
 from ...gpu.arrays import on_host as array_on_host
 from ...gpu.kernels import compile_waiting
 from ...gpu.memory import out_of_memory
 from ...gpu.tiling.lowering import device_step
 from ...relations.relation import Dense, Relation, Table, on_host
 from ...steps.step import Step
-from ..device_sweep import DeviceProgram, Places, on_device, upload
+from ..device_sweep import DeviceProgram, Places, on_device
 from ..program import Program
 from ..scaled import Scaled
 from . import algebra

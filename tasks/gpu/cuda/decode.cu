@@ -1,0 +1,145 @@
+// Value assignment of the steps of a sweep, from the roots down, all in one launch: for every step the joint state of
+// least cost of what it eliminated, the first of equals, at the states that are known by then.
+//
+// A launch of one block takes a run of steps; one of several blocks takes a single step with many joint states, and
+// the last block to end compares what they found.
+
+constexpr int THREADS = 256;
+constexpr int WARP = 32;
+constexpr int FOUND = 24;
+constexpr int VALUES = 1024;
+
+struct Best {
+    Product cost;
+    i64 state;
+};
+
+struct Decoding {
+    const u64* tables;       // of each input, where it lies
+    const i64* joint;        // of each step, its joint states
+    const int* first_axis;   // of each input, its first entry in `axes`
+    const int* axes;         // a variable, or ~(its place among those that the step finds)
+    const int* first_input;  // of each step
+    const int* first_found;  // of each step, its first entry in `found`
+    const int* found;        // variables
+    const int* sizes;        // of all variables
+    int* states;             // of all variables
+    i64* offsets;            // of each block, a line for each input of a step
+    Best* parts;             // of each block
+    unsigned* ended;         // blocks
+    i64 line;                // entries of a block in `offsets`
+    i64 bound;
+    int first, last;         // steps of this launch
+};
+
+__device__ __forceinline__ Best better(Best a, Best b) {
+    const bool second = b.state >= 0 && (a.state < 0 || b.cost < a.cost || (b.cost == a.cost && b.state < a.state));
+    return second ? b : a;
+}
+
+// The best of all threads' bests, in thread 0.
+__device__ Best best_of_block(Best mine) {
+    __shared__ Best warps[THREADS / WARP];
+    for (int away = WARP / 2; away; away /= 2)
+        mine = better(mine, {__shfl_down_sync(~0u, mine.cost, away), __shfl_down_sync(~0u, mine.state, away)});
+    if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = mine;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int warp = 1; warp < THREADS / WARP; warp++) mine = better(mine, warps[warp]);
+    __syncthreads();
+    return mine;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) decode(const __grid_constant__ Decoding d) {
+    __shared__ int size[FOUND];
+    __shared__ Product values[VALUES];
+    __shared__ bool ends;
+    i64* const offsets = d.offsets + blockIdx.x * d.line;
+    for (int step = d.first; step < d.last; step++) {
+        const int first = d.first_input[step], inputs = d.first_input[step + 1] - first;
+        const int* const found = d.found + d.first_found[step];
+        const int many = d.first_found[step + 1] - d.first_found[step];
+        const int width = many + 1;
+        if (threadIdx.x < many) size[threadIdx.x] = d.sizes[found[threadIdx.x]];
+        __syncthreads();
+        // where each input lies at the known states, and how far apart the states to be found are
+        for (int i = threadIdx.x; i < inputs; i += THREADS) {
+            i64* const line = offsets + (i64)i * width;
+            for (int k = 0; k < width; k++) line[k] = 0;
+            i64 stride = 1, at = 0;
+            for (int axis = d.first_axis[first + i + 1] - 1; axis >= d.first_axis[first + i]; axis--) {
+                const int v = d.axes[axis];
+                if (v < 0) {
+                    line[1 + ~v] = stride;
+                    stride *= size[~v];
+                } else if (d.sizes[v] > 1) {
+                    at += d.states[v] * stride;
+                    stride *= d.sizes[v];
+                }
+            }
+            line[0] = at;
+        }
+        __syncthreads();
+        const i64 joint = d.joint[step];
+        const bool few = joint * inputs <= VALUES;
+        if (few) {
+            for (int k = threadIdx.x; k < joint * inputs; k += THREADS) {
+                const i64* const line = offsets + (i64)(k / (int)joint) * width;
+                int rest = k % (int)joint;
+                i64 at = line[0];
+                for (int l = many - 1; l >= 0; l--) {
+                    at += (rest % size[l]) * line[1 + l];
+                    rest /= size[l];
+                }
+                values[k] = ((const T*)d.tables[first + k / (int)joint])[at];
+            }
+            __syncthreads();
+        }
+        Best best = {0, -1};
+        for (i64 cell = blockIdx.x * (i64)THREADS + threadIdx.x; cell < joint; cell += gridDim.x * (i64)THREADS) {
+            Product sum = 0;
+            if (few) {
+                for (int i = 0; i < inputs; i++) sum = times(sum, values[i * (int)joint + (int)cell], d.bound);
+            } else {
+                int index[FOUND];
+                i64 rest = cell;
+                for (int l = many - 1; l >= 0; l--) {
+                    const i64 above = rest / size[l];
+                    index[l] = (int)(rest - above * size[l]);
+                    rest = above;
+                }
+#pragma unroll 4
+                for (int i = 0; i < inputs; i++) {
+                    const i64* const line = offsets + (i64)i * width;
+                    i64 at = line[0];
+                    for (int l = 0; l < many; l++) at += index[l] * line[1 + l];
+                    sum = times(sum, ((const T*)d.tables[first + i])[at], d.bound);
+                }
+            }
+            best = better(best, {sum, cell});
+        }
+        best = best_of_block(best);
+        if (gridDim.x > 1) {
+            if (threadIdx.x == 0) {
+                d.parts[blockIdx.x] = best;
+                __threadfence();
+                ends = atomicAdd(d.ended, 1u) == gridDim.x - 1;
+            }
+            __syncthreads();
+            if (!ends) return;
+            __threadfence();
+            best = {0, -1};
+            for (int block = threadIdx.x; block < gridDim.x; block += THREADS) best = better(best, d.parts[block]);
+            best = best_of_block(best);
+            if (threadIdx.x == 0) *d.ended = 0;
+        }
+        if (threadIdx.x == 0) {
+            i64 rest = best.state;
+            for (int l = many - 1; l >= 0; l--) {
+                d.states[found[l]] = (int)(rest % size[l]);
+                rest /= size[l];
+            }
+        }
+        __syncthreads();
+    }
+}

@@ -1,0 +1,255 @@
+"""Value assignment on the device (Dechter 1999 §3): all steps of a sweep at once, with one copy back at the end.
+
+Most steps have few joint states and dozens of tables of a few cells, so that on the host it is what Python does for
+each table that takes time, and the waits for tables of the device. Here the tables stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..steps.semiring import Semiring
+from ..steps.step import Step
+from . import arrays
+from .kernels import Kernel, kernel, processors
+
+Array = NDArray[Any]
+States = dict[int, int]
+
+_THREADS: Final = 256
+"""Threads of a block; as in ``cuda/decode.cu``."""
+
+JOINT_STATES: Final = 1 << 22
+"""Steps with more joint states are left to the caller: they take long, and may be decoded variable by variable."""
+
+_ALONE: Final = 1 << 12
+"""Steps with more joint states have a launch of their own, of many blocks."""
+
+_HOST_BYTES: Final = 1 << 22
+"""What tables of the host may have together; they go to the device once more, where a sweep has freed its room."""
+
+_BLOCKS: Final = 4
+"""Blocks for each multiprocessor at most; what is found is the same for any number of blocks."""
+
+_ROOM_BYTES: Final = 1 << 22
+"""What all blocks may take to write down where inputs lie; a single one takes what it needs."""
+
+_PART_BYTES: Final = 16
+
+_RECORD: Final = np.dtype(
+    [
+        *((name, "u8") for name in ("tables", "joint", "first_axis", "axes", "first_input", "first_found", "found")),
+        *((name, "u8") for name in ("sizes", "states", "offsets", "parts", "ended")),
+        ("line", "i8"),
+        ("bound", "i8"),
+        ("first", "i4"),
+        ("last", "i4"),
+    ],
+    align=True,
+)
+"""The layout of ``Decoding`` in ``cuda/decode.cu``."""
+
+
+def decodes(tables: Mapping[int, Any], semiring: Semiring) -> bool:
+    """Whether some tables are on a device, and all are arrays that can be."""
+    if all(type(table) is np.ndarray for table in tables.values()):
+        return False
+    if not all(type(table) is np.ndarray or arrays.is_device(table) for table in tables.values()):
+        return False
+    here = sum(table.nbytes for table in tables.values() if type(table) is np.ndarray)
+    return here <= _HOST_BYTES and all(table.dtype == semiring.dtype for table in tables.values())
+
+
+def decode_there(
+    steps: Sequence[Step],
+    tables: Mapping[int, Any],
+    sizes: Sequence[int],
+    semiring: Semiring,
+    assignment: States,
+    best_of: Callable[[Step], States],
+) -> None:
+    """Extend ``assignment`` (variable → state), in place, to every variable that ``steps`` eliminated.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        In execution order.
+    tables : mapping
+        The table of every input of every step, an array of the host or of the device; of the semiring's dtype.
+    sizes : sequence of int
+        Domain sizes; a variable that was fixed before the sweep has one state and must be in ``assignment``.
+    semiring : Semiring
+        Min-plus.
+    best_of : callable
+        Finds the best states of a step with more than `JOINT_STATES` at what ``assignment`` holds by then.
+    """
+    records = Records.of(steps, tables, sizes, assignment)
+    found = _Found(records, tables, sizes, semiring, assignment)
+    for first, last in records.launches():
+        if records.joint[first] > JOINT_STATES:
+            assignment.update(found.states(first))
+            assignment.update(best_of(records.steps[first]))
+            found.replace(assignment)
+        else:
+            found.launch(first, last)
+    assignment.update(found.states(len(records.steps)))
+
+
+@dataclass
+class Records:
+    """What a launch is told of each step that has something to find, roots first; see ``cuda/decode.cu``.
+
+    Parameters
+    ----------
+    steps : list of Step
+    joint : list of int
+        Joint states of each step.
+    nodes : list of int
+        Whose tables are read, step by step: those without a variable to be found are not.
+    axes, lengths : list of int
+        Of each of them in turn: variables with known states, and the complements of places among those to be found;
+        and how many.
+    inputs, ends : list of int
+        Where the inputs of each step begin, and where its variables do; one entry more than steps.
+    variables : list of int
+        Those to be found, of more than one state.
+    others : list of int
+        Those of one state.
+    line : int
+        Most entries that a block keeps of a step.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    joint: list[int] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
+    axes: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=lambda: [0])
+    ends: list[int] = field(default_factory=lambda: [0])
+    variables: list[int] = field(default_factory=list)
+    others: list[int] = field(default_factory=list)
+    line: int = 1
+
+    @classmethod
+    def of(
+        cls, steps: Sequence[Step], tables: Mapping[int, Any], sizes: Sequence[int], known: Mapping[int, int]
+    ) -> Records:
+        """Describe the steps of a sweep, given which variables have states before."""
+        records, seen = cls(), set(known)
+        for step in reversed(steps):
+            left = [v for v in dict.fromkeys(chain.from_iterable(step.input_axes)) if v not in seen]
+            seen.update(left)
+            wide = [v for v in left if sizes[v] > 1]
+            if len(wide) < len(left):
+                records.others += [v for v in left if sizes[v] == 1]
+            if wide:
+                records._add(step, wide, prod([sizes[v] for v in wide]))
+        return records
+
+    def _add(self, step: Step, wide: list[int], joint: int) -> None:
+        places = {v: ~place for place, v in enumerate(wide)}
+        chosen, place_of = places.keys(), places.get
+        for node, axes in zip(step.inputs, step.input_axes, strict=True):
+            if not chosen.isdisjoint(axes):
+                self.nodes.append(node)
+                self.axes.extend(map(place_of, axes, axes))
+                self.lengths.append(len(axes))
+        self.steps.append(step)
+        self.joint.append(joint)
+        self.variables += wide
+        self.inputs.append(len(self.nodes))
+        self.ends.append(len(self.variables))
+        self.line = max(self.line, (self.inputs[-1] - self.inputs[-2]) * (len(wide) + 1))
+
+    def launches(self) -> Iterator[tuple[int, int]]:
+        """Yield the first step of each launch, and that behind its last."""
+        first = 0
+        for step, joint in enumerate(self.joint):
+            if joint > _ALONE:
+                if first < step:
+                    yield first, step
+                yield step, step + 1
+                first = step + 1
+        if first < len(self.joint):
+            yield first, len(self.joint)
+
+
+class _Found:
+    """States of all variables on the device, and the launches that find more of them."""
+
+    def __init__(
+        self,
+        records: Records,
+        tables: Mapping[int, Any],
+        sizes: Sequence[int],
+        semiring: Semiring,
+        known: Mapping[int, int],
+    ) -> None:
+        here = [n for n in dict.fromkeys(records.nodes) if type(tables[n]) is np.ndarray]
+        values = [np.zeros(1, semiring.dtype), *(tables[n].reshape(-1) for n in here)]
+        (copied,) = arrays.upload([np.concatenate(values)])
+        ends = np.cumsum([v.nbytes for v in values[:-1]]) + copied.data.ptr
+        there = dict(zip(here, ends.tolist(), strict=True))
+        addresses = [there[n] if n in there else tables[n].data.ptr for n in records.nodes]
+        parts: dict[str, Array] = {
+            "tables": np.array(addresses, np.uint64),
+            "joint": np.array([min(joint, 1 << 62) for joint in records.joint], np.int64),
+            "first_axis": np.cumsum([0, *records.lengths], dtype=np.int32),
+            "axes": np.array(records.axes, np.int32),
+            "first_input": np.array(records.inputs, np.int32),
+            "first_found": np.array(records.ends, np.int32),
+            "found": np.array(records.variables, np.int32),
+            "sizes": np.array(sizes, np.int32),
+            "states": _states_array(known, len(sizes)),
+            "ended": np.zeros(1, np.uint32),
+        }
+        copies = dict(zip(parts, arrays.upload(list(parts.values())), strict=True))
+        self._most = max(1, min(processors() * _BLOCKS, _ROOM_BYTES // (8 * records.line)))
+        if max(records.joint, default=0) <= _ALONE:
+            self._most = 1
+        room = arrays.empty(self._most * records.line, "int64"), arrays.empty(self._most * _PART_BYTES, "uint8")
+        self._records, self._states, self._held = records, copies["states"], (tables, copied, copies, room)
+        self._record = np.zeros((), _RECORD)
+        for name, copy in copies.items():
+            self._record[name] = copy.data.ptr
+        self._record["offsets"], self._record["parts"] = room[0].data.ptr, room[1].data.ptr
+        self._record["line"] = records.line
+        self._record["bound"] = int(semiring.zero) if semiring.saturates else 0
+        self._kernel = decode_kernel(semiring)
+        self._count = len(sizes)
+
+    def launch(self, first: int, last: int) -> None:
+        """Find the states of what some steps eliminated."""
+        self._record["first"], self._record["last"] = first, last
+        joint = self._records.joint[first]
+        blocks = min(self._most, -(-joint // _THREADS)) if joint > _ALONE else 1
+        self._kernel((blocks,), (_THREADS,), (self._record,))
+
+    def states(self, steps: int) -> States:
+        """Return what the first steps found, with the variables of one state."""
+        variables = self._records.variables[: self._records.ends[steps]]
+        found = self._states.get()[variables].tolist()
+        return {**dict.fromkeys(self._records.others, 0), **dict(zip(variables, found, strict=True))}
+
+    def replace(self, known: Mapping[int, int]) -> None:
+        """Copy the states that are known to the device."""
+        self._states.set(_states_array(known, self._count))
+
+
+def decode_kernel(semiring: Semiring) -> Kernel:
+    """Return the kernel that decodes tables of a semiring of costs."""
+    return kernel("decode", "min_plus", semiring.dtype, **({"CLAMP": 1} if semiring.saturates else {}))
+
+
+def _states_array(known: Mapping[int, int], count: int) -> Array:
+    states = np.zeros(count, np.int32)
+    if known:
+        states[list(known)] = list(known.values())
+    return states
