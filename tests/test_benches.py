@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 BENCHES = Path(__file__).parent / "bench"
-LACKING_DATA = [("plans", "instances"), ("marginals", "instances"), ("marginal_spill", "instances")]
+LACKING_DATA = [
+    ("plans", "instances"),
+    ("marginals", "instances"),
+    ("marginal_spill", "instances"),
+    ("gpu_models", "instances"),
+]
 LACKING_GPUS = [("gpu", "CuPy"), ("gpu_spill", "CuPy"), ("gpu_marginals", "CuPy"), ("gpu_scaling", "CuPy")]
 
 
@@ -33,7 +38,7 @@ def test_all_import() -> None:
     assert all("CuPy" in line for line in done.stdout.splitlines())
 
 
-@pytest.mark.parametrize(("bench", "word"), [*LACKING_DATA, ("gpu_models", "model"), *LACKING_GPUS])
+@pytest.mark.parametrize(("bench", "word"), [*LACKING_DATA, *LACKING_GPUS])
 def test_what_is_missing_is_named(tmp_path: Path, bench: str, word: str) -> None:
     if word == "CuPy" and find_spec("cupy"):
         pytest.skip("CuPy is there")

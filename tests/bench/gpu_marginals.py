@@ -23,7 +23,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gpu import copy_rate, seconds
-from gpu_models import FOLDER
 from marginals import forward_sample, questions
 from parts.needs import cupy, data_folder
 from rich.console import Console
@@ -44,8 +43,7 @@ LAUNCHES = "1 graph of 3 kernels"
 
 def load(name: str) -> bucketflow.Model:
     """Read a network."""
-    path = FOLDER / f"{name}.bif.gz"
-    return bucketflow.load(path if path.exists() else data_folder() / "bn" / path.name)
+    return bucketflow.load(data_folder() / "bn" / f"{name}.bif.gz")
 
 
 def host_seconds(work: Callable[[], object], repeats: int) -> float:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_runs import described, preprocessed, slice_times
+from parts.needs import data_folder
 
 import bucketflow
 from bucketflow.pipeline.api.answering.prepared import Prepared
@@ -29,7 +30,8 @@ from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
 from bucketflow.pipeline.trees.memory import step_bytes
 
-FOLDER = Path(os.environ.get("BUCKETFLOW_GPUDATA", Path(__file__).resolve().parents[2] / ".gpudata"))
+TREES = Path(os.environ.get("BUCKETFLOW_GPUDATA", Path(__file__).resolve().parents[2] / ".gpudata"))
+"""Where trees are kept that were searched for long."""
 BANDWIDTH = 4.25e12
 """Bytes a second; and cells a second of products, by dtype."""
 RATES = {"int16": 32.9e12, "int32": 16.6e12, "int64": 3e12, "float64": 5.15e12, "sum": 30.5e12}
@@ -58,24 +60,24 @@ class Case:
 
 
 CASES = [
-    Case("SPOT5 54", "54.wcsp", answer=37, published=0.024),
-    Case("SPOT5 503", "503.wcsp", answer=11113, published=0.055),
-    Case("SPOT5 404", "404.wcsp.xz", answer=114, published=0.079),
-    Case("SPOT5 29", "29.wcsp", answer=8059, published=0.110),
-    Case("c432", "c432.wcsp.xz", answer=101, published=0.261),
-    Case("c880", "c880.wcsp.xz", answer=162),
-    Case("SPOT5 505", "505.wcsp.xz", answer=21253, published=14.7, search=60),
-    Case("CELAR6-SUB0", "CELAR6-SUB0.wcsp.xz", answer=159, search=20),
-    Case("16 x CELAR6-SUB0", "CELAR6-SUB0.wcsp.xz", answer=16 * 159, copies=16),
-    Case("queen5_5_4", "queen5_5_4.wcsp", answer=12, search=40),
-    Case("75-26-5 MPE", "75-26-5.uai.xz", search=60),
-    Case("Promedas_35 MPE", "Promedas_35.uai.xz", search=60),
-    Case("Promedas_41 MPE", "Promedas_41.uai.xz", search=90),
-    Case("Grids_28 MPE", "Grids_28.uai.xz", search=90),
-    Case("Grids_29 MPE", "Grids_29.uai.xz", search=90),
-    Case("75-26-5 Z", "75-26-5.uai.xz", "partition", search=60),
-    Case("Promedas_35 Z", "Promedas_35.uai.xz", "partition", search=60),
-    Case("Grids_28 Z", "Grids_28.uai.xz", "partition", search=90),
+    Case("SPOT5 54", "wcsp/spot5/54.wcsp", answer=37, published=0.024),
+    Case("SPOT5 503", "wcsp/spot5/503.wcsp", answer=11113, published=0.055),
+    Case("SPOT5 404", "wcsp/spot5/404.wcsp.xz", answer=114, published=0.079),
+    Case("SPOT5 29", "wcsp/spot5/29.wcsp", answer=8059, published=0.110),
+    Case("c432", "wcsp/iscas89/c432.wcsp.xz", answer=101, published=0.261),
+    Case("c880", "wcsp/iscas89/c880.wcsp.xz", answer=162),
+    Case("SPOT5 505", "wcsp/spot5_tb2/505.wcsp.xz", answer=21253, published=14.7, search=60),
+    Case("CELAR6-SUB0", "wcsp/celar/CELAR6-SUB0.wcsp.xz", answer=159, search=20),
+    Case("16 x CELAR6-SUB0", "wcsp/celar/CELAR6-SUB0.wcsp.xz", answer=16 * 159, copies=16),
+    Case("queen5_5_4", "wcsp/coloring/queen5_5_4.wcsp", answer=12, search=40),
+    Case("75-26-5 MPE", "uai/fabe_grid/75-26-5.uai.xz", search=60),
+    Case("Promedas_35 MPE", "uai/uai2014map/Promedas_35.uai.xz", search=60),
+    Case("Promedas_41 MPE", "uai/uai2014map/Promedas_41.uai.xz", search=90),
+    Case("Grids_28 MPE", "uai/uai2014map/Grids_28.uai.xz", search=90),
+    Case("Grids_29 MPE", "uai/uai2014map/Grids_29.uai.xz", search=90),
+    Case("75-26-5 Z", "uai/fabe_grid/75-26-5.uai.xz", "partition", search=60),
+    Case("Promedas_35 Z", "uai/uai2014map/Promedas_35.uai.xz", "partition", search=60),
+    Case("Grids_28 Z", "uai/uai2014map/Grids_28.uai.xz", "partition", search=90),
 ]
 
 
@@ -111,9 +113,7 @@ def copied_tree(children: Any, leaves: int, count: int) -> list[list[int]]:
 def planned(case: Case, children: Any, search: float | None, memory_bytes: int = BUDGET, devices: int = 1) -> Prepared:
     """Plan one case, from its stored tree (or that of one copy) if there is one."""
     start = time.perf_counter()
-    path = FOLDER / case.file
-    if not path.exists():
-        raise SystemExit(f"the model {path} is not there; set BUCKETFLOW_GPUDATA to the folder of such models")
+    path = data_folder() / case.file
     model = copied(bucketflow.load(path), case.copies)
     beside = Path(str(path).removesuffix(".xz") + ".evid")
     prepared = preprocessed(question_of(model, case.query, beside if beside.exists() else None), devices)
@@ -167,7 +167,7 @@ def profile(prepared: Prepared, top: int) -> None:
 def stored_trees() -> dict[str, Any]:
     """Return the trees that were searched for before, by case."""
     trees: dict[str, Any] = {}
-    for stored in sorted(FOLDER.glob("trees*.json")):
+    for stored in sorted(TREES.glob("trees*.json")):
         trees |= json.loads(stored.read_text())
     return trees
 
@@ -175,7 +175,7 @@ def stored_trees() -> dict[str, Any]:
 def main() -> None:
     """Plan, or run, the cases whose names begin with one of the arguments."""
     names = [a for a in sys.argv[1:] if not a.startswith("-")]
-    store = FOLDER / "trees.json"
+    store = TREES / "trees.json"
     trees = stored_trees()
     for case in CASES:
         if "--plan" in sys.argv and case.copies > 1:

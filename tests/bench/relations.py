@@ -31,8 +31,8 @@ os.environ["POLARS_MAX_THREADS"] = "1"
 
 import numpy as np
 from gpu_models import CASES as MODELS
-from gpu_models import FOLDER
 from kernels import cpu_seconds
+from parts.needs import data_folder
 from rich.console import Console
 from rich.table import Table
 from rows import device_seconds
@@ -312,7 +312,7 @@ def instances(repeats: int = 4) -> Table:
 
 def asked(file: str, repeats: int) -> tuple[Result, list[float]]:
     """Answer an instance some times by rows on the device."""
-    question = question_of(bucketflow.load(FOLDER / file), "optimum")
+    question = question_of(bucketflow.load(data_folder() / file), "optimum")
     prepared, times = prepare(question, Resources(Options(representation="rows", gpus=1))), []
     for _ in range(repeats):
         start = time.perf_counter()

@@ -3,7 +3,7 @@
 Runs the tests marked ``gpu``, the ladder of known answers, the kernels beside ceilings measured in the same run, tables
 larger than the device, full propagations, several GPUs, runs as they are planned, step by step, and whole models beside
 their floors; each in processes of its own. What they print is the report, and its last table has a line for each
-target. Models and their trees are looked for in ``BUCKETFLOW_GPUDATA``, the ladder's in ``BUCKETFLOW_DATA``.
+target. Models are looked for in ``BUCKETFLOW_DATA``, trees that were searched for long in ``BUCKETFLOW_GPUDATA``.
 ``--sanitize`` adds a few cases of every kernel's
 tests under compute-sanitizer; PARTs are run alone.
 """
