@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from math import inf
 
 from ..errors import BudgetError
 from ..planning.outlines import Outline, first_plan
-from ..planning.planner import HopelessError, plan_tree, planning_seconds, whole_plans
+from ..planning.planner import (
+    HopelessError,
+    plan_tree,
+    planning_seconds,
+    remember_plan,
+    remembered_plan,
+    whole_plans,
+)
 from ..plans.kinds import Fit
 from ..plans.plan import Plan
 from ..plans.problem import PlanOptions, Problem
@@ -70,12 +78,19 @@ def fitted(
         If no allowed way fits.
     """
 
+    one_way = problem.targets is None
+    before = remembered_plan(problem, options, rates) if one_way and fit != "spill" else None
+    if before is not None:
+        return Prices(before)
     effort = Effort(options.order_seconds or 0.0)
     within = partial(_spilled, problem, rates=rates, disk_bytes=disk_bytes, disk_rate=disk_rate)
     spills = within if fit == "spill" or disk_bytes != 0 else None
     check = partial(_refuse_hopeless, problem=problem, options=options, rates=rates, fit=fit, spilled=spills)
     plans = whole_plans(problem, options, rates, effort, check)
-    return cheapest(plans, problem, options, rates, fit, spills, effort)
+    whole, plans = first_plan(plans)
+    if one_way and whole.fits(options.memory_bytes):
+        remember_plan(problem, options, rates, whole)
+    return cheapest(chain((whole,), plans), problem, options, rates, fit, spills, effort)
 
 
 def _spilled(

@@ -142,25 +142,49 @@ def whole_plan(problem: Problem, options: PlanOptions, rates: Rates, check: Chec
     HopelessError
         If a tree would take longer than anyone waits for; see also ``check``.
     """
-    order = options.order if isinstance(options.order, str) else tuple(options.order)
-    free = replace(options, order=order, memory_bytes=1 << 62)
-    key = problem, free, rates
+    key = _key(problem, options, rates)
     plan = _planned.get(key)
     if plan is None:
+        free = replace(options, memory_bytes=1 << 62)
         tree = searched_tree(problem, free, rates, check)
         _refuse_hopeless(tree, problem, options, rates)
-        _planned[key] = plan = plan_tree(problem, free, rates, tree)
-        if len(_planned) > _REMEMBERED:
-            _planned.pop(next(iter(_planned)), None)
+        plan = plan_tree(problem, free, rates, tree)
+        _remember(key, plan)
     if plan.fits(options.memory_bytes) or options.device:
         return plan
     return plan_tree(problem, options, rates, plan.tree)
 
 
+def remembered_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan | None:
+    """Return the plan of one sweep that :func:`remember_plan` was given, if it fits memory."""
+    plan = _planned.get(_key(problem, options, rates))
+    return plan if plan is not None and plan.fits(options.memory_bytes) else None
+
+
+def remember_plan(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan) -> None:
+    """Remember the first plan of one sweep that a search found, if it is the same wherever it fits memory."""
+    if not (plan.sliced or plan.cuts or plan.spill):
+        _remember(_key(problem, options, rates), plan)
+
+
+_Key = tuple[Problem, PlanOptions, Rates]
+
+
+def _key(problem: Problem, options: PlanOptions, rates: Rates) -> _Key:
+    order = options.order if isinstance(options.order, str) else tuple(options.order)
+    return problem, replace(options, order=order, memory_bytes=1 << 62), rates
+
+
+def _remember(key: _Key, plan: Plan) -> None:
+    _planned[key] = plan
+    if len(_planned) > _REMEMBERED:
+        _planned.pop(next(iter(_planned)), None)
+
+
 # Small networks take longer to plan than to run, so the last few plans are remembered: a plan is a function of sizes,
 # which other states of the same variables seldom change.
 _REMEMBERED = 8
-_planned: dict[tuple[Problem, PlanOptions, Rates], Plan] = {}
+_planned: dict[_Key, Plan] = {}
 # What they take by other rates: predicting hundreds of steps takes a tenth as long as running them.
 _priced: dict[tuple[int, Rates], tuple[Plan, Plan]] = {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,11 @@ from bucketflow.pipeline.planning import planner
 from bucketflow.pipeline.planning.planner import conditioned_plan, whole_plans
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
+from bucketflow.pipeline.search import orders
 from bucketflow.pipeline.search.effort import Effort
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.memory import Sizing, sweep_peak
+from bucketflow.pipeline.trees.tree import Tree
 from bucketflow.tasks.gpu.tiling.lowering import device_step
 from bucketflow.tasks.steps.semiring import min_plus
 from bucketflow.tasks.steps.step import make_step
@@ -158,3 +161,24 @@ def test_temporaries_of_a_device_count_with_the_step_that_has_them() -> None:
     assert large.lowered.workspace_bytes < inner.workspace_bytes(large) < temporaries
     assert inner.workspace_bytes(large) == device_step(fixed.lowered).workspace_cells * 4
     assert sizing.workspace_bytes(small) == replace(sizing, device=False).workspace_bytes(small)
+
+
+def test_the_plan_of_one_sweep_is_made_once_for_all_memory_that_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = 0
+    search = orders.search_trees
+
+    def counted(*args: Any, **given: Any) -> list[Tree]:
+        nonlocal searches
+        searches += 1
+        return search(*args, **given)
+
+    monkeypatch.setattr(planner, "search_trees", counted)
+    planner.forget_plans()
+    wanted = grid(5)
+    first = in_memory(wanted, replace(OPTIONS, memory_bytes=1 << 40), "auto")
+    for memory_bytes in (1 << 30, first.peak_bytes):
+        assert in_memory(wanted, replace(OPTIONS, memory_bytes=memory_bytes), "auto") is first
+    assert searches == 1
+    assert in_memory(wanted, replace(OPTIONS, memory_bytes=first.peak_bytes - 1), "slice") is not first
+    assert in_memory(replace(wanted, itemsize=8), replace(OPTIONS, memory_bytes=1 << 40)) is not first
+    assert searches == 3
