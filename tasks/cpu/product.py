@@ -225,18 +225,65 @@ def _block(
             _write(law, shape.tile, out, at_rows, rows, at_columns, columns, k == 0, whole)
 
 
+class Multiplication(NamedTuple):
+    """A product: addresses, counts, and panels and stripes of each factor, all int64.
+
+    Parameters
+    ----------
+    addresses : int
+        Of the left factor's tables, those of the right one, and the output.
+    left_tables, right_tables : int
+    left_batch, left_rows, left_depth, right_batch, right_columns, right_depth, out_batch, out_rows, out_columns : int
+        Addresses of offsets, as `fill` makes them of ``Product.offsets``.
+    batches, rows, columns, depth : int
+    left_panel, right_panel, tall, wide : int
+        Lines of a panel, and rows and columns of a stripe.
+    left_cells, right_cells : int
+        Of the packed blocks: the left one is first in the buffers, then the right one, then a tile.
+    """
+
+    addresses: int
+    left_tables: int
+    right_tables: int
+    left_batch: int
+    left_rows: int
+    left_depth: int
+    right_batch: int
+    right_columns: int
+    right_depth: int
+    out_batch: int
+    out_rows: int
+    out_columns: int
+    batches: int
+    rows: int
+    columns: int
+    depth: int
+    left_panel: int
+    right_panel: int
+    tall: int
+    wide: int
+    left_cells: int
+    right_cells: int
+
+
 @njit(nogil=True, cache=True)
-def _multiply(
-    law: Any,
-    left: Any,
-    right: Any,
-    shape: Any,
-    batch_start: int,
-    batch_stop: int,
-    start: int,
-    stop: int,
-) -> None:
-    """Multiply a range of batches and a range of rows, a stripe of both factors at a time."""
+def multiply(law: Any, given: Any, buffers: int, batch_start: int, batch_stop: int, start: int, stop: int) -> None:
+    """Multiply a range of batches and a range of rows, a stripe of both factors at a time, in one thread's buffers."""
+    size = VECTOR_BYTES // lanes(law)
+    packed_right = buffers + given.left_cells * size
+    tile, tables = packed_right + given.right_cells * size, given.left_tables
+    starts = given.left_batch, given.left_rows, given.left_depth
+    left = _Factor(given.addresses, starts[0], starts[1], starts[2], tables, buffers, given.left_panel)
+    starts = given.right_batch, given.right_columns, given.right_depth
+    right = _Factor(
+        given.addresses + 8 * tables,
+        *(starts[0], starts[1], starts[2], given.right_tables, packed_right, given.right_panel),
+    )
+    out = word(given.addresses, tables + given.right_tables)
+    shape = _Shape(
+        *(given.batches, given.rows, given.columns, given.depth, out),
+        *(given.out_batch, given.out_rows, given.out_columns, tile, given.tall, given.wide),
+    )
     for first_column in range(0, shape.columns, shape.wide):
         last_column = min(first_column + shape.wide, shape.columns)
         for first_row in range(start, stop, shape.tall):
@@ -265,27 +312,29 @@ def run_product(
     offsets = np.empty(step.offsets.cells, np.int64)
     code = np.array(step.offsets.code, np.int64)
     fill(code.ctypes.data, code.size, offsets.ctypes.data)
-    starts = [offsets.ctypes.data + 8 * start for start in step.offsets.starts]
-    addresses = [np.array([tables[i].ctypes.data for i in f], np.int64) for f in (step.left, step.right)]
+    addresses = np.array([*[tables[i].ctypes.data for i in (*step.left, *step.right)], out.ctypes.data], np.int64)
+    given = multiplication(axes, step, semiring, addresses.ctypes.data, offsets.ctypes.data)
+    by_batch = given.batches >= threads
+    ranges = split(given.batches, threads) if by_batch else split(given.rows, threads, TILE_ROWS)
+    buffers = np.empty((len(ranges), sum(buffer_cells(axes, step, semiring.itemsize))), semiring.dtype)
+    law = law_of(semiring)
+
+    def work(number: int, start: int, stop: int) -> None:
+        whole = (start, stop, 0, given.rows) if by_batch else (0, given.batches, start, stop)
+        multiply(law, given, buffers[number].ctypes.data, *whole)
+
+    share(work, ranges)
+
+
+def multiplication(axes: Axes, step: Product, semiring: Semiring, addresses: int, offsets: int) -> Multiplication:
+    """Return what loops read of a product, from where its arrays are; see `Multiplication`."""
     counts = [cells(axes, group) for group in (step.batch, step.rows, step.columns, step.depth)]
-    by_batch = counts[0] >= threads
-    ranges = split(counts[0], threads) if by_batch else split(counts[1], threads, TILE_ROWS)
-    sizes = buffer_cells(axes, step, semiring.itemsize)
-    buffers = np.empty((len(ranges), sum(sizes)), semiring.dtype)
-    law, width = law_of(semiring), VECTOR_BYTES // semiring.itemsize * _VECTORS
     # neighbours in memory that belong to different batches are gathered batch by batch: from a stripe that stays
     # in the cache meanwhile
     tall = LEFT_ROWS if batches_inside(axes, step, step.left[0]) else max(counts[1], 1)
     wide = RIGHT_COLUMNS if batches_inside(axes, step, step.right[0]) else max(counts[2], 1)
-
-    def work(number: int, start: int, stop: int) -> None:
-        packed = buffers[number].ctypes.data
-        packed_right = packed + sizes[0] * semiring.itemsize
-        tile = packed_right + sizes[1] * semiring.itemsize
-        left = _Factor._make((addresses[0].ctypes.data, *starts[:3], len(step.left), packed, TILE_ROWS))
-        right = _Factor._make((addresses[1].ctypes.data, *starts[3:6], len(step.right), packed_right, width))
-        shape = _Shape._make((*counts, out.ctypes.data, *starts[6:], tile, tall, wide))
-        whole = (start, stop, 0, counts[1]) if by_batch else (0, counts[0], start, stop)
-        _multiply(law, left, right, shape, *whole)
-
-    share(work, ranges)
+    starts = [offsets + 8 * start for start in step.offsets.starts]
+    panels = TILE_ROWS, VECTOR_BYTES // semiring.itemsize * _VECTORS
+    blocks = buffer_cells(axes, step, semiring.itemsize)[:2]
+    tables = len(step.left), len(step.right)
+    return Multiplication._make((addresses, *tables, *starts, *counts, *panels, tall, wide, *blocks))

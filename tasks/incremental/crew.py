@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..cpu.compiling.calls import address_of
+from ..cpu.compiling.pthreads import blocks, together
 from ..cpu.compiling.vectors import law_of
+from ..cpu.product import Multiplication, multiplication, multiply
 from ..cpu.streaming import Nest, Scratch, nest_of, stream
-from ..cpu.threads import share, split
+from ..steps.loops.axes import Axes
+from ..steps.loops.streaming import Loops
 from ..steps.semiring import SUM_PRODUCT
-from .crew_loops import CONTROL_WORDS, MADE, TAKEN, Items, Queue, work
+from .crew_loops import CONTROL_WORDS, MADE, TAKEN, Items, Queue, work, work_in_thread
 from .join_loops import iterate_nest
 from .packed_loops import Layout, State, run_small
 from .planning.large import MOST_PARTS, LargeStep, spread_code
@@ -33,12 +36,13 @@ _ALONE_CELLS: Final = 1 << 19
 
 @dataclass
 class Tables:
-    """The tables of a propagation: layout and state, places of the inputs of each step, and the tables they make."""
+    """The tables of a propagation: layout and state; by step places of its inputs, the table it makes, and its axes."""
 
     layout: Layout
     state: State
     inputs: Sequence[Sequence[int]]
     made: Sequence[int]
+    axes: Sequence[Axes]
 
 
 class Crew:
@@ -60,7 +64,7 @@ class Crew:
         parts = max([item.parts for item in schedule.items], default=1)
         large = len(schedule.large)
         done = np.zeros((threads, 8), np.int64)
-        bounds, tops = np.zeros((large, 3)), np.zeros((large, parts, 2))
+        bounds, tops = np.zeros((large, 6)), np.zeros((large, parts, 2))
         self._course = Course(np.zeros(large, np.int64), bounds, tops, done, parts)
         self._first = _first_words(schedule.items, self._items.tickets)
         self._words = self._first.copy()
@@ -84,11 +88,19 @@ class Crew:
         self._course.done[:] = 0
         self._work(0, _ALONE_CELLS)
         while self._words[TAKEN] < self._items.tickets:
-            share(lambda number, *_: self._work(number, _MOST_CELLS), split(threads, threads))
+            self._work_together(threads)
         return int(self._course.done.sum())
 
     def _work(self, number: int, most: int) -> None:
         work(self._law, self.where, number, most)
+
+    def _work_together(self, threads: int) -> None:
+        if threads == 1:
+            self._work(0, _MOST_CELLS)
+            return
+        given = _words([functions().work, self.where, _MOST_CELLS])
+        each = blocks(threads, functions().work_in_thread, given.ctypes.data)
+        together(each.ctypes.data)
 
 
 def addresses(arrays: tuple[Any, ...]) -> list[int]:
@@ -96,17 +108,32 @@ def addresses(arrays: tuple[Any, ...]) -> list[int]:
     return [each.ctypes.data if isinstance(each, np.ndarray) else each for each in arrays]
 
 
+class Functions(NamedTuple):
+    """Where compiled functions are, by what they do."""
+
+    iterate: int
+    stream: int
+    multiply: int
+    small: int
+    stage: int
+    work: int
+    work_in_thread: int
+
+
 @cache
-def functions() -> tuple[int, int, int, int]:
-    """Return where the functions are that iterate a nest, stream, run a small step and a stage."""
+def functions() -> Functions:
+    """Return where the functions are that loops call."""
     law, none = law_of(SUM_PRODUCT), [0] * 64
     layout, state = Layout(*none[: len(Layout._fields)]), State(*none[: len(State._fields)])
     stages, course = Stages(*none[: len(Stages._fields)]), Course(*none[: len(Course._fields)])
-    return (
+    return Functions(
         address_of(iterate_nest, *none[:5]),
         address_of(stream, law, Nest(*none[:18]), Scratch(*none[:4]), 0, 0),
+        address_of(multiply, law, Multiplication(*none[: len(Multiplication._fields)]), *none[:5]),
         address_of(run_small, layout, state, 0, 0),
         address_of(run_stage, law, layout, state, stages, course, *none[:5]),
+        address_of(work, law, *none[:3]),
+        address_of(work_in_thread, *none[:2]),
     )
 
 
@@ -123,8 +150,8 @@ def _items(schedule: Schedule) -> Items:
         groups=_words([step for group in schedule.groups for step in group]),
         group_start=_starts(schedule.groups),
         tickets=sum([item.parts for item in schedule.items]),
-        small=functions()[2],
-        stage=functions()[3],
+        small=functions().small,
+        stage=functions().stage,
     )
 
 
@@ -154,8 +181,9 @@ class _Laid:
         pairs = zip(self._schedule.large.items(), self._schedule.areas, strict=True)
         rows = [self._large(step, large, self._arena + area) for (step, large), area in pairs]
         return Stages(
-            large=_words([row for row, _ in rows]).reshape(-1, len(Large._fields)),
-            nests=_words([nest for _, nest in rows]).reshape(-1, len(Nest._fields)),
+            large=_words([row for row, *_ in rows]).reshape(-1, len(Large._fields)),
+            nests=_words([nest for _, nest, _ in rows]).reshape(-1, len(Nest._fields)),
+            products=_words([product for *_, product in rows]).reshape(-1, len(Multiplication._fields)),
             spreads=_words([spread for each in self._spreads for spread in each]).reshape(-1, 3),
             spread_start=_starts(self._spreads),
             codes=_words(self._codes),
@@ -163,28 +191,27 @@ class _Laid:
             words=self._words,
         )
 
-    def _large(self, step: int, large: LargeStep, area: int) -> tuple[Large, tuple[int, ...]]:
-        loops, inputs = large.loops, self._tables.inputs[step]
-        merged = [area + merge for merge in large.merges]
-        tables = [(*inputs, *merged)[operand.table] for operand in loops.operands]
+    def _large(self, step: int, large: LargeStep, area: int) -> tuple[Large, tuple[int, ...], tuple[int, ...]]:
+        """Lay out a step; return it with its nest and its product, of which one is nothing but zeros."""
+        inputs = self._tables.inputs[step]
+        merged, target = [area + merge for merge in large.merges], area + large.target
+        tables = [(*inputs, *merged)[table] for table in _operands(large)]
         addresses = self._kept([*[self._address(table) for table in tables], 0])
-        inside = self._kept([int(loops.gathered_inside(operand)) for operand in loops.operands])
-        code, offsets = self._kept(loops.offsets.code), self._address(area + large.offsets)
+        code, offsets = self._kept(large.code), self._address(area + large.offsets)
         self._spreads.append([])
-        for merge, out in zip(loops.merges, merged, strict=True):
-            places = [inputs[i] for i in merge.inputs]
-            self._spread(merge.axes.sizes, [*zip(merge.axes.strides, places, strict=True)], out)
-        target = area + large.target
-        if loops.turn is not None:
-            sizes, order = loops.turn.sizes, loops.turn.order
-            strides = [*accumulate(sizes[:0:-1], int.__mul__, initial=1)][::-1]
-            self._spread([sizes[i] for i in order], [([strides[i] for i in order], target)], -1)
+        nest: tuple[int, ...] = (0,) * len(Nest._fields)
+        product: tuple[int, ...] = (0,) * len(Multiplication._fields)
+        if large.loops is not None:
+            nest = self._nest(large.loops, inputs, merged, target, (addresses, offsets))
+        elif large.product is not None:
+            axes = self._tables.axes[step]
+            product = multiplication(axes, large.product, SUM_PRODUCT, addresses, offsets)
         row = Large(
             step=step,
             table=self._tables.made[step],
             out_parts=large.out_parts,
             code=code,
-            code_words=len(loops.offsets.code),
+            code_words=len(large.code),
             offsets=offsets,
             addresses=addresses,
             operands=len(tables),
@@ -192,10 +219,24 @@ class _Laid:
             places=large.operands,
             words=large.operands + large.numbers,
             target=target if large.ordered else -1,
-            summed=loops.summed,
+            summed=large.summed,
             room=area + large.room,
+            ranges=-1 if large.product is None else int(large.by_batch),
         )
-        return row, nest_of(loops, SUM_PRODUCT, addresses, offsets, inside)
+        return row, nest, product
+
+    def _nest(
+        self, loops: Loops, inputs: Sequence[int], merged: Sequence[int], target: int, at: tuple[int, int]
+    ) -> Nest:
+        inside = self._kept([int(loops.gathered_inside(operand)) for operand in loops.operands])
+        for merge, out in zip(loops.merges, merged, strict=True):
+            places = [inputs[i] for i in merge.inputs]
+            self._spread(merge.axes.sizes, [*zip(merge.axes.strides, places, strict=True)], out)
+        if loops.turn is not None:
+            sizes, order = loops.turn.sizes, loops.turn.order
+            strides = [*accumulate(sizes[:0:-1], int.__mul__, initial=1)][::-1]
+            self._spread([sizes[i] for i in order], [([strides[i] for i in order], target)], -1)
+        return nest_of(loops, SUM_PRODUCT, *at, inside)
 
     def _spread(self, sizes: Sequence[int], tables: Sequence[tuple[Sequence[int], int]], out: int) -> None:
         code, operands = spread_code(sizes, [strides for strides, _ in tables])
@@ -214,9 +255,17 @@ class _Laid:
         return at
 
 
+def _operands(large: LargeStep) -> list[int]:
+    """What loops or products read: positions among the inputs, then among the merged tables."""
+    if large.loops is not None:
+        return [operand.table for operand in large.loops.operands]
+    assert large.product is not None
+    return [*large.product.left, *large.product.right]
+
+
 def _own_words(large: LargeStep) -> int:
     """Words of addresses, marks and offsets' code of a step."""
-    return 2 * len(large.loops.operands) + 1 + len(large.loops.offsets.code)
+    return 2 * len(_operands(large)) + 1 + len(large.code)
 
 
 def _starts(lists: Sequence[Sequence[Any]]) -> Array:

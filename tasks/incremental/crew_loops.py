@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ..cpu.compiling.atomics import awaited, fetch_add, publish
 from ..cpu.compiling.calls import calling, reader
-from ..cpu.compiling.vectors import put_word, word
+from ..cpu.compiling.vectors import SumProduct, put_word, word
 from ..machine_code import njit
 from .packed_loops import STATE_AT, Layout, State, is_due
 from .planning.large import MOST_PARTS
@@ -53,7 +53,7 @@ class Queue(NamedTuple):
     left: int
 
 
-_call_small, _call_stage = calling(4), calling(10)
+_call_small, _call_stage, _call_work = calling(4), calling(10), calling(4)
 _read_layout, _read_state, _read_stages = reader(Layout), reader(State), reader(Stages)
 _read_course, _read_items, _read_queue = reader(Course), reader(Items), reader(Queue)
 
@@ -92,6 +92,12 @@ def work(law: Any, where: int, worker: int, most: int) -> None:
         cells += word(here, 3) // parts if ran else 0
         if fetch_add(queue.left, item, -1) == 1:
             _release(items, queue, item)
+
+
+@njit(nogil=True, cache=True)
+def work_in_thread(given: int, worker: int) -> None:
+    """Work as :func:`work`, whose address, where things are and how many cells are words at an address."""
+    _call_work(word(given, 0), SumProduct(0.0, 1.0), word(given, 1), worker, word(given, 2))
 
 
 @njit(nogil=True)

@@ -71,7 +71,8 @@ class Packed(KeptTables):
         )
         inputs = [[self._starts[self._index[i]] for i in step.inputs] for step in steps]
         made = [self._index[step.node] for step in steps]
-        self._crew = Crew(schedule, Tables(self._layout, self._state, inputs, made), arena, self._threads)
+        found = Tables(self._layout, self._state, inputs, made, [step.lowered.axes for step in steps])
+        self._crew = Crew(schedule, found, arena, self._threads)
         self._reads: dict[tuple[int, ...], tuple[Array, list[int]]] = {}
 
     def table(self, node: int) -> Scaled:
@@ -196,8 +197,9 @@ class Packed(KeptTables):
             makers=_words(makers),
             scratch=scratch,
             shift=self._shift,
-            iterate=functions()[0],
-            stream=functions()[1],
+            iterate=functions().iterate,
+            stream=functions().stream,
+            multiply=functions().multiply,
             limits=np.array(LIMITS),
         )
 

@@ -32,7 +32,7 @@ class Layout(NamedTuple):
 
     ``joins`` are (code, first base, output) of each join: its nest, where its inputs are, where it writes. ``makers``
     are the steps that make the tables, -1 for leaves. Temporaries begin at ``scratch``, those of each further thread
-    ``shift`` later. ``iterate`` and ``stream`` are where compiled functions are.
+    ``shift`` later. ``iterate``, ``stream`` and ``multiply`` are where compiled functions are.
     """
 
     codes: Any
@@ -53,6 +53,7 @@ class Layout(NamedTuple):
     shift: int
     iterate: int
     stream: int
+    multiply: int
     limits: Any
 
 
@@ -113,6 +114,17 @@ def greatest(x: int, first: int, stop: int) -> float:
         value = number(x, i)
         top = value if value > top else top
     return top
+
+
+@njit(nogil=True, fastmath={"nnan", "nsz", "reassoc"})
+def least(x: int, first: int, stop: int) -> float:
+    """Return the least positive of some cells, infinity if there is none."""
+    bottom = math.inf
+    for i in range(first, stop):
+        value = number(x, i)
+        value = value if value > 0.0 else math.inf
+        bottom = value if value < bottom else bottom
+    return bottom
 
 
 @njit(nogil=True)
@@ -217,12 +229,7 @@ def measure(table: int, cells: int, scale: float, lowest: float) -> tuple[float,
     top = greatest(table, 0, cells)
     if top == 0.0:
         return 0.0, 0.0, scale
-    least = top
-    for i in range(cells):
-        x = number(table, i)
-        if 0.0 < x < least:
-            least = x
-    low = math.log(least) - math.log(top)
+    low = math.log(least(table, 0, cells)) - math.log(top)
     if low >= lowest:
         for i in range(cells):
             put_number(table, i, number(table, i) / top)

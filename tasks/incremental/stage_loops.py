@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, NamedTuple
 
 from ..cpu.compiling.calls import calling, reader
 from ..cpu.compiling.vectors import fill, number, put_number, put_word, word
+from ..cpu.product import Multiplication
 from ..cpu.streaming import Nest, Scratch
 from ..machine_code import njit
+from ..steps.loops.products import TILE_ROWS
 from .join_loops import spread
 from .packed_loops import (
     LOOSE_AT,
@@ -17,8 +20,8 @@ from .packed_loops import (
     describe,
     greatest,
     is_due,
+    least,
     mark_readers,
-    measure,
     same_ratios,
 )
 from .planning.nests import MOST_PLACES
@@ -29,10 +32,11 @@ MERGE: Final = 2
 STREAM: Final = 3
 ORDER: Final = 4
 MEASURE: Final = 5
-TOP: Final = 6
-COMPARE: Final = 7
-COPY: Final = 8
-FINISH: Final = 9
+SCALE: Final = 6
+TOP: Final = 7
+COMPARE: Final = 8
+COPY: Final = 9
+FINISH: Final = 10
 """Kinds of items: a group of small steps, and the stages of a large one in their order."""
 
 #: What becomes of a large step: nothing, made in its place, made beside it to be compared, copied because it differs.
@@ -56,6 +60,8 @@ class Large(NamedTuple):
         What is summed or turned later, -1 if nothing is, and the cells that are summed into one.
     room : int
         A result that is compared with the table that it replaces.
+    ranges : int
+        What the parts of a product are: 1 for batches, 0 for rows; -1 for loops.
     """
 
     step: int
@@ -72,16 +78,18 @@ class Large(NamedTuple):
     target: int
     summed: int
     room: int
+    ranges: int
 
 
 LARGE_WORDS: Final = len(Large._fields)
 _NEST_WORDS: Final = len(Nest._fields)
+_PRODUCT_WORDS: Final = len(Multiplication._fields)
 _STEP, _TABLE, _OUT_PARTS, _CODE, _CODE_WORDS, _OFFSETS, _ADDRESSES, _OPERANDS = range(8)
-_PARTS_AT, _PLACES, _WORDS, _TARGET, _SUMMED, _ROOM = range(8, LARGE_WORDS)
+_PARTS_AT, _PLACES, _WORDS, _TARGET, _SUMMED, _ROOM, _RANGES = range(8, LARGE_WORDS)
 
 
 class Stages(NamedTuple):
-    """What never changes, arrays of int64 or their addresses: rows of :class:`Large`, their nests, joins.
+    """What never changes, arrays of int64 or their addresses: rows of :class:`Large`, their nests or products, joins.
 
     ``spreads`` are (code, first base, output) of joins that eliminate nothing: the merges of a step, and then what
     turns its target into the result, whose output is -1. ``words`` holds what addresses in rows point to.
@@ -89,6 +97,7 @@ class Stages(NamedTuple):
 
     large: Any
     nests: Any
+    products: Any
     spreads: Any
     spread_start: Any
     codes: Any
@@ -97,10 +106,11 @@ class Stages(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What changes, arrays or their addresses: by large step its mode, bounds and scale of its result, maxima of parts.
+    """What changes, arrays or their addresses: by large step its mode, bounds of its result, extremes of parts.
 
-    Those are of the new table and the one before, for as many ``parts`` as any step has. ``done`` counts steps by
-    thread, 8 words each.
+    ``bounds`` are lower and upper bound and scale, of what loops make and of what becomes of it. ``tops`` are two
+    numbers for each of as many ``parts`` as any step has: maximum and least positive value, then the maxima of the new
+    table and of the one before. ``done`` counts steps by thread, 8 words each.
     """
 
     mode: Any
@@ -111,6 +121,8 @@ class Course(NamedTuple):
 
 
 _call, _read_nest = calling(5), reader(Nest)
+_call_product, _read_product = calling(7), reader(Multiplication)
+_BOUNDS: Final = 6
 
 
 @njit(nogil=True, cache=True)
@@ -138,22 +150,28 @@ def run_stage(
     first, stop = cells * part // parts, cells * (part + 1) // parts
     made = start if mode == _DIRECT else word(large, _ROOM)
     here, there = state.values + 8 * start, state.values + 8 * made
-    if kind == STREAM:
+    if kind == STREAM and word(large, _RANGES) >= 0:
+        _multiply(layout.multiply, law, stages, large, step, part, parts)
+    elif kind == STREAM:
         _stream(layout.stream, law, stages, large, step, part, parts)
     elif kind == MERGE or (kind == ORDER and word(large, _SUMMED) == 1):
         _spread(layout.iterate, state, stages, step, kind == ORDER, made, part, parts, worker)
     elif kind == ORDER:
         _sum_rows(state.values + 8 * word(large, _TARGET), word(large, _SUMMED), there, first, stop)
     elif kind == MEASURE:
-        _measure(layout, course, step, there, cells)
+        if _is_loose(layout, course, step):
+            _put_tops(course, step, part, greatest(there, first, stop), least(there, first, stop))
+    elif kind == SCALE:
+        _scale(layout, course, large, step, part, there, first, stop)
     elif kind == FINISH:
         _finish(layout, state, course, large, step, worker)
     elif mode == _DIRECT:
         return
     elif kind == TOP:
-        put_number(course.tops, 2 * (step * course.parts + part), greatest(there, first, stop))
-        if number(state.top, table) < 0.0:
-            put_number(course.tops, 2 * (step * course.parts + part) + 1, greatest(here, first, stop))
+        known = number(state.top, table)
+        _put_tops(
+            course, step, part, greatest(there, first, stop), greatest(here, first, stop) if known < 0.0 else known
+        )
     elif kind == COMPARE and mode == _BESIDE:
         old, new = _tops(state, course, large, step)
         if not same_ratios(here, old, there, new, first, stop, number(layout.limits, SAME_AT)):
@@ -181,17 +199,24 @@ def _prepare(layout: Any, state: Any, stages: Any, course: Any, large: int, step
         out = word(large, _TARGET)
     put_word(word(large, _ADDRESSES), word(large, _OPERANDS), state.values + 8 * out)
     fill(word(large, _CODE), word(large, _CODE_WORDS), word(large, _OFFSETS))
-    _bound(course, step, low, high, scale)
+    _bound(course, _BOUNDS * step, low, high, scale)
     if not beside:
         put_word(state.known, table, 0)
     put_word(course.mode, step, _BESIDE if beside else _DIRECT)
 
 
 @njit(nogil=True)
-def _bound(course: Any, step: int, low: float, high: float, scale: float) -> None:
-    put_number(course.bounds, 3 * step, low)
-    put_number(course.bounds, 3 * step + 1, high)
-    put_number(course.bounds, 3 * step + 2, scale)
+def _bound(course: Any, at: int, low: float, high: float, scale: float) -> None:
+    put_number(course.bounds, at, low)
+    put_number(course.bounds, at + 1, high)
+    put_number(course.bounds, at + 2, scale)
+
+
+@njit(nogil=True)
+def _put_tops(course: Any, step: int, part: int, first: float, second: float) -> None:
+    at = 2 * (step * course.parts + part)
+    put_number(course.tops, at, first)
+    put_number(course.tops, at + 1, second)
 
 
 @njit(nogil=True)
@@ -219,6 +244,20 @@ def _stream(address: int, law: Any, stages: Any, large: int, step: int, part: in
     _call(address, law, nest, scratch, outer * part // parts, outer * (part + 1) // parts)
 
 
+@njit(nogil=True)
+def _multiply(address: int, law: Any, stages: Any, large: int, step: int, part: int, parts: int) -> None:
+    """Run the part's share of the batches or the rows of a product, with the buffers of the part."""
+    given = _read_product(stages.products + 8 * _PRODUCT_WORDS * step)
+    buffers = word(large, _PARTS_AT) + 8 * part * word(large, _WORDS)
+    if word(large, _RANGES):
+        first, stop = given.batches * part // parts, given.batches * (part + 1) // parts
+        _call_product(address, law, given, buffers, first, stop, 0, given.rows)
+    else:
+        tiles = (given.rows + TILE_ROWS - 1) // TILE_ROWS
+        first, stop = tiles * part // parts * TILE_ROWS, tiles * (part + 1) // parts * TILE_ROWS
+        _call_product(address, law, given, buffers, 0, given.batches, first, min(stop, given.rows))
+
+
 @njit(nogil=True, fastmath={"reassoc", "contract"})
 def _sum_rows(target: int, summed: int, out: int, first: int, stop: int) -> None:
     for i in range(first, stop):
@@ -229,13 +268,37 @@ def _sum_rows(target: int, summed: int, out: int, first: int, stop: int) -> None
 
 
 @njit(nogil=True)
-def _measure(layout: Any, course: Any, step: int, made: int, cells: int) -> None:
-    """Scale a result whose bounds are loose; one that spans too much is left to others."""
-    low, high = number(course.bounds, 3 * step), number(course.bounds, 3 * step + 1)
-    if low < -number(layout.limits, LOOSE_AT) or high > number(layout.limits, LOOSE_AT):
-        low, high, scale = measure(made, cells, number(course.bounds, 3 * step + 2), number(layout.limits, LOWEST_AT))
-        _bound(course, step, low, high, scale)
-        if low < number(layout.limits, LOWEST_AT):
+def _is_loose(layout: Any, course: Any, step: int) -> bool:
+    """Whether bounds of what loops made are so loose that the values are looked at."""
+    low, high = number(course.bounds, _BOUNDS * step), number(course.bounds, _BOUNDS * step + 1)
+    return bool(low < -number(layout.limits, LOOSE_AT) or high > number(layout.limits, LOOSE_AT))
+
+
+@njit(nogil=True)
+def _scale(layout: Any, course: Any, large: int, step: int, part: int, made: int, first: int, stop: int) -> None:
+    """Scale the part's share of a result whose bounds are loose to maximum 1; what spans too much is left to others."""
+    before = _BOUNDS * step
+    low, high, scale = (
+        number(course.bounds, before),
+        number(course.bounds, before + 1),
+        number(course.bounds, before + 2),
+    )
+    lowest, fits = number(layout.limits, LOWEST_AT), True
+    if _is_loose(layout, course, step):
+        tops, top, bottom = course.tops + 16 * step * course.parts, 0.0, math.inf
+        for i in range(word(large, _OUT_PARTS)):
+            top, bottom = max(top, number(tops, 2 * i)), min(bottom, number(tops, 2 * i + 1))
+        low = high = 0.0
+        if top > 0.0:
+            low = math.log(bottom) - math.log(top)
+            fits = low >= lowest
+            scale += math.log(top)
+        if top > 0.0 and fits:
+            for i in range(first, stop):
+                put_number(made, i, number(made, i) / top)
+    if part == 0:
+        _bound(course, before + 3, low, high, scale)
+        if not fits:
             put_word(course.mode, step, IDLE)
 
 
@@ -253,7 +316,7 @@ def _tops(state: Any, course: Any, large: int, step: int) -> tuple[float, float]
 def _is_equal(state: Any, course: Any, large: int, step: int) -> bool:
     """Whether two tables of the same ratios have the same scale too."""
     old, new = _tops(state, course, large, step)
-    return old == new and number(state.scale, word(large, _TABLE)) == number(course.bounds, 3 * step + 2)
+    return old == new and number(state.scale, word(large, _TABLE)) == number(course.bounds, _BOUNDS * step + 5)
 
 
 @njit(nogil=True)
@@ -268,5 +331,6 @@ def _finish(layout: Any, state: Any, course: Any, large: int, step: int, worker:
             return
         _, top = _tops(state, course, large, step)
     mark_readers(layout, state, table, mode != _BESIDE)
-    a = course.bounds + 24 * step
-    describe(state, table, number(a, 2), number(a, 0), number(a, 1), top, 0)
+    a = _BOUNDS * step + 3
+    low, high, scale = number(course.bounds, a), number(course.bounds, a + 1), number(course.bounds, a + 2)
+    describe(state, table, scale, low, high, top, 0)

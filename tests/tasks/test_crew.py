@@ -108,6 +108,20 @@ def test_tables_are_the_same_for_any_number_of_threads(mixed: list[Compiled]) ->
         assert_equal_for_any_threads(model, (1, 2, 5, 16))
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_products_and_steps_without_loops_are_made_with_all_others(
+    threads: int, mixed: list[Compiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them waits for Python, and nobody for it."""
+    monkeypatch.setattr(Packed, "_run_alone", None)
+    for model in mixed:
+        assert model.plan is not None
+        nodes = [step.node for step in model.plan.steps]
+        tables = packed(model, threads)
+        tables.refresh(nodes, threads)
+        assert tables.computed == len(nodes)
+
+
 @pytest.mark.usefixtures("fine")
 def test_threads_that_come_back_after_every_item_make_the_same_tables(
     mixed: list[Compiled], monkeypatch: pytest.MonkeyPatch
@@ -138,10 +152,10 @@ def test_a_propagation_that_is_interrupted_goes_on(mixed: list[Compiled], monkey
     assert model.plan is not None
     nodes = [step.node for step in model.plan.steps]
     whole, broken = packed(model, 2), packed(model, 2)
-    share, calls = crew_module.share, iter(range(1000))
+    together, calls = crew_module.together, iter(range(1000))
 
     def interrupted(*args: Any) -> None:
-        share(*args)
+        together(*args)
         if next(calls) % 2 == 1:
             raise KeyboardInterrupt
 
@@ -153,7 +167,7 @@ def test_a_propagation_that_is_interrupted_goes_on(mixed: list[Compiled], monkey
             broken.set_leaf(*change)
         whole.refresh(nodes, 2)
         with monkeypatch.context() as patched:
-            patched.setattr(crew_module, "share", interrupted)
+            patched.setattr(crew_module, "together", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 broken.refresh(nodes, 2)
         broken.refresh(nodes, 2)
@@ -169,7 +183,7 @@ def test_what_one_thread_is_done_with_sooner_starts_no_others(
         nodes = [step.node for step in model.plan.steps]
         one, several = packed(model, 1), packed(model, 4)
         with monkeypatch.context() as patched:
-            patched.setattr(crew_module, "share", None)
+            patched.setattr(crew_module, "together", None)
             several.refresh(nodes, 4)
         one.refresh(nodes, 1)
         assert all(same(one.table(node), several.table(node)) for node in nodes)
@@ -187,7 +201,7 @@ def test_what_is_up_to_date_is_not_counted_as_work(mixed: list[Compiled], monkey
     cells = [item.cells for item in scheduled(model.plan.steps, 2).items]
     assert sum(cells) > 2 * max(cells)
     monkeypatch.setattr(crew_module, "_ALONE_CELLS", max(cells) + 1)
-    monkeypatch.setattr(crew_module, "share", None)
+    monkeypatch.setattr(crew_module, "together", None)
     tables.refresh([nodes[position]], 2)
     assert not tables._state.stale[position]
 

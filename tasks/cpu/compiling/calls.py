@@ -38,8 +38,10 @@ def _typed(address: Any, *given: Any) -> Any:
 
 
 _TYPERS: dict[int, Callable[..., Any]] = {
+    2: lambda typing, f, a, b: _typed(f, a, b),
     4: lambda typing, f, a, b, c, d: _typed(f, a, b, c, d),
     5: lambda typing, f, a, b, c, d, e: _typed(f, a, b, c, d, e),
+    7: lambda typing, f, a, b, c, d, e, g, h: _typed(f, a, b, c, d, e, g, h),
     10: lambda typing, f, a, b, c, d, e, g, h, i, j, k: _typed(f, a, b, c, d, e, g, h, i, j, k),
 }
 

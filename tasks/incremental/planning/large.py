@@ -1,7 +1,8 @@
 """Large steps of sums of products as stages that threads share: each reads what stages before it made. Pure: no values.
 
 Small inputs are merged, loops stream over the largest one, and what they made is summed or turned where it has to be;
-see ``tasks/steps/loops/streaming.py``. Between stages everything is in a work area of the step's own.
+see ``tasks/steps/loops/streaming.py``. A product of matrices is made by ranges of its batches or rows instead. Between
+stages everything is in a work area of the step's own.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from itertools import accumulate
 from math import prod
 from typing import Final, NamedTuple
 
+from ...steps.loops.products import TILE_ROWS, Product, buffer_cells
+from ...steps.loops.products import cells as cells_of
 from ...steps.loops.streaming import Loops
+from ...steps.lowering import Lowered
 from ...steps.step import Step
 from .nests import is_small
 
-#: A thread is worth waking for so many cells.
+#: A thread is worth waking for so many cells, and for so many times as many of a product, which takes less for each.
 GRAIN: Final = 1 << 15
+_PRODUCT_GRAINS: Final = 8
 
 #: More parts than any step has.
 MOST_PARTS: Final = 1 << 10
@@ -27,7 +32,14 @@ class LargeStep(NamedTuple):
 
     Parameters
     ----------
-    loops : Loops
+    loops : Loops or None
+    product : Product or None
+        Where there are no loops.
+    by_batch : bool
+        Whether parts of a product are ranges of its batches, not of its rows.
+    offset_cells : int
+    code : tuple of int
+        From which offsets are filled.
     parts : int
         Of the stages that merge and stream.
     out_parts : int
@@ -36,7 +48,7 @@ class LargeStep(NamedTuple):
     operands : int
         Words of a part's places in the operands.
     numbers : int
-        Words of a part's numbers and gathered rows.
+        Words of a part's numbers and gathered rows, or of its packed blocks.
     merges : tuple of int
         Where each merged table begins.
     offsets, parts_at, target, room : int
@@ -45,7 +57,11 @@ class LargeStep(NamedTuple):
         All of them.
     """
 
-    loops: Loops
+    loops: Loops | None
+    product: Product | None
+    by_batch: bool
+    offset_cells: int
+    code: tuple[int, ...]
     parts: int
     out_parts: int
     out_cells: int
@@ -59,34 +75,91 @@ class LargeStep(NamedTuple):
     words: int
 
     @property
+    def summed(self) -> int:
+        """Cells that are summed into one after the loops."""
+        return self.loops.summed if self.loops else 1
+
+    @property
     def ordered(self) -> bool:
         """Whether what is streamed is no result yet."""
-        return self.loops.summed > 1 or self.loops.turn is not None
+        return self.loops is not None and (self.loops.summed > 1 or self.loops.turn is not None)
+
+    @property
+    def merged_cells(self) -> int:
+        """Cells of the tables that small inputs are merged into."""
+        return sum([merge.axes.cells for merge in self.loops.merges]) if self.loops else 0
 
 
 def is_streamed(step: Step) -> bool:
     """Return whether a step is run in stages."""
-    return step.lowered.loops is not None and not is_small(step)
+    lowered = step.lowered
+    return (lowered.loops is not None or lowered.product is not None) and not is_small(step)
 
 
 def large_step(step: Step, threads: int) -> LargeStep:
     """Return how some threads share a step that :func:`is_streamed`."""
-    loops, lowered = step.lowered.loops, step.lowered
-    assert loops is not None
-    threads = min(threads, MOST_PARTS - 1)
+    lowered, threads = step.lowered, min(threads, MOST_PARTS - 1)
+    if lowered.product is not None:
+        return _large_product(lowered, lowered.product, threads)
+    assert lowered.loops is not None
+    return _large_loops(lowered, lowered.loops, threads)
+
+
+def _large_loops(lowered: Lowered, loops: Loops, threads: int) -> LargeStep:
     outer = loops.cells(loops.outer_high) * loops.cells(loops.outer_low)
     parts = min(threads, outer, -(-lowered.cells // GRAIN))
-    out_parts = min(threads, -(-lowered.out_cells // GRAIN))
     depth = loops.cells(loops.depth_low)
     gathers = sum([operand.role == "gather" for operand in loops.operands])
     operands = (len(loops.operands) + 1) * (1 + depth)
     numbers = depth * (1 + gathers * loops.cells(loops.row))
     later = lowered.out_cells * loops.summed if loops.summed > 1 or loops.turn is not None else 0
-    sizes = [*[merge.axes.cells for merge in loops.merges], loops.offsets.cells, parts * (operands + numbers), later]
-    *merges, offsets, parts_at, target, room = accumulate(sizes, initial=0)
-    words = room + lowered.out_cells
-    places = (tuple(merges), offsets, parts_at, target, room, words)
-    return LargeStep(loops, parts, out_parts, lowered.out_cells, operands, numbers, *places)
+    merges = [merge.axes.cells for merge in loops.merges]
+    return _laid(lowered, loops, False, threads, parts, (operands, numbers), merges, later)
+
+
+def _large_product(lowered: Lowered, product: Product, threads: int) -> LargeStep:
+    """Cut into ranges of batches or, where those are few, of rows in whole tiles."""
+    axes = lowered.axes
+    most = min(threads, -(-lowered.cells // (_PRODUCT_GRAINS * GRAIN)))
+    batches, rows = cells_of(axes, product.batch), cells_of(axes, product.rows)
+    by_batch = batches >= most
+    parts = most if by_batch else min(most, -(-rows // TILE_ROWS))
+    packed = sum(buffer_cells(axes, product, lowered.semiring.itemsize))
+    return _laid(lowered, product, by_batch, threads, parts, (0, packed))
+
+
+def _laid(
+    lowered: Lowered,
+    kernel: Loops | Product,
+    by_batch: bool,
+    threads: int,
+    parts: int,
+    buffers: tuple[int, int],
+    merges: Sequence[int] = (),
+    later: int = 0,
+) -> LargeStep:
+    """Lay out the work area: merged tables, offsets, buffers of the parts, what is summed later, and the room."""
+    offsets, product = kernel.offsets, kernel if isinstance(kernel, Product) else None
+    sizes = [*merges, offsets.cells, parts * sum(buffers), later]
+    *starts, offsets_at, parts_at, target, room = accumulate(sizes, initial=0)
+    return LargeStep(
+        loops=None if isinstance(kernel, Product) else kernel,
+        product=product,
+        by_batch=by_batch,
+        offset_cells=offsets.cells,
+        code=offsets.code,
+        parts=parts,
+        out_parts=min(threads, -(-lowered.out_cells // GRAIN)),
+        out_cells=lowered.out_cells,
+        operands=buffers[0],
+        numbers=buffers[1],
+        merges=tuple(starts),
+        offsets=offsets_at,
+        parts_at=parts_at,
+        target=target,
+        room=room,
+        words=room + lowered.out_cells,
+    )
 
 
 def spread_code(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from ...steps.lowering import Quick
 from ...steps.step import Step
 
-# A larger step is worth the time that NumPy or a compiled kernel of its own takes to start.
-_LOOPED_CELLS = 1 << 15
+# A larger step is shared by threads, if there is a kernel of its own for it.
+_LOOPED_CELLS, _MOST_LOOPED_CELLS = 1 << 15, 1 << 20
 _MOST_INPUTS = 64
 
 MOST_PLACES: Final = 128
@@ -46,10 +46,11 @@ def small_cells(steps: Sequence[Step]) -> int:
 
 def is_small(step: Step) -> bool:
     """Return whether a step is run as nested loops."""
-    quick = step.lowered.quick
-    if quick is None or step.lowered.cells > _LOOPED_CELLS or len(step.inputs) > _MOST_INPUTS:
+    lowered, quick = step.lowered, step.lowered.quick
+    most = _LOOPED_CELLS if lowered.loops or lowered.product else _MOST_LOOPED_CELLS
+    if quick is None or lowered.cells > most or len(step.inputs) > _MOST_INPUTS:
         return False
-    return not quick.pairs or sum(nest.swept for nest in nests(quick)) <= 2 * _LOOPED_CELLS
+    return not quick.pairs or sum(nest.swept for nest in nests(quick)) <= 2 * most
 
 
 @lru_cache(maxsize=1 << 13)

@@ -22,7 +22,10 @@ _STEP_CELLS: Final = 200
 _ARENA_STEPS: Final = 2
 """The arena has room for so many average steps a thread, and always for the largest."""
 
-STAGES: Final = ("group", "prepare", "merge", "stream", "order", "measure", "top", "compare", "copy", "finish")
+STAGES: Final = (
+    *("group", "prepare", "merge", "stream", "order"),
+    *("measure", "scale", "top", "compare", "copy", "finish"),
+)
 """Kinds of items; those of large steps follow each other."""
 
 
@@ -148,16 +151,14 @@ class _Made:
 
     def staged(self, number: int, large: LargeStep, cells: int, after: set[int]) -> int:
         """Add the stages of a large step; return the last."""
-        parts, out_parts, loops = large.parts, large.out_parts, large.loops
-        merged = sum([merge.axes.cells for merge in loops.merges])
-        item = self._add("prepare", number, 1, loops.offsets.cells, after)
+        parts, out_parts, merged = large.parts, large.out_parts, large.merged_cells
+        item = self._add("prepare", number, 1, large.offset_cells, after)
         if merged:
             item = self._add("merge", number, parts, merged, {item})
         item = self._add("stream", number, parts, cells, {item})
         if large.ordered:
-            item = self._add("order", number, out_parts, large.out_cells * loops.summed, {item})
-        item = self._add("measure", number, 1, 0, {item})
-        for kind in ("top", "compare", "copy"):
+            item = self._add("order", number, out_parts, large.out_cells * large.summed, {item})
+        for kind in ("measure", "scale", "top", "compare", "copy"):
             item = self._add(kind, number, out_parts, large.out_cells, {item})
         return self._add("finish", number, 1, 0, {item})
 
