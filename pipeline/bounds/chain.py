@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...tasks.allocator import return_freed_pages
 from ..search.min_fill import min_fill_order
+from ..search.orders import search_tree
+from ..trees.costs import tree_cost
 from .known import Known
 from .limits import Elimination
 from .local.local_search import LocalSearch
 from .network import CostNetwork, States
+from .order import bucket_cells
 from .outcome import Outcome
 from .search import Search, search_bytes
 from .turns import FIRST_SECONDS, Way
@@ -37,6 +40,9 @@ _GLANCES = ((30_000_000, 0.1), (100_000_000, 0.15))
 _GLANCE_CELLS = 1 << 19
 #: Of networks of so few cells the last of them leaves only that to the full preparation which it finds to pay itself.
 _SETTLED_CELLS = 1 << 16
+#: Of networks of at most so many times the cells that are swept soon a tree is searched for so many CPU seconds; one
+#: that is predicted to take at most so many is planned as others are, and swept if the plan takes at most half.
+_SAVED_BY_TREES, _SHORT_SEARCH, _HOPED_SWEEP, _SHORT_SWEEP = 1 << 8, 0.1, 2.0, 1.0
 #: A local search takes this part of the memory, and begins anew in a network of at most this part of the cells.
 _LOCAL_PART, _MUCH_SMALLER = 4, 2
 #: With less memory than this, what others freed is worth returning, which takes milliseconds.
@@ -84,6 +90,7 @@ class Chain(Known):
     rows: RowSearch | None = None
     triangles: TriangleBounds | None = None
     subtrees: SubtreeBounds | None = None
+    tree_sought: bool = False
     idle: int = 0
     rounds_left: int = 0
 
@@ -151,7 +158,8 @@ class Chain(Known):
             if self._over():
                 return
         self.turns.owing["search"] = self.turns.tried.get("search", 0.0)
-        if self.method == "auto" and self.limits.prune:
+        self._sweep_searched()
+        if self.method == "auto" and self.limits.prune and not self._over():
             self._try("dolls", max(FIRST_SECONDS, _DOLLS_SHARE * self.spent))
         if not (settled or self._over()):
             self._prepare()
@@ -163,6 +171,7 @@ class Chain(Known):
         from .clusters.cluster_bounds import is_mesh
 
         if self.method == "auto" and not (self._over() or self.upper is None) and is_mesh(self.small):
+            self._sweep_soon()
             self._begin_with_clusters()
         return self._over() or self._sharpened is not self.small
 
@@ -179,19 +188,47 @@ class Chain(Known):
             went = self._try("clusters", seconds)
             small = self.clusters is not None and self.clusters.small
             again = went and small and self._ends_soon("clusters", seconds) and not self._over()
-        self._sweep_soon()
+        self._sweep_searched()
         if not self._over() and self._sharpened is not self.small:
             self._go("rows", max(_ORDERED_SECONDS, _CLUSTERS_SHARE * self.spent))
 
     def _sweep_soon(self) -> None:
         """Sweep every cell where that is a matter of some tenths of a second, once what is easy has proved nothing."""
-        if self.method != "auto" or self._over() or self.limits.swept_cells == 0.0:
+        if self._greedy_cells(self.small) <= self.limits.swept_cells:
+            self._sweep(self.small, math.inf)
+
+    def _sweep_searched(self) -> None:
+        """Sweep every cell where a short search finds a tree with which that is a matter of some tenths of a second.
+
+        What preparation joins may take more than it saves: the network is swept as it was, where that is smaller.
+        """
+        network = min((self.small, self.network), key=self._greedy_cells)
+        if self.tree_sought or self._greedy_cells(network) > _SAVED_BY_TREES * self.limits.swept_cells:
             return
-        order = min_fill_order(self.small.dims, self.small.scopes, self.limits.seed)
-        if self._cells(order) <= self.limits.swept_cells:
-            self.order = order
-            self._try("dense", math.inf)
-            self.order = ()
+        self.tree_sought = True
+        with self._timed("dense"):
+            tree = search_tree(network.dims, network.scopes, seconds=_SHORT_SEARCH, seed=self.limits.seed)
+        if tree_cost(tree).seconds <= _HOPED_SWEEP:
+            self._sweep(network, _SHORT_SWEEP)
+
+    def _greedy_cells(self, network: CostNetwork) -> float:
+        """Cells of the buckets of an order that is found at once; infinite where no sweep is welcome."""
+        if self.method != "auto" or self._over() or self.limits.swept_cells == 0.0:
+            return math.inf
+        order = min_fill_order(network.dims, network.scopes, self.limits.seed)
+        return bucket_cells(network.dims, network.scopes, order)
+
+    def _sweep(self, network: CostNetwork, seconds: float) -> None:
+        """Sweep every cell of a network, prepared or as it was, if that is predicted to take at most so long."""
+        with self._timed("dense"):
+            planned = self.limits.eliminate(network, self.upper)
+            outcome = planned.run() if planned is not None and planned.seconds <= seconds else None
+        if outcome is None:
+            return
+        if network is not self.small and outcome.states is not None:
+            self.improve(outcome.states)
+            outcome = replace(outcome, states=None)
+        self._learn(outcome, "dense")
 
     def _go_on_stored(self) -> bool:
         """Begin with the layers that an earlier search finished, and with the network that they are of."""

@@ -31,7 +31,7 @@ Array = NDArray[Any]
 # Threads come back to the interpreter after so many cells, which may have been interrupted.
 _MOST_CELLS: Final = 1 << 27
 # One thread computes as many before others have started.
-_ALONE_CELLS: Final = 1 << 19
+_ALONE_CELLS: Final = 1 << 17
 
 
 @dataclass
