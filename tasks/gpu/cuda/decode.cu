@@ -37,6 +37,18 @@ __device__ __forceinline__ Best better(Best a, Best b) {
     return second ? b : a;
 }
 
+// Where the cell of an input lies at a joint state. Its single states are found again for every input: an array of
+// them would be memory of its own for each thread that the device can hold.
+__device__ __forceinline__ i64 place(const i64* line, unsigned cell, const int* size, int many) {
+    i64 at = line[0];
+    for (int l = many - 1; l >= 0; l--) {
+        const unsigned above = cell / size[l];
+        at += (cell - above * size[l]) * line[1 + l];
+        cell = above;
+    }
+    return at;
+}
+
 // The best of all threads' bests, in thread 0.
 __device__ Best best_of_block(Best mine) {
     __shared__ Best warps[THREADS / WARP];
@@ -84,14 +96,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) decode(const __grid_consta
         const bool few = joint * inputs <= VALUES;
         if (few) {
             for (int k = threadIdx.x; k < joint * inputs; k += THREADS) {
-                const i64* const line = offsets + (i64)(k / (int)joint) * width;
-                int rest = k % (int)joint;
-                i64 at = line[0];
-                for (int l = many - 1; l >= 0; l--) {
-                    at += (rest % size[l]) * line[1 + l];
-                    rest /= size[l];
-                }
-                values[k] = ((const T*)d.tables[first + k / (int)joint])[at];
+                const int i = k / (int)joint;
+                const i64 at = place(offsets + (i64)i * width, k % (int)joint, size, many);
+                values[k] = ((const T*)d.tables[first + i])[at];
             }
             __syncthreads();
         }
@@ -101,18 +108,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) decode(const __grid_consta
             if (few) {
                 for (int i = 0; i < inputs; i++) sum = times(sum, values[i * (int)joint + (int)cell], d.bound);
             } else {
-                int index[FOUND];
-                i64 rest = cell;
-                for (int l = many - 1; l >= 0; l--) {
-                    const i64 above = rest / size[l];
-                    index[l] = (int)(rest - above * size[l]);
-                    rest = above;
-                }
 #pragma unroll 4
                 for (int i = 0; i < inputs; i++) {
-                    const i64* const line = offsets + (i64)i * width;
-                    i64 at = line[0];
-                    for (int l = 0; l < many; l++) at += index[l] * line[1 + l];
+                    const i64 at = place(offsets + (i64)i * width, (unsigned)cell, size, many);
                     sum = times(sum, ((const T*)d.tables[first + i])[at], d.bound);
                 }
             }
