@@ -174,11 +174,14 @@ class StandIn:
     def prepare(self, lowered: Lowered) -> Callable[..., Any]:
         """Run a step of device tables, or of host tables that are copied first."""
 
-        def run(tables: Sequence[Any], out: Any = None) -> Any:
-            result = self.empty(lowered.out_cells, lowered.semiring.dtype)
+        def run(tables: Sequence[Any], out: Any = None, workspace: Any = None) -> Any:
+            result = self.empty(lowered.out_cells, lowered.semiring.dtype) if out is None else out
             result[...] = dense.run(lowered, [np.asarray(t).view(np.ndarray) for t in tables], compiled=False)
             return result
 
+        made: Any = run
+        made.cells, made.semiring = lowered.out_cells, lowered.semiring
+        made.out_bytes, made.workspace_bytes = lowered.out_cells * lowered.semiring.itemsize, 0
         return run
 
     def module(self) -> types.ModuleType:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from heapq import heappop, heappush
 from typing import Final
 
@@ -93,13 +92,22 @@ def fitted_for_device(
     BudgetError
         If no allowed way fits.
     """
-    options = replace(options, device=True)
+    given = options.memory_bytes
+    options = replace(options, device=True, memory_bytes=_placed_bytes(given))
     rates = rates or gpu_rates(problem.semiring)
     effort = Effort(options.order_seconds or 0.0)
     plans = _whole_plans(problem, options, effort, rates)
-    spilled = partial(_spilled, problem, rates=rates, around=around)
+
+    def spilled(options: PlanOptions, whole: Plan, effort: Effort) -> Plan:
+        return _spilled(problem, replace(options, memory_bytes=given), whole, effort, rates, around)
+
     found = cheapest(plans, problem, options, rates, fit, spilled, effort)
     return found if found.chosen.spill else spread(problem, options, found, rates, devices)
+
+
+def _placed_bytes(memory_bytes: int) -> int:
+    """Return what tables may have of a budget: the rest is for gaps between them."""
+    return memory_bytes - memory_bytes // 32
 
 
 def _whole_plans(problem: Problem, options: PlanOptions, effort: Effort, rates: Rates) -> Iterator[Plan | Outline]:

@@ -18,6 +18,8 @@ _ALIGNED: Final = 16
 _PACKED: Final = 256
 _PADS: Final = np.zeros(_PACKED, np.uint8)
 _LARGE_BYTES: Final = 1 << 25
+# Bytes of the last block that was taken, by device.
+_LAST_BLOCK: Final[dict[int, int]] = {}
 
 
 def empty(cells: int, dtype: str) -> Any:
@@ -38,6 +40,18 @@ def empty(cells: int, dtype: str) -> Any:
     except cp.cuda.memory.OutOfMemoryError:
         free_pools()
         return allocate()
+
+
+def block(nbytes: int) -> Any:
+    """Allocate what a sweep takes at once, and return where it begins.
+
+    What pools keep of sweeps of other sizes is given back first: it would serve nothing, and count against a budget.
+    """
+    device = cupy().cuda.Device().id
+    if _LAST_BLOCK.get(device) != nbytes:
+        free_pools()
+        _LAST_BLOCK[device] = nbytes
+    return empty(nbytes, "uint8").data
 
 
 def free_pools() -> None:

@@ -32,18 +32,22 @@ class DeviceRun:
     def __init__(self, step: DeviceStep, semiring: Semiring, cells: int) -> None:
         self.semiring = semiring
         self.cells = cells
-        self._workspace_bytes = step.workspace_cells * semiring.itemsize
+        self.out_bytes = cells * semiring.itemsize
+        self.workspace_bytes = step.workspace_cells * semiring.itemsize
         self._temporaries = [
             (cells, place * semiring.itemsize) for cells, place in zip(step.temporaries, step.places, strict=True)
         ]
         self._launches = [_launch_of(each, semiring) for each in step.passes]
 
-    def __call__(self, tables: Sequence[Any], out: Any = None) -> Any:
-        """Run on device tables; returns ``out`` or a new table of shape ``(cells,)``."""
+    def __call__(self, tables: Sequence[Any], out: Any = None, workspace: Any = None) -> Any:
+        """Run on device tables; returns ``out`` or a new table of shape ``(cells,)``.
+
+        A workspace is a place in device memory with `workspace_bytes` behind it; without one it is allocated.
+        """
         dtype = self.semiring.dtype
         given = [arrays.aligned(table) for table in tables]
         if self._temporaries:
-            block = arrays.empty(self._workspace_bytes, "uint8").data
+            block = arrays.empty(self.workspace_bytes, "uint8").data if workspace is None else workspace
             new = cupy().ndarray
             given += [new(cells, dtype, block + at) for cells, at in self._temporaries]
         result = arrays.empty(self.cells, dtype) if out is None else out.reshape(-1)

@@ -18,12 +18,13 @@ from ..gpu.decoding import decode_kernel
 from ..gpu.gather import gather_kernel, pinned
 from ..gpu.kernels import compile_waiting, cupy
 from ..gpu.memory import portable_errors, to_host
+from ..gpu.placement import Room, room_for
 from ..steps.lowering import SMALL_CELLS, Lowered
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
 from .program import Program
 from .scaled import Scaled, SumProduct, as_logs, centred, from_logs
-from .sweep import Algebra, OnTable, Plain
+from .sweep import Algebra, OnTable, Plain, freed_tables
 
 T = TypeVar("T")
 
@@ -41,6 +42,13 @@ class Places:
     def __init__(self, least_cells: int = LEAST_CELLS) -> None:
         self.least_cells = least_cells
         self._runs: dict[int, tuple[Lowered, gpu.DeviceRun]] = {}
+        self._room: Room | None = None
+
+    def within(self, room: Room) -> Places:
+        """Return the same launches for one sweep at a time, whose tables have their places."""
+        same = Places(self.least_cells)
+        same._runs, same._room = self._runs, room
+        return same
 
     def __reduce__(self) -> tuple[type[Places], tuple[int]]:
         return Places, (self.least_cells,)
@@ -49,7 +57,12 @@ class Places:
         """Run a step where it belongs."""
         if step.lowered.cells < self.least_cells and not any(map(is_device, tables)):
             return dense.run(step.lowered, tables, threads=threads, compiled=compiled)
-        return self.prepared(step)(tables)
+        run = self.prepared(step)
+        if self._room is None:
+            return run(tables)
+        place, workspace = self._room.of(step)
+        out = None if place is None else cupy().ndarray(run.cells, run.semiring.dtype, memptr=place)
+        return run(tables, out, workspace)
 
     def prepared(self, step: Step) -> gpu.DeviceRun:
         """Return a step's launches."""
@@ -133,6 +146,10 @@ class DeviceProgram(Program[T]):
         return tuple(step for step in self.steps if step.node in nodes)
 
     @cached_property
+    def _nodes_there(self) -> frozenset[int]:
+        return frozenset(step.node for step in self._steps_there)
+
+    @cached_property
     def _leaves_there(self) -> frozenset[int]:
         return frozenset(i for step in self._steps_there for i in step.inputs if i in self.leaves)
 
@@ -159,6 +176,18 @@ class DeviceProgram(Program[T]):
         """Return some of the leaf tables with the given variables fixed, on the device where they are read there."""
         return self._staged(super().leaves_at(states, nodes))
 
+    def _with_room(
+        self, steps: Sequence[Step], freed: Sequence[Collection[int]], others: Collection[int]
+    ) -> Algebra[T]:
+        """Return the algebra for one sweep at a time of some steps, whose tables have their places in one block."""
+        algebra: Any = self.algebra
+        if not isinstance(algebra, DevicePlain | DeviceSumProduct):
+            return self.algebra
+        runs = {step.node: algebra.places.prepared(step) for step in steps if step.node in self._nodes_there}
+        room = room_for(steps, runs, freed, others).begun()
+        placed: Any = replace(algebra, places=algebra.places.within(room))
+        return placed  # type: ignore[no-any-return]
+
     def run(
         self,
         messages: Mapping[int, T] | None = None,
@@ -168,9 +197,13 @@ class DeviceProgram(Program[T]):
         on_table: OnTable | None = None,
     ) -> dict[int, T]:
         """Sweep once, without slicing; return the outputs and every table in ``keep``."""
-        staged = Program(self.steps, self._staged(self.leaves), self.leaf_axes, self.outputs, self.dims, self.algebra)
+        leaves = self._staged(self.leaves)
         with portable_errors():
             self._compiled(decoded=bool(keep) and isinstance(self.algebra, DevicePlain))
+            # what is kept for decoding goes with the block, results would hold it
+            freed = freed_tables(self.steps, {*keep, *self.outputs}) if keep else self.freed
+            algebra = self._with_room(self.steps, freed, () if keep else self.outputs)
+            staged = Program(self.steps, leaves, self.leaf_axes, self.outputs, self.dims, algebra)
             live = staged.run(messages, keep=keep, threads=threads, on_table=on_table)
         return {node: fetch(table) for node, table in live.items()} if self.fetched else live
 
@@ -186,7 +219,10 @@ class DeviceProgram(Program[T]):
         with portable_errors():
             self._compiled(decoded=False)
             before: Callable[[], dict[int, T]] | None = None
-            for outputs in super().run_slices(slices, threads=threads, on_table=on_table, shared=shared):
+            varying = self.steps[self.variant_from :]
+            algebra = self._with_room(varying, freed_tables(varying, self.outputs), self.outputs)
+            inner = self if algebra is self.algebra else replace(self, algebra=algebra)
+            for outputs in Program.run_slices(inner, slices, threads=threads, on_table=on_table, shared=shared):
                 coming = fetching(outputs)
                 del outputs
                 if before is not None:

@@ -1,0 +1,127 @@
+"""Where the tables of a sweep lie in one block of device memory, so that it takes what was planned and no more.
+
+Pools keep what was freed for requests of its size, and hold half as much again as is in use. A sweep is known before
+it begins: which tables are there at which step, and how large they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from ..steps.step import Step
+from . import arrays
+from .run import DeviceRun
+
+_ALIGNED: Final = 512
+
+_SMALLEST: Final = 1 << 18
+"""Smaller tables are left to the pool, as are those below this share of the largest:"""
+_PART: Final = 1 / 256
+
+_MOST: Final = 128
+"""So many of the largest tables and workspaces are placed; others are left to the pool."""
+
+
+class Request(NamedTuple):
+    """A table or a workspace: how large it is, and from which step of a sweep to which it is there."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+def placed(requests: Sequence[Request]) -> tuple[list[int], int]:
+    """Return where each request begins, and how many bytes all of them take: the largest first, each as low as it fits.
+
+    The greedy algorithm by size of Pisarchyk & Lee (2020, §5.2).
+
+    >>> placed([Request(512, 0, 1), Request(1024, 1, 2), Request(512, 2, 2), Request(1024, 3, 3)])
+    ([1024, 0, 1024, 0], 1536)
+    """
+    places = [0] * len(requests)
+    there: list[tuple[int, int, int, int]] = []
+    for i in sorted(range(len(requests)), key=lambda i: -requests[i].nbytes):
+        nbytes, first, last = requests[i]
+        at = 0
+        for begin, end, other_first, other_last in there:
+            if other_first <= last and first <= other_last:
+                if begin - at >= nbytes:
+                    break
+                at = max(at, end)
+        places[i] = at
+        there.append((at, at + -(-nbytes // _ALIGNED) * _ALIGNED, first, last))
+        there.sort()
+    return places, max((end for _, end, _, _ in there), default=0)
+
+
+@dataclass(frozen=True)
+class Room:
+    """A block of device memory, and where in it the output and the workspace of each step lie.
+
+    Parameters
+    ----------
+    nbytes : int
+    places : mapping
+        By step, as an object, where its output and its workspace begin; None where they are not placed.
+    """
+
+    nbytes: int
+    places: Mapping[int, tuple[int | None, int | None]]
+    block: Any = None
+
+    def begun(self) -> Room:
+        """Return the same with memory."""
+        return Room(self.nbytes, self.places, arrays.block(self.nbytes)) if self.nbytes else self
+
+    def of(self, step: Step) -> tuple[Any, Any]:
+        """Return where the output and the workspace of a step lie, None where they are not placed."""
+        out, workspace = self.places.get(id(step), (None, None))
+        return (
+            None if out is None else self.block + out,
+            None if workspace is None else self.block + workspace,
+        )
+
+
+def room_for(
+    steps: Sequence[Step],
+    runs: Mapping[int, DeviceRun],
+    freed: Sequence[Collection[int]],
+    others: Collection[int],
+) -> Room:
+    """Place what a sweep needs on the device.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        In execution order.
+    runs : mapping
+        The launches of those steps, by their nodes, that run on the device.
+    freed : sequence of collections
+        For each step the tables that are dropped after it; others stay to the end.
+    others : collection of int
+        Tables that outlast the sweep and are left to the pool.
+    """
+    times = Counter(map(id, steps))  # a step that is run again has no single place
+    ends: dict[int, int] = {}
+    requests: list[tuple[Request, int, bool]] = []
+    for k in range(len(steps) - 1, -1, -1):
+        step = steps[k]
+        ends.update(dict.fromkeys(freed[k], k))
+        run = runs.get(step.node)
+        last = ends.pop(step.node, len(steps))
+        if run is None or times[id(step)] > 1:
+            continue
+        if step.node not in others:
+            requests.append((Request(run.out_bytes, k, last), id(step), True))
+        requests.append((Request(run.workspace_bytes, k, k), id(step), False))
+    least = max(_SMALLEST, _PART * max((request.nbytes for request, _, _ in requests), default=0))
+    requests = sorted((r for r in requests if r[0].nbytes >= least), key=lambda r: -r[0].nbytes)[:_MOST]
+    offsets, nbytes = placed([request for request, _, _ in requests])
+    places: dict[int, tuple[int | None, int | None]] = {}
+    for at, (_, step_id, is_output) in zip(offsets, requests, strict=True):
+        out, workspace = places.get(step_id, (None, None))
+        places[step_id] = (at, workspace) if is_output else (out, at)
+    return Room(nbytes, places)
