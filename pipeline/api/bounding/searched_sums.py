@@ -49,9 +49,12 @@ class SearchedSum:
 
     def run(self, most_work: float, stop: Callable[[], bool] = bool) -> Result | None:
         """Go on until the answer is found, so much work was done or it is told to end; None if it was not found."""
-        if self._unsuited or not (self.formula and self.formula.suits):
-            return None
-        return self._run(most_work, stop)
+        return self._run(most_work, stop) if self.suits else None
+
+    @property
+    def suits(self) -> bool:
+        """Whether the model is clauses or mostly zero."""
+        return not self._unsuited and self.formula is not None and self.formula.suits
 
     @cached_property
     def _unsuited(self) -> bool:

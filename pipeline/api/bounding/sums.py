@@ -33,6 +33,8 @@ from ...queries.counting import (
 from ...results.result import Result
 from ...results.work import DiagramWork
 from ...search.min_fill import min_fill_order
+from ...search.orders import search_tree
+from ...trees.costs import tree_cost
 from ..answering.counts import spectrum_of
 from ..answering.running import Progress, answer
 from ..questions import Question
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 # A sweep of so many cells, in the order that is found at once, is over before diagrams have been tried: the tree that
 # is searched has a tenth of them.
 _QUICK_CELLS = 1 << 32
+# Trees save less than such a factor; one that a search of so many CPU seconds finds is swept at once where that is
+# predicted to take at most so many, and the model is neither clauses nor mostly zero.
+_SAVED_BY_TREES, _SHORT_SEARCH, _QUICK_SECONDS = 1 << 8, 0.1, 0.5
 # So is one of so many where memory is limited, as it may take slices then, or for a count, which takes several sweeps.
 _QUICK_IN_SLICES = 1 << 28
 # Diagrams are tried for so many edges (0.2 s), or so small a part of the cells: an edge takes as long as 50 to 100.
@@ -119,6 +124,7 @@ class _Task:
         cells = bucket_cells(network.dims, network.scopes, order)
         once = network.query == "partition" and self.options.memory is None
         quick = cells <= (_QUICK_CELLS if once else min(_QUICK_CELLS, _QUICK_IN_SLICES))
+        quick = quick or (once and self._has_quick_tree(cells))
         if (quick and not self._has_wide_rows) or not self._sums_all:
             return None
         most = min(cells * _TRIAL_PART, _MOST_TRIAL_WORK)
@@ -135,6 +141,14 @@ class _Task:
             return None
         found = self._search.run(_TRIAL_WORK + edges, _patience())
         return found or self._result(order, {"edges": edges, "part": _JOIN_PART, "stop": _patience()})
+
+    def _has_quick_tree(self, cells: float) -> bool:
+        """Whether a short search finds a tree that is swept before diagrams are tried, and clauses are not counted."""
+        if cells > _SAVED_BY_TREES * _QUICK_CELLS or self._search.suits:
+            return False
+        dims, scopes = self.network.dims, self.network.scopes
+        tree = search_tree(dims, scopes, seconds=_SHORT_SEARCH, seed=self.options.seed)
+        return tree_cost(tree).seconds <= _QUICK_SECONDS
 
     def searched(self) -> Result:
         """Answer by search, whatever it takes but memory.

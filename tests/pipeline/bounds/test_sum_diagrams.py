@@ -231,3 +231,17 @@ def test_published_sums(data: Path, name: str) -> None:
     assert found.log10 == pytest.approx(published, rel=1e-5, abs=1e-9)
     assert found.diagram is not None
     assert math.isclose(found.diagram.error, 0, abs_tol=1e-10)
+
+
+@pytest.mark.parametrize(("seconds", "trials"), [(1.0, 0), (0.0, 1)])
+def test_sums_with_a_tree_that_is_swept_soon_are_not_tried_on_diagrams(
+    seconds: float, trials: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partition of linkage_14 took 1.2 CPU-s with a trial, and takes .4; 50-20-5 1.1 and .5."""
+    tried = []
+    for name, value in (("_QUICK_CELLS", 1), ("_SAVED_BY_TREES", 1 << 40), ("_QUICK_SECONDS", seconds)):
+        monkeypatch.setattr(sums, name, value)
+    monkeypatch.setattr(sums._Task, "_result", lambda *given: tried.append(given))
+    model = random_grid(4)
+    assert bucketflow.solve(model, "partition").plan is not None
+    assert len(tried) == trials
