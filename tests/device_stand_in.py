@@ -163,7 +163,7 @@ class StandIn:
         self.patience = 1 << 62
         self.refused = 0
 
-    def empty(self, cells: int, dtype: str) -> DeviceArray:
+    def empty(self, cells: int, dtype: str, alone: bool = False) -> DeviceArray:
         """Allocate."""
         values = np.empty(cells, dtype)
         if values.nbytes > self.largest_table_bytes and self.refused < self.patience:
@@ -296,7 +296,7 @@ class RealDevice:
         self.refused = 0
         self._empty = arrays.empty
 
-    def empty(self, cells: int, dtype: str) -> Any:
+    def empty(self, cells: int, dtype: str, alone: bool = False) -> Any:
         """Allocate."""
         nbytes = cells * np.dtype(dtype).itemsize
         if nbytes > self.largest_table_bytes and self.refused < self.patience:
@@ -304,7 +304,7 @@ class RealDevice:
             import cupy
 
             raise cupy.cuda.memory.OutOfMemoryError(nbytes, 0)
-        return self._empty(cells, dtype)
+        return self._empty(cells, dtype, alone)
 
     def held_bytes(self) -> int:
         """What the pools have taken from the device."""

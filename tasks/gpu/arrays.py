@@ -22,16 +22,17 @@ _LARGE_BYTES: Final = 1 << 25
 _LAST_BLOCK: Final[dict[int, int]] = {}
 
 
-def empty(cells: int, dtype: str) -> Any:
+def empty(cells: int, dtype: str, alone: bool = False) -> Any:
     """Allocate a table; on failure, once more after free blocks are given back.
 
-    Large tables come from the driver's own pool, which maps free memory together where CuPy's cannot.
+    Large tables come from the driver's own pool, which maps free memory together where CuPy's cannot; those that are
+    ``alone`` from CuPy's, which takes no more than they need.
     """
     cp = cupy()
     nbytes = cells * np.dtype(dtype).itemsize
 
     def allocate() -> Any:
-        if nbytes < _LARGE_BYTES:
+        if alone or nbytes < _LARGE_BYTES:
             return cp.empty(cells, dtype)
         return cp.ndarray(cells, dtype, memptr=large_pool().malloc(nbytes))
 
@@ -51,7 +52,7 @@ def block(nbytes: int) -> Any:
     if _LAST_BLOCK.get(device) != nbytes:
         free_pools()
         _LAST_BLOCK[device] = nbytes
-    return empty(nbytes, "uint8").data
+    return empty(nbytes, "uint8", alone=True).data
 
 
 def free_pools() -> None:

@@ -70,6 +70,7 @@ def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
             best = _least(total for found in sweep_groups(run, slices, sent) for total in found.totals)
         if best is None:
             return None
+        slices.program.shared.clear()  # decoding makes its own
         run = replace(run, states=slice_states(plan.dims, plan.sliced, best[1]), progress=None)
     if at_once:
         decoded = sweep_and_decode(run, sent, run.states)
