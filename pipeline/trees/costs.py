@@ -27,6 +27,15 @@ _MERGED_SHARE = 16
 _EPSILON = 1e-9
 #: Rates are those of loops that read two tables.
 _READS_RATED = 2
+#: Joining small inputs before the loops takes so many times a cell of a loop, for each input and cell of its join.
+_JOINED_CELL = 3.5
+#: Reading a small table, here and there, takes this share of it more for each doubling of what all of them have beyond
+#: so many cells, which the second-level cache holds.
+_SPREAD_SHARE, _NEAR_LOG = 0.6, 18.0
+#: What is read so often in a step is read here and there too; so many such tables do not matter.
+_READ_AGAIN, _FEW_READ = 4, 64
+#: Of more small inputs, so many tell how well all of them join.
+_SAMPLED = 24
 
 
 @dataclass(frozen=True)
@@ -146,6 +155,11 @@ class Work(NamedTuple):
         Inputs of the step, and cells that are left of it.
     sides : int
         Of a product the shortest of rows, columns and depth.
+    further : float
+        What a streaming loop on a CPU reads besides two tables: a table that is small or read in order is one, small
+        ones that no cache holds together are more each.
+    joined_cells : float
+        Of the joins of small inputs that are made for it before, times their inputs.
     """
 
     cells: int | float
@@ -155,6 +169,8 @@ class Work(NamedTuple):
     tables: int = 0
     out_cells: int = 0
     sides: int = 0
+    further: float = 0.0
+    joined_cells: float = 0.0
 
 
 def step_seconds(work: Work, rates: Rates, itemsize: int) -> float:
@@ -165,8 +181,8 @@ def step_seconds(work: Work, rates: Rates, itemsize: int) -> float:
         arithmetic = _ratio(work.cells, rates.matmul_cells_per_second)
         arithmetic += _ratio(work.moved_cells, rates.cells_per_second)
     else:
-        arithmetic = _ratio(work.cells, rates.cells_per_second)
-        arithmetic *= 1.0 + rates.read_share * (work.reads - _READS_RATED)
+        arithmetic = _ratio(work.cells, rates.cells_per_second) * (1.0 + rates.read_share * work.further)
+        arithmetic += _ratio(_JOINED_CELL * work.joined_cells, rates.cells_per_second)
     return rates.step_seconds + max(arithmetic, _ratio(work.moved_cells, rates.bytes_per_second / itemsize))
 
 
@@ -177,13 +193,13 @@ def lowered_seconds(step: Step, rates: Rates, itemsize: int) -> float:
 
 def lowered_work(lowered: Lowered) -> Work:
     """What a lowered step sweeps, moves and reads."""
-    axes, reads = lowered.axes, _READS_RATED
+    axes, reading = lowered.axes, _Reading()
     if lowered.cells > SMALL_CELLS:
         masks = [mask_of(axis for axis, stride in enumerate(strides) if stride) for strides in axes.strides]
-        reads = _reads(Sizer(axes.sizes), masks, lowered.input_cells, lowered.cells)
+        reading = _reading(Sizer(axes.sizes), masks, lowered.input_cells, lowered.cells)
     matrix, out = lowered.regime == "matrix", lowered.out_cells
     sides = _sides(lowered.input_cells, lowered.cells, out) if matrix else 0
-    return Work(lowered.cells, sum(lowered.input_cells) + out, reads, matrix, len(lowered.input_cells), out, sides)
+    return _work(lowered.cells, lowered.input_cells, out, reading, matrix, sides)
 
 
 def sized_work(sizer: Sizer, inputs: Sequence[int], output: int) -> Work:
@@ -193,10 +209,22 @@ def sized_work(sizer: Sizer, inputs: Sequence[int], output: int) -> Work:
         joined |= mask
     cells, sizes, out = sizer.cells(joined), [sizer.cells(mask) for mask in inputs], sizer.cells(output)
     if cells <= SMALL_CELLS:
-        return Work(cells, sum(sizes) + out, _READS_RATED, False, len(sizes), out)
+        return _work(cells, sizes, out, _Reading())
     matrix = _is_product(sizer, inputs, sizes, cells, output, out)
     sides = _sides(sizes, cells, out) if matrix else 0
-    return Work(cells, sum(sizes) + out, _reads(sizer, inputs, sizes, cells), matrix, len(sizes), out, sides)
+    return _work(cells, sizes, out, _reading(sizer, inputs, sizes, cells), matrix, sides)
+
+
+class _Reading(NamedTuple):
+    """See :class:`Work`."""
+
+    reads: int = _READS_RATED
+    further: float = 0.0
+    joined_cells: float = 0.0
+
+
+def _work(cells: int, sizes: Sequence[int], out: int, reading: _Reading, matrix: bool = False, sides: int = 0) -> Work:
+    return Work(cells, sum(sizes) + out, reading.reads, matrix, len(sizes), out, sides, *reading[1:])
 
 
 def _sides(sizes: Sequence[int], cells: int, out: int) -> int:
@@ -217,18 +245,56 @@ def _is_product(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells
     return not lonely and all(not wide & inputs[i] & ~left or not wide & inputs[i] & ~right for i in rest)
 
 
-def _reads(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells: int) -> int:
+def _reading(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells: int) -> _Reading:
     """Count what loops read: small inputs are merged; a join in the first-level cache is as good as none."""
     if len(inputs) < 3:
-        return len(inputs)
+        return _Reading(len(inputs), len(inputs) - _READS_RATED)
     limit = min(SPREAD_CELLS, cells // _MERGED_SHARE)
-    small = [mask for mask, size in zip(inputs, sizes, strict=True) if size <= limit]
+    small = [i for i, size in enumerate(sizes) if size <= limit]
+    near = [size for size in sizes if limit < size <= cells // _READ_AGAIN]
     union = 0
-    for mask in small:
-        union |= mask
-    size = sizer.log(union)
+    for i in small:
+        union |= inputs[i]
+    size, large = sizer.log(union), len(inputs) - len(small)
     merged = ceil(size / log2(SPREAD_CELLS) - _EPSILON) if size > log2(MERGED_CELLS) + _EPSILON else 0
-    return max(2, len(inputs) - len(small) + min(len(small), merged))
+    reads = max(2, large + min(len(small), merged))
+    joins = joined = joined_cells = 0.0
+    if merged and len(small) > _FEW_READ:
+        small.sort(key=sizes.__getitem__)
+        joins, joined, joined_cells = _joins(sizer, [inputs[i] for i in small], log2(limit))
+    often = joins + len(near)
+    if often <= _FEW_READ:
+        return _Reading(reads, reads - _READS_RATED)
+    share = 1.0 + _SPREAD_SHARE * max(0.0, log2(max(joined + sum(near), 1.0)) - _NEAR_LOG)
+    seldom = large - len(near)
+    often -= max(0, _READS_RATED - seldom)
+    return _Reading(reads, max(0, seldom - _READS_RATED) + often * share, joined_cells)
+
+
+def _joins(sizer: Sizer, inputs: Sequence[int], largest: float) -> tuple[float, float, float]:
+    """Return how many joins within a limit the given inputs make, smallest first, their cells, and those an input.
+
+    That of many inputs follows from some of them: the number of joins is a power of the number of inputs.
+    """
+    count = len(inputs)
+    some = inputs if count <= _SAMPLED else [inputs[i * count // _SAMPLED] for i in range(_SAMPLED)]
+    joins: list[int] = []
+    members: list[int] = []
+    for mask in some:
+        for j, union in enumerate(joins):
+            if union | mask == union or sizer.log(union | mask) <= largest + _EPSILON:
+                joins[j] = union | mask
+                members[j] += 1
+                break
+        else:
+            joins.append(mask)
+            members.append(1)
+    cells = [2.0 ** sizer.log(union) for union in joins]
+    of_inputs = sum([size * n for size, n in zip(cells, members, strict=True) if n > 1]) * count / len(some)
+    number = float(len(joins))
+    if count > len(some):
+        number = count ** (log2(number) / log2(len(some)))
+    return number, sum(cells) * number / len(joins), of_inputs
 
 
 def steps_cost(steps: Iterable[Step], tree: Tree, rates: Rates, itemsize: int) -> TreeCost:
@@ -291,7 +357,7 @@ def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:
             own &= ~tables[i]
         often = own.bit_count()
         if often > 1 and up.cells <= STORED_CELLS:  # made once, and each variable summed from it
-            seconds += often * step_seconds(Work(up.cells, up.cells, 1, False), rates, itemsize)
+            seconds += often * step_seconds(Work(up.cells, up.cells, 1, False, further=-1.0), rates, itemsize)
             often = 1
         if len(tables) > 3 or up.cells <= SMALL_CELLS:
             often += len(below)

@@ -181,7 +181,8 @@ def _log_seconds(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> list[
     for kids, output in zip(tree.children, masks[tree.n_leaves :], strict=True):
         work = sized_work(sizer, [masks[c] for c in kids], output)
         # relative to the sweep, which may be beyond the range of floats
-        share = work._replace(cells=1.0, moved_cells=work.moved_cells / work.cells)
+        joined = work.joined_cells / work.cells
+        share = work._replace(cells=1.0, moved_cells=work.moved_cells / work.cells, joined_cells=joined)
         found.append(log2(work.cells) + log2(step_seconds(share, loops, itemsize)))
     return found
 
