@@ -30,9 +30,9 @@ from rich.table import Table
 import bucketflow
 from bucketflow.pipeline.api.bounding import sweeping
 from bucketflow.pipeline.api.questions import question_of
-from bucketflow.pipeline.bounds.chain import Chain
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import cost_network
+from bucketflow.pipeline.bounds.proving.chain import Chain
 from bucketflow.pipeline.errors import FormatError
 from bucketflow.pipeline.models.model import FORBIDDEN, Function, Model
 from bucketflow.pipeline.options import Method

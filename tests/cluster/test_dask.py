@@ -22,7 +22,7 @@ from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api.answering import placement
 from bucketflow.pipeline.api.bounding import sweeping
 from bucketflow.pipeline.api.bounding.optima import helpers
-from bucketflow.pipeline.bounds import turns
+from bucketflow.pipeline.bounds.proving import turns
 from tests.clusters import until
 from tests.models import grid
 

@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ..chain import Chain
 from ..limits import Limits
 from ..network import CostNetwork
 from ..outcome import Method, Outcome
-from ..turns import Way
+from ..proving.chain import Chain
+from ..proving.turns import Way
 
 #: Bounds alone are told so often at most; assignments always.
 _OFTEN_SECONDS = 0.25

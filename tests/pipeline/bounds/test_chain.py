@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow.pipeline.api.bounding import sweeping
 from bucketflow.pipeline.api.bounding.optima import optimum
-from bucketflow.pipeline.bounds import chain, known, turns
 from bucketflow.pipeline.bounds.deepening import cut_offs
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.outcome import Outcome
 from bucketflow.pipeline.bounds.prepare import Prepared, Report, Size
+from bucketflow.pipeline.bounds.proving import chain, known, turns
 from bucketflow.pipeline.bounds.rows import row_search as rows
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Model

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds import turns
-from bucketflow.pipeline.bounds.chain import Chain
 from bucketflow.pipeline.bounds.clusters import cluster_bounds
 from bucketflow.pipeline.bounds.clusters.cluster_bounds import SIZES, ClusterBounds, is_mesh
 from bucketflow.pipeline.bounds.clusters.growing import clusters, separators, short_cycles, without_contained
@@ -21,6 +19,8 @@ from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.order import depth_first_order
 from bucketflow.pipeline.bounds.outcome import Outcome
 from bucketflow.pipeline.bounds.prepare import prepare
+from bucketflow.pipeline.bounds.proving import turns
+from bucketflow.pipeline.bounds.proving.chain import Chain
 from bucketflow.pipeline.bounds.rows.row_search import ROUNDS, RowSearch
 from bucketflow.tasks.bounds.separators import separators_of
 from bucketflow.tasks.bounds.tables import flatten

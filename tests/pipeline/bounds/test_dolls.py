@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds.chain import Chain
 from bucketflow.pipeline.bounds.dolls import layout, russian_dolls
 from bucketflow.pipeline.bounds.dolls.layout import separated
 from bucketflow.pipeline.bounds.dolls.russian_dolls import RussianDolls, doll_bytes
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, cost_network
+from bucketflow.pipeline.bounds.proving.chain import Chain
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from tests.memory import traced

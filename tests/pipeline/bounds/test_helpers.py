@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.api.bounding.optima import helpers as helpers_module
 from bucketflow.pipeline.api.bounding.optima.helpers import Helpers
-from bucketflow.pipeline.bounds.chain import Chain
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.parts.helper import Helper, Part
 from bucketflow.pipeline.bounds.parts.slicing import restricted, sliced_variables
+from bucketflow.pipeline.bounds.proving.chain import Chain
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.resources import Resources
 

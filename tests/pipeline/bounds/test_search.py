@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds import chain, search
+from bucketflow.pipeline.bounds import search
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, cost_network
+from bucketflow.pipeline.bounds.proving import chain, ways
 from bucketflow.pipeline.bounds.search import Search, search_bytes
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
@@ -90,7 +91,7 @@ def clique() -> CostNetwork:
 
 
 def test_networks_that_do_not_fit_are_not_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "Search", lambda *_, **__: pytest.fail("it is laid out"))
+    monkeypatch.setattr(ways, "Search", lambda *_, **__: pytest.fail("it is laid out"))
     network = CostNetwork((9, 9), (CostTable((0, 1), np.arange(81.0).reshape(9, 9)),))
     alone = chain.Chain(network, None, "search", Limits(search_bytes(network) - 1, prune=False))
     alone.run()

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.pipeline.api.bounding import sweeping
 from bucketflow.pipeline.api.bounding.optima import optimum
-from bucketflow.pipeline.bounds import chain, known
+from bucketflow.pipeline.bounds.proving import known, ways
 from bucketflow.pipeline.bounds.search import Search
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Function, Model
@@ -78,7 +78,7 @@ def test_signals_end_with_the_best(how: signal.Signals, path: Path, best: int, s
 def test_signals_where_nothing_is_known(
     how: signal.Signals, code: int, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "Search", lambda *_, **__: signal.raise_signal(how))
+    monkeypatch.setattr(ways, "Search", lambda *_, **__: signal.raise_signal(how))
     run = CliRunner().invoke(main, ["solve", str(path), *ASKED])
     assert (run.exit_code, run.output) == (code, "bucketflow: stopped\n")
     folder = tmp_path / "run"

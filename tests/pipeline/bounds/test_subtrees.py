@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds.chain import Chain
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, cost_network
 from bucketflow.pipeline.bounds.order import bucket_parents
+from bucketflow.pipeline.bounds.proving.chain import Chain
 from bucketflow.pipeline.bounds.search import search_bytes
 from bucketflow.pipeline.bounds.subtrees import agreement, cuts, pieces
 from bucketflow.pipeline.bounds.subtrees.cuts import cut_parts, parts_below

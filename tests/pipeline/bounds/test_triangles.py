@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds import chain as chains
-from bucketflow.pipeline.bounds.chain import Chain
 from bucketflow.pipeline.bounds.clusters.triangle_bounds import TriangleBounds, _ascending, _held
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable, States
+from bucketflow.pipeline.bounds.proving import ways
+from bucketflow.pipeline.bounds.proving.chain import Chain
 from tests.memory import traced
 
 from .networks import brute_least, cost_networks
@@ -148,7 +148,7 @@ def test_what_is_held_fits_the_memory() -> None:
 
 def test_the_chain_takes_triangles(monkeypatch: pytest.MonkeyPatch) -> None:
     """What they forbid leaves the optimum; ways begin anew with the rest."""
-    monkeypatch.setattr(chains, "_TRIANGLES_FROM", 0.0)
+    monkeypatch.setattr(ways, "_TRIANGLES_FROM", 0.0)
 
     @settings(deadline=None, max_examples=25)
     @given(cliques())

@@ -21,13 +21,13 @@ from .....cluster.coordination import leave_slot
 from .....cluster.crew import Crew
 from .....cluster.dask_pool import DaskPool
 from .....cluster.pool import Pool
-from ....bounds.chain import Chain
 from ....bounds.limits import Limits
 from ....bounds.network import CostNetwork
 from ....bounds.outcome import Method, Outcome
 from ....bounds.parts.helper import Part, helped
 from ....bounds.parts.slicing import restricted, sliced_variables
-from ....bounds.turns import Way
+from ....bounds.proving.chain import Chain
+from ....bounds.proving.turns import Way
 from ....resources import Resources
 from ....runs.pools import DaskPools
 

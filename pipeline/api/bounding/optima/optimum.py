@@ -30,7 +30,7 @@ from .given import cut_off, within
 from .watching import History, Point, Watch, Watcher
 
 if TYPE_CHECKING:
-    from ....bounds.chain import Chain
+    from ....bounds.proving.chain import Chain
     from ....bounds.stored.row_files import Finished, RowFiles
     from ...answering.prepared import Prepared
     from ...answering.running import Progress
@@ -138,8 +138,8 @@ class Task:
     @classmethod
     def of(cls, question: Question, options: Options, effort: Effort, started: float, kept: Kept | None = None) -> Task:
         """Turn what is left of the model into integer costs."""
-        from ....bounds.chain import Chain
         from ....bounds.limits import Limits
+        from ....bounds.proving.chain import Chain
 
         resources = Resources(replace(options, workdir=None))
         network, _ = question.reduced

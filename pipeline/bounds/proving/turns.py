@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...tasks.code_files import is_compiled
-from ...tasks.working_time import working_seconds
-from .outcome import Method
+from ....tasks.code_files import is_compiled
+from ....tasks.working_time import working_seconds
+from ..outcome import Method
 
 Way = Literal["dense", "rows", "local", "diagram", "search", "clusters", "triangles", "dolls", "subtrees"]
 _EVERYONE: tuple[Way, ...] = (

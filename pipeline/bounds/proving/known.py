@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ...tasks.working_time import working_seconds
-from .limits import Limits
-from .network import CostNetwork, States
-from .order import bucket_cells, depth_first_order
-from .outcome import Method, Outcome
-from .prepare import WORK, Prepared, Report, prepare
+from ....tasks.working_time import working_seconds
+from ..limits import Limits
+from ..network import CostNetwork, States
+from ..order import bucket_cells, depth_first_order
+from ..outcome import Method, Outcome
+from ..prepare import WORK, Prepared, Report, prepare
 from .turns import Turns, Way
 
 #: Another preparation pays if the last one closed this part of the gap, or removed this part of the cells.
