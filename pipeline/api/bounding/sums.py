@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,9 +146,8 @@ class _Task:
         """Whether a short search finds a tree that is swept before diagrams are tried, and clauses are not counted."""
         if cells > _SAVED_BY_TREES * _QUICK_CELLS or self._search.suits:
             return False
-        dims, scopes = self.network.dims, self.network.scopes
-        tree = search_tree(dims, scopes, seconds=_SHORT_SEARCH, seed=self.options.seed)
-        return tree_cost(tree).seconds <= _QUICK_SECONDS
+        dims, scopes = tuple(self.network.dims), tuple(map(tuple, self.network.scopes))
+        return _swept_seconds(dims, scopes, self.options.seed) <= _QUICK_SECONDS
 
     def searched(self) -> Result:
         """Answer by search, whatever it takes but memory.
@@ -318,3 +317,9 @@ class _Sums:
 
         self.count += 1
         return total(self.network.dims, tables, self.order, self.work, modulus)
+
+
+@lru_cache(maxsize=32)
+def _swept_seconds(dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int) -> float:
+    """Return what a sweep by the tree of a short search is predicted to take; the same question is often asked again."""
+    return tree_cost(search_tree(dims, scopes, seconds=_SHORT_SEARCH, seed=seed)).seconds
