@@ -6,9 +6,11 @@ import gzip
 import lzma
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from io import BufferedWriter
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from ..errors import ModelError, writing
 from ..models.dcop import Dcop, model_of, with_agents
@@ -22,6 +24,9 @@ from .writing.uai import uai_lines
 from .writing.wcsp import wcsp_lines
 from .writing.words import counted, highest_costs, lost_of_agents
 from .writing.xcsp import xcsp_lines
+
+# Bytes that are written together.
+_BUFFER_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -59,16 +64,25 @@ def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
         for file, lines in files.items():
             partial = stack.enter_context(whole_file(file))
             with writing(file):
-                partial.write_bytes(_packed(file, lines))
+                _write(partial, file, lines)
     return tuple(notes)
 
 
-def _packed(target: Path, lines: Iterable[str]) -> bytes:
-    """Return the bytes of a file, compressed as its name says."""
-    data = "".join(f"{line}\n" for line in lines).encode()
-    if target.suffix.lower() == ".gz":
-        return gzip.compress(data, mtime=0)  # no time stamp: equal models give equal files
-    return lzma.compress(data) if target.suffix.lower() == ".xz" else data
+def _write(partial: Path, target: Path, lines: Iterable[str]) -> None:
+    """Write the lines of a file some at a time, compressed as its name says."""
+    with ExitStack() as stack:
+        plain = stack.enter_context(partial.open("wb", buffering=_BUFFER_BYTES))
+        file = stack.enter_context(_compressed(plain, target.suffix.lower()))
+        if file is not plain:  # compressors take long for each of many small pieces
+            file = stack.enter_context(BufferedWriter(file, _BUFFER_BYTES))
+        for line in lines:
+            file.write(f"{line}\n".encode())
+
+
+def _compressed(plain: BinaryIO, suffix: str) -> AbstractContextManager[Any]:
+    if suffix == ".gz":
+        return gzip.GzipFile("", "wb", fileobj=plain, mtime=0)  # no time stamp: equal models give equal files
+    return lzma.open(plain, "wb") if suffix == ".xz" else nullcontext(plain)
 
 
 def _distributed(model: Model | Dcop, suffix: str) -> _Written:

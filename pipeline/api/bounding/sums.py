@@ -321,5 +321,5 @@ class _Sums:
 
 @lru_cache(maxsize=32)
 def _swept_seconds(dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int) -> float:
-    """Return what a sweep by the tree of a short search is predicted to take; the same question is often asked again."""
+    """Return what a sweep by the tree of a short search is predicted to take; the same is often asked again."""
     return tree_cost(search_tree(dims, scopes, seconds=_SHORT_SEARCH, seed=seed)).seconds

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...errors import ModelError
 from ...models.model import FORBIDDEN, Function, Model
-from .words import INFINITE, cost_text, counted, highest_costs, infinite_cost, kept_names
+from .words import INFINITE, blocks, cost_text, counted, highest_costs, infinite_cost, kept_names
 
 # A value that begins with a digit would be a place in its domain.
 _WORD = re.compile(r"[^\W\d][\w.+-]*")
@@ -90,22 +90,34 @@ def _lines(file: _File) -> Iterator[str]:
     yield "},"
     yield '"functions": {'
     for k, function in enumerate(model.functions):
-        yield f'"c{k}": {{{_function(file, function)}}}{"," if k < len(model.functions) - 1 else ""}'
+        yield from _function(file, k, function)
     yield "}}"
 
 
-def _function(file: _File, function: Function) -> str:
+def _function(file: _File, k: int, function: Function) -> Iterator[str]:
+    """Return the lines of a function, one unless it lists very many costs."""
     model = file.model
 
     def written(cost: int) -> str:
         return file.forbidden if cost >= FORBIDDEN else cost_text(model, cost, "inf")
 
-    scope = f'"scope": {json.dumps([file.names[v] for v in function.scope], ensure_ascii=False)}'
+    line = f'"c{k}": {{"scope": {json.dumps([file.names[v] for v in function.scope], ensure_ascii=False)}, '
     if function.rows is None:
-        return f'{scope}, "costs": [{", ".join(map(written, function.values.ravel().tolist()))}]'
-    rows = zip(function.rows.tolist(), function.values.tolist(), strict=True)
-    listed = ", ".join(f"{', '.join(map(str, row))}, {written(cost)}" for row, cost in rows)
-    return f'{scope}, "defaultcost": {written(int(function.default))}, "costs": [{listed}]'
+        line += '"costs": ['
+        listed = (", ".join(written(cost) for (cost,) in some) for some in blocks(function.values.ravel()))
+    else:
+        line += f'"defaultcost": {written(int(function.default))}, "costs": ['
+        listed = (
+            ", ".join(f"{', '.join(map(str, row))}, {written(cost)}" for row, cost in some)
+            for some in blocks(function.rows, function.values)
+        )
+    first = True
+    for some in listed:
+        if not first:
+            yield f"{line},"
+            line = ""
+        line, first = line + some, False
+    yield f"{line}]}}{',' if k < len(model.functions) - 1 else ''}"
 
 
 def _forbidden(model: Model, top: int | None) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 
 from ...errors import ModelError
 from ...models.model import FORBIDDEN, Function, Model
+from .words import blocks
 
 
 def wcsp_lines(model: Model) -> tuple[Iterator[str], list[str]]:
@@ -85,13 +86,14 @@ def _function(function: Function, dims: tuple[int, ...], top: int) -> Iterator[s
         yield f"{head} {_written(function.at(()), top)} 0"
     elif function.rows is not None:
         yield f"{head} {_written(function.default, top)} {len(function.rows)}"
-        for row, cost in zip(function.rows.tolist(), function.values.tolist(), strict=True):
+        for row, cost in chain.from_iterable(blocks(function.rows, function.values)):
             yield " ".join(map(str, (*row, _written(cost, top))))
     else:
         # Every cell is listed, so that it reads back as a dense function; the default is never used.
         yield f"{head} 0 {function.values.size}"
         states = product(*(range(dims[v]) for v in function.scope))
-        for row, cost in zip(states, function.values.ravel().tolist(), strict=True):
+        costs = chain.from_iterable(blocks(function.values.ravel()))
+        for row, (cost,) in zip(states, costs, strict=True):
             yield " ".join(map(str, (*row, _written(cost, top))))
 
 

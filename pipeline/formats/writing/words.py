@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ INFINITE = 10**18
 
 Plain = Callable[[str], bool]
 """Whether a format can hold a word."""
+
+# Entries of a function that are Python's own numbers at the same time.
+_ENTRIES = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -139,3 +143,9 @@ def lost_top(model: Model) -> Iterator[str]:
     if model.top is not None and sum(map(Function.highest, model.functions, model.limits)) >= model.top:
         beyond = "less" if model.maximize else "more"
         yield f"totals of {model.objective(model.top)} and {beyond} are allowed in the file"
+
+
+def blocks(*arrays: NDArray[Any]) -> Iterator[Iterator[tuple[Any, ...]]]:
+    """Yield entries of equally long arrays together, as Python's own numbers, so many at a time that they are few."""
+    for start in range(0, len(arrays[0]), _ENTRIES):
+        yield zip(*(array[start : start + _ENTRIES].tolist() for array in arrays), strict=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import lzma
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -101,3 +103,26 @@ def test_python_gives_a_memory_too(tmp_path: Path) -> None:
 
 def test_little_memory_reads_ordinary_files() -> None:
     assert bucketflow.load(example_path("satellite"), memory=1).top is not None
+
+
+@pytest.mark.parametrize("suffix", [".wcsp", ".cfn", ".wcsp.gz", ".cfn.gz"])
+def test_writing_takes_little_memory(tmp_path: Path, suffix: str) -> None:
+    rng = np.random.default_rng(0)
+    codes = np.unique(rng.integers(0, 100**4, 50_000))
+    rows = np.stack([codes // 100**k % 100 for k in range(4)], axis=1)
+    names = [f"x{v}" for v in range(4)]
+    listed = (names, rows, rng.integers(0, 50, len(rows)), 100)
+    model = bucketflow.Model.build("cost", dict.fromkeys(names, 100), [listed], top=100)
+    path = tmp_path / f"model{suffix}"
+    tracemalloc.start()
+    try:
+        bucketflow.save(model, path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8e6  # as strings and Python's numbers all entries take 15 MB and more
+    (function,) = bucketflow.load(path).functions
+    assert function.rows is not None
+    order = np.lexsort(rows.T[::-1]), np.lexsort(function.rows.T[::-1])
+    assert np.array_equal(rows[order[0]], function.rows[order[1]])
+    assert np.array_equal(listed[2][order[0]], function.values[order[1]])
