@@ -124,6 +124,36 @@ class Search:
         if not self._empty:
             begin_at(self._state.memory, self._root, np.concatenate(allowed))
 
+    def dive(self, allowed: Sequence[NDArray[np.bool_]], upper: int, nodes: int) -> bool:
+        """Begin anew, and search depth first for at most so many nodes; return whether nothing is left.
+
+        What is found is ``best``, None if that is nothing. Which nodes are searched does not depend on the clock.
+        """
+        from ...tasks.search.branching import FINISHED, FOUND, FULL, explore
+
+        self.begin_anew(allowed, upper)
+        left = nodes
+        while not self._finished and left > 0:
+            before = self.nodes
+            code = explore(self._state.memory, self._state.entries, self._upper, left)
+            left -= max(1, self.nodes - before)
+            if code == FOUND:
+                self._find()
+            elif code == FINISHED:
+                self._finished = True
+            elif code == FULL and not self._grow():
+                break
+        return self._finished
+
+    def _find(self) -> States:
+        """Take the assignment that was found; from now on only better ones count."""
+        from ...tasks.search.state import bests
+
+        found = tuple(int(a) for a in bests(self._state))
+        self.best, self._total = found, int(self.network.total(found))
+        self._upper = self._total
+        return found
+
     def run(
         self,
         stop: Callable[[], bool] = lambda: False,
@@ -140,7 +170,6 @@ class Search:
             Called with each better assignment.
         """
         from ...tasks.search.branching import FINISHED, FOUND, FULL
-        from ...tasks.search.state import bests
 
         while not (self._finished or stop()):
             code = self._explore()
@@ -148,9 +177,7 @@ class Search:
                 if not self._grow():
                     break
             elif code == FOUND:
-                self.best = tuple(int(a) for a in bests(self._state))
-                self._upper = self._total = int(self.network.total(self.best))
-                on_states(self.best)
+                on_states(self._find())
             elif code == FINISHED or self._left <= 0:
                 if code != FINISHED:
                     self._open()

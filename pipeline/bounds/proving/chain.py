@@ -221,7 +221,7 @@ class Chain(Ways):
     def _learn(self, outcome: Outcome, way: Way) -> None:
         if outcome.states is not None:
             self.nearby = outcome.states
-            self.improve(self.small.restored(outcome.states))
+            self._take(self.small, outcome.states)
         # a way leaves out what reaches the cut-off, so what it says above that holds of nothing else
         self.lower = max(self.lower, outcome.lower if self.upper is None else min(outcome.lower, self.upper))
         if outcome.proved or (self.total is not None and self.total <= self.lower):

@@ -113,7 +113,11 @@ class Known:
 
     def _see(self, states: States) -> None:
         """Take an assignment that a way shows before it ends."""
-        self.improve(self.small.restored(states))
+        self._take(self.small, states)
+
+    def _take(self, network: CostNetwork, states: States) -> None:
+        """Take an assignment of a network that preparation made."""
+        self.improve(network.restored(states))
 
     def improve(self, states: States) -> None:
         """Take an assignment of the first network, if it is the best so far."""
@@ -170,7 +174,7 @@ class Known:
 
     def _learn_prepared(self, found: Prepared) -> None:
         if found.total is not None and found.states is not None:
-            self.improve(self.small.restored(found.states))
+            self._take(self.small, found.states)
         if not found.feasible:
             self._finish("preparation")
             return

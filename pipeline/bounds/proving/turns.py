@@ -9,6 +9,7 @@ from typing import Literal
 
 from ....tasks.code_files import is_compiled
 from ....tasks.working_time import working_seconds
+from ..local.searched import is_wide
 from ..outcome import Method
 
 Way = Literal["dense", "rows", "local", "diagram", "search", "clusters", "triangles", "dolls", "subtrees"]
@@ -114,6 +115,8 @@ class Turns:
             self.suited = {"rows": 0.5, "diagram": 0.25, "search": 4.0}
         elif bits > _MANY_BITS:
             self.suited = {"search": 0.5}
+        if is_wide(dims):
+            self.suited["local"] = 4.0
 
     def shares(self, seconds: float) -> Iterator[tuple[Way, float]]:
         """The ways that are left, with how many turns of so many seconds they get: at first all those that suit.
@@ -128,7 +131,7 @@ class Turns:
         for way in sorted(self.left, key=lambda way: (-self.closed.get(way, 0.0), -self.suited.get(way, 1.0))):
             closed = self.closed.get(way)
             if way == "local" and closed is not None:
-                yield way, _GOING if closed * seconds >= _NOTABLE else _RESTING
+                yield way, self.suited.get(way, 1.0) * (_GOING if self.is_notable(way, seconds) else _RESTING)
             else:
                 leads = way in able and closed == first and first * seconds >= _NOTABLE and not beginning
                 yield way, (2.0 if leads else 1.0) * self.suited.get(way, 1.0)
@@ -136,6 +139,10 @@ class Turns:
     def nearly_done(self, way: Way, seconds: float) -> bool:
         """Whether a turn of so many seconds, as long as the last one, is likely to complete the proof."""
         return way != "local" and self.closed.get(way, 0.0) * seconds >= _NEARLY_ALL
+
+    def is_notable(self, way: Way, seconds: float) -> bool:
+        """Whether a turn of so many seconds, as long as the last one, is likely to close a part of the gap."""
+        return self.closed.get(way, 0.0) * seconds >= _NOTABLE
 
     def begin(self, way: Way, seconds: float) -> Turn | None:
         """Begin a turn of so many CPU seconds, less what the way owes; None if it is not worth compiling for."""

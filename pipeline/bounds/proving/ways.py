@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ....tasks.allocator import return_freed_pages
 from ..limits import Elimination
 from ..local.local_search import LocalSearch
+from ..local.searched import SearchedNeighbourhoods, is_wide
 from ..network import CostNetwork, States
 from ..outcome import Outcome
 from ..search import Search, search_bytes
@@ -28,8 +29,12 @@ if TYPE_CHECKING:
     from ..stored.row_files import Finished
     from ..subtrees.subtree_bounds import SubtreeBounds
 
+    _Holding = ClusterBounds | Deepening | RowSearch | Search | SearchedNeighbourhoods | SubtreeBounds
+
 #: A local search takes this part of the memory, and begins anew in a network of at most this part of the cells.
 _LOCAL_PART, _MUCH_SMALLER = 4, 2
+#: Neighbourhoods are searched where there is room for so many times what a search is laid out in.
+_LAID_OUT = 2
 #: With less memory than this, what others freed is worth returning, which takes milliseconds.
 _SCARCE_BYTES = 1 << 28
 #: Many small arrays leave about this part of the memory between them.
@@ -63,6 +68,7 @@ class Ways(Known):
     diagrams: Deepening | None = None
     dolls: RussianDolls | None = None
     local: LocalSearch | None = None
+    searched: SearchedNeighbourhoods | None = None
     search: Search | None = None
     rows: RowSearch | None = None
     triangles: TriangleBounds | None = None
@@ -71,9 +77,14 @@ class Ways(Known):
     rounds_left: int = 0
 
     def _ends_soon(self, way: Way, seconds: float) -> bool:
-        """Whether a way is likely to complete the proof in another turn of so many seconds, or foresees its end."""
+        """Whether a way is likely to complete the proof in another turn of so many seconds, or foresees its end.
+
+        Or whether it finds so much better assignments that whatever comes next is shorter with them.
+        """
         if self.upper is None or way in self.turns.hopeless:
             return False
+        if way == "local" and self.searched is not None and self.turns.is_notable(way, seconds):
+            return True
         foreseen = (way == "diagram" and self._foreseen()) or (way == "subtrees" and self._one_part_left())
         return foreseen or self.turns.nearly_done(way, seconds)
 
@@ -112,10 +123,10 @@ class Ways(Known):
     def _memory_bytes(self) -> int:
         """For a way while the others wait for their next turn."""
         shifting, trees = (self.clusters, self.triangles), (self.diagrams, self.dolls, self.subtrees)
-        ways = (*shifting, *trees, self.local, self.search, self.rows)
+        ways = (*shifting, *trees, self.local, self.searched, self.search, self.rows)
         return self.limits.memory_bytes - sum(way.nbytes for way in ways if way is not None)
 
-    def _holds_much(self, way: ClusterBounds | Deepening | RowSearch | Search | SubtreeBounds) -> bool:
+    def _holds_much(self, way: _Holding) -> bool:
         """Whether a way leaves the others too little memory."""
         return _HELD_PART * way.nbytes > self.limits.memory_bytes and not self.turns.alone
 
@@ -134,6 +145,8 @@ class Ways(Known):
 
     def _local(self, seconds: float, late: Callable[[], bool]) -> Outcome | None:
         """Look for a better assignment; where one was found already, only after the others had a turn."""
+        if self.searched is not None:
+            return self._search_neighbourhoods(self.searched, late)
         if seconds < _PLANNING_FROM and self.nearby is not None:
             return None
         if self.local is None or _MUCH_SMALLER * self.small.cells < self.local.network.cells:
@@ -147,8 +160,32 @@ class Ways(Known):
         if not self.local.possible:
             self.turns.hopeless.add("local")
         if self.local.best is not None:
-            self.improve(self.local.network.restored(self.local.best[1]))
+            self._take(self.local.network, self.local.best[1])
         return Outcome(self.lower)
+
+    def _search_neighbourhoods(self, searched: SearchedNeighbourhoods, late: Callable[[], bool]) -> Outcome:
+        """Look for a better assignment near the best, in the network that it was found in."""
+        network = searched.network
+
+        def see(states: States) -> None:
+            if network is self.small:
+                self.nearby = states
+            self.improve(network.restored(states))
+
+        searched.run(late, see)
+        if self._holds_much(searched):
+            self.searched = None
+        return Outcome(self.lower)
+
+    def _take(self, network: CostNetwork, states: States) -> None:
+        """Take an assignment of a network that preparation made, to search near it where that suits."""
+        super()._take(network, states)
+        if self.searched is not None:
+            self.searched.offer(network, states)
+        elif (
+            self.method == "auto" and is_wide(network.dims) and _LAID_OUT * search_bytes(network) <= self._memory_bytes
+        ):
+            self.searched = SearchedNeighbourhoods(network, states, seed=self.limits.seed)
 
     def _clusters(self, seconds: float, late: Callable[[], bool]) -> Outcome:
         """Go on with clusters of the size of the last turn, then with larger ones."""
@@ -237,7 +274,7 @@ class Ways(Known):
             return subtrees.parts_left > 1 and not self.turns.alone and self.spent - start > _SUBTREES_SECONDS
 
         def see(states: States) -> None:
-            self.improve(subtrees.network.restored(states))
+            self._take(subtrees.network, states)
 
         outcome = subtrees.run(lambda: late() or hard(), self._hear, see)
         going = solved < subtrees.solved or not subtrees.parts_left or self._one_part_left()

@@ -158,6 +158,34 @@ def test_a_local_search_that_finds_nothing_has_the_shortest_turns() -> None:
     assert dict(tried.shares(1.0))["local"] == 0.25
 
 
+def test_neighbourhoods_that_are_searched_have_longer_turns() -> None:
+    tried = turns.Turns("auto", closed={"local": 0.5})
+    tried.suit((40,) * 160)
+    assert dict(tried.shares(1.0))["local"] == 2.0
+    tried.closed["local"] = 0.0
+    assert dict(tried.shares(1.0))["local"] == 1.0
+
+
+def test_wide_domains_are_searched_near_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first assignment on, going on at once while better ones are found."""
+    rng = np.random.default_rng(4)
+    pairs = [(x, y) for y in range(120) for x in range(max(0, y - 3), y)]
+    network = CostNetwork((12,) * 120, tuple(CostTable(p, rng.integers(0, 99, (12, 12)).astype(float)) for p in pairs))
+    tried = chain.Chain(network, None, "auto", Limits(1 << 30))
+    tried._take(network, (0,) * 120)
+    before = tried.total
+    assert tried.searched is not None
+    assert before is not None
+    tried._learn(tried._local(1.0, lambda: (tried.total or 0) < before), "local")  # type: ignore[arg-type]
+    assert tried.best is not None
+    assert tried.total == network.total(tried.best) < before
+    assert tried.nearby == tried.best
+    tried.turns.closed["local"] = 0.5
+    assert tried._ends_soon("local", 1.0)
+    tried.searched = None
+    assert not tried._ends_soon("local", 1.0)
+
+
 def test_few_large_domains_are_searched_rather_than_represented() -> None:
     tried = turns.Turns("auto")
     tried.suit((44,) * 14)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.bounds.local.local_search import LocalSearch, improve
+from bucketflow.pipeline.bounds.local.searched import SearchedNeighbourhoods, is_wide
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.rules.problem import problem_of
 from bucketflow.tasks.local.annealing import anneal, costs_of_values
@@ -91,6 +92,55 @@ def test_same_seed_same_assignments() -> None:
         totals.append(again.best[0] if again.best else math.inf)
     assert totals == sorted(totals, reverse=True)
     assert again.best == runs[0]
+
+
+@settings(deadline=None)
+@given(cost_networks(), st.integers(0, 99))
+def test_searched_neighbourhoods_of_small_networks(network: CostNetwork, seed: int) -> None:
+    """All variables are free at once; what follows the optimum is nothing."""
+    least = brute_least(network)
+    states = next((s for s in product(*map(range, network.dims)) if network.total(s) < math.inf), None)
+    if states is None:
+        return
+    searched, before = SearchedNeighbourhoods(network, states, seed=seed), network.total(states)
+    for found in (before > least, False):
+        assert searched.step() == found
+        assert searched.total == network.total(searched.states) == least
+
+
+def test_searched_neighbourhoods_do_not_depend_on_the_clock() -> None:
+    network, runs = pairs_of(40, 12, 3, 5.0), []
+    for _ in range(2):
+        searched, totals = SearchedNeighbourhoods(network, (0,) * 40, seed=5), list[int]()
+        while len(totals) < 60:
+            searched.step()
+            assert searched.total == network.total(searched.states)
+            totals.append(searched.total)
+        assert totals == sorted(totals, reverse=True)
+        assert totals[0] > totals[-1]
+        runs.append(totals)
+    assert runs[0] == runs[1]
+
+
+def test_searched_neighbourhoods_go_where_better_assignments_are() -> None:
+    """Also into a network that is smaller, and not to worse ones."""
+    network = pairs_of(30, 4, 1)
+    searched = SearchedNeighbourhoods(network, (1,) * 30)
+    better = improve(network, (1,) * 30, most_work=5_000_000)
+    assert better is not None
+    searched.offer(network, better[1])
+    searched.offer(network, (1,) * 30)
+    assert (searched.network, searched.total, searched.states) == (network, *better)
+    smaller = network.smaller((1,), (), better[0] - 1, lambda _: better[1])
+    searched.offer(smaller, (0,))
+    assert (searched.network, searched.total) == (smaller, better[0] - 1)
+    searched.run(lambda: False, lambda _: None)  # nothing is below: it ends
+
+
+def test_domains_that_are_wide() -> None:
+    assert is_wide((40,) * 160)
+    assert not is_wide((40,) * 60)
+    assert not is_wide((2,) * 1000)
 
 
 @pytest.mark.parametrize("seed", range(4))
