@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
@@ -98,6 +97,8 @@ def fetching(future: Any) -> Future[Any]:
     ``future.result``, fetches nothing any more.
     """
     client = future.client
+    import asyncio
+
     return asyncio.run_coroutine_threadsafe(client.gather(future, asynchronous=True), client.loop.asyncio_loop)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -202,6 +203,7 @@ class RowSearch:
 
     def _round(self, sizes: Round) -> bool:
         """Go on with a round; False if it was stopped, or if there is no memory for it."""
+        start = time.perf_counter()
         try:
             outcome = self._outcome(sizes)
         except MemoryError as error:
@@ -214,12 +216,23 @@ class RowSearch:
         if outcome is None:
             return False
         self._take(outcome)
-        if self._layers is not None and self._layers.stopped:
+        stopped = self._layers is not None and self._layers.stopped
+        self._tell(sizes, time.perf_counter() - start, stopped=stopped)
+        if stopped:
             return False
         self._layers = None
         if outcome.total is not None and not self.done:
             self._fix()
         return True
+
+    def _tell(self, sizes: Round, seconds: float, *, stopped: bool) -> None:
+        """Log what a round did."""
+        assert self._split is not None
+        _LOG.info(
+            "layers of up to %d rows beside mini-buckets of up to %d cells, %s after %.2f s: at least %d, at most %s",
+            *(sizes.width, self._split.largest, "stopped" if stopped else "done" if self.done else "cut", seconds),
+            *(self.lower, self.upper),
+        )
 
     def _outcome(self, sizes: Round) -> Outcome | None:
         """Search the layers of a round, or go on with them; None if it was stopped before."""

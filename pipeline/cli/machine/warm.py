@@ -1,4 +1,7 @@
-"""``bucketflow warm``: every kind of question once, small, so that the first real one finds its loops compiled."""
+"""``bucketflow warm``: every kind of question once, small, so that the first real one finds its loops compiled.
+
+And all modules as bytecode, which some installers leave to the first run, and images may forbid to write.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +29,8 @@ _DTYPES = ("float64", "int64", "int32", "int16")
 def warm() -> None:
     """Compile all loops for this machine ahead, for images and workers.
 
-    Their code is kept in the folder $BUCKETFLOW_CACHE, by default in the user's cache directory.
+    Modules are compiled too, where they are. The code of loops is kept in the folder $BUCKETFLOW_CACHE, by default in
+    the user's cache directory.
     """
     from ....tasks.code_files import impatient
 
@@ -41,6 +46,7 @@ def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
     from ...api.solve import solve
 
     costs = _grid("cost")
+    yield "modules", _modules
     yield "steps of tables", _steps
     yield "orders and trees", partial(solve, costs, method="dense", order_time=0.1)
     yield "preparation", _preparation
@@ -54,6 +60,17 @@ def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "counts by search", _counts
     yield "mini-buckets", partial(bound, _grid("markov"), query="partition", z=3)
     yield "compiled models", _compiled
+    yield "threads", _threads
+
+
+def _modules() -> None:
+    """Write bytecode where that can be written."""
+    from compileall import compile_dir, compile_file
+
+    package = Path(__file__).parents[3]
+    compile_file(package / "__init__.py", quiet=2)
+    for room in ("cluster", "pipeline", "storage", "tasks"):
+        compile_dir(package / room, quiet=2)
 
 
 def _grid(kind: Kind, n: int = 5, d: int = 3) -> Model:
@@ -184,3 +201,16 @@ def _compiled() -> None:
     compiled.marginals("all")
     compiled.add("x0_0", 1)
     compiled.marginals("all")
+
+
+def _threads() -> None:
+    """A crew of one thread, which has nothing to do."""
+    import numpy as np
+
+    from ....tasks.cpu.compiling.pthreads import blocks, together
+    from ....tasks.incremental.crew import functions
+
+    nothing = np.zeros(1 << 12, np.int64)
+    given = np.array([functions().work, nothing.ctypes.data, 0])
+    crew = blocks(1, functions().work_in_thread, given.ctypes.data)
+    together(crew.ctypes.data)

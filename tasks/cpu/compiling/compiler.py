@@ -6,9 +6,9 @@ import sys
 
 from ...code_files import Patience
 
-# NumPy sweeps 1.5 to 3 x 10^8 cells in a second: so many take as long as importing a compiler, .15 CPU seconds. From
-# then on compiled loops are faster for far fewer.
-COLD_CELLS = 1 << 25
+# NumPy sweeps 1.5 to 3 x 10^8 cells in a second: so many take as long as importing a compiler and loading loops, .2 CPU
+# seconds. From then on compiled loops are faster for far fewer.
+COLD_CELLS = 3 << 24
 _WARM_CELLS = 1 << 17
 # In the worst case NumPy sweeps that many in a second: as long as it takes less than compiling would, it goes on.
 _CELLS_PER_SECOND = 1 << 25

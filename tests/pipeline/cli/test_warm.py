@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import bucketflow
+from bucketflow.pipeline.cli.machine import warm
 from bucketflow.pipeline.cli.main import main
 from bucketflow.tasks.code_files import is_compiled
 
@@ -40,9 +42,17 @@ def test_everything_is_compiled_ahead() -> None:
     assert [name for name in kept() if not is_compiled(*name)] == []
 
 
+def test_modules_are_compiled_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
+    warm._modules()
+    for module in (bucketflow, warm):
+        assert Path(cache_from_source(str(module.__file__))).exists()
+
+
 # A command line that fails where the compiler was loaded for it.
 _WITHOUT = """
 import sys
+from bucketflow.pipeline.cli.machine import warm
 from bucketflow.pipeline.cli.main import main
 main(sys.argv[1:], standalone_mode=False)
 assert "numba" not in sys.modules
