@@ -80,6 +80,9 @@ class _Builder:
         loader = getattr(self.yaml, "CSafeLoader", self.yaml.SafeLoader)
         try:
             yield from self.yaml.parse(self.source.text, Loader=loader)
+        except self.yaml.reader.ReaderError as error:
+            line = self.source.text.partition(chr(error.character))[0].count("\n") + 1
+            raise self._fail(line, "text in YAML", f"the character U+{error.character:04X}") from None
         except self.yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             reason = getattr(error, "problem", None) or str(error)

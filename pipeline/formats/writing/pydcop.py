@@ -11,8 +11,6 @@ from ...models.dcop import Dcop, External
 from .words import Words, cost_text, listed, lost_top, words_of
 from .yaml_words import yaml_quoted, yaml_word
 
-_INFINITY = "float('inf')"
-
 
 def pydcop_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
     """Return the lines of a file, and what it does not keep."""
@@ -58,13 +56,9 @@ def _lines(dcop: Dcop, words: Words, externals: Sequence[External]) -> Iterator[
 
 
 def _constraint(dcop: Dcop, words: Words, k: int) -> Iterator[str]:
-    model, scope, table = dcop.model, dcop.model.functions[k].scope, listed(dcop.model, k)
+    model, (scope, table) = dcop.model, listed(dcop.model, k)
     default = cost_text(model, table.default, ".inf")
     yield f"  {yaml_word(words.functions[k])}:"
-    if not scope:
-        yield "    type: intention"
-        yield f"    function: {yaml_quoted(cost_text(model, table.default, _INFINITY))}"
-        return
     yield "    type: extensional"
     yield f"    variables: [{', '.join(yaml_word(words.names[v]) for v in scope)}]"
     yield f"    default: {default}"

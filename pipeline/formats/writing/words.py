@@ -88,8 +88,16 @@ class Listed:
     by_cost: dict[int, list[tuple[int, ...]]]
 
 
-def listed(model: Model, index: int) -> Listed:
-    """Return the assignments of a function by their cost; the cost of most is the default."""
+def listed(model: Model, index: int) -> tuple[tuple[int, ...], Listed]:
+    """Return a function's scope, and its assignments by their cost; the cost of most is the default.
+
+    A function of no variables stands with the first variable, all of whose states it costs.
+    """
+    scope, table = model.functions[index].scope, _listed(model, index)
+    return scope or (0,), table if scope else Listed(table.default, {})
+
+
+def _listed(model: Model, index: int) -> Listed:
     function = model.functions[index]
     values = _with_forbidden(function.values, model.limits[index])
     if function.rows is not None:

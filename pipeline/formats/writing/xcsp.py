@@ -47,7 +47,7 @@ def _lines(dcop: Dcop, words: Words) -> Iterator[str]:
     yield from (f"    <agent name={_quoted(agent)} />" for agent in words.agents)
     yield "  </agents>"
     yield from _variables(dcop, words)
-    functions = list(_functions(model))
+    functions = [listed(model, k) for k in range(len(model.functions))]
     yield f'  <relations nbRelations="{len(functions)}">'
     for k, (scope, table) in enumerate(functions):
         yield _relation(model, words, k, scope, table)
@@ -80,13 +80,6 @@ def _values(labels: tuple[str, ...]) -> str:
     if first.isdecimal() and labels == tuple(map(str, range(int(first), int(first) + len(labels)))):
         return f"{first}..{labels[-1]}"
     return " ".join(labels)
-
-
-def _functions(model: Model) -> Iterator[tuple[tuple[int, ...], Listed]]:
-    """Functions with their scopes; one of no variables stands with the first variable, all of whose states it costs."""
-    for k, function in enumerate(model.functions):
-        table = listed(model, k)
-        yield function.scope or (0,), Listed(table.default, {}) if not function.scope else table
 
 
 def _relation(model: Model, words: Words, k: int, scope: tuple[int, ...], table: Listed) -> str:

@@ -188,6 +188,17 @@ def test_what_ends_for_want_of_memory_says_so() -> None:
     assert bucketflow.solve(grid(SIZE), **asked, memory=200, time=0).notes == ()
 
 
+@pytest.mark.parametrize("asked", [{"method": "search"}, {"gap": 0.0}, {"time": 9.0}])
+def test_what_was_only_rounded_is_not_said_to_want_memory(asked: dict[str, Any]) -> None:
+    tables = [Function((0,), np.array([2**53 + 1, 3])), Function((0, 1), np.array([[0, 5], [2**53 + 7, 2**53 + 8]]))]
+    model = named_model("cost", [2, 2], tables)
+    found = bucketflow.solve(model, **asked)
+    assert (found.status, found.value) == ("bounded", 2**53 + 1)
+    (note,) = found.notes
+    assert "in units of 32" in note
+    assert bucketflow.solve(model, method="dense").status == "optimal"  # as the note says
+
+
 @pytest.mark.parametrize("method", ["auto", "dense", "rows", "diagram", "search"])
 def test_bounds_beyond_all_numbers(method: Any) -> None:
     """Neither integers nor floats of machines hold them."""

@@ -364,6 +364,7 @@ WRONG_YAML = [
     ("name: lights", "name: &n lights\ndescription: *n", "expected a file without aliases"),
     ("name: lights", "name: !!python/object:os.system lights", "expected plain YAML, found the tag"),
     ("name: lights", "name: [", "expected well-formed YAML"),
+    ("name: lights", "name: lights\n# é\x84", "p.yaml:2: expected text in YAML, found the character U+0084"),
     ("name: lights", "deep: " + "[" * 40 + "]" * 40, "at most 32 levels"),
     ("agents:", "distribution_hints: {must_host: {door: [a]}}\nagents:", "the unknown agent 'door'"),
     ("agents:", "distribution_hints: {must_host: {lamp: [z]}}\nagents:", "a variable or constraint to host, found 'z'"),

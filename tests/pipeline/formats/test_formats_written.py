@@ -76,6 +76,16 @@ def test_cost_function_networks(folder: Path, model: Model) -> None:
         assert cost is None or model.objective(cost) == again.objective(read_back or 0)
 
 
+@pytest.mark.parametrize("suffix", ["cfn", "xml", "yaml"])
+@pytest.mark.parametrize(("cost", "decimals"), [(53, 12), (2**60 - 1, 12), (999_999_999_999_999_999, 1)])
+def test_constants_of_many_decimals(suffix: str, cost: int, decimals: int, tmp_path: Path) -> None:
+    """Costs of no variable are as exact as others."""
+    model = replace(Model.build("cost", {"a": 2}, [((), cost), ("a", [0, 1])]), decimals=decimals)
+    save(model, tmp_path / f"a.{suffix}")
+    again = load(tmp_path / f"a.{suffix}")
+    assert [again.objective(again.cost((s,)) or 0) for s in (0, 1)] == [model.objective(cost + s) for s in (0, 1)]
+
+
 @pytest.mark.parametrize("maximize", [False, True])
 def test_toulbar2_reads_what_is_written(maximize: bool, tmp_path: Path) -> None:
     far = np.array([[150, FORBIDDEN], [-250, 3], [FORBIDDEN, 1]])

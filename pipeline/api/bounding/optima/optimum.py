@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _ORDER_SHARE, _FIRST_SECONDS = 0.2, 1.0
 # Where nothing fits memory and no time was given, bounds are tried for so many CPU seconds.
 _PATIENCE = 60.0
+# What to do where costs are too large for exact bounds.
+_EXACT = "a sweep of every cell (--method dense, without --time and --gap) is exact"
 # With less memory than this freed blocks are worth returning, which takes time.
 _SCARCE_BYTES = 1 << 30
 
@@ -272,11 +274,16 @@ class Task:
                 raise
             return self._dressed(self.chain.outcome())
         found = self._dressed(self.chain.outcome())
-        if self.effort.time is not None or found.status != "bounded" or (found.proof and found.proof.close):
-            return found
-        return replace(
-            found, notes=("it ended unproved for want of memory; give more --memory, or --time to go on longer",)
-        )
+        note = None if found.status != "bounded" or (found.proof and found.proof.close) else self._why_open()
+        return found if note is None else replace(found, notes=(note,))
+
+    def _why_open(self) -> str | None:
+        """Why bounds did not close; None where the time was over."""
+        if self.chain.done:
+            return f"bounds count such large costs in units of {self.units.unit}; {_EXACT}"
+        if self.effort.time is not None:
+            return None
+        return "it ended unproved for want of memory; give more --memory, or --time to go on longer"
 
     def _run_chain(self) -> None:
         """Run the chain, with room on disk for layers that exceed memory."""
