@@ -34,7 +34,7 @@ def opened(path: Path, flags: int = os.O_RDONLY) -> FileIO:
 
 def free_bytes(path: Path) -> int:
     """Return what the file system has left that a path, there or not yet, is in."""
-    place = next((one for one in (path, *path.absolute().parents) if one.exists()), path)
+    place = next((one for one in (path, *path.absolute().parents) if os.path.exists(one)), path)
     status = os.statvfs(place)
     return status.f_bavail * status.f_frsize
 

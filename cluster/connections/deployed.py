@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def read_deployment(name: str) -> Deployment:
     ClusterError
         If it is neither, or says something else.
     """
-    found = _file(Path(name)) if Path(name).is_file() else _section(name)
+    found = _file(Path(name)) if isfile(name) else _section(name)
     if not isinstance(found, Mapping) or not isinstance(found.get("class"), str):
         raise ClusterError(f"the cluster {name} does not say which 'class' starts it, such as distributed.LocalCluster")
     unknown = [key for key in found if key not in _KEYS]

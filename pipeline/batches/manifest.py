@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from glob import glob, has_magic
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def read_manifest(path: str | os.PathLike[str], query: str = "optimum") -> list[
         If the list itself cannot be read. What is wrong with one row is kept in it.
     """
     place = Path(path)
-    if place.is_dir():
+    if isdir(place):
         files = sorted(p for p in place.rglob("*") if is_model(p) and p.is_file())
         if not files:
             raise FormatError(str(path), None, "models in the folder", "none")
@@ -136,7 +137,7 @@ def _rows(path: str, line: int | None, entry: Mapping[str, Any], base: Path, que
 
 
 def _file(base: Path, name: str) -> str:
-    return str(base / name) if (base / name).exists() else os.fspath(file_or_example(name))
+    return str(base / name) if exists(base / name) else os.fspath(file_or_example(name))
 
 
 def _settings(entry: Mapping[str, Any], base: Path, query: str) -> dict[str, Any]:
@@ -144,7 +145,7 @@ def _settings(entry: Mapping[str, Any], base: Path, query: str) -> dict[str, Any
     if query not in QUERIES:
         raise ModelError(f"unknown query {query!r}; one of {', '.join(QUERIES)}")
     evidence = entry.get("evidence")
-    if isinstance(evidence, str) and (base / evidence).is_file():
+    if isinstance(evidence, str) and isfile(base / evidence):
         evidence = str(base / evidence)
     return {
         "query": query,

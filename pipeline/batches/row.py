@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import file_digest, sha256
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class Row:
             If a file cannot be read.
         """
         evidence = self.evidence
-        if isinstance(evidence, str) and Path(evidence).is_file():
+        if isinstance(evidence, str) and isfile(evidence):
             evidence = hash_of(evidence)
         asked = [__version__, hash_of(self.model), self.query, evidence, self.memory, self.order_time, self.time]
         return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

@@ -72,11 +72,12 @@ def _answer_one(
 
 def _check_folder(prefix: str) -> None:
     """Refuse files in a folder that is not there before anything is computed."""
+    from os.path import isdir
     from pathlib import Path
 
     from ..errors import ModelError
 
-    if not Path(prefix).parent.is_dir():
+    if not isdir(Path(prefix).parent):
         raise ModelError(f"cannot write {prefix}.MAR: there is no folder {Path(prefix).parent}")
 
 

@@ -21,7 +21,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         If the file cannot be made.
     """
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
+    if os.path.exists(target) and not os.path.isfile(target):
         yield target
         return
     with writing(path):

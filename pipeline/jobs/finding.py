@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = No
         If no scheduler answers.
     """
     if place is not None:
-        if not Path(place).is_dir():
+        if not isdir(place):
             raise ModelError(f"{place} is not a folder of run directories")
         return [Job(folder, client) for folder in job_folders(Path(place))]
     if scheduler is None and client is None:

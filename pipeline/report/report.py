@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from os import PathLike
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def report(source: str | PathLike[str], out: str | PathLike[str]) -> None:
 
 
 def _sections(source: Path) -> Sections:
-    if not source.is_dir():
+    if not isdir(source):
         found = _answer(source)
         if is_dpop(found):
             return _agents(found, source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from os.path import exists
 
 from ....cluster.memory import default_memory_bytes
 from ...bounds.network import cost_network
@@ -70,7 +71,7 @@ def _rounded(question: Question) -> bool:
 
 def stored_plan(options: Options) -> bool:
     """Whether a run directory holds a plan of a sweep."""
-    if options.folder is None or not (options.folder / "plan.json").exists():
+    if options.folder is None or not exists(options.folder / "plan.json"):
         return False
     from ..workdir import opened
 

@@ -55,6 +55,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_evidence_and_models_longer_than_a_file_name(folder: Path) -> None:
+    long = {"model": "a.uai", "query": "partition", "evidence": ", ".join(["x0=1"] * 100)}
+    rows = [long, {**long, "evidence": "x0=1"}, {"model": 300 * "n" + ".uai"}]
+    (folder / "long.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bucketflow.batch(folder / "long.jsonl", folder / "out")
+    found = answers(folder / "out")
+    assert [row["status"] for row in found] == ["answered", "answered", "failed"]
+    assert found[0]["answer"]["log10"] == pytest.approx(found[1]["answer"]["log10"])
+    assert "File name too long" in found[2]["message"]
+
+
 def table(out: Path) -> list[dict[str, str]]:
     with open(out / "summary.csv", newline="") as file:
         return list(csv.DictReader(file))

@@ -134,6 +134,27 @@ def test_evidence_longer_than_a_file_name() -> None:
     assert "x0=0, x1=0" in in_process("solve", "satellite", "--evidence", asked)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["batch", "LONG", "--out", "r"],
+        ["jobs", "LONG"],
+        ["report", "LONG", "--out", "page.html"],
+        ["solve", "satellite", "--workdir", "LONG"],
+        ["solve", "satellite", "--cluster", "LONG"],
+        ["marginals", "grid", "--uai-out", "LONG/a"],
+        ["convert", "grid", "LONG.uai"],
+    ],
+)
+def test_names_longer_than_a_file_system_takes(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = in_process(*(word.replace("LONG", 300 * "n") for word in command), code=2)
+    assert said.startswith("bucketflow: ")
+    assert said.count("\n") == 1
+
+
 def test_evidence_may_be_repeated_and_mixed(tmp_path: Path) -> None:
     file = tmp_path / "one.evid"
     file.write_text("1 2 0")
