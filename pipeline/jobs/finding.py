@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from os import PathLike
-from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,11 @@ def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = No
         If no scheduler answers.
     """
     if place is not None:
-        if not isdir(place):
-            raise ModelError(f"{place} is not a folder of run directories")
-        return [Job(folder, client) for folder in job_folders(Path(place))]
+        try:
+            folders = job_folders(Path(place))
+        except OSError as error:
+            raise ModelError(f"{place} is not a folder of run directories: {error.strerror or error}") from None
+        return [Job(folder, client) for folder in folders]
     if scheduler is None and client is None:
         raise ModelError("whose jobs: give a folder of run directories, or a --scheduler")
     with connected(client, scheduler, with_workers=False) as opened:

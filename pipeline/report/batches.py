@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ _MOST_MODELS = 20
 
 def is_batch(folder: Path) -> bool:
     """Whether a folder holds the results of a batch."""
-    return (folder / "summary.csv").is_file() and (folder / "summary.json").is_file()
+    return isfile(folder / "summary.csv") and isfile(folder / "summary.json")
 
 
 def batch_sections(folder: Path) -> Sections:

@@ -128,6 +128,11 @@ class JobDir:
 
 
 def job_folders(place: Path) -> list[Path]:
-    """Return the run directories with a job: a folder itself, or those in it."""
-    inside = sorted(place.iterdir()) if place.is_dir() else []
-    return [path for path in (place, *inside) if path.is_dir() and JobDir(path).holds_job()]
+    """Return the run directories with a job: a folder itself, or those in it.
+
+    Raises
+    ------
+    OSError
+        If it is no folder that can be read.
+    """
+    return [path for path in (place, *sorted(place.iterdir())) if path.is_dir() and JobDir(path).holds_job()]

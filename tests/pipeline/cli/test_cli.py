@@ -155,6 +155,16 @@ def test_names_longer_than_a_file_system_takes(
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", [["jobs", "closed"], ["report", "closed", "--out", "page.html"]])
+def test_folders_that_nobody_may_read(command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    if os.access(closed, os.R_OK):
+        pytest.skip("nothing is closed to root")
+    assert "Permission denied" in in_process(*command, code=2)
+
+
 def test_evidence_may_be_repeated_and_mixed(tmp_path: Path) -> None:
     file = tmp_path / "one.evid"
     file.write_text("1 2 0")
