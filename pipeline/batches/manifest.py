@@ -5,21 +5,29 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from glob import glob, has_magic
 from os.path import exists, isdir, isfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import FormatError, ModelError
 from ..examples import file_or_example
 from ..query_kinds import QUERIES
+from ..text import shorten
 from .row import Row
 
 _KNOWN = ("model", "query", "evidence", "memory", "order-time", "time", "name", "priority")
 _MODELS = (".wcsp", ".cfn", ".uai", ".erg", ".bif", ".bifxml", ".xmlbif", ".xdsl", ".net", ".cnf", ".wcnf")
 _PACKED = (".gz", ".xz")
+# What is not text in a list in YAML, and how it begins.
+_YAML_KINDS = (
+    ("int", "[-+]?(?:0|[1-9][0-9]*)", [*"-+0123456789"]),
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("merge", "<<", ["<"]),
+)
 
 
 def read_manifest(path: str | os.PathLike[str], query: str = "optimum") -> list[Row]:
@@ -89,7 +97,7 @@ def _json_entries(path: str, lines: Iterable[str]) -> Iterator[tuple[int, Mappin
         if line.strip():
             try:
                 entry = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise FormatError(path, number, "a JSON object", str(error)) from None
             yield number, _mapping(path, number, entry)
 
@@ -97,9 +105,16 @@ def _json_entries(path: str, lines: Iterable[str]) -> Iterator[tuple[int, Mappin
 def _yaml_entries(path: str, text: str) -> Iterator[tuple[None, Mapping[str, Any]]]:
     import yaml
 
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Reads what is no whole number as text: yes, 12:30 and 010 are labels of states."""
+
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+    for tag, pattern, beginnings in _YAML_KINDS:
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"(?:{pattern})\Z"), beginnings)
     try:
-        entries = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        entries = yaml.load(text, Loader=Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise FormatError(path, None, "YAML", " ".join(str(error).split())) from None
     if not isinstance(entries, list):
         raise FormatError(path, None, "a list of questions", type(entries).__name__)
@@ -109,7 +124,8 @@ def _yaml_entries(path: str, text: str) -> Iterator[tuple[None, Mapping[str, Any
 
 def _mapping(path: str, line: int | None, entry: Any) -> Mapping[str, Any]:
     if not isinstance(entry, dict):
-        raise FormatError(path, line, "names with values, such as model and query", repr(entry)[:40])
+        found = repr(entry)[:40] if isinstance(entry, str) else type(entry).__name__
+        raise FormatError(path, line, "names with values, such as model and query", found)
     return entry
 
 
@@ -144,7 +160,7 @@ def _settings(entry: Mapping[str, Any], base: Path, query: str) -> dict[str, Any
     query = str(entry.get("query", query))
     if query not in QUERIES:
         raise ModelError(f"unknown query {query!r}; one of {', '.join(QUERIES)}")
-    evidence = entry.get("evidence")
+    evidence = _evidence(entry.get("evidence"))
     if isinstance(evidence, str) and isfile(base / evidence):
         evidence = str(base / evidence)
     return {
@@ -155,6 +171,17 @@ def _settings(entry: Mapping[str, Any], base: Path, query: str) -> dict[str, Any
         "time": _number(entry, "time"),
         "priority": int(_number(entry, "priority") or 0),
     }
+
+
+def _evidence(given: Any) -> Any:
+    """Check that evidence is text, or a state or a list of likelihoods by name."""
+    if not (given is None or isinstance(given, str | dict)):
+        raise ModelError(f"evidence is a file, x=1,y=yes or states by name; found {type(given).__name__}")
+    for name, finding in given.items() if isinstance(given, dict) else ():
+        values = finding if isinstance(finding, list) else [finding]
+        if not (isinstance(name, str) and all(isinstance(value, str | int | float) for value in values)):
+            raise ModelError(f"evidence on {shorten(repr(name))} is no state and no list of likelihoods")
+    return given
 
 
 def _number(entry: Mapping[str, Any], name: str) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,15 +61,31 @@ def cases_of(model: Model, cases: Any) -> Cases:
         count = len(cases)
     elif isinstance(cases, Mapping):
         columns = dict(cases)
-        lengths = {len(column) for column in columns.values()}
+        lengths = {_length(name, column) for name, column in columns.items()}
         if len(lengths) > 1:
             raise ModelError(f"columns of cases have different lengths: {sorted(lengths)}")
         count = lengths.pop() if lengths else 0
     else:
-        names = dict.fromkeys(name for case in cases for name in case)
-        columns = {name: [case.get(name) for case in cases] for name in names}
-        count = len(cases)
+        records = _records(cases)
+        names = dict.fromkeys(name for case in records for name in case)
+        columns = {name: [case.get(name) for case in records] for name in names}
+        count = len(records)
     return Cases(count, {_variable(model, name): _column(model, name, column) for name, column in columns.items()})
+
+
+def _length(name: str, column: Any) -> int:
+    if isinstance(column, Sized) and not isinstance(column, str):
+        return len(column)
+    raise ModelError(f"cases have a list of states of {name!r}, one for each case; found {type(column).__name__}")
+
+
+def _records(cases: Any) -> list[Mapping[str, Any]]:
+    records = list(cases) if isinstance(cases, Iterable) and not isinstance(cases, str) else [cases]
+    for case in records:
+        if not isinstance(case, Mapping):
+            found = type(case).__name__
+            raise ModelError(f"cases are columns by name, a data frame, or a mapping for each case; found {found}")
+    return records
 
 
 def _variable(model: Model, name: str) -> int:

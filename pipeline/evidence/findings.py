@@ -41,7 +41,7 @@ def findings_of(model: Model, evidence: Mapping[str, Finding]) -> dict[int, Arra
 
 def finding_vector(model: Model, variable: int, finding: Finding) -> Array:
     """Turn a state into its indicator; check a likelihood vector."""
-    if isinstance(finding, str | int | float | np.integer | np.floating):
+    if isinstance(finding, str | int | float | np.integer | np.floating | np.bool_):
         state = model.state_index(variable, finding)
         return _indicator(model.dims[variable], state)
     return likelihood(model, variable, finding)

@@ -60,6 +60,21 @@ def _function_of(k: int, scope: tuple[int, ...], values: Sequence[Any], child: i
     return Function(scope, array_of(values[1], f"function {k}").copy(), rows, values[2], child)
 
 
+def _truth_index(labels: Sequence[str], truth: bool) -> int:
+    """The index of the one label that says a truth value; -1 where none does, such as yes, or several do."""
+    found = [k for k, label in enumerate(labels) if label.casefold() in (str(truth).casefold(), str(int(truth)))]
+    return found[0] if len(found) == 1 else -1
+
+
+def _whole(state: Any) -> int:
+    """The whole number that a state is given by; -1 where it is none."""
+    try:
+        number = int(state)
+    except (ValueError, TypeError, OverflowError):
+        return -1
+    return number if isinstance(state, str) or (not np.ndim(state) and number == state) else -1
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A discrete graphical model.
@@ -201,8 +216,10 @@ class Model:
         rest = self.top - sum(self.lowest)
         return tuple(min(FORBIDDEN, rest + low) for low in self.lowest)
 
-    def state_index(self, variable: int, state: str | int | float | np.number[Any]) -> int:
+    def state_index(self, variable: int, state: str | int | float | np.number[Any] | np.bool_) -> int:
         """Return the index of a state given by label or by number, counted from 0; a text that is a label is one.
+
+        A truth value is the state labelled true or false, or 1 or 0, where states have labels.
 
         Raises
         ------
@@ -212,12 +229,8 @@ class Model:
         labels = self.states[variable]
         if labels is not None and isinstance(state, str) and state in labels:
             return labels.index(state)
-        try:
-            number = int(state)
-        except (ValueError, TypeError, OverflowError):
-            number = -1
-        if not isinstance(state, str) and (np.ndim(state) or number != state):
-            number = -1
+        said = labels is not None and isinstance(state, bool | np.bool_)
+        number = _truth_index(labels or (), bool(state)) if said else _whole(state)
         if 0 <= number < self.dims[variable]:
             return number
         known = ", ".join(labels) if labels is not None else f"0..{self.dims[variable] - 1}"

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bucketflow
@@ -294,6 +295,9 @@ def test_a_folder_and_an_example_are_lists_too(folder: Path) -> None:
         ("list.jsonl", "3\n", "names with values"),
         ("list.yaml", "model: a.uai\n", "a list of questions"),
         ("list.yaml", "[\n", "YAML"),
+        ("list.yaml", "[" * 5000, "YAML"),
+        ("list.yaml", "- [a.uai]\n", "names with values, such as model and query, found list"),
+        ("list.jsonl", "[" * 100_000, "a JSON object"),
         ("list.txt", "a.uai\n", "a list in .csv"),
     ],
 )
@@ -301,6 +305,28 @@ def test_lists_that_are_none(tmp_path: Path, name: str, text: str, sentence: str
     (tmp_path / name).write_text(text)
     with pytest.raises(bucketflow.FormatError, match=sentence):
         read_manifest(tmp_path / name)
+
+
+def test_labels_that_yaml_takes_for_something_else(tmp_path: Path) -> None:
+    """Truth values, dates, octal numbers and times of day are labels as they are written; whole numbers are indices."""
+    labels = ["no", "yes", "2024-01-32", "010", "12:30", "true", "1.0", "7"]
+    weights = np.arange(1.0, 9.0)
+    variable = "variable a { type discrete [ 8 ] { " + ", ".join(f'"{label}"' for label in labels) + " }; }"
+    table = ", ".join(map(str, weights / weights.sum()))
+    (tmp_path / "a.bif").write_text(f"network a {{}}\n{variable}\nprobability ( a ) {{ table {table}; }}\n")
+    asked = "".join(f"- {{model: a.bif, query: partition, evidence: {{a: {label}}}}}\n" for label in labels)
+    (tmp_path / "list.yaml").write_text(asked)
+    bucketflow.batch(tmp_path / "list.yaml", tmp_path / "out")
+    found = [10 ** row["answer"]["log10"] for row in answers(tmp_path / "out")]
+    assert found == pytest.approx(weights / weights.sum())
+
+
+def test_evidence_is_a_text_or_states_by_name(tmp_path: Path) -> None:
+    found = [[1], {"Storm": {"yes": 1}}, {"Storm": [[1]]}, {"Storm": [0.2, 0.8]}]
+    rows = [{"model": "diagnosis", "query": "marginals", "evidence": evidence} for evidence in found]
+    (tmp_path / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bucketflow.batch(tmp_path / "list.jsonl", tmp_path / "out")
+    assert [row["status"] for row in answers(tmp_path / "out")] == ["failed"] * 3 + ["answered"]
 
 
 def test_a_name_that_no_file_can_have_fails_alone(tmp_path: Path) -> None:

@@ -116,6 +116,23 @@ def test_evidence_is_a_state() -> None:
     assert bucketflow.solve(made(), evidence={"a": np.float64(1)}).assignment == {"a": 1, "b": "yes"}
 
 
+@pytest.mark.parametrize("truth", [bool, np.bool_])
+def test_truth_values_are_the_states_labelled_so(truth: Any) -> None:
+    """Their numbers would be the other state where the first label is the true one."""
+    weights = np.array([0.9, 0.1])
+    for labels in (2, ("true", "false"), ("True", "False"), ("1", "0")):
+        model = Model.build("markov", {"a": labels}, [("a", weights[::-1] if labels == 2 else weights)])
+        for state, share in ((truth(True), 0.9), (truth(False), 0.1)):
+            found = [bucketflow.solve(model, "partition", evidence={"a": state}).log10]
+            compiled = bucketflow.compile(model)
+            found += compiled.marginals_batch({"a": [state]}).log10_evidence.tolist()
+            compiled.add("a", state)
+            assert np.array([*found, compiled.partition()]) == pytest.approx(np.log10(share))
+    for labels in (("no", "yes"), ("true", "1")):
+        with pytest.raises(ModelError, match="has no state"):
+            bucketflow.solve(Model.build("markov", {"a": labels}, []), evidence={"a": truth(True)})
+
+
 def test_large_models_are_shown_short() -> None:
     model = Model.build(
         "markov", {f"v{k}": 2 for k in range(1000)}, [((f"v{k}",), [1, 2]) for k in range(1000)], name="many"
