@@ -1,4 +1,4 @@
-"""Compiled loops over rows: the order after some fields fall away, and one layer of a search in one pass."""
+"""Compiled loops over rows: one layer of a search in one pass, and the cheapest rows of a layer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from llvmlite import ir
 from numba import extending, types
 
 from ..machine_code import njit
+from .order_loops import agree, group_start
 
 #: Costs are told apart by so many bins first.
 _BINS = 4096
@@ -26,138 +27,6 @@ def _cell(typing: Any, address: Any, index: Any) -> Any:
         return builder.load(builder.gep(table, [args[1]]))
 
     return types.float64(types.int64, types.int64), emit
-
-
-@njit(nogil=True)
-def _same(keys: Any, mask: Any, p: int, q: int) -> bool:
-    """Whether two rows agree in the bits of `mask`."""
-    differ = np.uint64(0)
-    for w in range(len(mask)):
-        differ |= (keys[p, w] ^ keys[q, w]) & mask[w]
-    return bool(differ == 0)
-
-
-@njit(nogil=True)
-def _less(keys: Any, mask: Any, p: int, q: int) -> bool:
-    """Whether row `p` comes before row `q` by the bits of `mask`."""
-    for w in range(len(mask)):
-        a, b = keys[p, w] & mask[w], keys[q, w] & mask[w]
-        if a != b:
-            return bool(a < b)
-    return False
-
-
-@njit(nogil=True)
-def _merge(keys: Any, mask: Any, source: Any, first: int, middle: int, last: int, target: Any) -> None:
-    """Merge ``source[first:middle]`` and ``source[middle:last]`` into ``target[first:last]``; ties keep their order."""
-    i, j = first, middle
-    for at in range(first, last):
-        if j >= last or (i < middle and not _less(keys, mask, source[j], source[i])):
-            target[at] = source[i]
-            i += 1
-        else:
-            target[at] = source[j]
-            j += 1
-
-
-@njit(nogil=True)
-def _merge_word(words: Any, mask: int, source: Any, first: int, middle: int, last: int, target: Any) -> None:
-    """Merge like :func:`_merge`, for keys of one word."""
-    i, j, at = first, middle, first
-    p, q = source[i], source[j]
-    a, b = words[p] & mask, words[q] & mask
-    while True:
-        if b < a:
-            target[at] = q
-            at += 1
-            j += 1
-            if j == last:
-                break
-            q = source[j]
-            b = words[q] & mask
-        else:
-            target[at] = p
-            at += 1
-            i += 1
-            if i == middle:
-                break
-            p = source[i]
-            a = words[p] & mask
-    while i < middle:
-        target[at] = source[i]
-        at += 1
-        i += 1
-    while j < last:
-        target[at] = source[j]
-        at += 1
-        j += 1
-
-
-@njit(nogil=True)
-def _merge_runs(keys: Any, mask: Any, source: Any, target: Any, starts: Any, runs: int, last: int) -> None:
-    """Merge the runs that begin at ``starts[:runs]`` and end before `last` pairwise, until one is left in `target`."""
-    first = starts[0]
-    there = False
-    while runs > 1:
-        a, b = (target, source) if there else (source, target)
-        merged = 0
-        for k in range(0, runs, 2):
-            low, middle = starts[k], starts[k + 1] if k + 1 < runs else last
-            high = starts[k + 2] if k + 2 < runs else last
-            if middle == high:
-                for i in range(low, high):
-                    b[i] = a[i]
-            elif len(mask) == 1:
-                _merge_word(keys[:, 0], mask[0], a, low, middle, high, b)
-            else:
-                _merge(keys, mask, a, low, middle, high, b)
-            starts[merged] = low
-            merged += 1
-        runs = merged
-        there = not there
-    if not there:
-        for i in range(first, last):
-            target[i] = source[i]
-
-
-@njit(nogil=True)
-def _group_start(keys: Any, same: Any, order: Any, at: int) -> int:
-    """Return the first position from `at` on where a group of equal keys begins."""
-    while 0 < at < len(order) and _same(keys, same, order[at - 1], order[at]):
-        at += 1
-    return at
-
-
-@njit(nogil=True, cache=True)
-def merge_groups(
-    keys: Any, group: Any, mask: Any, source: Any, target: Any, starts: Any, start: int, stop: int
-) -> None:
-    """Sort rows by the bits of `mask`, where rows that agree in `group` (more significant bits) stand together.
-
-    Parameters
-    ----------
-    keys : (rows, words) uint64
-    group, mask : (words,) uint64
-    source, target : (rows,) int32
-        Numbers of rows in their order before, which is used up, and after.
-    starts : (rows,) int64
-        Scratch.
-    start, stop : int
-        What stands together from these positions on is sorted.
-    """
-    n = len(source)
-    i, stop = _group_start(keys, group, source, start), _group_start(keys, group, source, stop)
-    while i < stop:
-        starts[i] = i
-        runs = 1
-        j = i + 1
-        while j < n and _same(keys, group, source[j - 1], source[j]):
-            if _less(keys, mask, source[j], source[j - 1]):
-                starts[i + runs] = j
-                runs += 1
-            j += 1
-        _merge_runs(keys, mask, source, target, starts[i:], runs, j)
-        i = j
 
 
 @njit(nogil=True)
@@ -179,9 +48,13 @@ def _evaluate(keys: Any, parts: Any, tables: Any, count: int, d: int, base: Any,
             _offsets(keys, parts, tables[t, 1], tables[t, 2], count, offsets)
             for b in range(count):
                 base[b] -= _cell(tables[t, 0], offsets[b])
-    for b in range(count):
-        for a in range(d):
-            sums[d + b * d + a] = base[b]
+    if d == 2:
+        for b in range(count):
+            sums[2 + 2 * b] = sums[3 + 2 * b] = base[b]
+    else:
+        for b in range(count):
+            for a in range(d):
+                sums[d + b * d + a] = base[b]
     for t in range(tables.shape[0]):
         if tables[t, 3] > 0:
             _offsets(keys, parts, tables[t, 1], tables[t, 2], count, offsets)
@@ -237,36 +110,56 @@ def _emit(
     first: int,
     last: int,
     d: int,
-    stays: bool,
     upper: float,
     count: int,
     out_keys: Any,
     out_costs: Any,
     out_origin: Any,
 ) -> int:
-    """Append what is below `upper`; return how many rows there are then. The place behind the last is written to."""
-    end = out_keys.shape[1] - 1
+    """Append what is below `upper`; return how many rows there are then. The place behind the last is written to.
+
+    Indices without a sign are not looked at for being negative.
+    """
+    end = np.uint64(out_keys.shape[1] - 1)
+    n = np.uint64(count)
     for b in range(first, last + 1):
-        if stays:
-            for i in range(b * d, b * d + d):
-                if d > 4 and not sums[i] < upper:
-                    continue
-                for w in range(end):
-                    out_keys[count, w] = keys[w, b]
-                out_keys[count, end] = keys[end, b] | np.uint64(i - b * d)
-                out_costs[count] = sums[i]
-                out_origin[count] = owner[i]
-                count += sums[i] < upper
-        else:
-            best = b * d
-            for i in range(b * d + 1, b * d + d):
-                if sums[i] < sums[best] or (sums[i] == sums[best] and owner[i] < owner[best]):
-                    best = i
-            for w in range(end + 1):
-                out_keys[count, w] = keys[w, b]
-            out_costs[count] = sums[best]
-            out_origin[count] = owner[best]
-            count += sums[best] < upper
+        key, at = keys[end, np.uint64(b)], np.uint64(b * d)
+        for a in range(np.uint64(d)):
+            cost = sums[at + a]
+            for w in range(end):
+                out_keys[n, w] = keys[w, np.uint64(b)]
+            out_keys[n, end] = key | a
+            out_costs[n] = cost
+            out_origin[n] = owner[at + a]
+            n += np.uint64(cost < upper)
+    return int(np.int64(n))
+
+
+@njit(nogil=True)
+def _emit_least(
+    keys: Any,
+    sums: Any,
+    owner: Any,
+    first: int,
+    last: int,
+    d: int,
+    upper: float,
+    count: int,
+    out_keys: Any,
+    out_costs: Any,
+    out_origin: Any,
+) -> int:
+    """Append like :func:`_emit` the least cost of all states of a variable that is not in the new keys."""
+    for b in range(first, last + 1):
+        best = b * d
+        for i in range(b * d + 1, b * d + d):
+            if sums[i] < sums[best] or (sums[i] == sums[best] and owner[i] < owner[best]):
+                best = i
+        for w in range(out_keys.shape[1]):
+            out_keys[count, w] = keys[w, b]
+        out_costs[count] = sums[best]
+        out_origin[count] = owner[best]
+        count += sums[best] < upper
     return count
 
 
@@ -326,7 +219,7 @@ def advance(
     room, new_words = out_keys.shape
     merging = len(order) > 0
     if merging:
-        start, stop = _group_start(keys, same, order, start), _group_start(keys, same, order, stop)
+        start, stop = group_start(keys, same, order, start), group_start(keys, same, order, stop)
     rows = np.empty(block, np.int64)
     local = np.empty((n_words, block), np.uint64)
     moved = np.empty((new_words, block + 1), np.uint64)
@@ -354,22 +247,27 @@ def advance(
             base[b] = costs[rows[b]] - constant
         _evaluate(local, parts, tables, size, d, base, offsets, sums)
         _project(local, moves, size, moved)
-        for b in range(size):
-            for a in range(d):
-                owner[(b + 1) * d + a] = rows[b] * d + a
+        if merging:
+            for b in range(size):
+                for a in range(d):
+                    owner[(b + 1) * d + a] = rows[b] * d + a
+        else:
+            for i in range(size * d):
+                owner[d + i] = at * d + i
         if merging:
             for w in range(new_words):
                 moved[w, 0] = moved[w, 1]
             head = _least(local, same, size, d, going_on, offsets, sums, owner)
             group = at + head - 1 if head > 0 else group
-            going_on = at + size < stop and _same(keys, same, rows[size - 1], order[at + size])
+            going_on = at + size < stop and agree(keys, same, rows[size - 1], order[at + size])
         if going_on:
             # what is kept back leaves no row behind
             for a in range(d):
                 held[a], held_owner[a] = sums[head * d + a], owner[head * d + a]
                 sums[head * d + a] = np.inf
         first = 1 - int(merging)
-        count = _emit(moved, sums, owner, first, size, d, stays, upper, count, out_keys, out_costs, out_origin)
+        found = moved, sums, owner, first, size, d, upper, count, out_keys, out_costs, out_origin
+        count = _emit(*found) if stays else _emit_least(*found)
         for a in range(d):
             sums[a] = held[a] if going_on else np.inf
             if going_on:

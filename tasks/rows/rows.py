@@ -72,20 +72,19 @@ def order_of_groups(rows: Rows, layer: Layer, threads: int = 1) -> NDArray[np.in
     One variable after the other falls away, last field first: rows that agree before its field are then in runs that
     are sorted by what is behind it, and are merged.
     """
-    from . import loops
+    from .order_loops import merge_groups
 
     leaving = layer.leaving
     if not leaving:
         return np.empty(0, np.int32)
     n, keys = len(rows), layer.keys
-    order, merged, starts = np.arange(n, dtype=np.int32), np.empty(n, np.int32), np.empty(n, np.int64)
+    order, spare, starts = np.arange(n, dtype=np.int32), np.empty(n, np.int32), np.empty(n, np.int64)
     ranges = split(n, min(threads, 1 + n // _SHARED_ROWS))
     for gone, v in enumerate(leaving, start=1):
         # where nothing is left behind the field, rows are in order without it
         if leaving[:gone] != [*keys.variables[: -gone - 1 : -1]]:
-            arrays = keys.mask_before(v), keys.mask(leaving[:gone]), order, merged, starts
-            share(lambda _, *span, arrays=arrays: loops.merge_groups(rows.keys, *arrays, *span), ranges)
-            order, merged = merged, order
+            arrays = keys.mask_before(v), keys.mask(leaving[:gone]), order, spare, starts
+            share(lambda _, *span, arrays=arrays: merge_groups(rows.keys, *arrays, *span), ranges)
     return order
 
 

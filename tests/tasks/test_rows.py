@@ -137,13 +137,14 @@ def test_keys_of_many_words_sort_like_their_states(count: int) -> None:
     assert (np.lexsort(packed.T[::-1]) == np.arange(states.shape[1])).all()
 
 
-@pytest.mark.parametrize("words", [1, 2])
-def test_groups_come_in_stable_order_of_what_stays(words: int) -> None:
+@pytest.mark.parametrize("words", [1, 2, 3])
+@pytest.mark.parametrize("leaving", [[0], [5], [8], [0, 4, 8], [*range(0, 68, 4)]])
+def test_groups_come_in_stable_order_of_what_stays(words: int, leaving: list[int]) -> None:
     rng = np.random.default_rng(words)
-    dims = [3] * (12 if words == 1 else 36)
+    dims = [3] * (12, 36, 70)[words - 1]
     layer = Layer(
         keys_of(list(range(len(dims) - 1)), dims),
-        keys_of([v for v in range(len(dims) - 1) if v % 4], dims), len(dims) - 1, 3, [], [],
+        keys_of([v for v in range(len(dims) - 1) if v not in leaving], dims), len(dims) - 1, 3, [], [],
     )  # fmt: skip
     states = random_states(rng, dims[:-1], 5000)
     states[:3] = np.sort(rng.integers(0, 2, size=(1, states.shape[1])))
