@@ -2,8 +2,9 @@
 
 ``python tests/bench/relations.py [--quick] [--gpu]`` prints one table. Rates are of rows (those of the join, where
 there is one; else those that go in) per CPU-second, or per second of a GPU; bytes are those of rows that go in, are
-joined, and come out, each counted once. "/ sort" is the time beside that of np.sort or cupy.sort of as many keys as
-come out, "/ copy" beside that of reading and writing as many bytes. Peers are shown by their rates. DuckDB and Polars
+joined, and come out, each counted once. "/ keys" is the time beside that of np.sort or cupy.sort of as many keys as
+come out, "/ rows" beside that of sorting them with their values by argsort, as all of these operations deliver them,
+and "/ copy" beside that of reading and writing as many bytes. Peers are shown by their rates. DuckDB and Polars
 (``pip install bucketflow[bench]``) run in one thread, with a column for each variable. CUBE's published method
 (Bistaffa, Bombieri & Farinelli 2016, section IV) is in NumPy or CuPy: columns are reordered and sorted by the shared
 variables, an index table of their states counts the rows of each, an output row finds its group in it, and the result
@@ -260,13 +261,16 @@ def join_cases(xp: Any, n: int) -> list[Case]:
     return cases
 
 
-def line(case: Case, xp: Any, seconds: Callable[[Any], float], per_key: float, per_byte: float) -> list[str]:
+def line(
+    case: Case, xp: Any, seconds: Callable[[Any], float], per_key: float, per_row: float, per_byte: float
+) -> list[str]:
     """Return the figures of a case."""
     case.run()
     took = seconds(case.run)
     scale, unit = (1e9, 2) if xp is not np else (1e6, 1)
     found = [f"{case.rows / took / scale:.{unit}f}", f"{case.nbytes / took / 1e9:.1f}"]
-    found += [f"{took / (case.keys * per_key):.2f}", f"{took / (case.nbytes * per_byte):.1f}"]
+    found += [f"{took / (case.keys * per):.2f}" for per in (per_key, per_row)]
+    found.append(f"{took / (case.nbytes * per_byte):.1f}")
     for peer in PEERS:
         run = case.peers.get(peer)
         found.append(f"{case.rows / seconds(run) / scale:.{unit}f}" if run else "")
@@ -277,18 +281,24 @@ def measure(xp: Any, n: int) -> Table:
     """Return all figures of one side."""
     on_host = xp is np
     seconds = partial(cpu_seconds, repeats=3) if on_host else device_seconds
-    mixed = random_relation(xp, range(8), n, 3).words[:, 0]
-    mixed = mixed[xp.random.permutation(len(mixed))]
-    per_key, per_byte = seconds(lambda: xp.sort(mixed)) / len(mixed), seconds(mixed.copy) / (2 * mixed.nbytes)
+    drawn = random_relation(xp, range(8), n, 3)
+    order = xp.random.permutation(len(drawn))
+    mixed, values = drawn.words[order, 0], drawn.values[order]
+
+    def by_argsort() -> tuple[Any, Any]:
+        order = xp.argsort(mixed)
+        return mixed[order], values[order]
+
+    per_key, per_row = (seconds(run) / len(mixed) for run in (lambda: xp.sort(mixed), by_argsort))
+    per_byte = seconds(mixed.copy) / (2 * mixed.nbytes)
     rate = "M rows/s" if on_host else "G rows/s"
     title = (
-        f"{n:,} rows; {'np' if on_host else 'cupy'}.sort {1e-6 / per_key:.1f} M keys/s, copy {1e-9 / per_byte:.1f} GB/s"
+        f"{n:,} rows; {'np' if on_host else 'cupy'}.sort {1e-6 / per_key:.1f} M keys/s, "
+        f"with values {1e-6 / per_row:.1f} M rows/s, copy {1e-9 / per_byte:.1f} GB/s"
     )
-    table = Table(
-        "", rate, "GB/s", "/ sort", "/ copy", *(f"{peer} {rate}" for peer in ("DuckDB", "Polars", "CUBE")), title=title
-    )
+    table = Table("", rate, "GB/s", "/ keys", "/ rows", "/ copy", *(f"{peer} {rate}" for peer in PEERS), title=title)
     for case in single_cases(xp, n) + join_cases(xp, n):
-        table.add_row(case.name, *line(case, xp, seconds, per_key, per_byte))
+        table.add_row(case.name, *line(case, xp, seconds, per_key, per_row, per_byte))
     return table
 
 

@@ -11,12 +11,10 @@ import numpy as np
 from ...gpu.kernels import cupy, kernel, processors
 from ...rows.keys import Keys, Words
 from ...steps.semiring import Semiring
-from .plain import TILE
+from .plain import ANY_ORDER, TILE
 
 _THREADS: Final = 256
 _LANES: Final = 32
-#: Sums that are the same in whatever order.
-_ANY_ORDER: Final = ("min_plus", "mod_sum_product")
 _TILE: Final = 2048
 _SORTED: Final = 3072
 _DIGITS: Final = 256
@@ -91,7 +89,7 @@ class Device:
     ) -> tuple[Any, Any]:  # fmt: skip
         """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros."""
         cp, rows, width = cupy(), span[1] - span[0], words[0].shape[1]
-        if semiring.name not in _ANY_ORDER:
+        if semiring.name not in ANY_ORDER:
             none = np.zeros(width, np.uint64)
             return self.gathered(*self.expanded(matches, span, words, values, semiring), semiring, none, none)
         most, blocks = min(most, rows), -(-rows // _TILE)

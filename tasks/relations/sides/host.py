@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...rows.keys import Keys, offsets, repacked
 from ...steps.semiring import Semiring
 from . import plain
+from .plain import ANY_ORDER
 
 Array = NDArray[Any]
 
@@ -65,10 +66,10 @@ class Host:
         """Return the numbers of rows in stable ascending order of their keys; None where they stand in order."""
         if not self.compiles(len(words)):
             return plain.order(words)
-        from . import loops
+        from . import sort_loops
 
         ones = np.full(words.shape[1], _ALL)
-        return None if loops.ascending(words) else loops.sort_order(words, ones ^ ones, ones)
+        return None if sort_loops.ascending(words) else sort_loops.sort_order(words, ones ^ ones, ones)
 
     def starts(self, words: Array, mask: Array | None = None) -> Array:
         """Return where runs begin of keys that are equal in the bits of `mask`."""
@@ -101,9 +102,7 @@ class Host:
         from . import product_loops
 
         out, products = np.empty((rows + 1, words[0].shape[1]), np.uint64), np.empty(rows + 1, semiring.dtype)
-        row = int(np.searchsorted(matches[1], span[0], side="right"))
-        law = LAWS[semiring.name], products.dtype.type(semiring.zero), semiring.modulus
-        count = product_loops.expand(*law, row, *matches, *span, *words, *values, out, products)
+        count = product_loops.expand(*_expanded_by(matches, span, semiring), *words, *values, out, products)
         return out[:count], products[:count]
 
     def expanded_sums(
@@ -111,8 +110,16 @@ class Host:
         values: tuple[Array, Array], semiring: Semiring, most: int,
     ) -> tuple[Array, Array]:  # fmt: skip
         """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros."""
-        none = np.zeros(words[0].shape[1], np.uint64)
-        return self.gathered(*self.expanded(matches, span, words, values, semiring), semiring, none, none)
+        rows, width = span[1] - span[0], words[0].shape[1]
+        if semiring.name not in ANY_ORDER or not self.compiles(rows):
+            none = np.zeros(width, np.uint64)
+            return self.gathered(*self.expanded(matches, span, words, values, semiring), semiring, none, none)
+        from . import product_loops
+
+        out, sums = np.empty((min(most, rows), width), np.uint64), np.empty(min(most, rows), semiring.dtype)
+        count = product_loops.expand_costs(*_expanded_by(matches, span, semiring), *words, *values, out, sums)
+        # views would keep what they were cut from
+        return out[:count].copy(), sums[:count].copy()
 
     def multiplied(
         self, words: Array, values: Array, parts: Array, table: Array, semiring: Semiring
@@ -122,8 +129,7 @@ class Host:
             from . import product_loops
 
             products = np.empty_like(values)
-            law = LAWS[semiring.name], products.dtype.type(semiring.zero), semiring.modulus
-            if not product_loops.multiply(*law, words, values, parts, table, products):
+            if not product_loops.multiply(*_law(semiring), words, values, parts, table, products):
                 return words, products
         else:
             products = plain.product(values, table[offsets(words, parts)], semiring)
@@ -136,24 +142,24 @@ class Host:
         """Return rows in ascending order of their keys, equal ones summed in the order they had, without zeros."""
         if not self.compiles(len(words)):
             return _gathered(words, values, semiring)
-        from . import loops
+        from . import sort_loops
 
-        if loops.ascending(words):
+        if sort_loops.ascending(words):
             return _folded(words, values, np.empty(0, np.int64), semiring) if semiring else (words, values)
         if len(words) <= 2 * BLOCK_ROWS:
-            return _folded(words, values, loops.sort_order(words, group, mask), semiring)
+            return _folded(words, values, sort_loops.sort_order(words, group, mask), semiring)
         return self._partitioned(words, values, semiring, group, mask)
 
     def _partitioned(
         self, words: Array, values: Array, semiring: Semiring | None, group: Array, mask: Array
     ) -> tuple[Array, Array]:
         """Gather rows that are more than a block, after those that agree in their first bits are together."""
-        from . import loops
+        from . import sort_loops
 
         out, moved = np.empty_like(words), np.empty_like(values)
         ends = np.empty(1 << _MOST_DIGITS, np.int64)
         most = min((len(words) // BLOCK_ROWS).bit_length(), _MOST_DIGITS)
-        digits = loops.partition(words, values, most, out, moved, ends)
+        digits = sort_loops.partition(words, values, most, out, moved, ends)
         parts, first = [], 0
         for last in ends[: 1 << digits].tolist():
             if last > first:
@@ -225,6 +231,18 @@ class Sorted:
         slots = np.full(1 << (2 * len(starts)).bit_length(), -1)
         loops.fill_hash(among := self.words[starts], slots)
         return among, slots, np.append(starts, len(self.words))
+
+
+def _expanded_by(
+    matches: tuple[Array, Array], span: tuple[int, int], semiring: Semiring
+) -> tuple[int, Any, int, int, Array, Array, int, int]:
+    """Return how the compiled loops know a semiring, and what is expanded of which row on."""
+    row = int(np.searchsorted(matches[1], span[0], side="right"))
+    return *_law(semiring), row, *matches, *span
+
+
+def _law(semiring: Semiring) -> tuple[int, Any, int]:
+    return LAWS[semiring.name], np.dtype(semiring.dtype).type(semiring.zero), semiring.modulus
 
 
 def _gathered(words: Array, values: Array, semiring: Semiring | None) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Compiled loops over rows: moving fields, radix sorting, finding and summing."""
+"""Compiled loops over rows: moving fields, finding and summing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from ...machine_code import njit
 #: Neighbours that are summed one after the other; see :data:`.plain.TILE`.
 _TILE = 32
 _LEVELS = 8
-#: Bits of one pass of a radix sort, where all that is sorted fits the cache or not.
-_SMALL, _SMALL_BITS, _LARGE_BITS = 1 << 17, 11, 8
-_HALF = 32
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -41,167 +38,8 @@ def starts(words: Any, mask: Any, out: Any) -> int:
 
 
 @njit(nogil=True)
-def _ones(bits: int) -> Any:
-    return np.uint64((1 << bits) - 1)
-
-
-@njit(nogil=True)
-def _digit(word: int, shift: int, mask: int) -> Any:
-    return np.int64(word >> np.uint64(shift) & mask)
-
-
-@njit(nogil=True)
-def _starts_of_digits(counts: Any) -> None:
-    """Replace how many of each digit there are by where they begin."""
-    at = 0
-    for k in range(len(counts)):
-        at, counts[k] = at + counts[k], at
-
-
-@njit(nogil=True)
-def _pass(source: Any, target: Any, shift: int, digits: int, ends: Any) -> None:
-    """Move packed rows to the places of their digits; ``ends`` holds how many of each digit there are."""
-    _starts_of_digits(ends)
-    mask: Any = np.uint64(digits - 1)
-    for i in range(len(source)):
-        digit = _digit(source[i], shift, mask)
-        target[ends[digit]] = source[i]
-        ends[digit] += 1
-
-
-@njit(nogil=True)
-def _sort_packed(a: Any, b: Any, bits: int) -> tuple[Any, Any]:
-    """Sort `a` by some bits above the lower half; return both arrays, the one with the result first."""
-    most = _SMALL_BITS if len(a) <= _SMALL else _LARGE_BITS
-    passes = -(-bits // most)
-    width = -(-bits // passes)
-    counts = np.zeros((passes, 1 << width), np.int64)
-    mask = _ones(width)
-    for i in range(len(a)):
-        rest = a[i] >> np.uint64(_HALF)
-        for k in range(passes):
-            counts[k, np.int64(rest & mask)] += 1
-            rest >>= np.uint64(width)
-    for k in range(passes):
-        digit = _digit(a[0], _HALF + k * width, mask)
-        if counts[k, digit] < len(a):
-            _pass(a, b, _HALF + k * width, 1 << width, counts[k])
-            a, b = b, a
-    return a, b
-
-
-@njit(nogil=True)
-def _span(words: Any, w: int, mask: int) -> tuple[int, int]:
-    """Return the lowest bit, and how many bits from there on, in which keys differ within a mask of word `w`."""
-    varying = np.uint64(0)
-    for i in range(len(words)):
-        varying |= words[i, w] ^ words[0, w]
-    varying &= mask
-    low = high = 0
-    while varying >> np.uint64(high):
-        high += 1
-    while low < high and not varying >> np.uint64(low) & np.uint64(1):
-        low += 1
-    return low, high - low
-
-
-@njit(nogil=True)
-def _numbers(words: Any, mask: Any, out: Any) -> int:
-    """Number the runs of keys that are equal in the bits of `mask`; return how many bits that takes."""
-    count = np.uint64(0)
-    for i in range(1, len(words)):
-        differ = np.uint64(0)
-        for w in range(words.shape[1]):
-            differ |= (words[i, w] ^ words[i - 1, w]) & mask[w]
-        count += np.uint64(differ != 0)
-        out[i] = count
-    bits = 0
-    while count >> np.uint64(bits):
-        bits += 1
-    return bits
-
-
-@njit(nogil=True, cache=True)
-def sort_order(words: Any, group: Any, mask: Any) -> Any:
-    """Return the numbers of rows in stable order of the bits of `mask`, int64, where groups stand in order already.
-
-    Parameters
-    ----------
-    words : (rows, words) uint64
-    group : (words,) uint64
-        Rows that agree in these bits, more significant than those of `mask`, are neighbours; zeros for one group.
-    mask : (words,) uint64
-    """
-    n = len(words)
-    a, b = np.empty(n, np.uint64), np.empty(n, np.uint64)
-    low_half = _ones(_HALF)
-    for i in range(n):
-        a[i] = i
-    numbers, n_words = np.zeros(n, np.uint64), words.shape[1]
-    total = _numbers(words, group, numbers) if group.any() else 0
-    used = 0
-    for w in range(n_words - 1, -2, -1):
-        low, bits = (0, total)
-        if w >= 0:
-            low, bits = _span(words, w, mask[w])
-        while bits > 0:
-            if used == _HALF:
-                a, b = _sort_packed(a, b, used)
-                used = 0
-                for i in range(n):
-                    a[i] &= low_half
-            taken = min(bits, _HALF - used)
-            ones = _ones(taken)
-            for i in range(n):
-                row = np.int64(a[i] & low_half)
-                field = (words[row, w] if w >= 0 else numbers[row]) >> np.uint64(low) & ones
-                a[i] |= field << np.uint64(_HALF + used)
-            low, bits, used = low + taken, bits - taken, used + taken
-    if used:
-        a, b = _sort_packed(a, b, used)
-    order = np.empty(n, np.int64)
-    for i in range(n):
-        order[i] = a[i] & low_half
-    return order
-
-
-@njit(nogil=True, cache=True)
-def partition(words: Any, values: Any, most: int, out: Any, moved: Any, ends: Any) -> int:
-    """Move rows to the places of the first bits in which keys differ, at most `most`; return how many bits.
-
-    Rows of digit k end before ``ends[k]``, which has room for all digits.
-    """
-    word = low = bits = 0
-    every: Any = ~np.uint64(0)
-    for w in range(words.shape[1]):
-        if bits == 0:
-            word = w
-            low, bits = _span(words, w, every)
-    digits = min(bits, most)
-    shift, mask = low + bits - digits, _ones(digits)
-    ends[: 1 << digits] = 0
-    for i in range(len(words)):
-        ends[_digit(words[i, word], shift, mask)] += 1
-    _starts_of_digits(ends[: 1 << digits])
-    for i in range(len(words)):
-        digit = _digit(words[i, word], shift, mask)
-        _copy(words, i, out, ends[digit])
-        moved[ends[digit]] = values[i]
-        ends[digit] += 1
-    return digits
-
-
-@njit(nogil=True, cache=True)
-def ascending(words: Any) -> bool:
-    """Whether keys stand in ascending order; equal ones may follow each other."""
-    i = 1
-    while i < len(words) and not _less(words, i, words, i - 1):
-        i += 1
-    return i >= len(words)
-
-
-@njit(nogil=True)
-def _less(a: Any, i: int, b: Any, j: int) -> bool:
+def less(a: Any, i: int, b: Any, j: int) -> bool:
+    """Whether a key of `a` comes before one of `b`."""
     for w in range(a.shape[1]):
         if a[i, w] != b[j, w]:
             return bool(a[i, w] < b[j, w])
@@ -209,7 +47,8 @@ def _less(a: Any, i: int, b: Any, j: int) -> bool:
 
 
 @njit(nogil=True)
-def _equal(a: Any, i: int, b: Any, j: int) -> bool:
+def same_key(a: Any, i: int, b: Any, j: int) -> bool:
+    """Whether a key of `a` is one of `b`."""
     if a.shape[1] == 1:
         return bool(a[i, 0] == b[j, 0])
     differ = np.uint64(0)
@@ -219,7 +58,8 @@ def _equal(a: Any, i: int, b: Any, j: int) -> bool:
 
 
 @njit(nogil=True)
-def _copy(words: Any, i: int, out: Any, n: int) -> None:
+def copy_key(words: Any, i: int, out: Any, n: int) -> None:
+    """Write one key to a place of `out`."""
     # downwards, or the compiler calls memcpy, which takes longer than all else
     for w in range(words.shape[1] - 1, -1, -1):
         out[n, w] = words[i, w]
@@ -229,13 +69,13 @@ def _copy(words: Any, i: int, out: Any, n: int) -> None:
 def _behind(words: Any, at: int, key: Any, i: int, equal: bool) -> int:
     """Return the first place from `at` on whose key is not below ``key[i]``, nor equal to it where that is asked."""
     step, n = 1, len(words)
-    while at + step <= n and (_less(words, at + step - 1, key, i) or (equal and _equal(words, at + step - 1, key, i))):
+    while at + step <= n and (less(words, at + step - 1, key, i) or (equal and same_key(words, at + step - 1, key, i))):
         at += step
         step *= 2
     high = min(at + step - 1, n)
     while at < high:
         middle = (at + high) // 2
-        if _less(words, middle, key, i) or (equal and _equal(words, middle, key, i)):
+        if less(words, middle, key, i) or (equal and same_key(words, middle, key, i)):
             at = middle + 1
         else:
             high = middle
@@ -247,7 +87,7 @@ def walk(words: Any, among: Any, first: Any, count: Any) -> None:
     """Find ascending keys among ascending ones: where they begin, and how many there are."""
     at = stop = 0
     for i in range(len(words)):
-        if i == 0 or not _equal(words, i, words, i - 1):
+        if i == 0 or not same_key(words, i, words, i - 1):
             at = _behind(among, stop, words, i, False)
             stop = _behind(among, at, words, i, True)
         first[i] = at
@@ -288,7 +128,7 @@ def hashed(words: Any, among: Any, slots: Any, groups: Any, first: Any, count: A
     mask = len(slots) - 1
     for i in range(len(words)):
         slot = _slot(words, i, mask)
-        while slots[slot] >= 0 and not _equal(words, i, among, slots[slot]):
+        while slots[slot] >= 0 and not same_key(words, i, among, slots[slot]):
             slot = (slot + 1) & mask
         g = slots[slot]
         first[i] = groups[g] if g >= 0 else 0
@@ -337,11 +177,11 @@ def fold_costs(words: Any, values: Any, order: Any, modulus: int, zero: Any, out
         row = 0
         if i < len(values):
             row = order[i] if permuted else i
-            if i and _equal(words, head, words, row):
+            if i and same_key(words, head, words, row):
                 total = total + values[row] if modulus else min(total, values[row])
                 continue
         if i:
-            _copy(words, head, out, n)
+            copy_key(words, head, out, n)
             total = total % modulus if modulus else total
             sums[n] = total
             n += total != zero
@@ -377,7 +217,7 @@ def fold_sums(words: Any, values: Any, order: Any, logs: bool, zero: float, out:
         row = 0
         if i < len(values):
             row = order[i] if permuted else i
-            if i and _equal(words, head, words, row):
+            if i and same_key(words, head, words, row):
                 value = values[row]
                 if logs:
                     high = max(total, value)
@@ -394,7 +234,7 @@ def fold_sums(words: Any, values: Any, order: Any, logs: bool, zero: float, out:
             if deep:
                 _carried(totals, counts, total)
                 total = _closed(totals, counts)
-            _copy(words, head, out, n)
+            copy_key(words, head, out, n)
             total = total + np.log(parts) if logs else total
             sums[n] = total
             n += total != zero

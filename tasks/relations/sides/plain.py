@@ -13,6 +13,8 @@ Array = NDArray[Any]
 
 #: So many neighbours are summed one after the other, then as many of their sums: the order does not depend on a side.
 TILE: Final = 32
+#: Sums that are the same in whatever order.
+ANY_ORDER: Final = ("min_plus", "mod_sum_product")
 
 
 def order(words: Array) -> Array | None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...machine_code import njit
+from .loops import same_key
 
 
 @njit(nogil=True)
@@ -67,6 +68,67 @@ def expand(
         at = max(at, last)
         row += 1
     return n
+
+
+@njit(nogil=True)
+def _plus(law: int, a: Any, b: Any) -> Any:
+    return a + b if law == 3 else min(a, b)
+
+
+@njit(nogil=True)
+def _makes(left: Any, row: int, right: Any, other: int, out: Any, n: int) -> bool:
+    """Whether the key that rows of both sides make is one of `out`."""
+    differ = np.uint64(0)
+    for w in range(out.shape[1]):
+        differ |= out[n, w] ^ (left[row, w] | right[other, w])
+    return bool(differ == 0)
+
+
+@njit(nogil=True, cache=True)
+def expand_costs(
+    law: int,
+    zero: Any,
+    modulus: int,
+    row: int,
+    first: Any,
+    ends: Any,
+    start: int,
+    stop: int,
+    left: Any,
+    right: Any,
+    left_values: Any,
+    right_values: Any,
+    out: Any,
+    sums: Any,
+) -> int:
+    """Write what :func:`expand` does, which ascends, with the sum of equal keys: the least, or residues.
+
+    What rows of the right that have equal keys add up to is multiplied once.
+    """
+    n, begun = 0, False
+    at = start
+    while at < stop:
+        j = first[row] + at - (ends[row - 1] if row else 0)
+        last = max(at, min(ends[row], stop))
+        end = j + last - at
+        while j < end:
+            k, total = j + 1, right_values[j]
+            while k < end and same_key(right, k, right, j):
+                total = _plus(law, total, right_values[k])
+                k += 1
+            total = _times(law, zero, modulus, left_values[row], total % modulus if law == 3 else total)
+            if begun and _makes(left, row, right, j, out, n):
+                total = _plus(law, sums[n], total)
+                sums[n] = total % modulus if law == 3 else total
+            else:
+                n += begun and sums[n] != zero
+                for w in range(out.shape[1] - 1, -1, -1):
+                    out[n, w] = left[row, w] | right[j, w]
+                sums[n], begun = total, True
+            j = k
+        at = last
+        row += 1
+    return n + int(begun and sums[n] != zero)
 
 
 @njit(nogil=True, cache=True)

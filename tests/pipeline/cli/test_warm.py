@@ -20,7 +20,7 @@ from bucketflow.tasks.code_files import is_compiled
 
 ROOT = Path(bucketflow.__file__).parent
 #: Loops for many rows, which small questions do not need.
-LATER = {"tasks.relations.sides.loops", "tasks.relations.sides.product_loops"}
+LATER = {f"tasks.relations.sides.{name}" for name in ("loops", "sort_loops", "product_loops")}
 
 
 def kept() -> Iterator[tuple[str, str]]:
