@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..models.model import FORBIDDEN, Function, Model
-from ..preprocessing.leaf_tables import COST_LIMIT, cost_leaf, cost_scale, energy_leaf
+from ..preprocessing.alike import Alike
+from ..preprocessing.leaf_tables import COST_LIMIT, cost_leaves, cost_scale, energy_leaves, in_scopes
 from ..preprocessing.preprocess import Network
 
 Costs = NDArray[np.float64]
@@ -152,18 +153,19 @@ def _from_costs(network: Network, most: float | None) -> tuple[CostNetwork, Unit
     scale = cost_scale(network)
     bound = scale.bound if most is None else min(scale.bound, int(most))
     unit = max(1, 1 << (bound.bit_length() - LARGEST.bit_length() + 1)) if bound >= LARGEST else 1
-    tables = []
-    for leaf in network.leaves:
-        costs = cost_leaf(network, leaf, leaf.scope)
-        forbidden = (costs >= COST_LIMIT) | (costs > bound)
-        tables.append(CostTable(leaf.scope, np.where(forbidden, np.inf, costs // unit)))
+
+    def build(network: Network, group: Alike) -> NDArray[np.float64]:
+        costs = cost_leaves(network, group)
+        return np.where((costs >= COST_LIMIT) | (costs > bound), np.inf, costs // unit)
+
+    tables = [CostTable(*pair) for pair in zip(network.scopes, in_scopes(network, build), strict=True)]
     units = Units(scale.offset, unit, 0, 0 if unit == 1 else len(tables))
     return CostNetwork(network.dims, tuple(tables)), units
 
 
 def _from_energies(network: Network, most: float | None) -> tuple[CostNetwork, Units]:
-    leaves = [(leaf.scope, energy_leaf(network, leaf, leaf.scope)) for leaf in network.leaves]
-    finite = [energies[np.isfinite(energies)] for _, energies in leaves]
+    leaves = in_scopes(network, energy_leaves)
+    finite = [energies[np.isfinite(energies)] for energies in leaves]
     lowest = [float(values.min(initial=math.inf)) for values in finite]
     lowest = [low if low < math.inf else 0.0 for low in lowest]
     spans = [float(values.max(initial=low)) - low for values, low in zip(finite, lowest, strict=True)]
@@ -173,7 +175,7 @@ def _from_energies(network: Network, most: float | None) -> tuple[CostNetwork, U
     finest = max(math.frexp(span)[1], math.frexp(largest)[1] - 2)
     unit = 2.0 ** (finest - LARGEST.bit_length() + 1)
     tables = []
-    for (scope, energies), low in zip(leaves, lowest, strict=True):
+    for scope, energies, low in zip(network.scopes, leaves, lowest, strict=True):
         above = energies - low
         with np.errstate(invalid="ignore"):
             tables.append(CostTable(scope, np.where(above > span, np.inf, np.floor(above / unit))))

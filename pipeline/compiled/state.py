@@ -58,8 +58,7 @@ class CompiledState:
         self.device: GpuPropagation | None = None
         plan = skeleton.plan
         if plan is not None and skeleton.fixed is not None:
-            leaves = enumerate(skeleton.network.leaves)
-            self._base = {node: self._partition.leaf(leaf, plan.layouts[node]) for node, leaf in leaves}
+            self._base = self._partition.leaves(dict(enumerate(plan.layouts[: len(skeleton.network.leaves)])))
             several = plan.cells >= _COMPILED_CELLS or loops_are_loaded()
             self._tables = kept_tables(plan, self._base, several)
             if self.resources.gpu_count:

@@ -8,7 +8,7 @@ powers of a root of unity where costs may add up to ``top``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from ...cluster.memory import default_memory_bytes
 from ..errors import BudgetError, ModelError
 from ..models.model import Model
 from ..text import format_bytes, format_count, shorten
-from .consistency import allowed
+from .alike import Alike, Cells, groups_alike, stacked
 from .leaf_rows import Listed, values_at
 from .preprocess import Leaf, Network
 
@@ -33,13 +33,9 @@ _FORBIDDEN = np.int64(COST_LIMIT)
 # A smaller table is made without asking the machine for its memory.
 _LARGE_CELLS = 1 << 27
 
-# Tables of so many cells are made together, up to so many cells.
-_SMALL_CELLS, _BLOCK_CELLS = 1 << 8, 1 << 17
 _LARGEST = int(np.iinfo(np.int64).max)
 
 Array = NDArray[Any]
-Cells = Sequence[int] | Listed
-"""Where a leaf table is wanted: all cells, by the order of their axes, or some, each with its value in a flat array."""
 
 
 @dataclass(frozen=True)
@@ -95,54 +91,44 @@ def integer_dtype(bound: int, max_inputs: int) -> np.dtype[Any]:
     raise ModelError(f"costs may add up to {bound:.3g}, too large for steps of {max_inputs} inputs")
 
 
-def cost_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:
-    """Build one leaf table of costs, axes in the given order, int64; forbidden entries are ``COST_LIMIT``."""
+def cost_leaves(network: Network, group: Alike) -> Array:
+    """Build leaf tables of costs, int64; forbidden entries are ``COST_LIMIT``.
+
+    Returns
+    -------
+    ndarray, shape (tables, …)
+    """
     model = network.model
 
-    def convert(f: int, values: Array) -> Array:
-        return np.where(allowed(model, f, values), values - model.lowest[f], _FORBIDDEN)
+    def convert(functions: Sequence[int], values: Array) -> Array:
+        # no cost is below the least that is allowed, which keeps to 64 bits
+        limits = _column([max(model.limits[f], -_LARGEST) for f in functions], values)
+        lowest = _column([model.lowest[f] for f in functions], values)
+        return np.where(values < limits, values - lowest, _FORBIDDEN)
 
     def add(total: Array, values: Array) -> None:
         np.add(total, values, out=total)
         np.minimum(total, _FORBIDDEN, out=total)
 
-    return _combine(network, leaf, axes, np.zeros((), dtype=np.int64), convert, add)
+    return _combine(network, group, np.zeros((), dtype=np.int64), convert, add)
 
 
-def cost_block(network: Network, axes: Mapping[int, Sequence[int]]) -> tuple[Array, dict[int, slice]]:
-    """Build small leaf tables as `cost_leaf` does, a function each, one after the other in one array, and say where.
-
-    Hundreds of them take a third of the time that they take one by one. Leaves of several functions or none, and what
-    is more than a few cells, are left out.
-
-    Parameters
-    ----------
-    axes : mapping
-        Of the leaves, by node.
-    """
-    model, dims = network.model, network.dims
-    places: dict[int, slice] = {}
-    values, functions, end = [np.zeros(0, np.int64)], [], 0
-    for node, wanted in axes.items():
-        made = network.leaves[node].functions
-        cells = math.prod([dims[v] for v in wanted])
-        if len(made) != 1 or cells > _SMALL_CELLS or end + cells > _BLOCK_CELLS:
-            continue
-        found = _aligned(network, made[0], tuple(wanted))
-        if found.size == cells:
-            values.append(found)
-            functions.append(made[0])
-            places[node] = slice(end, end := end + cells)
-    sizes = [found.size for found in values[1:]]
-    limits = np.repeat(np.array([max(model.limits[f], -_LARGEST) for f in functions], np.int64), sizes)
-    lowest = np.repeat(np.array([model.lowest[f] for f in functions], np.int64), sizes)
-    block = np.concatenate(values, axis=None)
-    return np.where(block < limits, block - lowest, _FORBIDDEN), places
+def cost_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:
+    """Build one leaf table of costs, axes in the given order; see :func:`cost_leaves`."""
+    table: Array = cost_leaves(network, Alike.alone(network, leaf, axes))[0]
+    return table
 
 
-def energy_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:
-    """Build one leaf table of ``-ln p``, float64; +inf where the probability is 0."""
-    return _combine(network, leaf, axes, np.zeros(()), lambda _, v: energies(v), _add_into)
+def energy_leaves(network: Network, group: Alike) -> Array:
+    """Build leaf tables of ``-ln p``, float64, the first axis that of tables; +inf where the probability is 0."""
+    return _combine(network, group, np.zeros(()), lambda _, v: energies(v), _add_into)
+
+
+def in_scopes(network: Network, build: Callable[[Network, Alike], Array]) -> list[Array]:
+    """Build all leaf tables of a network, each with the axes of its scope."""
+    groups = groups_alike(network, dict(enumerate(network.scopes)))
+    found = {node: table for g in groups for node, table in zip(g.nodes, build(network, g), strict=True)}
+    return [found[node] for node in range(len(network.leaves))]
 
 
 def energies(probabilities: Array) -> Array:
@@ -151,27 +137,35 @@ def energies(probabilities: Array) -> Array:
         return np.asarray(0.0 - np.log(np.asarray(probabilities, dtype=np.float64)))
 
 
-def probability_leaf(network: Network, leaf: Leaf, axes: Cells) -> Scaled:
-    """Build one leaf table of probabilities, flat float64 with no value above 1, with bounds.
+def probability_leaves(network: Network, group: Alike) -> list[Scaled]:
+    """Build leaf tables of probabilities, flat float64 with no value above 1, with bounds.
 
     Products that might underflow are taken as logarithms first, and stay such where they span too much.
     """
     scaled = _scaled()
-    functions = network.model.functions
+    bounds = [_log_bounds(network, leaf) for leaf in group.leaves]
+    if any(max(-below, above) > scaled.LOOSE for _, _, below, above in bounds):
+        if len(bounds) > 1:
+            alone = (Alike.alone(network, leaf, axes) for leaf, axes in zip(group.leaves, group.axes, strict=True))
+            return [table for one in alone for table in probability_leaves(network, one)]
+        logs = _combine(network, group, np.zeros(()), lambda _, v: -energies(v), _add_into)
+        return [scaled.from_logs(logs.reshape(-1), 0.0, scaled.LOWEST)]
+    values = _combine(network, group, np.ones(()), lambda _, v: v, _multiply_into).reshape(len(bounds), -1)
+    return [
+        scaled.Scaled(flat, 0.0, low, high) if high <= 0.0 else scaled.measured(flat)
+        for flat, (low, high, _, _) in zip(values, bounds, strict=True)
+    ]
+
+
+def _log_bounds(network: Network, leaf: Leaf) -> tuple[float, float, float, float]:
+    """Return ln-bounds of the entries of a leaf table, and of the products of some of its functions beside 1."""
     low = high = below = above = 0.0
     for f in leaf.functions:
-        least, most = functions[f].positive
+        least, most = network.model.functions[f].positive
         log_least, log_most = math.log(least), math.log(most)
         low, high = low + log_least, high + log_most
         below, above = below + min(log_least, 0.0), above + max(log_most, 0.0)
-    if below < -scaled.LOOSE or above > scaled.LOOSE:
-        logs = _combine(network, leaf, axes, np.zeros(()), lambda _, v: -energies(v), _add_into)
-        table: Scaled = scaled.from_logs(logs.reshape(-1), 0.0, scaled.LOWEST)
-        return table
-    values = _combine(network, leaf, axes, np.ones(()), lambda _, v: v, _multiply_into)
-    flat = values.reshape(-1)
-    table = scaled.Scaled(flat, 0.0, low, high) if high <= 0.0 else scaled.measured(flat)
-    return table
+    return low, high, below, above
 
 
 @cache
@@ -182,13 +176,9 @@ def _scaled() -> Any:
     return scaled
 
 
-def indicator_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:
-    """Build one leaf table of 0 (impossible) and 1 (possible), float64."""
-
-    def convert(f: int, values: Array) -> Array:
-        return allowed(network.model, f, values).astype(np.float64)
-
-    return _combine(network, leaf, axes, np.ones(()), convert, _multiply_into)
+def indicator_leaves(network: Network, group: Alike) -> Array:
+    """Build leaf tables of 0 (impossible) and 1 (possible), float64, the first axis that of tables."""
+    return _combine(network, group, np.ones(()), lambda _, v: (v != 0).astype(np.float64), _multiply_into)
 
 
 def _add_into(total: Array, values: Array) -> None:
@@ -201,25 +191,36 @@ def _multiply_into(total: Array, values: Array) -> None:
 
 def _combine(
     network: Network,
-    leaf: Leaf,
-    axes: Cells,
+    group: Alike,
     one: Array,
-    convert: Callable[[int, Array], Array],
+    convert: Callable[[Sequence[int], Array], Array],
     combine: Callable[[Array, Array], None],
 ) -> Array:
-    """Combine the functions of a leaf on the states that are left, into a C-contiguous table."""
-    dims = network.dims
-    shape = [len(axes)] if isinstance(axes, Listed) else [dims[v] for v in axes]
-    if (cells := math.prod(shape)) >= _LARGE_CELLS:
-        _check_dense(network, leaf, cells)
-    if len(leaf.functions) == 1:
-        values = convert(leaf.functions[0], _aligned(network, leaf.functions[0], axes))
-        if values.shape == tuple(shape):
+    """Combine the functions of leaves on the states that are left, into C-contiguous tables; their axis comes first."""
+    if (cells := math.prod(group.shape)) >= _LARGE_CELLS:
+        _check_dense(network, group.leaves[0], cells)
+    shape = (len(group.leaves), *group.shape)
+    count = len(group.leaves[0].functions)
+    total: Array | None = None
+    for place in range(count):
+        values = convert(group.functions(place), _values(network, group, place))
+        if count == 1 and values.shape == shape:
             return np.array(values, dtype=one.dtype, order="C")
-    total = np.full(shape, one)
-    for f in leaf.functions:
-        combine(total, convert(f, _aligned(network, f, axes)))
-    return total
+        total = np.full(shape, one) if total is None else total
+        combine(total, values)
+    return np.full(shape, one) if total is None else total
+
+
+def _values(network: Network, group: Alike, place: int) -> Array:
+    """Return the values of the functions at one place of some leaves, where they are wanted; the tables' axis first."""
+    if group.looks:
+        return stacked(network, group, place)
+    return _aligned(network, group.leaves[0].functions[place], group.axes[0])[np.newaxis]
+
+
+def _column(numbers: Sequence[int], values: Array) -> Array:
+    """Return a number for each table, to be compared with its values."""
+    return np.array(numbers, np.int64).reshape(-1, *[1] * (values.ndim - 1))
 
 
 def _check_dense(network: Network, leaf: Leaf, cells: int) -> None:

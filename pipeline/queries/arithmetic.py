@@ -16,15 +16,14 @@ from ...tasks.sweeps.einsum import QuickSumProduct
 from ...tasks.sweeps.scaled import Scaled, SumProduct
 from ...tasks.sweeps.sweep import Algebra, Plain
 from ..errors import InternalError
+from ..preprocessing.alike import Alike, Cells
 from ..preprocessing.leaf_tables import (
-    Cells,
     CostScale,
-    cost_block,
-    cost_leaf,
+    cost_leaves,
     cost_scale,
-    energy_leaf,
+    energy_leaves,
     integer_dtype,
-    probability_leaf,
+    probability_leaves,
 )
 from ..preprocessing.preprocess import Leaf, Network
 from ..results.result import Result
@@ -136,19 +135,10 @@ class CostOptimum(Least):
         """Return min-plus on saturating integers."""
         return Plain(self.semiring, compiled)
 
-    def leaf(self, leaf: Leaf, axes: Cells) -> Array:
-        """Build a leaf table with forbidden entries at the saturating infinity."""
-        table = cost_leaf(self.network, leaf, axes)
-        return np.minimum(table, self.semiring.zero).astype(self.semiring.dtype).reshape(-1)
-
-    def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> dict[int, Array]:
-        """Build leaf tables, small ones together."""
-        block, places = cost_block(self.network, axes)
-        cells = np.minimum(block, self.semiring.zero).astype(self.semiring.dtype)
-        found = {node: cells[place] for node, place in places.items()}
-        return {
-            node: found[node] if node in found else self.leaf(self.network.leaves[node], axes[node]) for node in axes
-        }
+    def alike(self, group: Alike) -> list[Array]:
+        """Build leaf tables with forbidden entries at the saturating infinity."""
+        tables = np.minimum(cost_leaves(self.network, group), self.semiring.zero).astype(self.semiring.dtype)
+        return list(tables.reshape(len(tables), -1))
 
     def total(self, roots: Sequence[Array]) -> int | None:
         """Return the cost of one slice from its root tables, None if it is infeasible."""
@@ -185,9 +175,10 @@ class EnergyOptimum(Least):
         """Return min-plus on floats."""
         return Plain(self.semiring, compiled)
 
-    def leaf(self, leaf: Leaf, axes: Cells) -> Array:
-        """Build a leaf table of ``-ln p``."""
-        return energy_leaf(self.network, leaf, axes).reshape(-1)
+    def alike(self, group: Alike) -> list[Array]:
+        """Build leaf tables of ``-ln p``."""
+        tables = energy_leaves(self.network, group)
+        return list(tables.reshape(len(tables), -1))
 
     def total(self, roots: Sequence[Array]) -> float | None:
         """Return the energy of one slice from its root tables, None if it has probability 0."""
@@ -217,9 +208,9 @@ class Partition(Sums):
         """Return the algebra of scaled tables."""
         return QuickSumProduct(tuple(sizes), compiled)
 
-    def leaf(self, leaf: Leaf, axes: Cells) -> Scaled:
-        """Build a leaf table with bounds."""
-        return probability_leaf(self.network, leaf, axes)
+    def alike(self, group: Alike) -> list[Scaled]:
+        """Build leaf tables with bounds."""
+        return probability_leaves(self.network, group)
 
     def total(self, roots: Sequence[Scaled]) -> float:
         """Return ln of the sum of one slice from its root tables; -inf for 0."""

@@ -16,6 +16,8 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.beliefs import UNREACHABLE, above_least, normalised
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
 from ..errors import InternalError
+from ..preprocessing.alike import Alike, Cells, groups_alike
+from ..preprocessing.preprocess import Leaf
 from ..results.result import Result
 from ..trees.tree import Target
 
@@ -141,13 +143,19 @@ class Defaults:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "network": None}
 
-    def leaf(self, leaf: Any, axes: Any) -> Any:
-        """Build a leaf table."""
+    def alike(self, group: Alike) -> list[Any]:
+        """Build leaf tables that look alike."""
         raise NotImplementedError
 
+    def leaf(self, leaf: Leaf, axes: Cells) -> Any:
+        """Build a leaf table, or some of its cells."""
+        return self.alike(Alike.alone(self.network, leaf, axes))[0]
+
     def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> dict[int, Any]:
-        """Build leaf tables, by node."""
-        return {node: self.leaf(self.network.leaves[node], a) for node, a in axes.items()}
+        """Build leaf tables, by node, those together that look alike."""
+        groups = groups_alike(self.network, axes)
+        found = {node: table for g in groups for node, table in zip(g.nodes, self.alike(g), strict=True)}
+        return {node: found[node] for node in axes}
 
     @property
     def fits_doubles(self) -> bool:

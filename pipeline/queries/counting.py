@@ -21,8 +21,9 @@ from ...tasks.steps.semiring import SUM_PRODUCT, Semiring
 from ...tasks.sweeps.scaled import Scaled, SumProduct, measured
 from ...tasks.sweeps.sweep import Plain
 from ..errors import InternalError, ModelError
+from ..preprocessing.alike import Alike, Cells
 from ..preprocessing.leaf_rows import Listed
-from ..preprocessing.leaf_tables import COST_LIMIT, Cells, CostScale, cost_leaf, indicator_leaf
+from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_leaves, indicator_leaves
 from ..preprocessing.preprocess import Leaf, Network
 from ..trees.tree import Target
 from .beliefs import Combiner, Defaults, Sums
@@ -57,13 +58,13 @@ class CountEstimate(Sums):
         """Return the algebra of scaled tables."""
         return SumProduct(tuple(sizes), compiled)
 
-    def leaf(self, leaf: Leaf, axes: Cells) -> Scaled:
-        """Build a leaf table of 0 and 1."""
+    def alike(self, group: Alike) -> list[Scaled]:
+        """Build leaf tables of 0 and 1."""
         if self.scale is None:
-            table = indicator_leaf(self.network, leaf, axes)
+            tables = indicator_leaves(self.network, group)
         else:
-            table = (cost_leaf(self.network, leaf, axes) < COST_LIMIT).astype(np.float64)
-        return measured(table.reshape(-1))
+            tables = (cost_leaves(self.network, group) < COST_LIMIT).astype(np.float64)
+        return [measured(table.reshape(-1)) for table in tables]
 
     def total(self, roots: Sequence[Scaled]) -> float:
         """Return ln of the number of assignments of one slice."""
@@ -107,12 +108,17 @@ class CountResidue(Defaults):
         """Build a leaf table of powers of the points, 0 where an assignment is impossible."""
         own = axes if isinstance(axes, Listed) else tuple(v for v in axes if v < len(self.network.dims))
         if self.scale is None:
-            return indicator_leaf(self.network, leaf, own).reshape(-1).astype(np.int64)
+            alone = Alike.alone(self.network, leaf, own)
+            return indicator_leaves(self.network, alone).reshape(-1).astype(np.int64)
         levels, where = self._levels(leaf, own)
         order = len(self.powers)
         values: Array = self.powers[np.multiply.outer(levels // self.unit % order, self.points) % order]
         values[levels >= COST_LIMIT] = 0
         return np.take(values, where, axis=0).reshape(-1)
+
+    def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> dict[int, Array]:
+        """Build leaf tables, by node."""
+        return {node: self.leaf(self.network.leaves[node], own) for node, own in axes.items()}
 
     def _levels(self, leaf: Leaf, own: Cells) -> tuple[Array, Array]:
         """Return the different costs of a leaf table, ascending, and which of them each cell has."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ....tasks.cpu.compiling.compiler import compiler_pays
 from ....tasks.steps.semiring import LOG_SUM, MIN_PLUS, Semiring
-from ...preprocessing.leaf_tables import energy_leaf
+from ...preprocessing.leaf_tables import energy_leaves, in_scopes
 from ...preprocessing.preprocess import Leaf, Network
 from ..network import CostTable, States, Units, cost_network
 from ..prepare import prepare
@@ -135,8 +135,8 @@ class SumBounds:
     """
 
     def __init__(self, network: Network, means: Means) -> None:
-        leaves = [(leaf.scope, -energy_leaf(network, leaf, leaf.scope)) for leaf in network.leaves]
-        self.tables = [CostTable(scope, logs) for scope, logs in leaves]
+        leaves = zip(network.scopes, in_scopes(network, energy_leaves), strict=True)
+        self.tables = [CostTable(scope, -energies) for scope, energies in leaves]
         self.best = OptimumBounds(network, None, means)
         self.means = means
         self.lower, self.upper = -math.inf, math.inf

@@ -19,16 +19,18 @@ from bucketflow.pipeline.api.questions import Question
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.planning.parts import in_parts, slices_per_task
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.preprocessing import leaf_tables
+from bucketflow.pipeline.preprocessing import alike
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
+from bucketflow.pipeline.query_kinds import Query
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.runs.slices import Slices, run_group, slices_of
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.memory import partition, table_bytes
 from bucketflow.tasks.sweeps import program as module
-from tests.models import cost_models, grid
+from bucketflow.tasks.sweeps.scaled import Scaled
+from tests.models import bayes_models, cost_models, grid, markov_models
 
 
 def run_of(share: int = 1, **options: Any) -> Run[Any]:
@@ -111,16 +113,34 @@ def test_an_arithmetic_travels_without_the_model() -> None:
     assert run_group(replace(slices, arithmetic=pickle.loads(sent)), 0, 1) == found
 
 
-@given(model=cost_models(), reverse=st.booleans(), together=st.sampled_from([0, 4, 1 << 17]))
-def test_leaf_tables_made_together_are_those_made_one_by_one(model: Model, reverse: bool, together: int) -> None:
-    network = reduce_model(model, "optimum", {})
+@given(
+    model=st.one_of(cost_models(), markov_models(), bayes_models()),
+    query=st.sampled_from(["optimum", "partition", "count"]),
+    observed=st.lists(st.integers(0, 9), max_size=2),
+    reverse=st.booleans(),
+    together=st.sampled_from([0, 4, 1 << 17]),
+)
+def test_leaf_tables_made_together_are_those_made_one_by_one(
+    model: Model, query: Query, observed: list[int], reverse: bool, together: int
+) -> None:
+    if model.kind == "cost" and query == "partition":
+        query = "count"
+    network = reduce_model(model, query, {v: 0 for v in observed if v < len(model.dims)})
     arithmetic = arithmetic_for(network)
     axes = {node: leaf.scope[::-1] if reverse else leaf.scope for node, leaf in enumerate(network.leaves)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leaf_tables, "_BLOCK_CELLS", together)
+        patch.setattr(alike, "_TOGETHER_CELLS", together)
         found = arithmetic.leaves(axes)
     assert list(found) == list(axes)
     for node, leaf in enumerate(network.leaves):
-        alone = arithmetic.leaf(leaf, axes[node])
-        assert found[node].dtype == alone.dtype
-        np.testing.assert_array_equal(found[node], alone)
+        together_made, alone = found[node], arithmetic.leaf(leaf, axes[node])
+        if isinstance(alone, Scaled):
+            assert [together_made.log_scale, together_made.low, together_made.high, together_made.logs] == [
+                alone.log_scale,
+                alone.low,
+                alone.high,
+                alone.logs,
+            ]
+            together_made, alone = together_made.values, alone.values
+        assert together_made.dtype == alone.dtype
+        np.testing.assert_array_equal(together_made, alone)
