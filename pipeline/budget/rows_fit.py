@@ -116,7 +116,7 @@ def stored_or_sliced(problem: Problem, options: PlanOptions, whole: Plan, plan: 
     sliced: Plan | BudgetError
     try:
         sliced = with_more_slices(problem, options, plan, error)
-        if _swept_cells(sliced) <= _WORTH_STORING * _swept_cells(whole):
+        if sliced.cells <= _WORTH_STORING * whole.cells:
             return sliced
     except BudgetError as refused:
         sliced = refused
@@ -126,12 +126,6 @@ def stored_or_sliced(problem: Problem, options: PlanOptions, whole: Plan, plan: 
         if isinstance(sliced, Plan):
             return sliced
         raise sliced from None
-
-
-def _swept_cells(plan: Plan) -> int:
-    """Return the cells of all steps of all slices; those that no slice changes are done once."""
-    cells = [step.lowered.cells for step in plan.steps]
-    return sum(cells[: plan.variant_from]) + plan.slices * sum(cells[plan.variant_from :])
 
 
 def is_sparse(problem: Problem) -> bool:

@@ -306,6 +306,7 @@ def _lowered(
     back = tuple(builder.backward(choose_readings(tree, problem.targets))) if problem.targets is not None else ()
     cost = steps_cost((*up, *back), tree, rates, problem.itemsize)
     itemsize = problem.itemsize
+    variant_from = sum(s.node not in varies for s in up) if sliced else 0
     plan = Plan(
         tree=tree,
         dims=whole.dims,
@@ -321,7 +322,8 @@ def _lowered(
         peak_bytes=0,
         cost=cost,
         unsliced_cells=cost.cells,
-        variant_from=sum(s.node not in varies for s in up) if sliced else 0,
+        variant_from=variant_from,
+        shared_seconds=steps_cost(up[:variant_from], tree, rates, itemsize).seconds,
         threads=options.threads,
         device=options.device,
     )
@@ -377,7 +379,9 @@ def shared_tables(plan: Plan) -> tuple[int, ...]:
 def with_rates(plan: Plan, rates: Rates) -> Plan:
     """Return the plan with its seconds predicted from other rates."""
     later = plan.evaluations and repriced(plan.evaluations, rates, plan.itemsize)
-    return replace(plan, cost=steps_cost(plan.steps, plan.tree, rates, plan.itemsize), evaluations=later)
+    cost = steps_cost(plan.steps, plan.tree, rates, plan.itemsize)
+    shared = steps_cost(plan.steps[: plan.variant_from], plan.tree, rates, plan.itemsize).seconds
+    return replace(plan, cost=cost, shared_seconds=shared, evaluations=later)
 
 
 def relowered(plan: Plan, problem: Problem) -> Plan:

@@ -145,7 +145,7 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
     peak = plan.model_bytes + leaves + max(making, _peak(plan.steps, kept, nbytes))
     cost = replace(plan.cost, seconds=seconds)
     plan = replace(plan, row_bounds=bounds, stored_bytes=expected, most_stored_bytes=stored)
-    return replace(plan, leaf_bytes=leaves, peak_bytes=peak, cost=cost)
+    return replace(plan, leaf_bytes=leaves, peak_bytes=peak, cost=cost, shared_seconds=0.0)
 
 
 def _peak(steps: Sequence[Step], kept: Sequence[int], nbytes: Callable[[int], int]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
@@ -17,6 +17,8 @@ from ..trees.tree import Target, Tree
 
 if TYPE_CHECKING:
     from .stages import DeviceNeeds, Spill
+
+_Amount = TypeVar("_Amount", int, float)
 
 # Below this, one thread is done with a propagation before others have started.
 _THREADED_SECONDS = 0.02
@@ -105,6 +107,8 @@ class Plan:
         Cells of the best plan without slicing.
     variant_from : int
         The steps before this one do not depend on the slice.
+    shared_seconds : float
+        Predicted for these.
     threads : int
         Threads that share a large step, each with a workspace of its own.
     spill : Spill or None
@@ -142,6 +146,7 @@ class Plan:
     cost: TreeCost
     unsliced_cells: int
     variant_from: int = 0
+    shared_seconds: float = 0.0
     back: tuple[Step, ...] = ()
     results: Mapping[Target, int] = field(default_factory=dict)
     threads: int = 1
@@ -222,18 +227,18 @@ class Plan:
 
     @property
     def cells(self) -> int:
-        """Cells swept over all slices."""
-        return self.cost.cells * self.slices
+        """Cells swept over all slices; steps that do not depend on the slice are run once."""
+        return self._over_slices(self.cost.cells, self._shared[0])
 
     @property
     def read_bytes(self) -> int:
         """Bytes read by the steps of all slices."""
-        return self.cost.read_cells * self.itemsize * self.slices
+        return self._over_slices(self.cost.read_cells, self._shared[1]) * self.itemsize
 
     @property
     def written_bytes(self) -> int:
         """Bytes written by the steps of all slices."""
-        return self.cost.written_cells * self.itemsize * self.slices
+        return self._over_slices(self.cost.written_cells, self._shared[2]) * self.itemsize
 
     @property
     def moved_bytes(self) -> int:
@@ -253,7 +258,23 @@ class Plan:
     @property
     def sweep_seconds(self) -> float:
         """Predicted for one sweep over all slices, or both ways."""
-        return self.spill.seconds if self.spill else self.cost.seconds * self.slices
+        if self.spill:
+            return self.spill.seconds
+        return self._over_slices(self.cost.seconds, self.shared_seconds if self.variant_from else 0.0)
+
+    @cached_property
+    def _shared(self) -> tuple[int, int, int]:
+        """Cells that the steps sweep, read and write that do not depend on the slice."""
+        lowered = [step.lowered for step in self.steps[: self.variant_from]]
+        return (
+            sum([each.cells for each in lowered]),
+            sum([sum(each.input_cells) for each in lowered]),
+            sum([each.out_cells for each in lowered]),
+        )
+
+    def _over_slices(self, each: _Amount, once: _Amount) -> _Amount:
+        """Return what all slices take, given what one takes and how much of it serves all."""
+        return once + (each - once) * self.slices
 
     @property
     def _evaluation_seconds(self) -> float:

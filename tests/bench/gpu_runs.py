@@ -159,7 +159,10 @@ def polled() -> Iterator[Callable[[], int]]:
 
 
 def slice_times(prepared: Prepared) -> list[tuple[float, Any]]:
-    """Run two slices, the device waited for after every step; seconds of the second's steps, with the steps."""
+    """Run two slices, the device waited for after every step; seconds of the second's steps, with the steps.
+
+    Steps that no slice changes are not among them.
+    """
     import cupy as cp
 
     plan = prepared.plan
@@ -177,7 +180,7 @@ def slice_times(prepared: Prepared) -> list[tuple[float, Any]]:
 
     for _ in run.program(plan.steps, plan.tree.roots, 0).run_slices(states, on_table=on_step):
         pass
-    return spent[-len(plan.steps) :] if plan.slices == 1 else spent[(len(plan.steps) + len(spent)) // 2 :] or spent
+    return spent[len(plan.steps) :]
 
 
 def described(step: Any) -> str:
@@ -225,7 +228,8 @@ def run(name: str, prepared: Prepared, ratio: float | None, ceilings: Ceilings) 
     assert plan is not None
     semiring = prepared.problem.semiring
     dtype = "sum" if semiring.name == "sum_product" else semiring.dtype
-    floor = sum(ceilings.floor(plan, step, dtype) for step in plan.steps) * plan.slices
+    floors = [ceilings.floor(plan, step, dtype) for step in plan.steps]
+    floor = sum(floors[: plan.variant_from]) + sum(floors[plan.variant_from :]) * plan.slices
     measured, decode, told = 0.0, 0.0, "slices only"
     with polled() as used:
         if plan.seconds < WHOLE_SECONDS:
