@@ -195,6 +195,17 @@ def test_bricks(
 
 
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
+def test_large_joins_in_bricks(monkeypatch: pytest.MonkeyPatch, semiring: Semiring) -> None:
+    """As where a join has so many cells that no bucket takes it."""
+    monkeypatch.setattr(gpu_lowering, "BUCKET_CELLS", 1 << 6)
+    monkeypatch.setattr(gpu_lowering, "JOIN_CELLS", 1 << 6)
+    monkeypatch.setattr(gpu_lowering, "bucket_tiles", lambda axes, inputs, itemsize: None)
+    rng = np.random.default_rng(3)
+    scopes = [tuple(int(v) for v in rng.choice(13, 10, replace=False)) for _ in range(40)]
+    check_bricks(lower(scopes, tuple(range(1, 13)), dict.fromkeys(range(13), 2), semiring.dtype, semiring))
+
+
+@pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
 @pytest.mark.parametrize(
     "shape",
     [(1, 16, 16, 600), (3, 19, 17, 33), (2, 130, 40, 520), (5, 31, 600, 20), (1, 44, 900, 44), (4, 27, 81, 27)],

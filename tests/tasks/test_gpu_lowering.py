@@ -381,3 +381,26 @@ def test_bricks_take_whole_lines_of_axes_that_are_no_multiple_of_a_line() -> Non
 @pytest.mark.parametrize(("depth", "step"), [(8, 8), (9, 9), (12, 6), (27, 9), (32, 8), (36, 8), (44, 8), (1936, 8)])
 def test_a_depth_is_cut_where_little_is_left_beyond_its_end(depth: int, step: int) -> None:
     assert step_depth(depth) == step
+
+
+def test_large_tables_are_joined_in_bricks_and_not_written_in_between() -> None:
+    """Fifteen tables over most of 31 variables: what does not go with the elimination is one table more, not three."""
+    rng = np.random.default_rng(3)
+    scopes = [tuple(sorted(int(v) for v in rng.choice(31, 27, replace=False))) for _ in range(15)]
+    step = device_step(lower(scopes, tuple(range(1, 31)), dict.fromkeys(range(31), 2), "float64", MIN_PLUS))
+    assert [type(each) for each in step.passes] == [BrickPass, BrickPass]
+
+
+@pytest.mark.parametrize(("width", "tables"), [(8, 20), (10, 40)])
+def test_joins_in_bricks_are_right(monkeypatch: pytest.MonkeyPatch, width: int, tables: int) -> None:
+    rng = np.random.default_rng(3)
+    scopes = [tuple(sorted(int(v) for v in rng.choice(13, width, replace=False))) for _ in range(tables)]
+    lowered = lower(scopes, tuple(range(1, 13)), dict.fromkeys(range(13), 2), "float64", MIN_PLUS)
+    small = {"_LEAST_BRICKS": 1 << 10, "_LEAST_BRICK_OUTPUT": 1 << 6, "BUCKET_CELLS": 1 << 6, "JOIN_CELLS": 1 << 6}
+    for name, value in small.items():
+        monkeypatch.setattr(gpu_lowering, name, value)
+    monkeypatch.setattr(gpu_lowering, "bucket_tiles", lambda axes, inputs, itemsize: None)
+    step = check(lowered)
+    joins = [each for each in step.passes[:-1] if isinstance(each, BrickPass)]
+    assert joins
+    assert all(len(each.inputs) > 4 for each in joins)

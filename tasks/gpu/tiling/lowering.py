@@ -220,16 +220,39 @@ class _Builder:
         return group
 
     def streamed(self, axes: Sequence[Axis], members: list[Table], order: Sequence[int] | None = None) -> Table:
-        """Join large tables, a few at a time; or copy one into an order of axes."""
-        while True:
-            few = members[:FEW_INPUTS]
-            ours, strides = joint(axes, few, order)
-            table = self.temporary(math.prod(a.size for a in ours))
-            stream = stream_tiles(ours, len(few), self.itemsize)
-            self.passes.append(StreamPass(tuple(number for number, _ in few), table, stream))
-            members = [(table, strides), *members[FEW_INPUTS:]]
-            if len(members) == 1:
-                return members[0]
+        """Join large tables, in bricks or a few at a time; or copy one into an order of axes."""
+        table, left = self.join_some(axes, members, order)
+        return self.streamed(axes, [table, *left], order) if left else table
+
+    def join_some(
+        self, axes: Sequence[Axis], members: list[Table], order: Sequence[int] | None
+    ) -> tuple[Table, list[Table]]:
+        """Join the first tables, as many as one launch takes; return the result, and what is left."""
+        for count in range(min(len(members), MAX_INPUTS), FEW_INPUTS, -1):
+            table = self.join_in_bricks(axes, members[:count], order)
+            if table is not None:
+                return table, members[count:]
+        return self.join_in_stream(axes, members[:FEW_INPUTS], order), members[FEW_INPUTS:]
+
+    def join_in_stream(self, axes: Sequence[Axis], few: list[Table], order: Sequence[int] | None) -> Table:
+        """Add a launch that streams over a few tables."""
+        ours, strides = joint(axes, few, order)
+        table = self.temporary(math.prod(a.size for a in ours))
+        stream = stream_tiles(ours, len(few), self.itemsize)
+        self.passes.append(StreamPass(tuple(number for number, _ in few), table, stream))
+        return table, strides
+
+    def join_in_bricks(self, axes: Sequence[Axis], several: list[Table], order: Sequence[int] | None) -> Table | None:
+        """Add a launch of bricks that joins tables: what streams would write and read again stays on the chip."""
+        ours, strides = joint(axes, several, order)
+        table = self.temporary(math.prod(a.size for a in ours))
+        output, self.output = self.output, table
+        found = self.bricks(ours, [number for number, _ in several])
+        self.output = output
+        if found:
+            return table, strides
+        del self.temporaries[table - self.inputs :]
+        return None
 
     def bucket(self, axes: list[Axis], inputs: list[int]) -> bool:
         """Add one launch that joins and eliminates, if it is worth it; and one that adds up its partial sums."""
