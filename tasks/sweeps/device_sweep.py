@@ -267,4 +267,4 @@ def _values(table: Any) -> Any:
 
 
 def _with_values(table: Any, values: Any) -> Any:
-    return replace(table, values=values) if isinstance(table, Scaled) else values
+    return table.with_values(values) if isinstance(table, Scaled) else values

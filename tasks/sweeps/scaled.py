@@ -55,6 +55,10 @@ class Scaled:
     high: float = 0.0
     logs: bool = False
 
+    def with_values(self, values: Array) -> Scaled:
+        """Return other values with the same scale and bounds."""
+        return Scaled(values, self.log_scale, self.low, self.high, self.logs)
+
     def log_value(self) -> float:
         """Return ln of a table's single entry; -inf for 0."""
         value = float(self.values.item())
@@ -224,8 +228,13 @@ def in_range(tables: Sequence[Bounded], summed: float) -> bool:
 
     ``summed`` is ln of the number of cells that are summed into one.
     """
-    low = sum(min(t.low, 0.0) for t in tables)
-    return low >= LOWEST and sum(max(t.high, 0.0) for t in tables) + summed <= HIGHEST
+    low, high = 0.0, summed
+    for table in tables:
+        if table.low < 0.0:
+            low += table.low
+        if table.high > 0.0:
+            high += table.high
+    return low >= LOWEST and high <= HIGHEST
 
 
 def centred(tables: Sequence[Scaled], summed: float) -> Sequence[Scaled]:
@@ -233,7 +242,7 @@ def centred(tables: Sequence[Scaled], summed: float) -> Sequence[Scaled]:
 
     The factor is a power of 2, so that no value is rounded. ``summed`` is ln of the cells that are summed into one.
     """
-    middle = (sum(t.low + t.high for t in tables) + summed) / 2
+    middle = (sum([t.low + t.high for t in tables]) + summed) / 2
     if abs(middle) <= NEAR:
         return tables
     sizes = [t.values.size for t in tables]
@@ -271,14 +280,13 @@ class SumProduct:
 
     def step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         """Return the output of ``step``, on natural values wherever its range allows."""
-        gone = {v for axes in step.input_axes for v in axes if v not in step.axes}
-        summed = sum(math.log(self.sizes[v]) for v in gone)
+        summed = math.log(step.lowered.cells // step.lowered.out_cells)
         tables = self._moved(tables, summed)
-        scale = math.fsum(t.log_scale for t in tables)
+        scale = math.fsum([t.log_scale for t in tables])
         if not _fits(tables, summed):
             return self._endangered_step(step, tables, summed, threads)
         values = self._run(step, tables, threads)
-        low, high = sum(t.low for t in tables), sum(t.high for t in tables) + summed
+        low, high = sum([t.low for t in tables]), sum([t.high for t in tables]) + summed
         # Nobody else has seen the output yet, so this is the time to scale it.
         if low < -LOOSE or high > LOOSE:
             return measured(values, scale)
@@ -310,7 +318,7 @@ class SumProduct:
     def restrict(self, table: Scaled, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Scaled:
         """Return the table with some variables fixed; its bounds still hold."""
         values = restrict(table.values, axes, sizes, states)
-        return table if values is table.values else replace(table, values=values)
+        return table if values is table.values else table.with_values(values)
 
     def resized(self, sizes: tuple[int, ...]) -> Self:
         """Return the algebra with bounds of other sums."""
