@@ -32,6 +32,26 @@ LARGEST = 1 << 50
 _FARTHEST = 1 << 58
 
 
+# So many entries of each table are looked at before all of them for what they have in common.
+_GLANCE = 1 << 10
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Which totals assignments can have, if they are not forbidden: ``first``, and from there in steps of ``step``."""
+
+    first: int
+    step: int
+
+    def at_least(self, bound: int) -> int:
+        """Return the least of them that is not below a bound."""
+        return bound + (self.first - bound) % self.step
+
+    def cut_off(self, upper: int) -> int:
+        """Return the least cut-off below which there are the same of them as below ``upper``."""
+        return self.at_least(upper) - self.step + 1
+
+
 @dataclass(frozen=True, eq=False)
 class CostTable:
     """One function: ``costs`` has an axis a variable of ``scope``, C-ordered; integers in float64, inf = forbidden."""
@@ -71,6 +91,15 @@ class CostNetwork:
         """A total that none is below: the sum of the tables' least entries that are allowed."""
         least = [float(table.costs.min(initial=math.inf)) for table in self.tables]
         return self.constant + int(math.fsum(cost for cost in least if cost < math.inf))
+
+    @cached_property
+    def totals(self) -> Totals:
+        """What totals there can be: tables add multiples of a common divisor to their least entries."""
+        step = 0
+        for entries in (_GLANCE, None):
+            for table in self.tables:
+                step = step if step == 1 else _common_divisor(step, table.costs, entries)
+        return Totals(self.least, max(step, 1))
 
     @property
     def cells(self) -> int:
@@ -131,6 +160,16 @@ class Units:
         if self.exact:
             return int(cost) - int(self.base) + 1
         return math.floor(difference / self.unit) + self.below + 2
+
+
+def _common_divisor(divisor: int, costs: Costs, entries: int | None) -> int:
+    """Return the greatest number that divides ``divisor`` and what so many entries have above the least."""
+    some = costs.reshape(-1)[:entries]
+    left = some[np.isfinite(some)] - costs.min(initial=math.inf)
+    while left.size and divisor != 1:
+        divisor = math.gcd(divisor, int(left[0]))
+        left = left[np.fmod(left, divisor) != 0] if divisor else left[left != 0]
+    return divisor
 
 
 def cost_network(network: Network, most: float | None = None) -> tuple[CostNetwork, Units]:

@@ -46,8 +46,8 @@ class OptimumBounds:
     lower : int
         No assignment that is allowed has a smaller total.
     cutoff : int or None
-        Only smaller totals interest: that of the best assignment, or the least that is forbidden.
-    states : tuple of int or None
+        Only smaller totals interest: just above the next below the best, or below the least that is forbidden.
+    total, states : optional
         The best assignment, in the network's variables.
     costs : CostNetwork
         What mini-buckets work on.
@@ -61,15 +61,17 @@ class OptimumBounds:
         self.units: Units
         self.given, self.units = cost_network(network)
         self.costs = self.given
-        self.cutoff = None if forbidden is None else self.units.above_total(forbidden - 1)
+        above = None if forbidden is None else self.units.above_total(forbidden - 1)
+        self.cutoff = None if above is None else self.given.totals.cut_off(above)
         self.lower = self.costs.constant
+        self.total: int | None = None
         self.states: States | None = None
         self.possible = True
 
     @property
     def closed(self) -> bool:
         """Whether nothing is left to find."""
-        return not self.possible or (self.states is not None and self.cutoff == self.lower)
+        return not self.possible or (self.states is not None and self.cutoff is not None and self.cutoff <= self.lower)
 
     def prepare(self, stop: Stop) -> None:
         """Make the network smaller and shift its costs, which raises the bound."""
@@ -79,9 +81,9 @@ class OptimumBounds:
             self._take(found.states)
         self.possible = found.feasible or self.states is not None
         if found.feasible:
-            self.lower = max(self.lower, found.lower)
+            self._raise(found.lower)
         elif self.cutoff is not None:
-            self.lower = self.cutoff
+            self._raise(self.cutoff)
 
     def improve(self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None) -> bool:
         """Eliminate once, and decode if tables may be kept or are on disk; return False if it was stopped."""
@@ -89,10 +91,15 @@ class OptimumBounds:
         if found is None:
             return False
         self.possible = found.feasible or self.states is not None
-        self.lower = max(self.lower, found.lower)
+        self._raise(found.lower)
         if found.states is not None:
             self._take(self.costs.restored(found.states))
         return True
+
+    def _raise(self, lower: int) -> None:
+        """Take a bound, which holds of what is below the cut-off; the next total that there can be is one too."""
+        lower = lower if self.cutoff is None else min(lower, self.cutoff)
+        self.lower = max(self.lower, self.given.totals.at_least(lower))
 
     def _in_memory(self, split: Partition, keep: bool, stop: Stop | None) -> Found | None:
         found = eliminate(
@@ -118,7 +125,8 @@ class OptimumBounds:
         """Remember an assignment if it is better than what is known."""
         total = self.given.total(states)
         if total < math.inf and (self.cutoff is None or total < self.cutoff):
-            self.cutoff, self.states = int(total), states
+            self.total, self.states = int(total), states
+            self.cutoff = self.given.totals.cut_off(self.total)
 
     def least_cost(self) -> int | float:
         """No allowed assignment costs less; rounded downwards."""
@@ -168,9 +176,9 @@ class SumBounds:
 
     def _energy(self) -> float:
         """Return the energy of the best assignment, rounded upwards."""
-        assert self.best.cutoff is not None
+        assert self.best.total is not None
         units = self.best.units
-        energy = units.base + units.unit * (self.best.cutoff + units.above)
+        energy = units.base + units.unit * (self.best.total + units.above)
         return energy + _EPSILON * abs(energy)
 
 

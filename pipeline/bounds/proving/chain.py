@@ -223,7 +223,7 @@ class Chain(Ways):
             self.nearby = outcome.states
             self._take(self.small, outcome.states)
         # a way leaves out what reaches the cut-off, so what it says above that holds of nothing else
-        self.lower = max(self.lower, outcome.lower if self.upper is None else min(outcome.lower, self.upper))
+        self.lower = max(self.lower, self.at_least(outcome.lower))
         if outcome.proved or (self.total is not None and self.total <= self.lower):
             self._finish(way)
         self.limits.on_bounds(self.lower, self.total)

@@ -34,7 +34,7 @@ class Known:
     network : CostNetwork
         Not made smaller yet; states are of its variables.
     upper : int or None
-        Exclusive; None for no limit. Falls to the best total.
+        Exclusive; None for no limit. Falls with the best total, to just above the next that there can be.
     method : str
         Only this way after preparation, "auto" for all of them in turn.
     limits : Limits
@@ -77,13 +77,15 @@ class Known:
 
     def __post_init__(self) -> None:
         self.lower = self.network.least
+        if self.upper is not None:
+            self.upper = self.network.totals.cut_off(self.upper)
         self.small = self.network
         self.turns = Turns(self.method)
 
     def outcome(self) -> Outcome:
         """What is known."""
         if self.done and self.best is None:
-            return Outcome(self.lower if self.upper is None else self.upper, feasible=False)
+            return Outcome(self.lower if self.upper is None else self.at_least(self.upper), feasible=False)
         lower = self.lower if self.total is None else min(self.lower, self.total)
         return Outcome(self.total if self.done and self.total is not None else lower, self.total, self.best)
 
@@ -91,6 +93,10 @@ class Known:
     def spent(self) -> float:
         """CPU seconds since the beginning, without those that compiling took."""
         return working_seconds() - self.started
+
+    def at_least(self, lower: int) -> int:
+        """Return the least total that there can be by a bound, which holds of what is below the cut-off."""
+        return self.network.totals.at_least(lower if self.upper is None else min(lower, self.upper))
 
     def _over(self) -> bool:
         return self.done or self.limits.stop()
@@ -106,7 +112,7 @@ class Known:
 
     def _hear(self, lower: int, total: int | None = None) -> None:
         """Take a bound that a way tells before it ends."""
-        lower = lower if self.upper is None else min(lower, self.upper)
+        lower = self.at_least(lower)
         if lower > self.lower:
             self.lower = lower
             self.limits.on_bounds(lower, self.total)
@@ -124,11 +130,12 @@ class Known:
         total = self.network.total(states)
         if total < (math.inf if self.upper is None else self.upper):
             self.best = states  # first: whoever interrupts here has an assignment for the total
-            self.total = self.upper = int(total)
+            self.total, self.upper = int(total), self.network.totals.cut_off(int(total))
             self.limits.on_bounds(self.lower, self.total)
 
     def learn(self, upper: int | None) -> None:
         """Search only below a total that was found elsewhere; forget an assignment that is not."""
+        upper = None if upper is None else self.network.totals.cut_off(upper)
         if upper is None or (self.upper is not None and self.upper <= upper):
             return
         before, self.upper, self.total, self.best = self.upper, upper, None, None

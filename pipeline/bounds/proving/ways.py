@@ -312,8 +312,14 @@ class Ways(Known):
             self.search = Search(self.small, self.order, self.upper)
         self.search.memory_bytes = self._memory_bytes + self.search.nbytes
         self.search.learn(self.upper, self.nearby)
-        outcome = self.search.run(late, self._hear, self._see)
-        if self._holds_much(self.search):
+        search = self.search
+
+        def see(states: States) -> None:
+            self._see(states)
+            search.learn(self.upper)
+
+        outcome = search.run(late, self._hear, see)
+        if self._holds_much(search):
             self.search = None
         return outcome
 

@@ -26,6 +26,15 @@ def cost_networks(draw: st.DrawFn, largest: int = 9) -> CostNetwork:
     return CostNetwork(dims, tuple(tables), draw(st.integers(-5, 5)))
 
 
+@st.composite
+def coarse_networks(draw: st.DrawFn) -> CostNetwork:
+    """Networks whose costs differ by multiples of a number, above other numbers."""
+    network, step = draw(cost_networks()), draw(st.sampled_from([2, 7, 1000]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    tables = [CostTable(t.scope, step * t.costs + rng.integers(-9, 9)) for t in network.tables]
+    return CostNetwork(network.dims, tuple(tables), network.constant)
+
+
 def brute_least(network: CostNetwork) -> float:
     """Least total of all assignments; inf if all are forbidden."""
     return min((network.total(states) for states in product(*map(range, network.dims))), default=math.inf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -15,10 +16,12 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Bounds, BudgetError, Model, ModelError
 from bucketflow.pipeline.api.bounding import bound as bound_module
+from bucketflow.pipeline.bounds.network import CostNetwork, model_of
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import dense_function
 from tests.exact import Weights, costs
 from tests.models import bayes_models, cost_models, markov_models, named_model
+from tests.pipeline.bounds.networks import brute_least, coarse_networks
 
 ZS = st.sampled_from([None, 1, 2, 3])
 
@@ -36,6 +39,18 @@ def test_costs(model: Model, z: int | None) -> None:
     check_assignment(found, model, every)
     if z is None:
         assert (found.status, found.lower) == ("optimal", min(every.values()))
+
+
+@given(coarse_networks(), ZS)
+def test_coarse_costs(network: CostNetwork, z: int | None) -> None:
+    found, least = bucketflow.bound(model_of(network, None), z=z, memory="1GB"), brute_least(network)
+    if least == math.inf:
+        assert found.value is None
+        return
+    assert isinstance(found.lower, int)
+    assert found.lower <= least <= (math.inf if found.upper is None else found.upper)
+    assert network.totals.at_least(found.lower) == found.lower
+    assert z is not None or found.lower == least == found.upper
 
 
 def check_assignment(found: Bounds, model: Model, every: dict[tuple[int, ...], int]) -> None:

@@ -21,13 +21,14 @@ from bucketflow.pipeline.api.bounding.optima import optimum
 from bucketflow.pipeline.bounds.deepening import cut_offs
 from bucketflow.pipeline.bounds.limits import Limits
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
-from bucketflow.pipeline.bounds.outcome import Outcome
+from bucketflow.pipeline.bounds.outcome import Method, Outcome
 from bucketflow.pipeline.bounds.prepare import Prepared, Report, Size
 from bucketflow.pipeline.bounds.proving import chain, known, turns
 from bucketflow.pipeline.bounds.rows import row_search as rows
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Model
 from tests.models import bayes_models, brute_optimum, cost_models, markov_models
+from tests.pipeline.bounds.networks import brute_least, coarse_networks
 
 METHODS = ["auto", "dense", "rows", "diagram", "search"]
 
@@ -105,6 +106,39 @@ def test_no_time_at_all_leaves_bounds(model: Model, best: Any) -> None:
     assert result.status == "bounded"
     assert result.proof is not None
     assert result.proof.lower <= best <= (result.proof.upper or math.inf)
+
+
+@pytest.mark.parametrize("method", ["auto", "rows", "diagram", "search"])
+def test_optima_of_coarse_costs(method: Method) -> None:
+    @settings(deadline=None, max_examples=12)
+    @given(coarse_networks(), st.one_of(st.none(), st.integers(-50, 100)))
+    def check(network: CostNetwork, upper: int | None) -> None:
+        least = brute_least(network)
+        task = chain.Chain(network, upper, method, Limits(1 << 28))
+        task.run()
+        found = task.outcome()
+        if least < (math.inf if upper is None else upper):
+            assert found.proved
+            assert found.total == least == task.lower
+        else:
+            assert not found.feasible
+            assert least >= found.lower
+
+    check()
+
+
+def test_bounds_and_cut_offs_skip_totals_that_cannot_be() -> None:
+    tables = [CostTable((v,), np.array([0.0, 10.0, 30.0])) for v in range(3)]
+    task = known.Known(CostNetwork((3, 3, 3), tuple(tables), 5), 42, "auto", Limits(1 << 20))
+    assert task.upper == 36  # so many as below 42
+    task.improve((1, 1, 1))
+    assert (task.total, task.upper) == (35, 26)
+    task._hear(6)
+    assert task.lower == 15
+    task.improve((0, 1, 1))
+    task.take(16, None, "rows")
+    assert task.done
+    assert task.outcome() == Outcome(25, 25, (0, 1, 1))
 
 
 def test_what_closes_most_of_the_gap_goes_first_and_longest() -> None:

@@ -9,11 +9,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds.network import LARGEST, CostNetwork, Units, cost_network
+from bucketflow.pipeline.bounds.network import LARGEST, CostNetwork, CostTable, Totals, Units, cost_network
 from bucketflow.pipeline.bounds.order import bucket_parents, depth_first_order
 from bucketflow.pipeline.models.model import Model, dense_function
 from bucketflow.pipeline.preprocessing.preprocess import Network, reduce_model
 from tests.models import bayes_models, cost_models, markov_models, named_model
+from tests.pipeline.bounds.networks import coarse_networks
 
 
 def full_states(network: Network, states: tuple[int, ...]) -> list[int]:
@@ -54,6 +55,25 @@ def test_totals_of_costs(model: Model) -> None:
 
     assert units.exact
     check_totals(network, small, units, cost)
+
+
+@given(coarse_networks(), st.integers(-50, 50), st.integers(-50, 50))
+def test_totals_that_there_can_be(network: CostNetwork, bound: int, upper: int) -> None:
+    totals = network.totals
+    there = {network.total(states) for states in product(*map(range, network.dims))} - {math.inf}
+    assert all((total - totals.first) % totals.step == 0 and total >= totals.first for total in there)
+    assert bound <= totals.at_least(bound) <= bound + totals.step - 1
+    assert all(total >= totals.at_least(bound) for total in there if total >= bound)
+    assert [total for total in there if total < totals.cut_off(upper)] == [total for total in there if total < upper]
+    assert totals.at_least(totals.cut_off(upper)) == totals.at_least(upper)
+
+
+def test_steps_are_found_in_the_whole_of_large_tables() -> None:
+    costs = np.full(5000, 30.0)
+    costs[17], costs[4000] = np.inf, 44.0
+    unary = CostTable((1,), np.array([3.0, 24.0]))
+    assert CostNetwork((5000, 2), (CostTable((0,), costs), unary)).totals == Totals(33, 7)
+    assert CostNetwork((5000,), (CostTable((0,), np.full(5000, 8.0)),)).totals == Totals(8, 1)
 
 
 @given(st.one_of(markov_models(), bayes_models()))

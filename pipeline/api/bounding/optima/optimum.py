@@ -252,8 +252,7 @@ class Task:
         chain, proof = self.chain, known.get("proof") or {}
         self.history.earlier = [(t, lower, upper) for t, lower, upper in proof.get("history", ())]
         if proof.get("least_total") is not None and proof.get("unit") == self.units.unit:
-            lower = int(proof["least_total"])
-            chain.lower = max(chain.lower, lower if chain.upper is None else min(lower, chain.upper))
+            chain.lower = max(chain.lower, chain.at_least(int(proof["least_total"])))
 
     def _local(self, assignment: dict[str, Any] | None) -> tuple[int, ...] | None:
         """Turn named states into places among those that are left; None if they do not fit."""
