@@ -92,21 +92,22 @@ SHAPES: dict[str, Callable[[Rng], tuple[list[int], Scopes]]] = {
 }
 
 
-def cost_values(rng: Rng, shape: list[int], largest: int) -> NDArray[Any]:
-    """Costs with ties and what is forbidden, some negative."""
+def cost_values(rng: Rng, shape: list[int], largest: int, step: int) -> NDArray[Any]:
+    """Costs with ties and what is forbidden, some negative; all are multiples of a step."""
     low = int(rng.choice([0, 0, -largest]))
     costs = rng.integers(low, largest + 1, shape)
     if rng.random() < 0.3:
         costs = rng.choice([0, 1, largest], shape)
-    return np.where(rng.random(shape) < rng.choice([0.0, 0.1, 0.5]), FORBIDDEN, costs)
+    return np.where(rng.random(shape) < rng.choice([0.0, 0.1, 0.5]), FORBIDDEN, step * costs)
 
 
 def cost_model(rng: Rng, dims: list[int], scopes: Scopes) -> Model:
     """A cost network; half of them with a ``top`` that sums may reach."""
     largest = int(rng.choice([1, 7, 1000, 10**6, 2**40, 2**52, 2**61 // max(4, 2 * len(scopes))]))
-    values = [cost_values(rng, [dims[v] for v in scope], largest) for scope in scopes]
+    step = int(rng.choice([1, 1, 10, 1000])) if largest <= 10**6 else 1
+    values = [cost_values(rng, [dims[v] for v in scope], largest, step) for scope in scopes]
     functions = tuple(Function(scope, table) for scope, table in zip(scopes, values, strict=True))
-    top = int(largest * len(scopes) * rng.choice([0.1, 0.4, 1.1])) + 1 if rng.random() < 0.5 else None
+    top = int(step * largest * len(scopes) * rng.choice([0.1, 0.4, 1.1])) + 1 if rng.random() < 0.5 else None
     return _model("cost", dims, functions, top)
 
 
