@@ -1,11 +1,11 @@
 """Everything that is checked on a GPU machine: ``python tests/gpu/run.py [--quick] [--sanitize] [PART …]``.
 
-Runs the tests marked ``gpu``, the ladder of known answers, the kernels beside ceilings measured in the same run, tables
-larger than the device, full propagations, several GPUs, runs as they are planned, step by step, and whole models beside
-their floors; each in processes of its own. What they print is the report, and its last table has a line for each
-target. Models are looked for in ``BUCKETFLOW_DATA``, trees that were searched for long in ``BUCKETFLOW_GPUDATA``.
-``--sanitize`` adds a few cases of every kernel's
-tests under compute-sanitizer; PARTs are run alone.
+Runs the tests marked ``gpu``, the ladder of known answers, the kernels beside ceilings measured in the same run, optima
+by rows, tables larger than the device, full propagations, several GPUs, runs as they are planned, step by step, and
+whole models beside their floors; each in processes of its own. What they print is the report, and its last table has a
+line for each target. Models are looked for in ``BUCKETFLOW_DATA``, trees that were searched for long in
+``BUCKETFLOW_GPUDATA``. ``--sanitize`` adds a few cases of every kernel's tests under compute-sanitizer; PARTs are run
+alone.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def parts(quick: bool) -> dict[str, tuple[list[str], int]]:
         "far ladder": (bench("ladder", "--gpus", "1", "--jobs", "4", "--from", "24.01", "--up-to", "50"), 900),
         "kernels": (bench("gpu", *(["--quick"] if quick else [])), 300),
         "rows": (bench("rows", "--gpu"), 120),
+        "optima": (bench("gpu_optima"), 420),
         "relations": (bench("relations", "--gpu", "--quick"), 240),
         "spill": (bench("gpu_spill"), 300),
         "propagations": (bench("gpu_marginals"), 300),

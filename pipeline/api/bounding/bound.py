@@ -36,7 +36,7 @@ from .room import Room
 _SECONDS = 10.0
 # With so few cells the first order is good enough.
 _EASY_CELLS = 1 << 22
-# A round takes longer than its cells by the last one's rate.
+# A round takes longer than its cells by the best rate so far: what a round is the first to load counts for no other.
 _OPTIMISM = 1.5
 
 
@@ -161,7 +161,7 @@ class _Ladder:
         if not self.question.scopes:
             self.question.improve(partition((), (), (), Size()), True, None)
             return
-        seconds_a_cell = cells = 0.0
+        seconds_a_cell, cells = math.inf, 0
         for size in _sizes(z):
             split = partition(self.question.dims, self.question.scopes, order, size)
             if split.cells == cells:
@@ -173,7 +173,7 @@ class _Ladder:
             if not self.question.improve(split, place.keep, None if first else self._is_late, place.spilling):
                 return
             seconds = perf_counter() - start
-            cells, seconds_a_cell = split.cells, seconds / split.cells
+            cells, seconds_a_cell = split.cells, min(seconds_a_cell, seconds / split.cells)
             lower, upper = self.question.interval()
             yield Round(
                 *(size.variables, size.cells, split.cells, split.largest, split.exact, lower, upper, seconds),

@@ -129,6 +129,19 @@ def test_rounds_grow_until_nothing_is_split() -> None:
     assert found.rounds[0].largest <= 16
 
 
+def test_a_round_that_loads_something_does_not_make_later_ones_seem_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, improve = [0.0], bound_module._Optimum.improve
+
+    def improved(question: Any, split: Any, *args: Any) -> bool:
+        now[0] += 5.0 if 1000 < split.cells < 10_000 else 1e-9 * split.cells
+        return improve(question, split, *args)
+
+    monkeypatch.setattr(bound_module, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(bound_module._Optimum, "improve", improved)
+    *_, slow, last = bucketflow.bound(grid(6), time=9.0).rounds
+    assert (slow.seconds, last.exact) == (5.0, True)
+
+
 def test_no_time_is_one_round_and_evidence_counts() -> None:
     found = bucketflow.bound(grid(6), time=0, evidence={"x0": 2})
     assert len(found.rounds) == 1
