@@ -3,43 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ..rows.keys import Keys, Words
 from ..steps.semiring import Semiring
+from .memo import Memo
 from .relation import Relation
 from .sides.sides import side_of
+
+#: Layouts, and how keys become those of others: the same for all slices of a plan. Beside what a run may take.
+_KEPT: Final[Memo[Any]] = Memo(8 << 20)
+#: What a layout takes, and each of its variables.
+_LAYOUT_BYTES, _VARIABLE_BYTES = 1 << 10, 200
 
 
 def layout(keys: Keys, variables: Sequence[int]) -> Keys:
     """Return the layout of some of the variables of other keys in this order."""
-    return _layout(keys, tuple(variables))
-
-
-@lru_cache(maxsize=1 << 12)
-def _layout(keys: Keys, variables: tuple[int, ...]) -> Keys:
-    return Keys(variables, tuple([keys.sizes[v] for v in variables]))
-
-
-def forget_layouts() -> None:
-    """Drop what is kept of layouts: tables within ranges are each met once."""
-    for kept in (_layout, _joined, _disorder, _moves):
-        kept.cache_clear()
+    asked = "layout", keys, tuple(variables)
+    found: Keys = _KEPT.get(asked) or _kept(asked, Keys(asked[2], tuple([keys.sizes[v] for v in variables])))
+    return found
 
 
 def joined(a: Keys, b: Keys) -> Keys:
     """Return the layout of a join."""
-    return _joined(a, b)
+    asked = "joined", a, b
+    found: Keys | None = _KEPT.get(asked)
+    if found is None:
+        dims = a.sizes | b.sizes
+        found = _kept(asked, Keys(tuple(dims), tuple(dims.values())))
+    return found
 
 
-@lru_cache(maxsize=1 << 12)
-def _joined(a: Keys, b: Keys) -> Keys:
-    dims = a.sizes | b.sizes
-    return Keys(tuple(dims), tuple(dims.values()))
+def _kept(asked: tuple[Any, ...], found: Any) -> Any:
+    """Keep what was found, by what was asked: a name, and layouts or variables."""
+    variables = [part.variables if isinstance(part, Keys) else part for part in (*asked[1:], found)]
+    return _KEPT.put(asked, found, sum([_LAYOUT_BYTES + _VARIABLE_BYTES * len(part) for part in variables]))
+
+
+def forget_layouts() -> None:
+    """Drop what is kept of layouts: tables within ranges are each met once."""
+    _KEPT.forget()
 
 
 def order_holds(keys: Keys, target: Keys) -> bool:
@@ -57,10 +63,11 @@ class Disorder(NamedTuple):
 
 def disorder(order: Sequence[int], target: Keys) -> Disorder:
     """Return what is missing for rows in ascending order of some variables to be in that of other keys."""
-    return _disorder(tuple(order), target)
+    asked = "disorder", tuple(order), target
+    found: Disorder = _KEPT.get(asked) or _kept(asked, _disorder(order, target))
+    return found
 
 
-@lru_cache(maxsize=1 << 12)
 def _disorder(order: Sequence[int], target: Keys) -> Disorder:
     order = [v for v in order if target.sizes.get(v, 2) > 1]
     wanted = target.varying
@@ -86,12 +93,13 @@ def repacked(relation: Relation, target: Keys) -> tuple[Any, bool]:
 
 def moved(words: Any, keys: Keys, target: Keys) -> Any:
     """Return keys in another layout; what `keys` lacks becomes 0."""
-    return words if target == keys else side_of(words).repacked(words, _moves(keys, target), target.n_words)
-
-
-@lru_cache(maxsize=1 << 10)
-def _moves(keys: Keys, target: Keys) -> Words:
-    return keys.moves(target)
+    if target == keys:
+        return words
+    asked = "moves", keys, target
+    moves = _KEPT.get(asked)
+    if moves is None:
+        moves = _kept(asked, keys.moves(target))
+    return side_of(words).repacked(words, moves, target.n_words)
 
 
 def reordered(relation: Relation, variables: Sequence[int]) -> Relation:

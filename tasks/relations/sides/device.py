@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ...gpu.kernels import cupy, kernel, processors
 from ...rows.keys import Keys, Words
 from ...steps.semiring import Semiring
+from ..memo import Memo
 from .plain import ANY_ORDER, TILE
 
 _THREADS: Final = 256
@@ -175,14 +176,24 @@ def _launch(
 
 def _copied(numbers: Words) -> Any:
     """Return few numbers on the device; they are copied once."""
-    return _copy(numbers.tobytes(), cupy().cuda.Device().id)
-
-
-@lru_cache(maxsize=1 << 10)
-def _copy(numbers: bytes, device: int) -> Any:
-    copy = cupy().asarray(np.frombuffer(numbers or bytes(8), np.uint64))
-    cupy().cuda.get_current_stream().synchronize()  # other threads read it on their own streams
+    cp = cupy()
+    key = numbers.tobytes(), cp.cuda.Device().id
+    copy = _COPIES.get(key)
+    if copy is None:
+        copy = cp.asarray(np.frombuffer(key[0] or bytes(8), np.uint64))
+        cp.cuda.get_current_stream().synchronize()  # other threads read it on their own streams
+        _COPIES.put(key, copy, max(_LEAST_BYTES, copy.nbytes))
     return copy
+
+
+def _finished() -> None:
+    """Wait until nothing reads what lies on the device."""
+    cupy().cuda.Device().synchronize()
+
+
+#: Few numbers that kernels read, on devices; none of them takes less than an allocation does.
+_COPIES: Final[Memo[Any]] = Memo(1 << 20, _finished)
+_LEAST_BYTES: Final = 512
 
 
 def _numbers(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
