@@ -5,9 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from math import prod
 
-from .bit_sets import bits_of
+from .bit_sets import Sizes, bits_of
 
 Join = tuple[int, int, str]
 """Positions of two tables that are taken out of the list and joined; the result goes to its end."""
@@ -53,7 +52,7 @@ class _Joiner:
         bit = {letter: 1 << i for i, letter in enumerate(self._letters)}
         everywhere = 1 << len(bit)
         dims = [*(sizes[letter] for letter in self._letters), 1]
-        self._sizes = _Sizes(dims)
+        self._sizes = Sizes(dims)
         self.masks = [everywhere + sum(bit[letter] for letter in term) for term in terms]
         self._text = list(terms)
         self._keys: list[tuple[int, int, int]] = []
@@ -150,18 +149,3 @@ class _Joiner:
             held = self._holders[axis]
             del held[bisect_left(held, key)]
         self.masks[table] = 0
-
-
-class _Sizes(dict[int, int]):
-    """Cells of sets of axes."""
-
-    def __init__(self, dims: Sequence[int]) -> None:
-        super().__init__()
-        alike: dict[int, int] = {}
-        for axis, states in enumerate(dims):
-            alike[states] = alike.get(states, 0) | 1 << axis
-        self._alike = tuple(alike.items())
-
-    def __missing__(self, mask: int) -> int:
-        size = self[mask] = prod([states ** (mask & axes).bit_count() for states, axes in self._alike])
-        return size
