@@ -14,10 +14,9 @@ from ..planning.planner import (
     HopelessError,
     plan_tree,
     planning_seconds,
-    remember_plan,
-    remembered_plan,
     whole_plans,
 )
+from ..planning.remembered import remember_plan, remembered_plan
 from ..plans.kinds import Fit
 from ..plans.plan import Plan
 from ..plans.problem import PlanOptions, Problem

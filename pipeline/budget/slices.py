@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from ..errors import BudgetError
@@ -11,7 +11,7 @@ from ..planning.outlines import Outline, least_bytes
 from ..planning.planner import joined_tree, plan_within, planning_seconds
 from ..plans.plan import Plan
 from ..plans.problem import PlanOptions, Problem
-from ..search.effort import OUTLINE_SECONDS, SLICING_SECONDS, Effort
+from ..search.effort import SLICING_SECONDS, Effort
 from ..search.orders import refine_tree
 from ..text import format_bytes, format_count
 from ..trees.costs import Rates
@@ -32,6 +32,9 @@ REARRANGINGS = 2
 
 # A tree is planned so often until it fits.
 _TRIES_A_TREE = 2
+
+# Slices that take so many times the work need another tree before others are tried of this one.
+_FAR = 8.0
 
 
 def sliced_plan(
@@ -54,72 +57,106 @@ def sliced_plan(
     effort = effort or Effort()
     first = wholes[0]
     assert isinstance(first, Plan)
-    found: list[Plan] = []
+    found: list[tuple[Plan, Slicing]] = []
     refusals: list[BudgetError] = []
+    # a tree that was given is not searched on unless slicing costs much
+    searched = options.tree == "refined" and isinstance(options.order, str)
 
-    def best() -> Plan:
-        return min(found, key=lambda plan: plan.seconds)
+    def best() -> tuple[Plan, Slicing]:
+        return min(found, key=lambda one: one[0].seconds)
 
     for whole in wholes:
         if found and (
-            best().seconds <= CLOSE * whole.seconds
-            or not effort.allows(_TRIES_A_TREE * planning_seconds(whole), best().seconds)
+            best()[0].seconds <= CLOSE * whole.seconds
+            or not effort.allows(_TRIES_A_TREE * planning_seconds(whole), best()[0].seconds)
         ):
             break
+        slicing = Slicing(problem, options, rates, whole.tree, first, effort)
         try:
-            found.append(_conditioned(problem, options, rates, whole.tree, first, effort))
+            plan = slicing.first()
         except BudgetError as error:
             refusals.append(error)
+            continue
+        if not (searched and _is_far(plan, first, effort)):
+            plan = slicing.freed(plan)
+        found.append((plan, slicing))
     if not found:
         raise refusals[0]
-    plan = best()
-    # a tree that was given is not searched on unless slicing costs much
-    given = not isinstance(options.order, str) or (
-        options.children is not None and plan.seconds <= CLOSE * first.seconds
-    )
-    if options.tree == "refined" and not given:
-        plan = _rearranged(problem, options, rates, plan, first, effort)
+    plan, slicing = best()
+    if searched and (options.children is None or plan.seconds > CLOSE * first.seconds):
+        rearranged = _rearranged(problem, options, rates, plan, first, effort)
+        plan = slicing.freed(plan) if rearranged is plan and not slicing.was_freed else rearranged
     plan = replace(plan, unsliced_cells=first.cells)
     if plan.slice_overhead > MAX_SLICE_OVERHEAD:
         raise _refusal(first, frozenset(plan.sliced), options.memory_bytes, plan)
     return plan
 
 
-def _conditioned(problem: Problem, options: PlanOptions, rates: Rates, tree: Tree, whole: Plan, effort: Effort) -> Plan:
-    """Condition on variables of the largest tables, and of ever smaller ones, until the plan fits.
+@dataclass
+class Slicing:
+    """Conditions a tree on variables of its largest tables.
 
-    ``whole`` is the plan of this tree or another without slices, which does not fit.
+    Parameters
+    ----------
+    tree : Tree
+        Without slices.
+    whole : Plan
+        Of this tree or another without slices, which does not fit.
     """
-    limit = max((options.memory_bytes - problem.model_bytes) // problem.itemsize, 1)
-    tried = {frozenset[int]()} if tree is whole.tree and not whole.fits(options.memory_bytes) else set()
 
-    def made(sliced: frozenset[int]) -> Plan | None:
-        """Plan slices that were not tried before, if their largest step may fit."""
-        if sliced in tried or least_bytes(problem, tree, sliced) > options.memory_bytes:
-            return None
-        tried.add(sliced)
-        plan = plan_within(problem, options, rates, tree, sliced)
-        effort.spend(planning_seconds(plan) if plan else OUTLINE_SECONDS * len(tree.scopes))
+    problem: Problem
+    options: PlanOptions
+    rates: Rates
+    tree: Tree
+    whole: Plan
+    effort: Effort
+
+    def __post_init__(self) -> None:
+        self.was_freed = False
+        unfit = self.tree is self.whole.tree and not self.whole.fits(self.options.memory_bytes)
+        self._tried = {frozenset[int]()} if unfit else set()
+
+    def first(self) -> Plan:
+        """Condition on variables of the largest tables, and of ever smaller ones, until the plan fits."""
+        problem, options, tree = self.problem, self.options, self.tree
+        limit = max((options.memory_bytes - problem.model_bytes) // problem.itemsize, 1)
+        while True:
+            self.effort.spend(SLICING_SECONDS * len(tree.scopes))
+            sliced = slice_tree(
+                tree, limit, self.rates, itemsize=problem.itemsize, seed=options.seed, most_slices=MAX_SLICES
+            )
+            if slice_count(tree, sliced) > MAX_SLICES:
+                raise _refusal(self.whole, sliced, options.memory_bytes)
+            if plan := self._made(sliced):
+                return plan
+            if limit == 1:
+                raise _refusal(self.whole, sliced, options.memory_bytes)
+            limit //= 2
+
+    def freed(self, plan: Plan) -> Plan:
+        """Give up conditioning on variables where the plan fits without: not all tables are there at the same time."""
+        self.was_freed = True
+        for v in sorted(plan.sliced, key=lambda v: -self.problem.dims[v]):
+            enough = plan.seconds <= CLOSE * self.whole.seconds
+            if enough or not self.effort.allows(planning_seconds(plan), plan.seconds):
+                break
+            fewer = self._made(frozenset(plan.sliced) - {v})
+            if fewer and fewer.seconds < plan.seconds:
+                plan = fewer
         return plan
 
-    while True:
-        effort.spend(SLICING_SECONDS * len(tree.scopes))
-        sliced = slice_tree(tree, limit, rates, itemsize=problem.itemsize, seed=options.seed, most_slices=MAX_SLICES)
-        if slice_count(tree, sliced) > MAX_SLICES:
-            raise _refusal(whole, sliced, options.memory_bytes)
-        if plan := made(sliced):
-            break
-        if limit == 1:
-            raise _refusal(whole, sliced, options.memory_bytes)
-        limit //= 2
-    # not all tables are there at the same time
-    for v in sorted(sliced, key=lambda v: -problem.dims[v]):
-        if plan.seconds <= CLOSE * whole.seconds or not effort.allows(planning_seconds(plan), plan.seconds):
-            break
-        fewer = made(frozenset(plan.sliced) - {v})
-        if fewer and fewer.seconds < plan.seconds:
-            plan = fewer
-    return plan
+    def _made(self, sliced: frozenset[int]) -> Plan | None:
+        """Plan slices that were not tried before, if their largest step may fit."""
+        problem, options, tree = self.problem, self.options, self.tree
+        if sliced in self._tried or least_bytes(problem, tree, sliced) > options.memory_bytes:
+            return None
+        self._tried.add(sliced)
+        return plan_within(problem, options, self.rates, tree, sliced, self.effort)
+
+
+def _is_far(plan: Plan, whole: Plan, effort: Effort) -> bool:
+    """Whether slices take so much more work that another tree, for which there is time, has to come first."""
+    return plan.seconds > _FAR * whole.seconds and effort.left(plan.seconds) > REARRANGING_SECONDS
 
 
 def _rearranged(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan, whole: Plan, effort: Effort) -> Plan:
@@ -137,8 +174,9 @@ def _rearranged(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan
             tree, sliced=sliced, seconds=seconds, seed=options.seed + turn, rates=rates, itemsize=problem.itemsize
         )
         tree = joined_tree(tree, problem, options, rates, sliced)
+        slicing = Slicing(problem, options, rates, tree, whole, effort)
         try:
-            plan = _conditioned(problem, options, rates, tree, whole, effort)
+            plan = slicing.freed(slicing.first())
         except BudgetError:
             break
         best = min(best, plan, key=lambda plan: plan.seconds)

@@ -230,13 +230,14 @@ class Cutter:
         last = {table: index for index, stage in enumerate(order) for table in stage.inputs}
         size = {table: boxing.axes_bytes(stored.axes, dims) for table, stored in tables.items()}
         read = written = live = peak_disk = found = 0
-        seconds = 0.0
+        seconds = moving = 0.0
         for index, stage in enumerate(order):
             boxes, sizes = prod(dims[v] for v in stage.boxed), sliced_dims(dims, stage.boxed)
-            seconds += boxes * (boxing.seconds(stage.steps) + BOX_SECONDS)
+            seconds += boxes * boxing.seconds(stage.steps)
+            moving += boxes * BOX_SECONDS
             files = sum(prod(sizes[v] for v in tables[i].chunked) for i in stage.inputs) * boxes
             files += sum(prod(dims[v] for v in tables[i].chunked) for i in stage.outputs)
-            seconds += files * CHUNK_SECONDS
+            moving += files * CHUNK_SECONDS
             beliefs = boxes * found_bytes(stage, sizes)
             read += boxes * sum(boxing.axes_bytes(tables[i].axes, sizes) for i in stage.inputs) + beliefs
             written += sum(size[i] for i in stage.outputs) + beliefs
@@ -245,6 +246,7 @@ class Cutter:
             peak_disk = max(peak_disk, live)
             if not boxing.options.decode:
                 live -= sum(size[i] for i in stage.inputs if last[i] == index)
+        moving += (read + written) / disk_rate
         return Spill(
             stages=order,
             tables=tables,
@@ -255,7 +257,8 @@ class Cutter:
             disk_bytes=peak_disk + found,
             read_bytes=read,
             written_bytes=written,
-            seconds=seconds + (read + written) / disk_rate,
+            seconds=seconds + moving,
+            moving_seconds=moving,
             disk_rate=disk_rate,
         )
 

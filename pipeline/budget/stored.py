@@ -26,7 +26,7 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
         "device": plan.device,
         "rows": plan.row_bounds is not None,
         "rows_stored": plan.rows_stored,
-        "seconds": plan.seconds,
+        "seconds": plan.predicted_seconds,
     }
     if spill is None:
         slices = {"table": plan.slices_name, "boxes": plan.groups, "peak_bytes": plan.peak_bytes}

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
-from ..plans.plan import Evaluations, Plan
+from ..plans.pieces import Evaluations
+from ..plans.plan import Plan
 from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Sizing, sweep_peak
 

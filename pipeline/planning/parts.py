@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..plans.numbering import Numbering
-from ..plans.plan import Parts, Plan, Task
+from ..plans.pieces import Parts, Task
+from ..plans.plan import Plan
+from ..plans.prediction import CORES_OF_A_DEVICE
 from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Sizing, partition, parts_below, table_bytes
 from .planner import with_rates
@@ -28,8 +30,6 @@ _SHARE = 0.25
 _LEAST_GAIN = 0.2
 # What it costs to send a part, to schedule its four tasks and to fetch what they find, and to begin at all.
 _PART_SECONDS, _START_SECONDS = 0.05, 0.5
-# Both sweeps of large tables on a GPU, beside one core of the same machine.
-_CORES_OF_A_DEVICE = 100
 _TASKS_FOR_DEVICES = 64
 
 
@@ -61,7 +61,7 @@ def slices_per_task(plan: Plan, width: int, seconds: float) -> int:
 
 def run_seconds(plan: Plan) -> float:
     """Predict how long a sweep takes where it runs; both sweeps on a device are planned at the rates of a core."""
-    return plan.sweep_seconds / (_CORES_OF_A_DEVICE if plan.device and plan.results else 1)
+    return plan.sweep_seconds / (CORES_OF_A_DEVICE if plan.device and plan.results else 1)
 
 
 def in_parts(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:

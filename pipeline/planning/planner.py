@@ -11,6 +11,7 @@ from dataclasses import replace
 from ...tasks.steps.step import Step, make_step
 from ..errors import BudgetError
 from ..plans.plan import Plan
+from ..plans.prediction import Around
 from ..plans.problem import PlanOptions, Problem, sliced_dims
 from ..search.both_ways import cheapest_both_ways, tree_for_both_ways
 from ..search.effort import OUTLINE_SECONDS, TABLE_SECONDS, Effort
@@ -27,6 +28,7 @@ from ..trees.tree import Tree, elimination_order
 from .evaluations import repriced
 from .outlines import Outline, exceeds, least_bytes, outline
 from .recompute import cuts_for_decoding, remade
+from .remembered import keep_plan, known_plan, plan_key, priced_once
 from .two_way import StepBuilder, choose_readings, ordered_layouts, table_layouts
 
 # Nominal seconds of a search for a tree whose messages fit memory, and propagations that were not searched before.
@@ -142,51 +144,17 @@ def whole_plan(problem: Problem, options: PlanOptions, rates: Rates, check: Chec
     HopelessError
         If a tree would take longer than anyone waits for; see also ``check``.
     """
-    key = _key(problem, options, rates)
-    plan = _planned.get(key)
+    key = plan_key(problem, options, rates)
+    plan = known_plan(key)
     if plan is None:
         free = replace(options, memory_bytes=1 << 62)
         tree = searched_tree(problem, free, rates, check)
         _refuse_hopeless(tree, problem, options, rates)
         plan = plan_tree(problem, free, rates, tree)
-        _remember(key, plan)
-    if plan.fits(options.memory_bytes) or options.device:
+        keep_plan(key, plan)
+    if plan.fits(options.memory_bytes) or options.device or options.by_rows:
         return plan
-    return plan_tree(problem, options, rates, plan.tree)
-
-
-def remembered_plan(problem: Problem, options: PlanOptions, rates: Rates) -> Plan | None:
-    """Return the plan of one sweep that :func:`remember_plan` was given, if it fits memory."""
-    plan = _planned.get(_key(problem, options, rates))
-    return plan if plan is not None and plan.fits(options.memory_bytes) else None
-
-
-def remember_plan(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan) -> None:
-    """Remember the first plan of one sweep that a search found, if it is the same wherever it fits memory."""
-    if not (plan.sliced or plan.cuts or plan.spill):
-        _remember(_key(problem, options, rates), plan)
-
-
-_Key = tuple[Problem, PlanOptions, Rates]
-
-
-def _key(problem: Problem, options: PlanOptions, rates: Rates) -> _Key:
-    order = options.order if isinstance(options.order, str) else tuple(options.order)
-    return problem, replace(options, order=order, memory_bytes=1 << 62), rates
-
-
-def _remember(key: _Key, plan: Plan) -> None:
-    _planned[key] = plan
-    if len(_planned) > _REMEMBERED:
-        _planned.pop(next(iter(_planned)), None)
-
-
-# Small networks take longer to plan than to run, so the last few plans are remembered: a plan is a function of sizes,
-# which other states of the same variables seldom change.
-_REMEMBERED = 8
-_planned: dict[_Key, Plan] = {}
-# What they take by other rates: predicting hundreds of steps takes a tenth as long as running them.
-_priced: dict[tuple[int, Rates], tuple[Plan, Plan]] = {}
+    return _both_ways(plan, problem, options, rates)
 
 
 def searched_tree(
@@ -214,21 +182,9 @@ def searched_tree(
     )
 
 
-def forget_plans() -> None:
-    """Drop the remembered plans."""
-    _planned.clear()
-    _priced.clear()
-
-
 def remembered_with_rates(plan: Plan, rates: Rates) -> Plan:
     """Return the plan with its seconds predicted from other rates; those of the last few plans are remembered."""
-    key = id(plan), rates
-    before, found = _priced.get(key, (None, plan))
-    if before is not plan:
-        _priced[key] = plan, (found := with_rates(plan, rates))
-        if len(_priced) > _REMEMBERED:
-            _priced.pop(next(iter(_priced)), None)
-    return found
+    return priced_once(plan, rates, with_rates)
 
 
 def conditioned_plan(problem: Problem, options: PlanOptions, rates: Rates, plan: Plan, sliced: frozenset[int]) -> Plan:
@@ -265,9 +221,15 @@ def plan_tree(
 
 
 def plan_within(
-    problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sliced: frozenset[int] = frozenset()
+    problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sliced: frozenset[int], effort: Effort
 ) -> Plan | None:
-    """Plan a tree as :func:`plan_tree` does, or return None where it does not fit, mostly before steps are lowered."""
+    """Plan a tree as :func:`plan_tree` does, or return None where it does not fit, often before steps are lowered.
+
+    Parameters
+    ----------
+    effort : Effort
+        Account that the work is entered in.
+    """
     outlined = tree, layouts, order, _ = _outlined(problem, options, whole, sliced)
     # without slices, decoding may sweep part by part, and devices have the tables of both sweeps in one place
     bounded = problem.targets is None or not options.device
@@ -275,8 +237,10 @@ def plan_within(
         sizing = Sizing(tree.dims, problem.itemsize, options.threads, options.device)
         available = options.memory_bytes - problem.model_bytes - _leaf_bytes(tree, whole, problem.itemsize)
         if exceeds(tree, order, sizing, available, StepBuilder(tree, layouts, problem.semiring).forward):
+            effort.spend(OUTLINE_SECONDS * len(tree.scopes))
             return None
     plan = _lowered(problem, options, rates, whole, sliced, outlined)
+    effort.spend(planning_seconds(plan))
     return plan if plan.fits(options.memory_bytes) else None
 
 
@@ -326,6 +290,7 @@ def _lowered(
         shared_seconds=steps_cost(up[:variant_from], tree, rates, itemsize).seconds,
         threads=options.threads,
         device=options.device,
+        around=Around(problem.functions or len(problem.scopes), problem.evaluated if options.decode else 0, rates),
     )
     if options.by_rows:
         from .row_bounds import with_row_bounds
@@ -381,7 +346,8 @@ def with_rates(plan: Plan, rates: Rates) -> Plan:
     later = plan.evaluations and repriced(plan.evaluations, rates, plan.itemsize)
     cost = steps_cost(plan.steps, plan.tree, rates, plan.itemsize)
     shared = steps_cost(plan.steps[: plan.variant_from], plan.tree, rates, plan.itemsize).seconds
-    return replace(plan, cost=cost, shared_seconds=shared, evaluations=later)
+    around = replace(plan.around, rates=rates)
+    return replace(plan, cost=cost, shared_seconds=shared, evaluations=later, around=around)
 
 
 def relowered(plan: Plan, problem: Problem) -> Plan:

@@ -14,6 +14,8 @@ from ..text import format_bytes, format_cells
 from ..trees.costs import TreeCost
 from ..trees.memory import Sizing
 from ..trees.tree import Target, Tree
+from .pieces import Evaluations, Parts
+from .prediction import CORES_OF_A_DEVICE, Around
 
 if TYPE_CHECKING:
     from .stages import DeviceNeeds, Spill
@@ -22,57 +24,6 @@ _Amount = TypeVar("_Amount", int, float)
 
 # Below this, one thread is done with a propagation before others have started.
 _THREADED_SECONDS = 0.02
-
-
-Task = tuple[int, bool]
-"""The part that a task belongs to, by its top node or -1 for the roots, and whether it is on the way up."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """One sweep, or both, as tasks: a part goes up when those below it have, and back when those above it have.
-
-    Parameters
-    ----------
-    makers : mapping of int to (int, bool)
-        The task that makes each table.
-    heads : tuple of int
-        The top node of every part, or -1 for the roots; parts below before those above.
-    seconds : float
-        Predicted time with enough workers: that of the longest chain of tasks; 0 where nobody asked.
-    """
-
-    makers: Mapping[int, Task]
-    heads: tuple[int, ...]
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class Evaluations:
-    """The sweeps modulo primes that follow a plan's own, for a count.
-
-    Parameters
-    ----------
-    points, primes : int
-        Where a polynomial is evaluated, and modulo how many primes at most.
-    together : int
-        Points that one sweep takes.
-    steps : tuple of Step
-        Of a sweep of several points.
-    seconds : float
-        Predicted for a sweep of several points.
-    """
-
-    points: int
-    primes: int
-    together: int = 1
-    steps: tuple[Step, ...] = ()
-    seconds: float = 0.0
-
-    @property
-    def sweeps(self) -> int:
-        """How many sweeps there are."""
-        return self.primes * -(-self.points // self.together)
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,6 +82,8 @@ class Plan:
     stored_bytes, most_stored_bytes : int
         What all tables of rows are expected to take there, if functions were independent, and at most; 0 where none
         will be.
+    around : Around
+        What runs besides the steps, for predictions.
     """
 
     tree: Tree
@@ -160,6 +113,7 @@ class Plan:
     rows_stored: bool = False
     stored_bytes: int = 0
     most_stored_bytes: int = 0
+    around: Around = Around()  # noqa: RUF009 - a frozen value
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -252,12 +206,49 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Predicted run time on one core."""
+        """Price of all steps on one core, by which plans are compared."""
         return self.sweep_seconds + self._evaluation_seconds
+
+    @cached_property
+    def predicted_seconds(self) -> float:
+        """Predicted time of the whole run on one core: steps as they are lowered, and what is done around them.
+
+        Tables of rows are not known before they are there; what their steps take at most is priced as in `seconds`.
+        """
+        around = self.around
+        sweep = self.sweep_seconds if self.row_bounds is not None else self._predicted_sweep
+        later = self.evaluations
+        if later is not None:
+            sweep += later.sweeps * (around.steps_seconds(later.steps, self.itemsize) or sweep)
+        inputs = sum([len(step.inputs) for step in self.up])
+        made = 3 if self._best_is_swept_again else 1  # for bounds of slices, for slices, for the best one
+        leaves = made * around.leaf_seconds(self.device, self.leaf_bytes // self.itemsize)
+        return sweep + leaves + around.reading_seconds(self.device, inputs, len(self.results))
+
+    @property
+    def _best_is_swept_again(self) -> bool:
+        return self.slices > 1 and self.around.evaluated > 0
+
+    @property
+    def _predicted_sweep(self) -> float:
+        """Predicted for one sweep over all slices or boxes, or both ways."""
+        around, itemsize, spill = self.around, self.itemsize, self.spill
+        # both ways a device is planned for by the rates of a core
+        share = 1 / CORES_OF_A_DEVICE if self.device and self.results else 1.0
+        if spill is not None:
+            boxes = [spill.boxes(stage) * around.steps_seconds(stage.steps, itemsize) for stage in spill.stages]
+            return spill.moving_seconds + share * sum(boxes)
+        first, rest = self.steps[: self.variant_from], self.steps[self.variant_from :]
+        sweeps = self.slices + self._best_is_swept_again + (around.evaluated > 0 and bool(self.cuts))
+        steps = around.steps_seconds(first, itemsize) + sweeps * around.steps_seconds(rest, itemsize)
+        sliced = {*self.sliced}
+        varying = sum([not sliced.isdisjoint(axes) for axes in self.leaf_axes.values()]) if sliced else 0
+        launched = len(rest) if self.device and not self.results else 0
+        return share * steps + sweeps * around.slice_seconds(self.device, launched, varying)
 
     @property
     def sweep_seconds(self) -> float:
-        """Predicted for one sweep over all slices, or both ways."""
+        """Price of one sweep over all slices, or both ways."""
         if self.spill:
             return self.spill.seconds
         return self._over_slices(self.cost.seconds, self.shared_seconds if self.variant_from else 0.0)
@@ -365,7 +356,7 @@ class Plan:
             rows.append(("sweeps", f"up to {self.sweeps:,}, after the first {points}modulo {later.primes} primes"))
         if self.parts:
             rows.append(("on workers", f"{self.part_count} parts, {self.parts.seconds:.3g} s one after the other"))
-        return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{most}{self.seconds:.3g} s on one core")]
+        return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{most}{self.predicted_seconds:.3g} s on one core")]
 
     def plot(self, names: Sequence[str] | None = None) -> Any:
         """Draw the tree, coloured by cells; in a notebook it is shown.

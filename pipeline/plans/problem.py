@@ -72,6 +72,9 @@ class Problem:
         both ways. None for one sweep.
     rows : tuple of int or None
         For each leaf table how many assignments it allows, at most; None where nobody counted.
+    functions, evaluated : int
+        Functions that leaf tables are made of, and those of the model, which an assignment is evaluated on: for
+        predictions.
     """
 
     dims: tuple[int, ...]
@@ -81,6 +84,8 @@ class Problem:
     model_bytes: int = 0
     targets: tuple[Target, ...] | None = None
     rows: tuple[int, ...] | None = None
+    functions: int = 0
+    evaluated: int = 0
 
 
 def sliced_dims(dims: Sequence[int], sliced: Iterable[int]) -> tuple[int, ...]:

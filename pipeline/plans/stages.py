@@ -102,6 +102,8 @@ class Spill:
         To and from disk.
     seconds : float
         Predicted for one core and one disk.
+    moving_seconds : float
+        Those of them that are not the steps'.
     disk_rate : float
         Bytes per second that the disk was measured to write and read.
     resident : bool
@@ -118,6 +120,7 @@ class Spill:
     read_bytes: int
     written_bytes: int
     seconds: float
+    moving_seconds: float
     disk_rate: float
     resident: bool = False
 

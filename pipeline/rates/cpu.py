@@ -27,6 +27,8 @@ _REPEATS = 3
 _SHORT_SECONDS, _LONG_SECONDS = 1e-3, 10.0
 # A further table costs neither nothing nor as much as a pass of its own, whatever a busy machine says.
 _SHARES = (0.05, 0.5)
+# What earlier calibrations did not measure.
+_LATER = ("read_share", "fresh_bytes_per_second")
 # Caches in which there was code of loops.
 _SEEN: set[Path] = set()
 
@@ -39,7 +41,7 @@ def cached_rates(semiring: Semiring) -> Rates | None:
 def rates_of(stored: Any) -> Rates | None:
     """Take rates from what a cache holds, or None if that is not what it should be."""
     try:
-        rates = {f.name: float(stored[f.name]) for f in fields(Rates) if f.name in stored or f.name != "read_share"}
+        rates = {f.name: float(stored[f.name]) for f in fields(Rates) if f.name in stored or f.name not in _LATER}
     except (ValueError, KeyError, TypeError):
         return None
     return Rates(**rates) if all(r > 0 for r in rates.values()) else None
@@ -88,6 +90,7 @@ def measure(semiring: Semiring) -> Rates:
         bytes_per_second=_copy_rate(),
         step_seconds=4.0 / rate([(0, 1), (1,)], (0,), 2, 2),
         read_share=min(max((full[0] / full[1] - 1) / 4, _SHARES[0]), _SHARES[1]),
+        fresh_bytes_per_second=_fresh_rate(),
     )
 
 
@@ -105,6 +108,12 @@ def _copy_rate() -> float:
     source = np.ones(1 << 23)  # pages that nobody wrote to would be one page, in a cache
     target = np.empty_like(source)
     return 2 * source.nbytes / _best(lambda: np.copyto(target, source))
+
+
+def _fresh_rate() -> float:
+    """Return bytes per second of filling memory that the process did not have before."""
+    size = 1 << 26
+    return size / _best(lambda: np.empty(size, np.uint8).fill(1))
 
 
 def _best(action: Callable[[], object]) -> float:

@@ -20,10 +20,11 @@ from ..errors import BucketflowError, IncompatibleRunError
 from ..figures import charts
 from ..options import Options
 from ..plans.plan import Plan
+from ..plans.prediction import steps_seconds
 from ..rates.cpu import cached_rates
 from ..resources import Resources
 from ..text import format_bytes
-from ..trees.costs import Rates, lowered_seconds
+from ..trees.costs import Rates
 from .answers import Sections, answer_sections
 from .steps import step_sections
 
@@ -142,8 +143,7 @@ def _stages(prepared: Prepared, plan: Plan, history: History) -> Any:
     names, predicted = [], []
     for stage, record in zip(plan.spill.stages, plan.spill.records(), strict=True):
         names.append(str(record["table"]))
-        seconds = sum(lowered_seconds(step, rates, plan.itemsize) for step in stage.steps)
-        predicted.append(seconds * int(record["boxes"]))
+        predicted.append(steps_seconds(stage.steps, rates, plan.itemsize) * int(record["boxes"]))
     series: dict[str, list[float]] = {
         "predicted, steps only": predicted,
         "measured, with reading and writing": [spent[name] for name in names],
@@ -158,7 +158,7 @@ def _work_rows(plan: Plan, history: History) -> list[tuple[str, str]]:
     seconds = sum(task.end - task.begin for task in history.tasks)
     rows = [
         ("receipts", f"{len(latest):,}, and {history.redone:,} of chunks that were done again"),
-        ("seconds of tasks", f"{seconds:.3g}, predicted {plan.seconds:.3g} on one core"),
+        ("seconds of tasks", f"{seconds:.3g}, predicted {plan.predicted_seconds:.3g} on one core"),
         ("memory", f"{format_bytes(plan.peak_bytes)} planned; the largest process had {format_bytes(peak)} in all"),
         ("stored", f"{format_bytes(stored)} in chunks"),
     ]

@@ -12,8 +12,9 @@ from ...tasks.steps.step import Step
 from ..api.answering.prepared import Prepared
 from ..figures import charts
 from ..plans.plan import Plan
+from ..plans.prediction import step_seconds
 from ..rates.cpu import cached_rates
-from ..trees.costs import Rates, lowered_seconds
+from ..trees.costs import Rates
 from .answers import Sections
 
 # Steps whose bars are shown, and names of variables in a label.
@@ -84,7 +85,7 @@ def _taken(prepared: Prepared, plan: Plan, spent: Mapping[int, tuple[float, int]
     for node, step in done.items():
         if node in spent:
             seconds, times = spent[node]
-            predicted = times * lowered_seconds(step, rates, plan.itemsize)
+            predicted = times * step_seconds(step.lowered, rates, plan.itemsize)
             label = _label(prepared, step, node in back)
             found.append(Taken(label, step.lowered.cells, times, predicted, seconds))
     return found

@@ -11,7 +11,8 @@ from ...cluster.pool import Pool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import pick, run_part
 from ..planning.parts import parts_of
-from ..plans.plan import Parts, Plan, Task
+from ..plans.pieces import Parts, Task
+from ..plans.plan import Plan
 from .run import Run
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""What steps and trees cost: cells swept, tables stored, predicted seconds. The only place that predicts seconds.
+"""What steps and trees cost: cells swept, tables stored, seconds by which all plans are compared.
 
 A step is priced from its sizes, the number of tables that its loops read, and the kernel that lowering chooses for it.
 All of that follows from scopes, so a search, slices, boxes and lowered steps are compared by the same seconds.
@@ -28,7 +28,7 @@ _EPSILON = 1e-9
 #: Rates are those of loops that read two tables.
 _READS_RATED = 2
 #: Joining small inputs before the loops takes so many times a cell of a loop, for each input and cell of its join.
-_JOINED_CELL = 3.5
+JOINED_CELL = 3.5
 #: Reading a small table, here and there, takes this share of it more for each doubling of what all of them have beyond
 #: so many cells, which the second-level cache holds.
 _SPREAD_SHARE, _NEAR_LOG = 0.6, 18.0
@@ -54,6 +54,8 @@ class Rates:
         Overhead of one step.
     read_share : float
         What each table more than two, to read in a streaming loop, adds to the time of a cell, as a share of it.
+    fresh_bytes_per_second : float
+        Touching memory for the first time; only predictions of whole runs know it.
     """
 
     cells_per_second: float = 1.0e9
@@ -61,6 +63,7 @@ class Rates:
     bytes_per_second: float = 5.0e9
     step_seconds: float = 40e-6
     read_share: float = 0.2
+    fresh_bytes_per_second: float = 2.0e9
 
 
 GPU_RATES = Rates(2e12, 8e12, 3.5e12, 20e-6)
@@ -103,7 +106,9 @@ class KernelRates(Rates):
 def gpu_rates(semiring: Semiring) -> KernelRates:
     """Return what one data-centre GPU does in a semiring; plans for GPUs are compared by these rates."""
     cells, products, moved = _GPU.get(semiring.dtype if semiring.name == "min_plus" else semiring.name, _GPU["int64"])
-    return KernelRates(cells, products, 3e12, 20e-6, 0.2, moved, 0.1e12, 0.2)
+    return KernelRates(
+        cells, products, 3e12, 20e-6, moved_cell_seconds=moved, reduced_cells_per_second=0.1e12, table_share=0.2
+    )
 
 
 # Measured on one of 2022: cells in a second of eliminations and of products, and seconds of a cell that is moved.
@@ -182,7 +187,7 @@ def step_seconds(work: Work, rates: Rates, itemsize: int) -> float:
         arithmetic += _ratio(work.moved_cells, rates.cells_per_second)
     else:
         arithmetic = _ratio(work.cells, rates.cells_per_second) * (1.0 + rates.read_share * work.further)
-        arithmetic += _ratio(_JOINED_CELL * work.joined_cells, rates.cells_per_second)
+        arithmetic += _ratio(JOINED_CELL * work.joined_cells, rates.cells_per_second)
     return rates.step_seconds + max(arithmetic, _ratio(work.moved_cells, rates.bytes_per_second / itemsize))
 
 

@@ -192,14 +192,14 @@ def main() -> None:
         print(
             f"{case.name:16s} {dtype:7s} {plan.cells:.3g} cells, {len(plan.steps)} steps, {plan.slices} slices "
             f"(x{plan.slice_overhead:.2f}), peak {plan.peak_bytes / 1e9:.1f} GB, parts {len(plan.cuts) + 1}, "
-            f"predicted {plan.seconds:.3g} s, floor {floor:.3g} s, planned in {prepared.seconds:.1f} s",
+            f"predicted {plan.predicted_seconds:.3g} s, floor {floor:.3g} s, planned in {prepared.seconds:.1f} s",
             flush=True,
         )
         if "--plan" in sys.argv:
             trees[case.tree] = plan.tree.children
             store.write_text(json.dumps(trees))
             continue
-        result, times = run(case, prepared, 3 if plan.seconds < 5 else 1)
+        result, times = run(case, prepared, 3 if plan.predicted_seconds < 5 else 1)
         value = result.log10 if result.value is None else float(result.value)
         best = min(times)
         right = "" if case.answer is None else "right" if value == case.answer else f"WRONG, not {case.answer}"

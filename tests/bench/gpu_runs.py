@@ -232,7 +232,7 @@ def run(name: str, prepared: Prepared, ratio: float | None, ceilings: Ceilings) 
     floor = sum(floors[: plan.variant_from]) + sum(floors[plan.variant_from :]) * plan.slices
     measured, decode, told = 0.0, 0.0, "slices only"
     with polled() as used:
-        if plan.seconds < WHOLE_SECONDS:
+        if plan.predicted_seconds < WHOLE_SECONDS:
             times = []
             for _ in range(3):
                 start = time.perf_counter()
@@ -248,12 +248,12 @@ def run(name: str, prepared: Prepared, ratio: float | None, ceilings: Ceilings) 
     beside = "" if ratio is None else f" ({ratio:.2f} of the CPU's)"
     print(
         f"{name:20s} {dtype:7s} 2^{log2(plan.cells):.1f} cells{beside}, {plan.slices} slices, "
-        f"planned {prepared.seconds:.1f} CPU-s, predicted {plan.seconds:.4g} s, measured {measured:.4g} "
-        f"({measured / plan.seconds:.2f}), {measured / floor:.1f} x floor, decode {decode * 1e3:.1f} ms, "
+        f"planned {prepared.seconds:.1f} CPU-s, predicted {plan.predicted_seconds:.4g} s, measured {measured:.4g} "
+        f"({measured / plan.predicted_seconds:.2f}), {measured / floor:.1f} x floor, decode {decode * 1e3:.1f} ms, "
         f"{most / 1e9:.2f} GB of {plan.peak_bytes / 1e9:.2f} planned, {told}",
         flush=True,
     )
-    return Took(measured, plan.seconds, floor)
+    return Took(measured, plan.predicted_seconds, floor)
 
 
 def print_summary(taken: Sequence[Took]) -> None:
@@ -276,7 +276,8 @@ def shown(name: str, prepared: Prepared, ratio: float | None) -> None:
     beside = "" if ratio is None else f" ({ratio:.2f} of the CPU's)"
     print(
         f"{name:20s} 2^{log2(plan.cells):.1f} cells{beside}, {len(plan.steps)} steps, {plan.slices} slices, "
-        f"peak {plan.peak_bytes / 1e9:.2f} GB, planned {prepared.seconds:.1f} CPU-s, predicted {plan.seconds:.4g} s",
+        f"peak {plan.peak_bytes / 1e9:.2f} GB, planned {prepared.seconds:.1f} CPU-s, "
+        f"predicted {plan.predicted_seconds:.4g} s",
         flush=True,
     )
 

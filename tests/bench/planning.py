@@ -29,7 +29,7 @@ from bucketflow.pipeline.errors import BucketflowError, BudgetError, FormatError
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.planning.planner import forget_plans
+from bucketflow.pipeline.planning.remembered import forget_plans
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.trees.costs import Rates

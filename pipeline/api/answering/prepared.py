@@ -252,7 +252,16 @@ def _end_search(tree: Tree) -> None:
 def problem_of(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[Target] | None) -> Problem:
     """Return what the planner is given."""
     semiring, goals = arithmetic.semiring, None if targets is None else tuple(targets)
-    return Problem(network.dims, network.scopes, semiring, semiring.itemsize, network.model.nbytes, goals)
+    return Problem(
+        network.dims,
+        network.scopes,
+        semiring,
+        semiring.itemsize,
+        network.model.nbytes,
+        goals,
+        functions=sum([len(leaf.functions) for leaf in network.leaves]),
+        evaluated=len(network.model.functions),
+    )
 
 
 def _around(resources: Resources, **link: float) -> Around:

@@ -57,7 +57,7 @@ def _details(prepared: Prepared) -> dict[str, Any]:
         "sweeps": plan.sweeps,
         "slice_overhead": round(plan.slice_overhead, 6),
         "sliced": [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced],
-        "seconds": plan.seconds,
+        "seconds": plan.predicted_seconds,
         "memory_bytes": prepared.memory_bytes,
         "process_bytes": process_bytes(plan),
     }
@@ -105,7 +105,7 @@ def _figures(plan: Plan | None, without: str) -> dict[str, str]:
         "width": str(plan.cost.width),
         "cells to sweep": format_cells(plan.cells),
         "peak memory": format_bytes(plan.peak_bytes),
-        "predicted": f"{plan.seconds:.3g} s",
+        "predicted": f"{plan.predicted_seconds:.3g} s",
     }
 
 
@@ -144,7 +144,9 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
         if isinstance(way, BudgetError):
             rows.append((label, str(way)))
         elif way is not None:
-            rows.append((label, f"{way.tasks:,} tasks, peak {format_bytes(way.peak_bytes)}, {way.seconds:.3g} s"))
+            rows.append(
+                (label, f"{way.tasks:,} tasks, peak {format_bytes(way.peak_bytes)}, {way.predicted_seconds:.3g} s")
+            )
     if names:
         rows.append(("conditioned on", ", ".join(map(printable, names[:6])) + (" …" if len(names) > 6 else "")))
     return rows

@@ -28,7 +28,7 @@ from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.planning import planner
+from bucketflow.pipeline.planning import planner, remembered
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.figures import plan_figures
 from bucketflow.pipeline.runs.boxes import boxes as outofcore
@@ -124,7 +124,7 @@ def test_only_children_end_stages(monkeypatch: pytest.MonkeyPatch) -> None:
 
     model = grid(6, 6, 4, "steep")
     whole = bucketflow.marginals(model, joint=("x3", "x20"))
-    planner.forget_plans()
+    remembered.forget_plans()
     monkeypatch.setattr(planner, "searched_tree", doubled)
     monkeypatch.setattr(spill, "_RUNS", ())
     for answer in cut(model, joint=("x3", "x20")):
@@ -133,7 +133,7 @@ def test_only_children_end_stages(monkeypatch: pytest.MonkeyPatch) -> None:
         assert answer.plan.spill is not None
         tree, heads = answer.plan.tree, [stage.head for stage in answer.plan.spill.stages if stage.head >= 0]
         assert any(len(tree.children[tree.parent[head] - tree.n_leaves]) == 1 for head in heads)
-    planner.forget_plans()
+    remembered.forget_plans()
 
 
 @pytest.mark.parametrize("tree", ["bucket", "junction"])

@@ -20,7 +20,8 @@ from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.planning import planner
-from bucketflow.pipeline.planning.planner import forget_plans, plan_tree, whole_plan
+from bucketflow.pipeline.planning.planner import plan_tree, whole_plan
+from bucketflow.pipeline.planning.remembered import forget_plans
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model

@@ -14,7 +14,7 @@ from bucketflow.pipeline.budget import slices as in_slices
 from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.budget.slices import CLOSE, sliced_plan
 from bucketflow.pipeline.errors import BudgetError
-from bucketflow.pipeline.planning import planner
+from bucketflow.pipeline.planning import planner, remembered
 from bucketflow.pipeline.planning.planner import conditioned_plan, whole_plans
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
@@ -112,7 +112,8 @@ def test_no_variable_is_conditioned_on_in_vain(side: int, count: int, share: int
     plans = []
     for effort in (Effort(spent=inf), Effort(asked=inf)):
         try:
-            plans.append(in_slices._conditioned(wanted, options, RATES, whole.tree, whole, effort))
+            slicing = in_slices.Slicing(wanted, options, RATES, whole.tree, whole, effort)
+            plans.append(slicing.freed(slicing.first()))
         except BudgetError:
             assert (count, share) == (3, 8)
             return
@@ -126,6 +127,29 @@ def test_no_variable_is_conditioned_on_in_vain(side: int, count: int, share: int
 
 
 @pytest.mark.usefixtures("tables_only")
+def test_slices_that_take_much_more_work_need_another_tree_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is time for a search, no variable of a tree whose slices are far dearer is freed one by one."""
+    wanted, options = grid(8, 3), replace(OPTIONS, decode=True)
+    whole = next(whole_plans(wanted, options, RATES))
+    options = replace(options, memory_bytes=whole.peak_bytes // 4)
+    freed: list[Plan] = []
+    original = in_slices.Slicing.freed
+    monkeypatch.setattr(in_slices.Slicing, "freed", lambda self, plan: freed.append(plan) or original(self, plan))
+    monkeypatch.setattr(in_slices, "_rearranged", lambda *args: args[3])
+    for far, first in ((0.0, 0), (1e6, 1)):
+        monkeypatch.setattr(in_slices, "_FAR", far)
+        freed.clear()
+        found = in_slices.sliced_plan(wanted, options, RATES, [whole], Effort(asked=inf))
+        assert len(freed) == 1  # before the search, or after it was in vain
+        assert found.slices <= freed[0].slices
+        monkeypatch.setattr(in_slices, "_rearranged", lambda *args: replace(args[3], threads=7))
+        freed.clear()
+        in_slices.sliced_plan(wanted, options, RATES, [whole], Effort(asked=inf))
+        assert len(freed) == first
+        monkeypatch.setattr(in_slices, "_rearranged", lambda *args: args[3])
+
+
+@pytest.mark.usefixtures("tables_only")
 def test_a_given_tree_is_not_searched_on_where_slices_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, options = grid(8, 3), replace(OPTIONS, decode=True)
     wholes = list(whole_plans(wanted, options, RATES))
@@ -136,8 +160,8 @@ def test_a_given_tree_is_not_searched_on_where_slices_cost_little(monkeypatch: p
     searched = in_memory(wanted, options)
     assert len(turns) == in_slices.REARRANGINGS
     assert searched.peak_bytes <= options.memory_bytes
-    first = in_slices._conditioned(wanted, options, RATES, wholes[0].tree, wholes[0], Effort())
-    assert searched.seconds <= first.seconds
+    slicing = in_slices.Slicing(wanted, options, RATES, wholes[0].tree, wholes[0], Effort())
+    assert searched.seconds <= slicing.freed(slicing.first()).seconds
     given = replace(options, children=wholes[0].tree.children)
     in_memory(wanted, given)
     assert len(turns) == 2 * in_slices.REARRANGINGS
@@ -173,7 +197,7 @@ def test_the_plan_of_one_sweep_is_made_once_for_all_memory_that_it_fits(monkeypa
         return search(*args, **given)
 
     monkeypatch.setattr(planner, "search_trees", counted)
-    planner.forget_plans()
+    remembered.forget_plans()
     wanted = grid(5)
     first = in_memory(wanted, replace(OPTIONS, memory_bytes=1 << 40), "auto")
     for memory_bytes in (1 << 30, first.peak_bytes):

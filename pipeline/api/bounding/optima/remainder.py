@@ -57,7 +57,7 @@ class Remainder:
             "removed": {rule: vars(what) for rule, what in self.report.removed.items()},
             "before": _sizes(self.report.before),
             "after": _sizes(self.report.after),
-            "plan": {**(plan_figures(plan) or {}), "seconds": plan.seconds} if plan else None,
+            "plan": {**(plan_figures(plan) or {}), "seconds": plan.predicted_seconds} if plan else None,
             **({"refused": self.refused} if self.refused else {}),
             "planning_seconds": round(self.seconds, 6),
         }

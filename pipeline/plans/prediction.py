@@ -1,0 +1,192 @@
+"""What a run takes, as it is told to people: its steps, and what Python does around them. Pure.
+
+Plans are compared by the prices of :mod:`~bucketflow.pipeline.trees.costs`, which follow from scopes alone and are the
+same everywhere. A prediction knows the kernel of each lowered step and the pace of the interpreter, makes leaf tables,
+restricts them to slices, decodes and reads beliefs.
+
+What begins a step of ten cells is nearly all that it takes:
+
+>>> from bucketflow.tasks.steps.lowering import lower
+>>> from bucketflow.tasks.steps.semiring import SUM_PRODUCT
+>>> step = lower([(0, 1), (1,)], (0,), {0: 5, 1: 2}, "float64", SUM_PRODUCT)
+>>> f"{step_seconds(step, Rates(), itemsize=8):.1g}"
+'1e-05'
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from ...tasks.steps.lowering import SMALL_CELLS, Lowered
+from ..trees import costs
+from ..trees.costs import KernelRates, Rates, Work, lowered_work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...tasks.steps.step import Step
+
+#: A core of 2023 with CPython 3.11, as ``calibrate`` measures it; what it measures elsewhere scales all figures here.
+REFERENCE = Rates(1.4e9, 20e9, 23e9, 9.5e-6, fresh_bytes_per_second=2e9)
+# Both sweeps of large tables on a GPU, beside one core of the same machine.
+CORES_OF_A_DEVICE = 100
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of what Python does around steps.
+
+    Parameters
+    ----------
+    function, cell : float
+        Making the leaf table of a function, and each of its cells.
+    restricted : float
+        Restricting a leaf table to a slice.
+    launch : float
+        Beginning a step, besides what the price of the step has.
+    decoded : float
+        Finding the best states of a step, for each of its tables.
+    evaluated : float
+        Looking up the value of a function at the assignment.
+    belief : float
+        Reading a belief from its table.
+    """
+
+    function: float
+    cell: float
+    restricted: float
+    launch: float
+    decoded: float
+    evaluated: float
+    belief: float
+
+
+#: Where steps run on a core.
+CORE = Pace(6e-6, 6e-9, 1e-5, 0.0, 6.5e-6, 2.2e-6, 12e-6)
+#: Where they run on a GPU, by the core beside it.
+DEVICE = Pace(6e-6, 6e-9, 1e-5, 37e-6, 2.5e-6, 3e-6, 15e-6)
+
+# Beginning a step, and for each of its tables: of few cells, in a streaming loop, a product of matrices.
+_SMALL, _STREAMING, _PRODUCT = (3.5e-6, 4e-6), (25e-6, 11e-6), (10e-6, 14e-6)
+# NumPy takes so many times a cell of a loop for a cell of a small step, and so much for each of its tables.
+_SMALL_CELL, _SMALL_TABLE_CELL = 2.0, 0.4
+# Loops over long rows are faster than the one that is measured.
+_LONG_ROWS = 0.75
+# Products of short sides, beside a cell of a loop; rows of several tables move at a third of a copy's pace.
+_SIDE_CELL, _ROWS_MOVED = 0.3, 2.8
+# The allocator gives larger tables back each time, so that every page is touched for the first time.
+_FRESH_BYTES = 1 << 25
+# What reading a table that is in no cache against its order takes, beside a cell of a loop: each of its cells, and each
+# cell of an inner loop.
+_FAR_BYTES, _FAR_CELL, _GATHERED_CELL = 1 << 25, 10.0, 2.0
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a run does besides its steps.
+
+    Parameters
+    ----------
+    functions : int
+        That leaf tables are made of.
+    evaluated : int
+        Functions that a decoded assignment is evaluated on; 0 where none is decoded.
+    rates : Rates
+        By which steps are priced; nominal ones where the machine was not measured.
+    """
+
+    functions: int = 0
+    evaluated: int = 0
+    rates: Rates = Rates()  # noqa: RUF009 - a frozen value
+
+    def leaf_seconds(self, device: bool, cells: int) -> float:
+        """Predict making leaf tables of so many cells."""
+        pace = DEVICE if device else CORE
+        return self._slowness * (pace.function * self.functions + pace.cell * cells)
+
+    def reading_seconds(self, device: bool, inputs: int, beliefs: int) -> float:
+        """Predict decoding steps of so many inputs, and reading beliefs."""
+        pace = DEVICE if device else CORE
+        calls = pace.belief * beliefs
+        if self.evaluated:
+            calls += pace.evaluated * self.evaluated + pace.decoded * inputs
+        return self._slowness * calls
+
+    def slice_seconds(self, device: bool, launched: int, varying: int) -> float:
+        """Predict what begins launches and restricts leaf tables, besides the steps of a slice."""
+        pace = DEVICE if device else CORE
+        return self._slowness * (pace.launch * launched + pace.restricted * varying)
+
+    def steps_seconds(self, steps: Iterable[Step], itemsize: int) -> float:
+        """Predict lowered steps."""
+        return steps_seconds(steps, self.rates, itemsize)
+
+    @property
+    def _slowness(self) -> float:
+        return _slowness(self.rates)
+
+
+def _slowness(rates: Rates) -> float:
+    """How much slower Python is than at the reference; what a launch on a device takes says nothing of it."""
+    return 1.0 if isinstance(rates, KernelRates) else _measured(rates).step_seconds / REFERENCE.step_seconds
+
+
+def steps_seconds(steps: Iterable[Step], rates: Rates, itemsize: int) -> float:
+    """Predict lowered steps, one after the other."""
+    # steps that look alike are lowered once
+    alike: dict[int, float] = {}
+    seconds = 0.0
+    for step in steps:
+        lowered: Lowered = step.lowered
+        known = alike.get(id(lowered))
+        if known is None:
+            known = alike[id(lowered)] = step_seconds(lowered, rates, itemsize)
+        seconds += known
+    return seconds
+
+
+def step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
+    """Predict one lowered step: what begins it, and its loops or the memory's pace."""
+    work = lowered_work(lowered)
+    if isinstance(rates, KernelRates):
+        return costs.step_seconds(work, rates, itemsize)
+    rates, slowness = _measured(rates), _slowness(rates)
+    if work.cells <= SMALL_CELLS:
+        loops = (_SMALL_CELL + _SMALL_TABLE_CELL * work.tables) * work.cells / rates.cells_per_second
+        return _begun(_SMALL, work, slowness) + loops
+    moved = _ROWS_MOVED * work.moved_cells * itemsize / rates.bytes_per_second
+    written = work.out_cells * itemsize
+    fresh = written / rates.fresh_bytes_per_second if written >= _FRESH_BYTES else 0.0
+    if work.matrix:
+        loops = work.cells / rates.matmul_cells_per_second
+        loops += _SIDE_CELL * work.cells / max(work.sides, 1) / rates.cells_per_second
+        return _begun(_PRODUCT, work, slowness) + loops + moved + fresh
+    loops = _LONG_ROWS * work.cells * (1.0 + rates.read_share * work.further)
+    loops += costs.JOINED_CELL * work.joined_cells + _gathered_cells(lowered, itemsize)
+    return _begun(_STREAMING, work, slowness) + loops / rates.cells_per_second + moved + fresh
+
+
+def _gathered_cells(lowered: Lowered, itemsize: int) -> float:
+    """What reading tables against their order takes, in cells of a loop."""
+    loops = lowered.loops
+    if loops is None:
+        return 0.0
+    cells = 0.0
+    for operand in loops.operands:
+        if operand.role == "gather":
+            size = prod([n for n, stride in zip(loops.axes.sizes, operand.strides, strict=True) if stride])
+            if size * itemsize >= _FAR_BYTES:
+                cells += _FAR_CELL * size + _GATHERED_CELL * lowered.cells * loops.gathered_inside(operand)
+    return cells
+
+
+def _begun(kind: tuple[float, float], work: Work, slowness: float) -> float:
+    step, table = kind
+    return slowness * (step + table * work.tables)
+
+
+def _measured(rates: Rates) -> Rates:
+    """Return the rates of a machine that was measured, or those of the reference."""
+    return REFERENCE if rates == Rates() else rates
