@@ -40,7 +40,7 @@ from ..answering.running import Progress, answer
 from ..questions import Question
 from .directories import kept
 from .searched_sums import SearchedSum
-from .sweeping import spare_bytes, stored_plan, tables_fit
+from .sweeping import most_whole_cells, spare_bytes, stored_plan, tables_fit
 
 if TYPE_CHECKING:
     from ...bounds.counting.sum_diagrams import Table, Total, Work
@@ -51,7 +51,8 @@ _QUICK_CELLS = 1 << 32
 # Trees save less than such a factor; one that a search of so many CPU seconds finds is swept at once where that is
 # predicted to take at most so many, and the model is neither clauses nor mostly zero.
 _SAVED_BY_TREES, _SHORT_SEARCH, _QUICK_SECONDS = 1 << 8, 0.1, 0.5
-# So is one of so many where memory is limited, as it may take slices then, or for a count, which takes several sweeps.
+# So is one of so many where memory is so limited that not all of them fit, as it may take slices then, or for a count,
+# which takes several sweeps.
 _QUICK_IN_SLICES = 1 << 28
 # Diagrams are tried for so many edges (0.2 s), or so small a part of the cells: an edge takes as long as 50 to 100.
 _TRIAL_EDGES, _TRIAL_PART = 1 << 21, 1 / 512
@@ -122,8 +123,9 @@ class _Task:
         network, seed = self.network, self.options.seed
         order = rearranged(network.dims, network.scopes, min_fill_order(network.dims, network.scopes, seed))
         cells = bucket_cells(network.dims, network.scopes, order)
-        once = network.query == "partition" and self.options.memory is None
-        quick = cells <= (_QUICK_CELLS if once else min(_QUICK_CELLS, _QUICK_IN_SLICES))
+        once = network.query == "partition"
+        whole = most_whole_cells(self.question, self.options, _QUICK_CELLS) if once else 0
+        quick = cells <= min(_QUICK_CELLS, max(whole, _QUICK_IN_SLICES))
         quick = quick or (once and self._has_quick_tree(cells))
         if (quick and not self._has_wide_rows) or not self._sums_all:
             return None
@@ -143,11 +145,17 @@ class _Task:
         return found or self._result(order, {"edges": edges, "part": _JOIN_PART, "stop": _patience()})
 
     def _has_quick_tree(self, cells: float) -> bool:
-        """Whether a short search finds a tree that is swept before diagrams are tried, and clauses are not counted."""
+        """Whether a short search finds a tree that fits memory and is swept before diagrams are tried.
+
+        Not where clauses can be counted.
+        """
         if cells > _SAVED_BY_TREES * _QUICK_CELLS or self._search.suits:
             return False
         dims, scopes = tuple(self.network.dims), tuple(map(tuple, self.network.scopes))
-        return _swept_seconds(dims, scopes, self.options.seed) <= _QUICK_SECONDS
+        seconds, nbytes = _quick_tree(dims, scopes, self.options.seed)
+        if seconds > _QUICK_SECONDS:
+            return False
+        return self.options.memory is None or nbytes <= spare_bytes(self.question, self.options)
 
     def searched(self) -> Result:
         """Answer by search, whatever it takes but memory.
@@ -320,6 +328,7 @@ class _Sums:
 
 
 @lru_cache(maxsize=32)
-def _swept_seconds(dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int) -> float:
-    """Return what a sweep by the tree of a short search is predicted to take; the same is often asked again."""
-    return tree_cost(search_tree(dims, scopes, seconds=_SHORT_SEARCH, seed=seed)).seconds
+def _quick_tree(dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int) -> tuple[float, int]:
+    """Return the predicted seconds and the bytes of all tables of a short search's tree; it is often asked again."""
+    tree = search_tree(dims, scopes, seconds=_SHORT_SEARCH, seed=seed)
+    return tree_cost(tree).seconds, 8 * sum(tree.cells)

@@ -15,9 +15,10 @@ from ...resources import Resources
 from ...search.min_fill import min_fill_order
 from ..questions import Question
 
-# A sweep of so many cells is over before anything else has begun; of so many where memory is limited, as it may take
-# slices then.
-_QUICK_CELLS, _QUICK_WITHIN_MEMORY = 1 << 28, 1 << 25
+# A sweep of so many cells is over before anything else has begun; of so many where memory is so limited that not all
+# of them fit, as it may take slices then.
+_QUICK_CELLS, _QUICK_IN_SLICES = 1 << 28, 1 << 25
+_CELL_BYTES = 8
 # So many times as many are swept as soon as a glance of bounds has not closed the gap.
 _SOON = 1 << 4
 #: Preparation has the network's tables so many times, 8 bytes a cell.
@@ -40,15 +41,20 @@ def is_swept(question: Question, options: Options, effort: Effort) -> bool:
         at_leisure = effort.time is None and effort.gap is None and effort.method in ("auto", "dense")
         return at_leisure and _rounded(question)
     plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
-    quick = _QUICK_CELLS if options.memory is None else min(_QUICK_CELLS, _QUICK_WITHIN_MEMORY)
+    quick = min(_QUICK_CELLS, max(most_whole_cells(question, options, _QUICK_CELLS), _QUICK_IN_SLICES))
     if not plain or stored_plan(options) or sweep_cells(network, options.seed) <= quick:
         return True
     return not tables_fit(question, options) or _rounded(question)
 
 
-def soon_swept_cells(options: Options) -> int:
+def soon_swept_cells(question: Question, options: Options) -> int:
     """Return of how many cells at most networks are swept as soon as they prove not easy."""
-    return _SOON * _QUICK_CELLS if options.memory is None else 0
+    return most_whole_cells(question, options, _SOON * _QUICK_CELLS)
+
+
+def most_whole_cells(question: Question, options: Options, most: int) -> int:
+    """Return how many cells are swept without slices, whatever their tables: ``most``, or as many as a limit takes."""
+    return most if options.memory is None else min(most, spare_bytes(question, options) // _CELL_BYTES)
 
 
 def tables_fit(question: Question, options: Options) -> bool:

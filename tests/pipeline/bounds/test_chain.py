@@ -440,11 +440,14 @@ def test_what_is_not_easy_is_swept_where_that_is_quick(
     assert (tried.done, tried.way, tried.total) == ((True, "dense", 1) if planned else (False, "", None))
 
 
-@pytest.mark.parametrize(("memory", "proved"), [(None, False), ("1GB", True)])
+@pytest.mark.parametrize(("memory", "proved"), [(None, False), ("4GB", False), ("1GB", True)])
 def test_sweeps_that_are_quicker_than_bounds_are_swept(
     memory: str | None, proved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CSP_13 and SPOT5 404, of 2^25.4 cells, took 0.65 s by way of bounds, and are swept in 0.13."""
+    """CSP_13 and SPOT5 404, of 2^25.4 cells, took 0.65 s by way of bounds, and are swept in 0.13.
+
+    Memory counts only where not all cells fit.
+    """
     monkeypatch.setattr(sweeping, "_QUICK_CELLS", 1 << 28)
     monkeypatch.setattr(sweeping, "sweep_cells", lambda *_: 2.0**27)
     result = bucketflow.solve(bucketflow.load("satellite"), memory=memory)

@@ -316,7 +316,7 @@ def test_clusters_that_forbid_everything_are_heard_before_they_are_swept() -> No
 
 def test_nothing_above_the_cut_off_is_told() -> None:
     """Not all that clusters say of totals below it holds of the others."""
-    agree = np.diag([10.0, 10.0])
+    agree = np.diag([10.0, 11.0])  # without a common divisor, by multiples of which bounds would be raised
     network = CostNetwork((2, 2, 2), tuple(CostTable(pair, agree) for pair in combinations(range(3), 2)))
     told = list[int]()
     limits = Limits(1 << 30, prune=False, on_bounds=lambda lower, total: told.append(lower))

@@ -145,7 +145,7 @@ def test_hopeless_diagrams_are_given_up(tried: None, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("query", "memory", "trials"), [("partition", None, 0), ("partition", "1GB", 1), ("count", None, 1)]
+    ("query", "memory", "trials"), [("partition", None, 0), ("partition", "1GB", 0), ("count", None, 1)]
 )
 def test_nothing_is_tried_before_a_sweep_of_less(
     query: str, memory: str | None, trials: int, monkeypatch: pytest.MonkeyPatch
@@ -233,15 +233,19 @@ def test_published_sums(data: Path, name: str) -> None:
     assert math.isclose(found.diagram.error, 0, abs_tol=1e-10)
 
 
-@pytest.mark.parametrize(("seconds", "trials"), [(1.0, 0), (0.0, 1)])
+@pytest.mark.parametrize(
+    ("seconds", "nbytes", "memory", "trials"),
+    [(0.4, 1 << 40, None, 0), (0.4, 1 << 29, "1GB", 0), (0.4, 1 << 30, "1GB", 1), (0.6, 0, None, 1)],
+)
 def test_sums_with_a_tree_that_is_swept_soon_are_not_tried_on_diagrams(
-    seconds: float, trials: int, monkeypatch: pytest.MonkeyPatch
+    seconds: float, nbytes: int, memory: str | None, trials: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The partition of linkage_14 took 1.2 CPU-s with a trial, and takes .4; 50-20-5 1.1 and .5."""
     tried = []
-    for name, value in (("_QUICK_CELLS", 1), ("_SAVED_BY_TREES", 1 << 40), ("_QUICK_SECONDS", seconds)):
+    for name, value in (("_QUICK_CELLS", 1), ("_SAVED_BY_TREES", 1 << 40)):
         monkeypatch.setattr(sums, name, value)
+    monkeypatch.setattr(sums, "_quick_tree", lambda *_: (seconds, nbytes))
     monkeypatch.setattr(sums._Task, "_result", lambda *given: tried.append(given))
     model = random_grid(4)
-    assert bucketflow.solve(model, "partition").plan is not None
+    assert bucketflow.solve(model, "partition", memory=memory).plan is not None
     assert len(tried) == trials

@@ -159,7 +159,7 @@ class Task:
             prune=effort.prune,
             device_bytes=device_bytes,
             threads=resources.threads,
-            swept_cells=soon_swept_cells(options),
+            swept_cells=soon_swept_cells(question, options),
         )
         chain = Chain(costs, cut_off(question.model, effort, units, fixed), effort.method, limits)
         task = cls(question, options, effort, resources, network, fixed, costs, units, chain, started, kept)
