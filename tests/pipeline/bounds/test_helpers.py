@@ -27,7 +27,7 @@ from bucketflow.pipeline.bounds.proving.chain import Chain
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.resources import Resources
 
-from .networks import brute_least, cost_networks
+from .networks import brute_least, coarse_networks, cost_networks
 
 MEMORY = 1 << 26
 
@@ -112,7 +112,7 @@ def helped(network: CostNetwork, method: str, hands: Inline) -> Chain:
 @pytest.mark.parametrize("method", ["auto", "rows", "search", "diagram"])
 def test_helpers_alone_find_the_optimum(method: str) -> None:
     @settings(deadline=None, max_examples=12)
-    @given(network=cost_networks(), slots=st.integers(1, 5))
+    @given(network=st.one_of(cost_networks(), coarse_networks()), slots=st.integers(1, 5))
     def check(network: CostNetwork, slots: int) -> None:
         least, outcome = brute_least(network), helped(network, method, Inline(slots)).outcome()
         assert outcome.proved
@@ -124,7 +124,7 @@ def test_helpers_alone_find_the_optimum(method: str) -> None:
     check()
 
 
-@given(network=cost_networks(), above=st.integers(-3, 3))
+@given(network=st.one_of(cost_networks(), coarse_networks()), above=st.integers(-3, 3))
 @settings(deadline=None, max_examples=30)
 def test_what_is_heard_is_a_cut_off(network: CostNetwork, above: int) -> None:
     least = brute_least(network)
