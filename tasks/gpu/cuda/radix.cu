@@ -84,7 +84,7 @@ __device__ __forceinline__ unsigned lanes_of(unsigned digit) {
 
 // Move rows to the places of one digit, equal ones in their order. Rows of digit d begin at firsts[d]; `states` holds
 // what blocks have counted and `ticket` how many began: zeros before.
-extern "C" __global__ void __launch_bounds__(THREADS, 4)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
     scatter(const u64* keys, const T* payload, i64 rows, i64 shift, u64 ones, const u64* firsts, u64* states,
             unsigned* ticket, u64* out_keys, T* out_payload) {
     __shared__ u64 moved[SORTED];
@@ -98,11 +98,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     const int size = (int)min((i64)SORTED, rows - first);
     u64 key[ITEMS];
     unsigned place[ITEMS];
-    // places behind the last row have the last digit, and come after all rows
+    T held[ITEMS];
+    // what is read is asked for before it is waited for: all keys before the first is placed, the payload before the
+    // blocks before; places behind the last row have the last digit, and come after all rows
 #pragma unroll
     for (int j = 0; j < ITEMS; j++) {
         const int at = warp * 32 * ITEMS + j * 32 + lane;
         key[j] = at < size ? keys[first + at] : ~0ull;
+    }
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
         const unsigned digit = digit_of(key[j], shift, ones);
         const unsigned peers = lanes_of(digit);
         const unsigned before = counts[warp][digit];
@@ -117,6 +122,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
         const unsigned count = counts[w][t];
         counts[w][t] = total;
         total += count;
+    }
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        const int at = warp * 32 * ITEMS + j * 32 + lane;
+        if (at < size) held[j] = payload[first + at];
     }
     starts[t] = before_thread(total, sums);
     const u64 mine = total - (t == (int)ones ? SORTED - size : 0);
@@ -141,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
 #pragma unroll
     for (int j = 0; j < ITEMS; j++) {
         const int at = warp * 32 * ITEMS + j * 32 + lane;
-        if (at < size) carried[place[j]] = payload[first + at];
+        if (at < size) carried[place[j]] = held[j];
     }
     __syncthreads();
 #pragma unroll
