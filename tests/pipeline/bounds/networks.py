@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
+from bucketflow.pipeline.bounds.outcome import Outcome
 
 
 @st.composite
@@ -38,3 +39,15 @@ def coarse_networks(draw: st.DrawFn) -> CostNetwork:
 def brute_least(network: CostNetwork) -> float:
     """Least total of all assignments; inf if all are forbidden."""
     return min((network.total(states) for states in product(*map(range, network.dims))), default=math.inf)
+
+
+def assert_proved(outcome: Outcome, network: CostNetwork, least: float, upper: int | None) -> None:
+    """Check that a search below ``upper`` ended with the least total, or that nothing is below."""
+    assert outcome.proved
+    if least < (math.inf if upper is None else upper):
+        assert outcome.total == least == outcome.lower
+        assert outcome.states is not None
+        assert network.total(outcome.states) == least
+    else:
+        assert not outcome.feasible
+        assert outcome.states is None

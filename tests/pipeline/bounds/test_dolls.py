@@ -19,7 +19,7 @@ from bucketflow.pipeline.bounds.proving.chain import Chain
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from tests.memory import traced
-from tests.pipeline.bounds.networks import brute_least, cost_networks
+from tests.pipeline.bounds.networks import assert_proved, brute_least, cost_networks
 
 
 @pytest.fixture(autouse=True)
@@ -35,14 +35,7 @@ def test_optima(network: CostNetwork, beside: int, bounded: bool) -> None:
     least = brute_least(network)
     upper = int(least if least < math.inf else 7) + beside if bounded else None
     outcome = RussianDolls(network, upper).run()
-    assert outcome.proved
-    if least < (math.inf if upper is None else upper):
-        assert outcome.total == least == outcome.lower
-        assert outcome.states is not None
-        assert network.total(outcome.states) == least
-    else:
-        assert not outcome.feasible
-        assert outcome.states is None
+    assert_proved(outcome, network, least, upper)
 
 
 @settings(deadline=None)

@@ -20,7 +20,7 @@ from bucketflow.pipeline.bounds.search import Search, search_bytes
 from bucketflow.pipeline.formats import load
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.tasks.search.state import DECISIONS, END, REST_CELLS, grown
-from tests.pipeline.bounds.networks import brute_least, cost_networks
+from tests.pipeline.bounds.networks import assert_proved, brute_least, cost_networks
 
 
 def most_cells(begun: Search, cells: int) -> None:
@@ -36,14 +36,7 @@ def test_optima(network: CostNetwork, beside: int, bounded: bool, enumerated: bo
     begun = Search(network, range(len(network.dims)), upper, memory_bytes=1 << 30)
     most_cells(begun, 1 << 20 if enumerated else 0)
     outcome = begun.run()
-    assert outcome.proved
-    if least < (math.inf if upper is None else upper):
-        assert outcome.total == least == outcome.lower
-        assert outcome.states is not None
-        assert network.total(outcome.states) == least
-    else:
-        assert not outcome.feasible
-        assert outcome.states is None
+    assert_proved(outcome, network, least, upper)
 
 
 @settings(deadline=None, max_examples=50)
