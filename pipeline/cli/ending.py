@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from importlib import import_module
 from typing import Any, NoReturn
@@ -22,6 +22,8 @@ EXIT_CODES = (
     "4 stopped but resumable, or bounded only, 130 Ctrl-C, 143 SIGTERM, 1 a bug."
 )
 _STOPPED = 130
+# Where nothing can be raised, such as in callbacks of imports, an interruption is raised again so many seconds later.
+_AGAIN_SECONDS = 0.01
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -103,7 +105,29 @@ def terminable(codes: list[int]) -> Iterator[None]:
     if ours:
         signal.signal(signal.SIGTERM, stop)
     try:
-        yield
+        with _raised_again() if ours and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL else nullcontext():
+            yield
     finally:
         if ours:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def _raised_again() -> Iterator[None]:
+    """Raise a ``KeyboardInterrupt`` again that Python swallows, as it does in finalizers and callbacks."""
+    hook = sys.unraisablehook
+
+    def again(found: Any) -> None:
+        if found.exc_type is KeyboardInterrupt:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+        else:
+            hook(found)
+
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = hook
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)

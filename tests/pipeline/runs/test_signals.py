@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -102,3 +104,22 @@ def test_handlers_of_others_stay() -> None:
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def wait_until_swallowed(number: int) -> None:
+    """Wait for a minute once a signal came in a callback of a weak reference, such as imports have."""
+    alive = {"one": {1}}
+    watched = weakref.ref(alive["one"], lambda _: signal.raise_signal(number))
+    alive.clear()
+    assert watched() is None
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_that_python_swallows_come_again(number: int) -> None:
+    hook = sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt), terminable(codes := []):
+        wait_until_swallowed(number)
+    assert codes == [143] * (number == signal.SIGTERM)
+    assert sys.unraisablehook is hook
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
