@@ -112,7 +112,7 @@ def opened(path: Path) -> Iterator[RunDir]:
     try:
         yield rundir
     except DiskFullError as error:
-        raise _out_of_space(error) from None
+        raise _out_of_space(error, path) from None
     except StorageError as error:
         raise IncompatibleRunError(str(error)) from None
     finally:
@@ -125,7 +125,7 @@ def resumable(path: Path | None) -> Iterator[None]:
     try:
         yield
     except DiskFullError as error:
-        raise _out_of_space(error) from None
+        raise _out_of_space(error, path) from None
     except StorageError as error:
         raise IncompatibleRunError(str(error)) from None
     except MemoryError as error:
@@ -140,6 +140,10 @@ def resumable(path: Path | None) -> Iterator[None]:
         raise StoppedError(f"stopped; continue with: bucketflow resume {path}") from None
 
 
-def _out_of_space(error: DiskFullError) -> StoppedError:
-    kept = "finished chunks are kept in a --workdir"
-    return StoppedError(f"{error}; {kept}: free some space and resume, or ask the same again there")
+def _out_of_space(error: DiskFullError, path: Path | None) -> StoppedError:
+    """Say what to do next; a run can be resumed once its plan was kept."""
+    if path is None:
+        return StoppedError(f"{error}; free some space; with a --workdir, finished chunks are kept")
+    if (path / "plan.json").exists():
+        return StoppedError(f"{error}; finished chunks are kept: free some space and resume {path}")
+    return StoppedError(f"{error}; free some space and ask the same again")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 from ....storage.files import file_bytes, free_bytes
-from ....storage.folders.rundir import LAYERS
+from ....storage.folders.rundir import LAYERS, RunDir
 from ....storage.folders.scratch import scratch_folder
 from ...errors import StoppedError
 from ...models.model import Model
-from ...options import Options
+from ...options import Effort, Options
 from ...results.result import Result
 from ...results.stored import answered_before, is_confirmed
 from ..questions import Question
@@ -26,16 +27,29 @@ if TYPE_CHECKING:
 _PART = 2
 
 
-def kept(question: Question, folder: Path | None, find: Callable[[], Result]) -> Result:
+def keep_question(rundir: RunDir, question: Question, options: Options, effort: Effort) -> None:
+    """Check that a directory belongs to the question, and keep how it is asked, unless it holds the plan of a sweep.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If it belongs to another run.
+    """
+    stored, identity = rundir.read_plan(), question.identity()
+    if stored is not None:
+        check_identity(rundir.path, stored, identity)
+    if stored is None or stored["plan"] is None:
+        asked = {**asdict(effort), "upper_bound": None if effort.upper_bound is None else str(effort.upper_bound)}
+        how = {"effort": asked, "memory": options.memory, "seed": options.seed}
+        rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None, **how})
+
+
+def kept(question: Question, options: Options, effort: Effort, find: Callable[[], Result]) -> Result:
     """Return the answer that a run directory holds, or find it and keep it there."""
-    if folder is None:
+    if options.folder is None:
         return find()
-    with opened(folder) as rundir:
-        stored, identity = rundir.read_plan(), question.identity()
-        if stored is not None:
-            check_identity(folder, stored, identity)
-        else:
-            rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None})
+    with opened(options.folder) as rundir:
+        keep_question(rundir, question, options, effort)
         known = rundir.read_result()
         if known is not None:
             before = answered_before(known, question.model, None, 0.0)

@@ -82,9 +82,9 @@ def summed(question: Question, options: Options, effort: Effort, progress: Progr
         return _swept(question, options, progress, patient=effort.method != "dense")
     task = _Task(question, options, network, time.perf_counter())
     if effort.method == "diagram":
-        return kept(question, options.folder, task.forced)
+        return kept(question, options, effort, task.forced)
     if effort.method == "search":
-        return kept(question, options.folder, task.searched)
+        return kept(question, options, effort, task.searched)
     found = task.tried() if _is_plain(options) else None
     if found is not None:
         return found
@@ -94,7 +94,7 @@ def summed(question: Question, options: Options, effort: Effort, progress: Progr
         if stored_plan(options):
             raise
         refused = error
-    return kept(question, options.folder, lambda: task.instead(refused))
+    return kept(question, options, effort, lambda: task.instead(refused))
 
 
 def _swept(question: Question, options: Options, progress: Progress | None, patient: bool = True) -> Result:

@@ -156,20 +156,27 @@ def test_a_repeated_group_whose_beliefs_were_damaged_is_swept_again(
     assert all(np.allclose(found[name], table) for name, table in expected.items())
 
 
-def test_a_disk_that_is_full_when_the_answer_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "advice", "kept"),
+    [("result.json", "and resume .*run", ["lock", "plan.json"]), ("plan.json", "and ask the same again", ["lock"])],
+)
+def test_a_disk_that_is_full_when_something_is_written(
+    name: str, advice: str, kept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can be resumed is said to be; nothing can before there is a plan."""
     model = grid(5, 5, 3)
     original = rundir.os.replace
 
     def full(source: Any, target: Path) -> None:
-        if target.name == "result.json":
+        if target.name == name:
             raise OSError(errno.ENOSPC, "no space")
         original(source, target)
 
     monkeypatch.setattr(rundir.os, "replace", full)
-    with pytest.raises(bucketflow.StoppedError, match=r"no space left for .*free some space and resume"):
+    with pytest.raises(bucketflow.StoppedError, match=f"no space left for .*free some space {advice}$"):
         bucketflow.solve(model, workdir=tmp_path / "run")
     monkeypatch.undo()
-    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["lock", "plan.json"]
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == kept
     assert bucketflow.solve(model, workdir=tmp_path / "run").value == bucketflow.solve(model).value
 
 
@@ -231,3 +238,15 @@ def test_bounds_are_taken_up_again_by_the_command_that_is_named(tmp_path: Path) 
         bucketflow.IncompatibleRunError, match=re.escape(f"holds bounds on the partition; go on with: {named}")
     ):
         bucketflow.resume(folder)
+
+
+@pytest.mark.parametrize("asked", [{}, {"method": "search"}, {"method": "diagram"}])
+def test_a_sum_that_was_refused_is_resumed_as_it_was_asked(tmp_path: Path, asked: dict[str, Any]) -> None:
+    """In as little memory, which is refused again, and by the same method."""
+    bucketflow.save(grid(7, 7, 4, "markov"), tmp_path / "a.uai")
+    options: dict[str, Any] = {"workdir": tmp_path / "run", **asked}
+    with pytest.raises(bucketflow.BudgetError) as refused:
+        bucketflow.solve(bucketflow.load(tmp_path / "a.uai"), "partition", memory=20_000, **options)
+    with pytest.raises(bucketflow.BudgetError) as again:
+        bucketflow.resume(tmp_path / "run")
+    assert str(again.value) == str(refused.value)

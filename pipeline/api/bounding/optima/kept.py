@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 from .....storage.folders.rundir import RunDir
@@ -13,7 +12,7 @@ from ....options import Effort, Options
 from ....results.result import Result
 from ....results.stored import answered_before, is_confirmed
 from ...questions import Question
-from ...workdir import check_identity
+from ..directories import keep_question
 
 # Seconds between two writings of bounds that improve.
 _OFTEN = 1.0
@@ -35,13 +34,7 @@ class Kept:
         IncompatibleRunError
             If it belongs to another run.
         """
-        stored, identity = rundir.read_plan(), question.identity()
-        if stored is not None:
-            check_identity(Path(rundir.path), stored, identity)
-        if stored is None or stored["plan"] is None:
-            asked = {**asdict(effort), "upper_bound": None if effort.upper_bound is None else str(effort.upper_bound)}
-            kept = {"effort": asked, "memory": options.memory, "seed": options.seed}
-            rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None, **kept})
+        keep_question(rundir, question, options, effort)
         return cls(rundir)
 
     def answer(self, question: Question) -> Result | None:
