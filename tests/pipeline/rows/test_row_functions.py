@@ -210,3 +210,9 @@ def test_what_is_large_is_swept_by_rows_within_a_time_and_a_bound() -> None:
         found = bucketflow.solve(model, **limits)
         assert (found.status, found.value) == ("optimal", expected.value)
     assert bucketflow.solve(model, upper_bound=expected.value - 1).status == "infeasible"
+
+
+def test_what_is_large_is_joined_where_the_method_rows_is_asked_for() -> None:
+    model = bijections(70_000)
+    found = bucketflow.solve(model, method="rows", memory="4GB")
+    assert (found.status, found.value) == ("optimal", int(model.functions[3].values.min()))

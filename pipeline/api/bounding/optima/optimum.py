@@ -81,7 +81,7 @@ def solved(
 
 def _by_rows(question: Question, options: Options, effort: Effort) -> Result | None:
     """Answer by rows where functions are large, and rows take less than making them dense, and than the given time."""
-    if effort.method != "auto" or not question.is_large:
+    if effort.method not in ("auto", "rows") or not question.is_large:
         return None
     from ...answering.running import answered_by_rows
 
