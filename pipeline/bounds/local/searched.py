@@ -49,10 +49,12 @@ class SearchedNeighbourhoods:
     ----------
     total, states
         The best assignment so far.
+    memory_bytes : float
+        What is held may grow to; a neighbourhood that needs more is left.
     """
 
     def __init__(self, network: CostNetwork, states: States, *, seed: int = 0) -> None:
-        self._random = Random(seed)
+        self._random, self.memory_bytes = Random(seed), math.inf
         self._begin(network, states)
 
     def _begin(self, network: CostNetwork, states: States) -> None:
@@ -94,6 +96,7 @@ class SearchedNeighbourhoods:
         allowed = [np.full(d, v in free) for v, d in enumerate(self.network.dims)]
         for values, state in zip(allowed, self.states, strict=True):
             values[state] = True
+        search.memory_bytes = self.memory_bytes
         search.learn(None, self.states)
         ended = search.dive(allowed, self.total, _NODES)
         found = search.best

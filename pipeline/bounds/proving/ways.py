@@ -172,6 +172,7 @@ class Ways(Known):
                 self.nearby = states
             self.improve(network.restored(states))
 
+        searched.memory_bytes = self._memory_bytes + searched.nbytes
         searched.run(late, see)
         if self._holds_much(searched):
             self.searched = None

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bucketflow.pipeline.bounds.local import searched as searched_module
 from bucketflow.pipeline.bounds.local.local_search import LocalSearch, improve
 from bucketflow.pipeline.bounds.local.searched import SearchedNeighbourhoods, is_wide
 from bucketflow.pipeline.bounds.network import CostNetwork, CostTable
 from bucketflow.pipeline.bounds.rules.problem import problem_of
+from bucketflow.pipeline.bounds.search import Search
 from bucketflow.tasks.local.annealing import anneal, costs_of_values
 from bucketflow.tasks.local.elimination import buckets_for, resolve
 from bucketflow.tasks.local.neighbourhoods import no_variables
@@ -135,6 +137,22 @@ def test_searched_neighbourhoods_go_where_better_assignments_are() -> None:
     searched.offer(smaller, (0,))
     assert (searched.network, searched.total) == (smaller, better[0] - 1)
     searched.run(lambda: False, lambda _: None)  # nothing is below: it ends
+
+
+def test_searched_neighbourhoods_keep_to_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where everything is free, decisions need more room than a search begins with."""
+    monkeypatch.setattr(searched_module, "_FEWEST", 60)
+    network = pairs_of(60, 10, 2, degree=6.0)
+    begun = Search(network, range(60), None).nbytes
+    held = {}
+    for most in (math.inf, 1.0):
+        searched = SearchedNeighbourhoods(network, (0,) * 60)
+        searched.memory_bytes = most
+        for _ in range(5):
+            searched.step()
+        assert searched.total == network.total(searched.states)
+        held[most] = searched.nbytes
+    assert held[1.0] == begun < held[math.inf]
 
 
 def test_domains_that_are_wide() -> None:
