@@ -35,7 +35,8 @@ TREES = Path(os.environ.get("BUCKETFLOW_GPUDATA", Path(__file__).resolve().paren
 BANDWIDTH = 4.25e12
 """Bytes a second; and cells a second of products, by dtype."""
 RATES = {"int16": 32.9e12, "int32": 16.6e12, "int64": 3e12, "float64": 5.15e12, "sum": 30.5e12}
-BUDGET = 120 * 10**9
+BUDGET = 60 * 10**9
+"""Bytes of a device that a plan may take: a card of 80 GB has them, beside what pools keep of the run before."""
 SHARED = 2
 """A variable that the stored tree of CELAR6-SUB0 eliminates at its root."""
 GPUS = int(os.environ.get("BUCKETFLOW_GPUS", "1"))
