@@ -52,7 +52,7 @@ def test_smaller_budgets_give_the_same_answer(query: str, kind: str) -> None:
     model = grid(8, 8, 4, kind) if query == "count" else grid(10, 10, 4, kind)
     free = bucketflow.solve(model, query, method="dense")
     assert free.plan is not None
-    for share in (2, 8):
+    for share in (2, 4 if query == "count" else 8):  # a count sweeps all slices seven times
         budget = free.plan.peak_bytes // share
         peak, tight = measured_peak(model, query, memory=budget, fit="slice")
         assert tight.plan is not None
