@@ -11,7 +11,7 @@ from ..planning.outlines import Outline, least_bytes
 from ..planning.planner import joined_tree, plan_within, planning_seconds
 from ..plans.plan import Plan
 from ..plans.problem import PlanOptions, Problem
-from ..search.effort import SLICING_SECONDS, Effort
+from ..search.effort import OUTLINE_SECONDS, SLICING_SECONDS, Effort
 from ..search.orders import refine_tree
 from ..text import format_bytes, format_count
 from ..trees.costs import Rates
@@ -151,7 +151,9 @@ class Slicing:
         if sliced in self._tried or least_bytes(problem, tree, sliced) > options.memory_bytes:
             return None
         self._tried.add(sliced)
-        return plan_within(problem, options, self.rates, tree, sliced, self.effort)
+        plan = plan_within(problem, options, self.rates, tree, sliced)
+        self.effort.spend(planning_seconds(plan) if plan else OUTLINE_SECONDS * len(tree.scopes))
+        return plan
 
 
 def _is_far(plan: Plan, whole: Plan, effort: Effort) -> bool:

@@ -221,15 +221,9 @@ def plan_tree(
 
 
 def plan_within(
-    problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sliced: frozenset[int], effort: Effort
+    problem: Problem, options: PlanOptions, rates: Rates, whole: Tree, sliced: frozenset[int] = frozenset()
 ) -> Plan | None:
-    """Plan a tree as :func:`plan_tree` does, or return None where it does not fit, often before steps are lowered.
-
-    Parameters
-    ----------
-    effort : Effort
-        Account that the work is entered in.
-    """
+    """Plan a tree as :func:`plan_tree` does, or return None where it does not fit, mostly before steps are lowered."""
     outlined = tree, layouts, order, _ = _outlined(problem, options, whole, sliced)
     # without slices, decoding may sweep part by part, and devices have the tables of both sweeps in one place
     bounded = problem.targets is None or not options.device
@@ -237,10 +231,8 @@ def plan_within(
         sizing = Sizing(tree.dims, problem.itemsize, options.threads, options.device)
         available = options.memory_bytes - problem.model_bytes - _leaf_bytes(tree, whole, problem.itemsize)
         if exceeds(tree, order, sizing, available, StepBuilder(tree, layouts, problem.semiring).forward):
-            effort.spend(OUTLINE_SECONDS * len(tree.scopes))
             return None
     plan = _lowered(problem, options, rates, whole, sliced, outlined)
-    effort.spend(planning_seconds(plan))
     return plan if plan.fits(options.memory_bytes) else None
 
 

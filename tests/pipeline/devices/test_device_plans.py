@@ -110,10 +110,10 @@ def test_several_boxes_fit_the_device_together() -> None:
 
 @pytest.mark.parametrize("link_rate", [1e3, 1e15])
 def test_the_cheaper_way_is_taken(link_rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = grid(7, 7, 8)
+    model = grid(6, 14, 8)  # slices repeat work
     monkeypatch.setattr(Resources, "device_rates", lambda *_: DeviceRates(Rates(1e7, 1e7, 1e10, 1e-6), link_rate))
     whole = planned(model, gpus=1, tree="bucket")
-    memory = 8_000_000
+    memory = 16_000_000
     assert whole.peak_bytes > memory
     prepared = prepare(Question(model, "optimum"), Resources(Options(gpus=1, tree="bucket", gpu_memory=memory)))
     assert prepared.prices is not None

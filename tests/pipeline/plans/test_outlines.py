@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_no_plan_and_what_fits_is_the_same(sliced: frozense
     for memory in (plan.peak_bytes * k // 16 for k in range(1, 20)):
         options = PlanOptions(memory_bytes=memory, decode=decode)
         whole = plan_tree(problem, options, RATES, tree, sliced)
-        assert plan_within(problem, options, RATES, tree, sliced, Effort()) == (whole if whole.fits(memory) else None)
+        assert plan_within(problem, options, RATES, tree, sliced) == (whole if whole.fits(memory) else None)
 
 
 def test_few_steps_are_lowered_to_see_that_a_plan_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +102,9 @@ def test_few_steps_are_lowered_to_see_that_a_plan_does_not_fit(monkeypatch: pyte
     peak = plan_tree(problem, PlanOptions(), RATES, tree).peak_bytes
     assert len(lowered) == len(tree.children) > 300
     lowered.clear()
-    assert plan_within(problem, PlanOptions(memory_bytes=peak // 8), RATES, tree, frozenset(), Effort()) is None
+    assert plan_within(problem, PlanOptions(memory_bytes=peak // 8), RATES, tree) is None
     assert not lowered
-    assert plan_within(problem, PlanOptions(memory_bytes=peak - 1), RATES, tree, frozenset(), Effort()) is None
+    assert plan_within(problem, PlanOptions(memory_bytes=peak - 1), RATES, tree) is None
     assert 0 < len(lowered) < 30
 
 
@@ -158,16 +158,3 @@ def test_better_plans_are_looked_for_as_long_as_the_best_known_justifies() -> No
     assert effort.left(1000.0) == pytest.approx(20 * SHARE)
     effort.know(0.0)
     assert effort.left(inf) == pytest.approx(LEAST)
-
-
-def test_plans_that_do_not_fit_are_charged_what_they_took() -> None:
-    """Seeing it from the sizes of tables costs little; where steps were lowered, as much as a plan that fits."""
-    problem, tree = grid(6, 9, 4), bucket_tree(grid(6, 9, 4).dims, grid(6, 9, 4).scopes, range(54))
-    plan = plan_tree(problem, PlanOptions(decode=True), RATES, tree)
-    spent = []
-    for decode, memory in ((False, plan.peak_bytes // 64), (True, plan.peak_bytes // 64), (True, plan.peak_bytes)):
-        effort = Effort()
-        options = PlanOptions(memory_bytes=memory, decode=decode)
-        plan_within(problem, options, RATES, tree, frozenset(), effort)
-        spent.append(effort.spent)
-    assert 0 < spent[0] < spent[1] == spent[2] == planner.planning_seconds(plan)
