@@ -56,6 +56,9 @@ _SAVED_BY_TREES, _SHORT_SEARCH, _QUICK_SECONDS = 1 << 8, 0.1, 0.5
 _QUICK_IN_SLICES = 1 << 28
 # Diagrams are tried for so many edges (0.2 s), or so small a part of the cells: an edge takes as long as 50 to 100.
 _TRIAL_EDGES, _TRIAL_PART = 1 << 21, 1 / 512
+# Their order is searched for nominally so many seconds, for which the search is compiled if it has to be: without it
+# linkage_16 has 2^47 cells, with it 2^27.
+_ORDER_SECONDS = 0.5
 # A search is tried for so much work (some 0.3 s), or so small a part of the cells.
 _TRIAL_WORK, _MOST_TRIAL_WORK = 1 << 23, 1 << 27
 # Rows are tried as clauses before they become a table of more cells.
@@ -204,7 +207,8 @@ class _Task:
 
     @cached_property
     def _order(self) -> tuple[int, ...]:
-        return depth_first_order(self.network.dims, self.network.scopes, seed=self.options.seed)
+        dims, scopes = self.network.dims, self.network.scopes
+        return depth_first_order(dims, scopes, seconds=_ORDER_SECONDS, seed=self.options.seed)
 
     @cached_property
     def _arithmetic(self) -> Arithmetic[Any]:

@@ -6,6 +6,7 @@ import json
 import math
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ import bucketflow
 from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.api.bounding import sums
 from bucketflow.pipeline.api.bounding.searched_sums import SearchedSum
+from bucketflow.pipeline.bounds import order
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Function
+from bucketflow.pipeline.search import orders
 from tests.models import bayes_models, brute_count, brute_log10_sum, cost_models, markov_models, named_model
 
 
@@ -231,6 +234,15 @@ def test_published_sums(data: Path, name: str) -> None:
     assert found.log10 == pytest.approx(published, rel=1e-5, abs=1e-9)
     assert found.diagram is not None
     assert math.isclose(found.diagram.error, 0, abs_tol=1e-10)
+
+
+def test_the_order_of_diagrams_is_searched_though_no_loops_are_compiled_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a fresh installation linkage_16 was refused for its memory, by the first order that was tried."""
+    asked = []
+    monkeypatch.setattr(order, "_PATIENCE", SimpleNamespace(ends=lambda _: False, compiled=False))
+    monkeypatch.setattr(orders, "search_order", lambda *_, **given: asked.append(given["seconds"]) or (math.inf, ()))
+    assert bucketflow.solve(random_grid(4), "partition", method="diagram").diagram is not None
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(
