@@ -6,7 +6,7 @@ on which of their states.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -84,6 +84,15 @@ def groups_alike(network: Network, axes: Mapping[int, tuple[int, ...]]) -> Itera
                 yield Alike.alone(network, leaves[few[0]], axes[few[0]], few[0])
                 continue
             yield Alike(few, tuple([leaves[n] for n in few]), tuple([axes[n] for n in few]), shape, looks)
+
+
+def made_alike(
+    network: Network, axes: Mapping[int, tuple[int, ...]], build: Callable[[Alike], Iterable[Any]]
+) -> dict[int, Any]:
+    """Build the leaf tables of some nodes, by node; ``build`` makes those of a group, in their order."""
+    groups = groups_alike(network, axes)
+    found = {node: table for group in groups for node, table in zip(group.nodes, build(group), strict=True)}
+    return {node: found[node] for node in axes}
 
 
 class _Looks:

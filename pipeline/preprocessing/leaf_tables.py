@@ -20,7 +20,7 @@ from ...cluster.memory import default_memory_bytes
 from ..errors import BudgetError, ModelError
 from ..models.model import Model
 from ..text import format_bytes, format_count, shorten
-from .alike import Alike, Cells, groups_alike, stacked
+from .alike import Alike, Cells, made_alike, stacked
 from .leaf_rows import Listed, values_at
 from .preprocess import Leaf, Network
 
@@ -126,9 +126,8 @@ def energy_leaves(network: Network, group: Alike) -> Array:
 
 def in_scopes(network: Network, build: Callable[[Network, Alike], Array]) -> list[Array]:
     """Build all leaf tables of a network, each with the axes of its scope."""
-    groups = groups_alike(network, dict(enumerate(network.scopes)))
-    found = {node: table for g in groups for node, table in zip(g.nodes, build(network, g), strict=True)}
-    return [found[node] for node in range(len(network.leaves))]
+    found = made_alike(network, dict(enumerate(network.scopes)), lambda group: build(network, group))
+    return list(found.values())
 
 
 def energies(probabilities: Array) -> Array:

@@ -16,7 +16,7 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.beliefs import UNREACHABLE, above_least, normalised
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
 from ..errors import InternalError
-from ..preprocessing.alike import Alike, Cells, groups_alike
+from ..preprocessing.alike import Alike, Cells, made_alike
 from ..preprocessing.preprocess import Leaf
 from ..results.result import Result
 from ..trees.tree import Target
@@ -153,9 +153,7 @@ class Defaults:
 
     def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> dict[int, Any]:
         """Build leaf tables, by node, those together that look alike."""
-        groups = groups_alike(self.network, axes)
-        found = {node: table for g in groups for node, table in zip(g.nodes, self.alike(g), strict=True)}
-        return {node: found[node] for node in axes}
+        return made_alike(self.network, axes, self.alike)
 
     @property
     def fits_doubles(self) -> bool:
