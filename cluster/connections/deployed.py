@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -119,10 +121,22 @@ def deployed_client(name: str) -> Iterator[Any]:
 def _started(how: Deployment) -> Any:
     module, _, name = how.made_by.rpartition(".")
     try:
-        made_by = getattr(import_module(module), name)
+        with _same_way_to_stop():
+            made_by = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ClusterError(f"no {how.made_by} is installed here ({error})") from None
     try:
         return made_by(**how.arguments)
     except Exception as error:  # every deployer has its own
         raise ClusterError(f"{how.made_by} did not start a cluster: {' '.join(str(error).split())}") from None
+
+
+@contextmanager
+def _same_way_to_stop() -> Iterator[None]:
+    """Keep what Ctrl-C does: importing dask-jobqueue lets it end the process with exit code 0."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)

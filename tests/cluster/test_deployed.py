@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -89,6 +90,19 @@ def test_a_batch_system(tmp_path: Path) -> None:
     with deployed_client(written(tmp_path, what)) as client:
         assert len(client.nthreads()) == 1
         assert bucketflow.solve(bucketflow.load("satellite"), client=client).status == "optimal"
+
+
+def test_modules_of_clusters_leave_ctrl_c_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of dask-jobqueue lets it end the process with exit code 0, as if it had answered."""
+    (tmp_path / "silent.py").write_text("import signal, sys\nsignal.signal(signal.SIGINT, lambda *_: sys.exit())\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = signal.getsignal(signal.SIGINT)
+    with (
+        pytest.raises(ClusterError, match="no silent.Cluster is"),
+        deployed_client(written(tmp_path, {"class": "silent.Cluster"})),
+    ):
+        pass
+    assert signal.getsignal(signal.SIGINT) == before
 
 
 @pytest.fixture
