@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -146,6 +146,17 @@ def fetched(piece: Slice, table: np.ndarray, base: int, threads: int) -> np.ndar
     return shared
 
 
+def brick_numbers(brick: Brick) -> Iterator[int]:
+    """Yield the bricks of every block, as in ``cuda/brick.cu``."""
+    bricks = math.prod(a.size for a in brick.bricks)
+    assert brick.blocks * brick.run <= bricks
+    for block in range(brick.blocks):
+        mine = 0
+        while (number := (mine // brick.run * brick.blocks + block) * brick.run + mine % brick.run) < bricks:
+            yield number
+            mine += 1
+
+
 def run_brick(brick: Brick, tables: Sequence[np.ndarray], out: np.ndarray) -> None:
     """Run one launch: minimum of sums, a value with the same rows or columns read once for all of them."""
     threads_end, inner_end = brick.ends
@@ -156,7 +167,7 @@ def run_brick(brick: Brick, tables: Sequence[np.ndarray], out: np.ndarray) -> No
         + np.array(brick.out_rows)[:, None]
         + np.arange(brick.columns)
     )
-    for number in range(math.prod(a.size for a in brick.bricks)):
+    for number in brick_numbers(brick):
         best = np.full(at_out.shape, np.inf)
         for stage in range(math.prod(a.size for a in brick.stages)):
             first, second = np.zeros(()), np.zeros(())

@@ -36,14 +36,22 @@ struct Step {
     unsigned place_size[PLACES];
     unsigned short copy_size[INPUTS][COPIES];
     unsigned short near[INPUTS], copies[INPUTS];  // axes of the copy: of all threads together, and all
+    unsigned short first[INPUTS + 1];             // items of far_at before those of an input
     unsigned short unit[INPUTS];
     unsigned brick_axes, outer_axes;
     unsigned thread_axes, inner_axes, place_axes;  // where the axes of threads, inner and outer states end
     unsigned bricks, stages;
+    unsigned run;  // bricks that a block takes one after another, before others take theirs
 };
 
+#ifdef FAR_APART
+typedef i64 Source;
+#else
+typedef unsigned Source;
+#endif
+
 struct Far {
-    i64 source;
+    Source source;
     int target;
 };
 
@@ -101,7 +109,7 @@ __device__ __forceinline__ Far item(const Step& s, int i, int first, int end, un
     for (int axis = first; axis < end; axis++) {
         unsigned rest = index / s.copy_size[i][axis];
         unsigned digit = index - rest * s.copy_size[i][axis];
-        at.source += digit * s.source[i][axis];
+        at.source += (Source)(digit * s.source[i][axis]);
         at.target += digit * s.target[i][axis];
         index = rest;
     }
@@ -327,6 +335,11 @@ __device__ __forceinline__ void store(const Step& s, T* out, LaneSum sum[ROWS][W
     }
 }
 
+// The number of a block's brick.
+__device__ __forceinline__ unsigned brick_of(const Step& s, unsigned mine) {
+    return (mine / s.run * gridDim.x + blockIdx.x) * s.run + mine % s.run;
+}
+
 __device__ __forceinline__ unsigned states_of(const Step& s, int first, int end) {
     unsigned n = 1;
 #pragma unroll 1
@@ -344,25 +357,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) brick(const __gr
     for (unsigned k = me; k < outer; k += threads) place(s, s.inner_axes, s.place_axes, k, outer_at[k].v);
     int low[INPUTS];
     const i64 out_low = place(s, 0, s.thread_axes, me, low);
-    Far near[INPUTS];
-    unsigned first[INPUTS + 1];
-    bool takes[INPUTS];
-    first[0] = 0;
+    Far near[INPUTS];  // those of threads that copy nothing lie before the slice
 #pragma unroll
     for (int i = 0; i < INPUTS; i++) {
         low[i] += s.start[i];
-        takes[i] = me < items(s, i, 0, s.near[i]);
         near[i] = item(s, i, 0, s.near[i], me);
-        first[i + 1] = first[i] + items(s, i, s.near[i], s.copies[i]);
+        if (me >= items(s, i, 0, s.near[i])) near[i].target = -1;
 #pragma unroll 1
-        for (unsigned k = first[i] + me; k < first[i + 1]; k += threads)
-            far_at[k] = item(s, i, s.near[i], s.copies[i], k - first[i]);
+        for (unsigned k = s.first[i] + me; k < s.first[i + 1]; k += threads)
+            far_at[k] = item(s, i, s.near[i], s.copies[i], k - s.first[i]);
         if (me == 0) held[i] = -1;
     }
-    for (unsigned mine = 0; blockIdx.x + mine * gridDim.x < s.bricks; mine++) {
+    for (unsigned mine = 0; brick_of(s, mine) < s.bricks; mine++) {
         if (mine % BASES == 0) {
             __syncthreads();
-            const unsigned number = blockIdx.x + (mine + me) * gridDim.x;
+            const unsigned number = brick_of(s, mine + me);
             if (me < BASES && number < s.bricks) locate<INPUTS + 1>(s, 0, s.brick_axes, number, brick_at[me]);
         }
         LaneSum sum[ROWS][WIDE];
@@ -380,8 +389,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) brick(const __gr
 #pragma unroll
             for (int i = 0; i < INPUTS; i++) {
                 const i64 base = brick_at[mine % BASES][i] + stage_at[stage % BASES][i];
-                if (base == held[i] || !takes[i]) continue;
-                copy_slice(s.start[i] + near[i].target, s.in[i] + base + near[i].source, first[i], first[i + 1],
+                if (base == held[i] || near[i].target < 0) continue;
+                copy_slice(s.start[i] + near[i].target, s.in[i] + base + near[i].source, s.first[i], s.first[i + 1],
                            s.unit[i] * SIZE);
             }
             arrived();

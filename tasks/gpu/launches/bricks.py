@@ -18,6 +18,9 @@ from .streams import bound_of
 
 _NARROW: Final = "int16"
 
+_FAR: Final = 1 << 32
+"""Cells of a slice's table that need more than 32 bits to tell."""
+
 
 class BrickLaunch:
     """One launch of bricks."""
@@ -38,6 +41,7 @@ class BrickLaunch:
         flags = {
             "CLAMP": semiring.saturates and not narrow and len(brick.slices) > semiring.max_inputs,
             "NARROW": narrow,
+            "FAR_APART": max(piece.reach for piece in brick.slices) >= _FAR,
         }
         constants |= {flag: 1 for flag, wanted in flags.items() if wanted}
         compiled = kernel("brick", semiring.name, semiring.dtype, **constants)
@@ -70,10 +74,11 @@ def step_dtype(inputs: int) -> np.dtype[Any]:
         ("copy_size", "u2", (inputs, MAX_COPIES)),
         ("near", "u2", inputs),
         ("copies", "u2", inputs),
+        ("first", "u2", inputs + 1),
         ("unit", "u2", inputs),
         ("outer_axes", "u4", 2),
         ("place_axes", "u4", 3),
-        ("counts", "u4", 2),
+        ("counts", "u4", 3),
     ]
     return np.dtype([(name, kind, shape[0] if shape else ()) for name, kind, *shape in fields], align=True)
 
@@ -102,5 +107,6 @@ def _record(brick: Brick, semiring: Semiring) -> Any:
         record["unit"][i] = piece.unit
     record["outer_axes"] = (len(brick.bricks), len(brick.bricks) + len(brick.stages))
     record["place_axes"] = (*brick.ends, len(brick.places))
-    record["counts"] = [math.prod(a.size for a in group) for group in (brick.bricks, brick.stages)]
+    record["first"][1:] = np.cumsum([piece.far_items for piece in brick.slices])
+    record["counts"] = (*[math.prod(a.size for a in group) for group in (brick.bricks, brick.stages)], brick.run)
     return record

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, reduce
+from heapq import heapify, heappop, heappush
+from itertools import combinations
 from operator import or_
 from typing import Final
 
@@ -16,7 +18,7 @@ FEW_INPUTS: Final = 4
 MAX_INPUTS: Final = 8
 """Inputs of one pass. More than a few are joined before where that makes small tables, more than the maximum always."""
 
-_FREE_SHARE: Final = 4.0
+_FREE_SHARE: Final = 4
 """log2 of how much smaller than the largest input a join must be to cost nothing beside it."""
 
 JOIN_CELLS: Final = 1 << 22
@@ -130,26 +132,76 @@ def split_axes(axes: Sequence[Axis], parts: dict[int, int]) -> tuple[list[Axis],
 
 
 def join_groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
-    """Put tables into groups with small joins: the smallest joins the group that it enlarges least."""
+    """Put tables into so few groups that one pass takes their joins, with few cells written for these.
+
+    Either the pair whose join has the fewest cells more than the joins that it replaces comes first, or the smallest
+    group joins the one that it enlarges least: the former is better where tables have few axes in common.
+    """
     masks = [sum(1 << i for i, axis in enumerate(axes) if axis.strides[t]) for t in range(tables)]
-    logs = [math.log2(axis.size) for axis in axes]
 
     @cache
-    def size(mask: int) -> float:
-        return sum(log for i, log in enumerate(logs) if mask >> i & 1)
+    def cells(mask: int) -> int:
+        return math.prod([axis.size for i, axis in enumerate(axes) if mask >> i & 1])
 
-    groups: list[tuple[int, list[int]]] = sorted(((m, [t]) for t, m in enumerate(masks)), key=lambda g: size(g[0]))
-    free = max(math.log2(JOIN_CELLS), max(map(size, masks)) - _FREE_SHARE)
-    while len(groups) > FEW_INPUTS:
-        mask, members = groups[0]
-        partner = min(groups[1:], key=lambda g: (size(g[0] | mask) - size(g[0]), size(g[0])))
-        if size(partner[0] | mask) > free and len(groups) <= MAX_INPUTS:
+    free = max(JOIN_CELLS, max(map(cells, masks)) >> _FREE_SHARE)
+
+    def enough(groups: int, union: int) -> bool:
+        return groups <= FEW_INPUTS or (groups <= MAX_INPUTS and union > free)
+
+    def written(groups: Sequence[_Group]) -> int:
+        return sum([cells(mask) for mask, members in groups if len(members) > 1])
+
+    groups = [(mask, [t]) for t, mask in enumerate(masks)]
+    best = min((_pairs_joined(groups, cells, enough), _smallest_joined(groups, cells, enough)), key=written)
+    return [members for _, members in best]
+
+
+_Group = tuple[int, list[int]]
+"""Axes of a join, and its tables."""
+
+
+def _pairs_joined(
+    groups: Sequence[_Group], cells: Callable[[int], int], enough: Callable[[int, int], bool]
+) -> list[_Group]:
+    """Join the pair that adds fewest cells, until the groups are ``enough``, given the cells of the next join."""
+    left = dict(enumerate(groups))
+
+    def merger(one: int, other: int) -> tuple[int, int, int, int]:
+        union = cells(left[one][0] | left[other][0])
+        return union - sum([cells(left[g][0]) for g in (one, other) if len(left[g][1]) > 1]), union, one, other
+
+    pairs = [merger(one, other) for one, other in combinations(left, 2)]
+    heapify(pairs)
+    while len(left) > 1:
+        _, union, one, other = heappop(pairs)
+        if one not in left or other not in left:
+            continue
+        if enough(len(left), union):
             break
-        del groups[0]
-        groups.remove(partner)
-        groups.append((partner[0] | mask, sorted([*partner[1], *members])))
-        groups.sort(key=lambda g: size(g[0]))
-    return [members for _, members in groups]
+        number = max(left) + 1
+        (mask, members), (more, others) = left.pop(one), left.pop(other)
+        left[number] = (mask | more, sorted([*members, *others]))
+        for each in left:
+            if each != number:
+                heappush(pairs, merger(each, number))
+    return list(left.values())
+
+
+def _smallest_joined(
+    groups: Sequence[_Group], cells: Callable[[int], int], enough: Callable[[int, int], bool]
+) -> list[_Group]:
+    """Join the smallest group with the one that it enlarges least, until the groups are ``enough``."""
+    left = sorted(groups, key=lambda g: cells(g[0]))
+    while len(left) > 1:
+        mask, members = left[0]
+        partner = min(left[1:], key=lambda g: (cells(g[0] | mask) // cells(g[0]), cells(g[0])))
+        if enough(len(left), cells(partner[0] | mask)):
+            break
+        del left[0]
+        left.remove(partner)
+        left.append((partner[0] | mask, sorted([*partner[1], *members])))
+        left.sort(key=lambda g: cells(g[0]))
+    return left
 
 
 def small_groups(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -145,7 +145,7 @@ class _Builder:
         least = _LEAST_BRICKS if len(inputs) > FEW_INPUTS else 4 * _LEAST_BRICKS
         if len(inputs) < 2 or cells < least or out_cells < _LEAST_BRICK_OUTPUT:
             return False
-        return any(self.bricks_in(axes, inputs, out_cells, share) for share in (0.75, 0.6, 0.45))
+        return any(self.bricks_in(axes, inputs, out_cells, share) for share in (0.75, 0.6, 0.45, 0.3))
 
     def bricks_in(self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, share: float) -> bool:
         """Try it with a share of the shared memory for large inputs."""
@@ -191,6 +191,10 @@ class _Builder:
                 found.append(group[0])
                 continue
             group = self.reduced(axes, group, order)
+            table = self.join_in_bricks(axes, group, order) if len(group) <= MAX_INPUTS else None
+            if table is not None:
+                found.append(table)
+                continue
             ours, strides = joint(axes, group, order)
             cells = math.prod(a.size for a in ours)
             bucket = bucket_tiles(ours, len(group), self.itemsize) if cells > _BY_CELL else None

@@ -20,6 +20,9 @@ MAX_FAR: Final = 256
 _BLOCKS: Final = 16 * NOMINAL.processors
 """Blocks of a launch at most: several for each place on a multiprocessor."""
 
+_RUN: Final = 16
+"""Bricks that a block takes one after another at most."""
+
 _LEAST_BLOCKS: Final = 2 * NOMINAL.processors
 """Bricks of a launch, about, below which the elimination is cut into partial sums."""
 
@@ -64,6 +67,16 @@ class Slice:
     near: tuple[Copy, ...]
     far: tuple[Copy, ...]
 
+    @property
+    def far_items(self) -> int:
+        """How often all threads copy."""
+        return math.prod([copy.size for copy in self.far])
+
+    @property
+    def reach(self) -> int:
+        """Distance in the table of its last item from the first."""
+        return sum([(copy.size - 1) * copy.source for copy in self.near + self.far])
+
 
 @dataclass(frozen=True, slots=True)
 class Brick:
@@ -83,6 +96,8 @@ class Brick:
         One for each input.
     bricks, stages
         Axes of whole bricks: of the output, and eliminated.
+    run
+        Bricks that a block takes one after another; it shares the runs with other blocks.
     blocks
         Blocks of threads that share all bricks.
     """
@@ -97,6 +112,7 @@ class Brick:
     slices: tuple[Slice, ...]
     bricks: tuple[Axis, ...]
     stages: tuple[Axis, ...]
+    run: int
     blocks: int
 
     @property
@@ -147,7 +163,6 @@ def lay_out(axes: Sequence[Axis], shape: Shape, itemsize: int) -> Brick | None:
         for a, n in zip(axes, taken, strict=True)
         if n < a.size
     ]
-    bricks = tuple(sorted((a for a in outer if a.out), key=lambda a: -a.out))
     stages = tuple(a for a in outer if not a.out)
     places = shape.threads + shape.inner + shape.outer
     threads = count(shape.threads)
@@ -156,7 +171,8 @@ def lay_out(axes: Sequence[Axis], shape: Shape, itemsize: int) -> Brick | None:
         piece = _slice(axes, shape, outer, t, start, itemsize)
         slices.append(piece)
         start += piece.cells
-    far = sum(math.prod([c.size for c in piece.far]) for piece in slices)
+    bricks, run = _in_order([a for a in outer if a.out], [piece.cells for piece in slices])
+    far = sum(piece.far_items for piece in slices)
     copies = max(len(piece.near) + len(piece.far) for piece in slices)
     if threads < NOMINAL.warp or start * itemsize > SHARED_BYTES or far > MAX_FAR or copies > MAX_COPIES:
         return None
@@ -177,8 +193,33 @@ def lay_out(axes: Sequence[Axis], shape: Shape, itemsize: int) -> Brick | None:
         slices=tuple(slices),
         bricks=bricks,
         stages=stages,
-        blocks=min(math.prod([a.size for a in bricks]), _BLOCKS),
+        run=run,
+        blocks=min(math.prod([a.size for a in bricks]) // run, _BLOCKS),
     )
+
+
+def _in_order(outer: Sequence[Axis], cells: Sequence[int]) -> tuple[tuple[Axis, ...], int]:
+    """Order the axes of bricks, slowest first; return them, and how many bricks a block takes one after another.
+
+    Fast are those that large slices lack: what one brick has read, the next one finds in shared memory, and those
+    that other blocks compute at the same time find it in the device's cache.
+    """
+
+    def same(axis: Axis) -> int:
+        return sum([n for stride, n in zip(axis.strides, cells, strict=True) if not stride])
+
+    bricks = tuple(sorted(outer, key=lambda a: (same(a), -a.out)))
+    count = math.prod([a.size for a in bricks])
+    run, lacking = 1, set(range(len(cells)))
+    for axis in reversed(bricks):
+        lacking &= {t for t, stride in enumerate(axis.strides) if not stride}
+        part = divisor(axis.size, max(1, min(_RUN // run, count // (run * _BLOCKS))))
+        if not lacking or part <= 1:
+            break
+        run *= part
+        if part < axis.size:
+            break
+    return bricks, run
 
 
 def taken_cells(axes: Sequence[Axis], shape: Shape) -> list[int]:
