@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -84,11 +84,19 @@ def on_host(table: Any) -> Array:
     return array
 
 
-def aligned(table: Any) -> Any:
-    """Return a table on the device whose first cell is at an aligned place."""
-    if isinstance(table, np.ndarray):
-        return cupy().asarray(table).reshape(-1)
-    return table if table.data.ptr % _ALIGNED == 0 else table.copy()
+def aligned(tables: Iterable[Any]) -> tuple[list[Any], list[int]]:
+    """Return tables on the device whose first cells are at aligned places, and these; others are copied."""
+    there, addresses = [], []
+    for table in tables:
+        if isinstance(table, np.ndarray):
+            table = cupy().asarray(table).reshape(-1)
+        address = table.data.ptr
+        if address % _ALIGNED:
+            table = table.copy()
+            address = table.data.ptr
+        there.append(table)
+        addresses.append(address)
+    return there, addresses
 
 
 def upload(tables: Sequence[Array]) -> list[Any]:
@@ -100,8 +108,13 @@ def upload(tables: Sequence[Array]) -> list[Any]:
     end = 0
     for table in tables:
         places.append(end)
-        parts += (table.reshape(-1).view(np.uint8), _PADS[: -table.nbytes % _PACKED])
-        end += table.nbytes + parts[-1].size
+        nbytes = table.nbytes
+        parts.append(table.reshape(-1).view(np.uint8))
+        if rest := nbytes % _PACKED:
+            parts.append(_PADS[rest:])
+            nbytes += _PACKED - rest
+        end += nbytes
     cp = cupy()
     there = cp.asarray(np.concatenate(parts)).data
-    return [cp.ndarray(t.size, t.dtype, memptr=there + place) for t, place in zip(tables, places, strict=True)]
+    new = cp.ndarray
+    return [new(t.size, t.dtype, there + place) for t, place in zip(tables, places, strict=True)]

@@ -99,26 +99,33 @@ class Launch:
     ----------
     record : ndarray
         One item, with fields ``inputs`` and ``out`` for addresses.
-    inputs, outputs : int
-        How many of these addresses are written.
+    tables : tuple of two sequences of int
+        Which of a step's tables have their addresses in these fields, by their numbers.
     """
 
     def __init__(
-        self, kernel: Kernel, record: Any, inputs: int, grid: int, threads: int, shared_bytes: int = 0, outputs: int = 1
+        self,
+        kernel: Kernel,
+        record: Any,
+        tables: tuple[Sequence[int], Sequence[int]],
+        grid: int,
+        threads: int,
+        shared_bytes: int = 0,
     ) -> None:
         self.kernel, self.record = kernel, record
+        self._tables, self._made = tables
         self._grid, self._threads, self._shared_bytes = (grid, 1, 1), threads, shared_bytes
         self._argument = _ADDRESS(record.ctypes.data)
         self._where = ctypes.addressof(self._argument)
         self._inputs, self._outputs = (
             (ctypes.c_uint64 * count).from_address(record.ctypes.data + record.dtype.fields[name][1])
-            for name, count in (("inputs", inputs), ("out", outputs))
+            for name, count in (("inputs", len(self._tables)), ("out", len(self._made)))
         )
 
-    def __call__(self, inputs: list[Any], outputs: list[Any]) -> None:
-        """Launch on the current stream with the tables at these addresses."""
-        self._inputs[:] = inputs
-        self._outputs[:] = outputs
+    def __call__(self, addresses: Sequence[int]) -> None:
+        """Launch on the current stream, given where each of a step's tables lies, its output last."""
+        self._inputs[:] = [addresses[i] for i in self._tables]
+        self._outputs[:] = [addresses[i] for i in self._made]
         self.kernel.launch(self._grid, self._threads, self._where, self._shared_bytes)
 
 

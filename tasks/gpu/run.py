@@ -7,18 +7,17 @@ bit-equal to the CPU; sums of floats are in an order that depends on sizes only.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 from ..steps.lowering import Lowered
 from ..steps.semiring import Semiring
 from . import arrays
-from .kernels import cupy
-from .launches.bricks import BrickLaunch
-from .launches.buckets import launch
+from .launches.bricks import brick_launch
+from .launches.buckets import bucket_launch, join_launch
 from .launches.products import product_launch
-from .launches.streams import RowsLaunch, StreamLaunch
+from .launches.streams import rows_launch, stream_launch
 from .tiling.lowering import device_step
 from .tiling.passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, RowsPass, StreamPass
 
@@ -34,9 +33,7 @@ class DeviceRun:
         self.cells = cells
         self.out_bytes = cells * semiring.itemsize
         self.workspace_bytes = step.workspace_cells * semiring.itemsize
-        self._temporaries = [
-            (cells, place * semiring.itemsize) for cells, place in zip(step.temporaries, step.places, strict=True)
-        ]
+        self._temporaries = [place * semiring.itemsize for place in step.places]
         self._launches = [_launch_of(each, semiring) for each in step.passes]
 
     def __call__(self, tables: Sequence[Any], out: Any = None, workspace: Any = None) -> Any:
@@ -44,17 +41,17 @@ class DeviceRun:
 
         A workspace is a place in device memory with `workspace_bytes` behind it; without one it is allocated.
         """
-        dtype = self.semiring.dtype
-        given = [arrays.aligned(table) for table in tables]
+        held, addresses = arrays.aligned(tables)
         if self._temporaries:
             block = arrays.empty(self.workspace_bytes, "uint8").data if workspace is None else workspace
-            new = cupy().ndarray
-            given += [new(cells, dtype, block + at) for cells, at in self._temporaries]
-        result = arrays.empty(self.cells, dtype) if out is None else out.reshape(-1)
-        given.append(result)
+            first = block.ptr
+            addresses += [first + at for at in self._temporaries]
+        result = arrays.empty(self.cells, self.semiring.dtype) if out is None else out.reshape(-1)
+        addresses.append(result.data.ptr)
         with _LAUNCHING:
             for launch in self._launches:
-                launch(given)
+                launch(addresses)
+        del held  # launches are in order with what reuses its memory
         return result if out is None else out
 
 
@@ -69,13 +66,15 @@ def prepare(lowered: Lowered) -> DeviceRun:
     return DeviceRun(device_step(lowered), lowered.semiring, lowered.out_cells)
 
 
-def _launch_of(each: Pass, semiring: Semiring) -> Any:
+def _launch_of(each: Pass, semiring: Semiring) -> Callable[[Sequence[int]], None]:
     if isinstance(each, StreamPass):
-        return StreamLaunch(each, semiring)
+        return stream_launch(each, semiring)
     if isinstance(each, BrickPass):
-        return BrickLaunch(each, semiring)
+        return brick_launch(each, semiring)
     if isinstance(each, RowsPass):
-        return RowsLaunch(each, semiring)
-    if isinstance(each, BucketPass | JoinPass):
-        return launch(each, semiring)
+        return rows_launch(each, semiring)
+    if isinstance(each, BucketPass):
+        return bucket_launch(each, semiring)
+    if isinstance(each, JoinPass):
+        return join_launch(each, semiring)
     return product_launch(each, semiring)

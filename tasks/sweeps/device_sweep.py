@@ -150,8 +150,8 @@ class DeviceProgram(Program[T]):
         return frozenset(step.node for step in self._steps_there)
 
     @cached_property
-    def _leaves_there(self) -> frozenset[int]:
-        return frozenset(i for step in self._steps_there for i in step.inputs if i in self.leaves)
+    def _read_there(self) -> frozenset[int]:
+        return frozenset(i for step in self._steps_there for i in step.inputs)
 
     def _compiled(self, decoded: bool) -> None:
         """Choose all launches and compile their kernels together before the first is needed."""
@@ -164,7 +164,7 @@ class DeviceProgram(Program[T]):
         compile_waiting()
 
     def _staged(self, leaves: Mapping[int, T]) -> dict[int, T]:
-        wanted = [node for node in leaves if node in self._leaves_there and not _on_device(leaves[node])]
+        wanted = [node for node in leaves if node in self._read_there and not _on_device(leaves[node])]
         moved = upload([_values(leaves[node]) for node in wanted])
         return {**leaves, **{n: _with_values(leaves[n], v) for n, v in zip(wanted, moved, strict=True)}}
 
@@ -196,15 +196,23 @@ class DeviceProgram(Program[T]):
         threads: int = 1,
         on_table: OnTable | None = None,
     ) -> dict[int, T]:
-        """Sweep once, without slicing; return the outputs and every table in ``keep``."""
-        leaves = self._staged(self.leaves)
+        """Sweep once, without slicing; return the outputs and every table in ``keep``.
+
+        Steps of the CPU come first: none waits for one of the device, which gets all that it reads in one copy.
+        """
         with portable_errors():
             self._compiled(decoded=bool(keep) and isinstance(self.algebra, DevicePlain))
+            kept = {*keep, *self.outputs}
+            here = tuple(step for step in self.steps if step.node not in self._nodes_there)
+            wanted = tuple(step.node for step in here if step.node in kept or step.node in self._read_there)
+            first = Program(here, self.leaves, self.leaf_axes, wanted, self.dims, self.algebra)
+            made = first.run(messages, threads=threads, on_table=on_table)
+            leaves = self._staged({**self.leaves, **made})
+            freed = freed_tables(self._steps_there, kept)
             # what is kept for decoding goes with the block, results would hold it
-            freed = freed_tables(self.steps, {*keep, *self.outputs}) if keep else self.freed
-            algebra = self._with_room(self.steps, freed, () if keep else self.outputs)
-            staged = Program(self.steps, leaves, self.leaf_axes, self.outputs, self.dims, algebra)
-            live = staged.run(messages, keep=keep, threads=threads, on_table=on_table)
+            algebra = self._with_room(self._steps_there, freed, () if keep else self.outputs)
+            rest = Program(self._steps_there, leaves, self.leaf_axes, self.outputs, self.dims, algebra)
+            live = rest.run(messages, keep=keep, threads=threads, on_table=on_table)
         return {node: fetch(table) for node, table in live.items()} if self.fetched else live
 
     def run_slices(

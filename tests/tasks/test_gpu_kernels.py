@@ -145,15 +145,16 @@ def test_temporaries_of_a_step_lie_apart_in_one_block(driver: Driver, monkeypatc
     device = device_step(step)
     assert device.temporaries
     run = gpu.prepare(step)
-    seen: list[list[Any]] = []
+    seen: list[list[int]] = []
     monkeypatch.setattr(run, "_launches", [seen.append])
     tables = [np.zeros(cells, "int32").view(DeviceArray) for cells in step.input_cells]
     result = run(tables)
-    (arrays,) = seen
-    assert arrays[-1] is result
-    assert [a.size for a in arrays] == [*step.input_cells, *device.temporaries, step.out_cells]
+    (addresses,) = seen
+    assert addresses[: len(tables)] == [table.data.ptr for table in tables]
+    assert addresses[-1] == result.data.ptr
+    places = addresses[len(tables) : -1]
     assert len(taken) == 2
-    spans = sorted((a.data.ptr, a.data.ptr + a.nbytes) for a in arrays[len(tables) : -1])
+    spans = sorted((at, at + 4 * cells) for at, cells in zip(places, device.temporaries, strict=True))
     block = taken[0]
     assert block.data.ptr <= spans[0][0]
     assert spans[-1][1] <= block.data.ptr + block.nbytes

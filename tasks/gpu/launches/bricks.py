@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -22,36 +21,30 @@ _FAR: Final = 1 << 32
 """Cells of a slice's table that need more than 32 bits to tell."""
 
 
-class BrickLaunch:
-    """One launch of bricks."""
-
-    def __init__(self, each: BrickPass, semiring: Semiring) -> None:
-        brick = each.brick
-        self._tables, self._output = each.inputs, each.output
-        constants = {
-            "INPUTS": len(brick.slices),
-            "ROWS": brick.rows,
-            "COLUMNS": brick.columns,
-            "KINDS": sum((s.rows + 2 * s.columns + 4 * s.inner) << 3 * i for i, s in enumerate(brick.slices)),
-        }
-        narrow = semiring.dtype == _NARROW and brick.columns > 1
-        # Blocks at once on a multiprocessor: three where 80 registers hold the sums and what each input needs.
-        sums = brick.rows * brick.columns * semiring.itemsize // 4 * (1 if all(s.inner for s in brick.slices) else 2)
-        constants["RESIDENT"] = 3 if sums + 6 * len(brick.slices) <= 60 else 2
-        flags = {
-            "CLAMP": semiring.saturates and not narrow and len(brick.slices) > semiring.max_inputs,
-            "NARROW": narrow,
-            "FAR_APART": max(piece.reach for piece in brick.slices) >= _FAR,
-        }
-        constants |= {flag: 1 for flag, wanted in flags.items() if wanted}
-        compiled = kernel("brick", semiring.name, semiring.dtype, **constants)
-        compiled.max_dynamic_shared_size_bytes = SHARED_BYTES
-        shared = brick.shared_cells * semiring.itemsize
-        tables = len(brick.slices)
-        self._launch = Launch(compiled, _record(brick, semiring), tables, brick.blocks, brick.threads, shared)
-
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        self._launch([arrays[i].data.ptr for i in self._tables], [arrays[self._output].data.ptr])
+def brick_launch(each: BrickPass, semiring: Semiring) -> Launch:
+    """Prepare a launch of bricks."""
+    brick = each.brick
+    constants = {
+        "INPUTS": len(brick.slices),
+        "ROWS": brick.rows,
+        "COLUMNS": brick.columns,
+        "KINDS": sum((s.rows + 2 * s.columns + 4 * s.inner) << 3 * i for i, s in enumerate(brick.slices)),
+    }
+    narrow = semiring.dtype == _NARROW and brick.columns > 1
+    # Blocks at once on a multiprocessor: three where 80 registers hold the sums and what each input needs.
+    sums = brick.rows * brick.columns * semiring.itemsize // 4 * (1 if all(s.inner for s in brick.slices) else 2)
+    constants["RESIDENT"] = 3 if sums + 6 * len(brick.slices) <= 60 else 2
+    flags = {
+        "CLAMP": semiring.saturates and not narrow and len(brick.slices) > semiring.max_inputs,
+        "NARROW": narrow,
+        "FAR_APART": max(piece.reach for piece in brick.slices) >= _FAR,
+    }
+    constants |= {flag: 1 for flag, wanted in flags.items() if wanted}
+    compiled = kernel("brick", semiring.name, semiring.dtype, **constants)
+    compiled.max_dynamic_shared_size_bytes = SHARED_BYTES
+    shared = brick.shared_cells * semiring.itemsize
+    tables = each.inputs, [each.output]
+    return Launch(compiled, _record(brick, semiring), tables, brick.blocks, brick.threads, shared)
 
 
 @cache

@@ -67,40 +67,29 @@ _JOIN: Final = np.dtype(
 _PART_BYTES: Final = 16
 
 
-def launch(each: BucketPass | JoinPass, semiring: Semiring) -> Any:
-    """Prepare the launch of a pass."""
-    return _JoinLaunch(each, semiring) if isinstance(each, JoinPass) else _BucketLaunch(each, semiring)
-
-
-class _BucketLaunch:
-    def __init__(self, each: BucketPass, semiring: Semiring) -> None:
-        bucket = each.bucket
-        blocks, parts, steps, turns, states, across, along, vector = bucket.counts
-        self._tables = [each.inputs[t] for group in bucket.groups for t in group]
-        self._output = each.output
-        record = np.zeros((), _BUCKET)
-        record["bound"] = bound_of(semiring)
-        record["counts"] = (steps, turns, states)
-        record["threads"] = (across, along)
-        entries = _fill_axes(record, bucket)
-        tables = len(bucket.groups)
-        record["first"][:tables] = bucket.first
-        record["cells"][:tables] = bucket.cells
-        cells = max(first + size for first, size in zip(bucket.first, bucket.cells, strict=True))
-        room = -(-cells * semiring.itemsize // _PART_BYTES) * _PART_BYTES
-        record["room"] = room
-        changing = [any(a.strides[t] for a in bucket.segments[2] for t in group) for group in bucket.groups]
-        alone = zip(bucket.groups, bucket.wide, strict=True)
-        copied = [wide and len(group) == 1 and _vectors(bucket, group[0]) for group, wide in alone]
-        record["flags"] = (tables, _bits(bucket.wide), _bits(changing), _bits(copied), bucket.deep_first)
-        compiled = kernel(
-            "bucket", semiring.name, semiring.dtype, WIDTH=vector, STEP=_BUCKET.itemsize, **_clamp(semiring)
-        )
-        shared = room + entries * _PART_BYTES
-        self._launch = Launch(compiled, record, len(self._tables), blocks * parts, THREADS, shared)
-
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        self._launch([arrays[i].data.ptr for i in self._tables], [arrays[self._output].data.ptr])
+def bucket_launch(each: BucketPass, semiring: Semiring) -> Launch:
+    """Prepare a launch that joins small inputs and eliminates."""
+    bucket = each.bucket
+    blocks, parts, steps, turns, states, across, along, vector = bucket.counts
+    inputs = [each.inputs[t] for group in bucket.groups for t in group]
+    record = np.zeros((), _BUCKET)
+    record["bound"] = bound_of(semiring)
+    record["counts"] = (steps, turns, states)
+    record["threads"] = (across, along)
+    entries = _fill_axes(record, bucket)
+    tables = len(bucket.groups)
+    record["first"][:tables] = bucket.first
+    record["cells"][:tables] = bucket.cells
+    cells = max(first + size for first, size in zip(bucket.first, bucket.cells, strict=True))
+    room = -(-cells * semiring.itemsize // _PART_BYTES) * _PART_BYTES
+    record["room"] = room
+    changing = [any(a.strides[t] for a in bucket.segments[2] for t in group) for group in bucket.groups]
+    alone = zip(bucket.groups, bucket.wide, strict=True)
+    copied = [wide and len(group) == 1 and _vectors(bucket, group[0]) for group, wide in alone]
+    record["flags"] = (tables, _bits(bucket.wide), _bits(changing), _bits(copied), bucket.deep_first)
+    compiled = kernel("bucket", semiring.name, semiring.dtype, WIDTH=vector, STEP=_BUCKET.itemsize, **_clamp(semiring))
+    shared = room + entries * _PART_BYTES
+    return Launch(compiled, record, (inputs, [each.output]), blocks * parts, THREADS, shared)
 
 
 def _vectors(bucket: Bucket, table: int) -> bool:
@@ -166,33 +155,28 @@ def _runs(flat: Sequence[Axis], local: int, places: Sequence[int], table: int) -
     return runs
 
 
-class _JoinLaunch:
-    def __init__(self, each: JoinPass, semiring: Semiring) -> None:
-        joins = each.joins
-        self._tables = [t for join in joins for t in join.inputs]
-        self._outputs = [join.output for join in joins]
-        record = np.zeros((), _JOIN)
-        record["bound"] = bound_of(semiring)
-        cells = [math.prod(a.size for a in join.axes) for join in joins]
-        record["cells"][: len(joins)] = cells
-        blocks = np.cumsum([-(-n // THREADS) for n in cells])
-        record["block"][1 : 1 + len(joins)] = blocks
-        record["member"][1 : 1 + len(joins)] = np.cumsum([len(join.inputs) for join in joins])
-        record["first"][1 : 1 + len(joins)] = np.cumsum([len(join.axes) for join in joins])
-        sizes = [axis.size for join in joins for axis in join.axes]
-        record["size"][: len(sizes)] = sizes
-        held = [
-            [(i, axis.strides[t]) for i, axis in enumerate(join.axes) if axis.strides[t]]
-            for join in joins
-            for t in range(len(join.inputs))
-        ]
-        _fill_entries(record, held)
-        compiled = kernel("join", semiring.name, semiring.dtype, STEP=_JOIN.itemsize, **_clamp(semiring))
-        tables, outputs = len(self._tables), len(self._outputs)
-        self._launch = Launch(compiled, record, tables, int(blocks[-1]), THREADS, outputs=outputs)
-
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        self._launch([arrays[i].data.ptr for i in self._tables], [arrays[i].data.ptr for i in self._outputs])
+def join_launch(each: JoinPass, semiring: Semiring) -> Launch:
+    """Prepare a launch of some joins."""
+    joins = each.joins
+    record = np.zeros((), _JOIN)
+    record["bound"] = bound_of(semiring)
+    cells = [math.prod(a.size for a in join.axes) for join in joins]
+    record["cells"][: len(joins)] = cells
+    blocks = np.cumsum([-(-n // THREADS) for n in cells])
+    record["block"][1 : 1 + len(joins)] = blocks
+    record["member"][1 : 1 + len(joins)] = np.cumsum([len(join.inputs) for join in joins])
+    record["first"][1 : 1 + len(joins)] = np.cumsum([len(join.axes) for join in joins])
+    sizes = [axis.size for join in joins for axis in join.axes]
+    record["size"][: len(sizes)] = sizes
+    held = [
+        [(i, axis.strides[t]) for i, axis in enumerate(join.axes) if axis.strides[t]]
+        for join in joins
+        for t in range(len(join.inputs))
+    ]
+    _fill_entries(record, held)
+    compiled = kernel("join", semiring.name, semiring.dtype, STEP=_JOIN.itemsize, **_clamp(semiring))
+    tables = [t for join in joins for t in join.inputs], [join.output for join in joins]
+    return Launch(compiled, record, tables, int(blocks[-1]), THREADS)
 
 
 def _fill_entries(record: Any, held: Sequence[Sequence[tuple[int, int]]]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
@@ -24,55 +24,50 @@ _THREADS: Final = NOMINAL.registers // 128
 """Threads of a multiprocessor: each then has 128 registers, enough for its share of a tile."""
 
 
-def product_launch(each: ProductPass, semiring: Semiring) -> Any:
+def product_launch(each: ProductPass, semiring: Semiring) -> Callable[[Sequence[int]], None]:
     """Choose cuBLAS or the tiled kernel, which takes tables of any layout."""
     least = min(cells_of(group) for group in each.groups[1:])
     if semiring.name == "sum_product" and least >= _LEAST_MATMUL:
         matmul = _MatmulLaunch(each, semiring)
         if matmul.direct:
             return matmul
-    return _ProductLaunch(each, semiring)
+    return _tiled_launch(each, semiring)
 
 
-class _ProductLaunch:
-    def __init__(self, each: ProductPass, semiring: Semiring) -> None:
-        self._inputs, self._output = each.inputs, each.output
-        itemsize = semiring.itemsize
-        tensor = semiring.name == "sum_product" and semiring.dtype == "float64"
-        tiling = product_tiles(each.groups, itemsize)
-        tile = tiling.tile
-        deep = DEPTH if tensor else step_depth(cells_of(each.groups[3]))
-        stage = deep * (tile.rows + tile.columns + 2 * PAD) * max(itemsize, 4)
-        constants = {
-            "ROWS": tile.rows,
-            "COLUMNS": tile.columns,
-            "TALL": tile.tall,
-            "BROAD": tile.broad,
-            "DEPTH": deep,
-            "RESIDENT": _THREADS // tile.threads,
-        }
-        if tensor:
-            constants |= {"TENSOR": 1, "WARP_ROWS": tile.warp_rows}
-        stages = 4 if stage <= _SMALL_STAGE else 3
-        for side, name in enumerate(("LEFT", "RIGHT")):
-            loads = factor_loads(tiling, side, itemsize, deep)
-            constants |= {f"{name}_VECTOR": loads.width, f"{name}_DEEP": int(loads.deep)}
-            constants[f"{name}_STAGED"] = int(loads.staged)
-            stages = 2 if loads.staged else stages
-        shared = stage * stages
-        compiled = kernel("product", semiring.name, semiring.dtype, STAGES=stages, **constants)
-        compiled.max_dynamic_shared_size_bytes = shared
-        record = np.zeros((), _PRODUCT)
-        fill_axes(record, tiling.groups, 3)
-        record["bound"] = bound_of(semiring)
-        counts = (tiling.batches, *(cells_of(group) for group in tiling.groups[1:]))
-        record["counts"] = (*counts, tiling.row_tiles, tiling.column_tiles, tiling.span)
-        record["whole"] = whole_chunks(tiling.groups, VECTOR_BYTES // itemsize)
-        record["order"][: len(tiling.order)] = tiling.order
-        self._launch = Launch(compiled, record, 2, tiling.blocks, tile.threads, shared)
-
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        self._launch([arrays[i].data.ptr for i in self._inputs], [arrays[self._output].data.ptr])
+def _tiled_launch(each: ProductPass, semiring: Semiring) -> Launch:
+    itemsize = semiring.itemsize
+    tensor = semiring.name == "sum_product" and semiring.dtype == "float64"
+    tiling = product_tiles(each.groups, itemsize)
+    tile = tiling.tile
+    deep = DEPTH if tensor else step_depth(cells_of(each.groups[3]))
+    stage = deep * (tile.rows + tile.columns + 2 * PAD) * max(itemsize, 4)
+    constants = {
+        "ROWS": tile.rows,
+        "COLUMNS": tile.columns,
+        "TALL": tile.tall,
+        "BROAD": tile.broad,
+        "DEPTH": deep,
+        "RESIDENT": _THREADS // tile.threads,
+    }
+    if tensor:
+        constants |= {"TENSOR": 1, "WARP_ROWS": tile.warp_rows}
+    stages = 4 if stage <= _SMALL_STAGE else 3
+    for side, name in enumerate(("LEFT", "RIGHT")):
+        loads = factor_loads(tiling, side, itemsize, deep)
+        constants |= {f"{name}_VECTOR": loads.width, f"{name}_DEEP": int(loads.deep)}
+        constants[f"{name}_STAGED"] = int(loads.staged)
+        stages = 2 if loads.staged else stages
+    shared = stage * stages
+    compiled = kernel("product", semiring.name, semiring.dtype, STAGES=stages, **constants)
+    compiled.max_dynamic_shared_size_bytes = shared
+    record = np.zeros((), _PRODUCT)
+    fill_axes(record, tiling.groups, 3)
+    record["bound"] = bound_of(semiring)
+    counts = (tiling.batches, *(cells_of(group) for group in tiling.groups[1:]))
+    record["counts"] = (*counts, tiling.row_tiles, tiling.column_tiles, tiling.span)
+    record["whole"] = whole_chunks(tiling.groups, VECTOR_BYTES // itemsize)
+    record["order"][: len(tiling.order)] = tiling.order
+    return Launch(compiled, record, (each.inputs, [each.output]), tiling.blocks, tile.threads, shared)
 
 
 _SMALL_STAGE: Final = 12 << 10
@@ -100,26 +95,30 @@ class _MatmulLaunch:
 
     def __init__(self, each: ProductPass, semiring: Semiring) -> None:
         batch, rows, columns, depth = each.groups
-        self._inputs, self._output = each.inputs, each.output
+        self._inputs, self._output, self._dtype = each.inputs, each.output, np.dtype(semiring.dtype)
         out = [tuple(replace(a, strides=(a.out,)) for a in group) for group in (batch, rows, columns)]
         self._left, self._right = _matrices((batch, rows, depth), 0), _matrices((batch, depth, columns), 1)
         self._out = _matrices((out[0], out[1], out[2]), 0)
         self.direct = None not in (self._left, self._right, self._out)
 
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        left, right = self._view(self._left, arrays[self._inputs[0]]), self._view(self._right, arrays[self._inputs[1]])
-        out = self._view(self._out, arrays[self._output])
+    def __call__(self, addresses: Sequence[int]) -> None:
+        left = self._view(self._left, addresses[self._inputs[0]])
+        right = self._view(self._right, addresses[self._inputs[1]])
+        out = self._view(self._out, addresses[self._output])
         if out.strides[2] == out.itemsize:
             cupy().matmul(left, right, out=out)
         else:
             cupy().matmul(_transposed(right), _transposed(left), out=_transposed(out))
 
-    @staticmethod
-    def _view(matrices: tuple[tuple[int, ...], tuple[int, ...]] | None, table: Any) -> Any:
+    def _view(self, matrices: tuple[tuple[int, ...], tuple[int, ...]] | None, address: int) -> Any:
+        """See a table that its owner holds as a stack of matrices."""
         assert matrices is not None
         shape, strides = matrices
-        step = table.dtype.itemsize
-        return cupy().lib.stride_tricks.as_strided(table.reshape(-1), shape, tuple(s * step for s in strides))
+        step = self._dtype.itemsize
+        nbytes = step * (1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)))
+        cuda = cupy().cuda
+        there = cuda.MemoryPointer(cuda.UnownedMemory(address, nbytes, None), 0)
+        return cupy().ndarray(shape, self._dtype, there, tuple(s * step for s in strides))
 
 
 def _matrices(groups: Sequence[tuple[Axis, ...]], table: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

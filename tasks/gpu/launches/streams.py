@@ -56,53 +56,40 @@ def fill_axes(record: Any, segments: Sequence[Sequence[Axis]], tables: int) -> N
         record["stride"][:tables, i] = (*axis.strides, axis.out)
 
 
-class StreamLaunch:
-    """A pass that streams over its inputs."""
-
-    def __init__(self, each: StreamPass, semiring: Semiring) -> None:
-        stream, inputs = each.stream, len(each.inputs)
-        self._tables, self._output = each.inputs, each.output
-        clamp = semiring.saturates and semiring.dtype != "int16" and inputs > semiring.max_inputs
-        constants = {
-            "INPUTS": inputs,
-            "WIDTH": stream.width,
-            "UNROLLED": stream.unrolled,
-            "POSITIONS": stream.positions,
-        }
-        far = any(sum((a.size - 1) * a.strides[t] for a in stream.segments[3]) >= _FAR for t in range(inputs))
-        flags = {"CLAMP": clamp, "NARROW": semiring.dtype == "int16", "FAR": far}
-        constants |= {flag: 1 for flag, wanted in flags.items() if wanted}
-        record = np.zeros((), step_dtype(inputs))
-        fill_axes(record, stream.segments, inputs + 1)
-        record["bound"] = bound_of(semiring)
-        for i, shifts in enumerate(stream.shifts):
-            record["shift"][i, : len(shifts)] = shifts
-        record["lane"] = stream.lanes
-        record["mode"] = [
-            1 if v else 0 if lane == 0 else 2 for v, lane in zip(stream.vectors, stream.lanes, strict=True)
-        ]
-        record["tiles"] = (stream.tiles, stream.tiles_per_block)
-        record["cut"] = stream.cut
-        record["deep_blocks"] = stream.deep_blocks
-        record["deep"] = stream.deep
-        blocks = -(-stream.tiles // stream.tiles_per_block)
-        compiled = kernel("stream", semiring.name, semiring.dtype, **constants)
-        self._launch = Launch(compiled, record, inputs, blocks, THREADS)
-
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        self._launch([arrays[i].data.ptr for i in self._tables], [arrays[self._output].data.ptr])
+def stream_launch(each: StreamPass, semiring: Semiring) -> Launch:
+    """Prepare a pass that streams over its inputs."""
+    stream, inputs = each.stream, len(each.inputs)
+    clamp = semiring.saturates and semiring.dtype != "int16" and inputs > semiring.max_inputs
+    constants = {
+        "INPUTS": inputs,
+        "WIDTH": stream.width,
+        "UNROLLED": stream.unrolled,
+        "POSITIONS": stream.positions,
+    }
+    far = any(sum((a.size - 1) * a.strides[t] for a in stream.segments[3]) >= _FAR for t in range(inputs))
+    flags = {"CLAMP": clamp, "NARROW": semiring.dtype == "int16", "FAR": far}
+    constants |= {flag: 1 for flag, wanted in flags.items() if wanted}
+    record = np.zeros((), step_dtype(inputs))
+    fill_axes(record, stream.segments, inputs + 1)
+    record["bound"] = bound_of(semiring)
+    for i, shifts in enumerate(stream.shifts):
+        record["shift"][i, : len(shifts)] = shifts
+    record["lane"] = stream.lanes
+    record["mode"] = [1 if v else 0 if lane == 0 else 2 for v, lane in zip(stream.vectors, stream.lanes, strict=True)]
+    record["tiles"] = (stream.tiles, stream.tiles_per_block)
+    record["cut"] = stream.cut
+    record["deep_blocks"] = stream.deep_blocks
+    record["deep"] = stream.deep
+    blocks = -(-stream.tiles // stream.tiles_per_block)
+    compiled = kernel("stream", semiring.name, semiring.dtype, **constants)
+    return Launch(compiled, record, (each.inputs, [each.output]), blocks, THREADS)
 
 
-class RowsLaunch:
-    """A pass that sums rows."""
-
-    def __init__(self, each: RowsPass, semiring: Semiring) -> None:
-        self._input, self._output = each.input, each.output
-        record = np.array((0, 0, each.length, bound_of(semiring)), _ROWS)
-        self._launch = Launch(kernel("rows", semiring.name, semiring.dtype), record, 1, each.rows, THREADS)
-
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        self._launch([arrays[self._input].data.ptr], [arrays[self._output].data.ptr])
+def rows_launch(each: RowsPass, semiring: Semiring) -> Launch:
+    """Prepare a pass that sums rows."""
+    record = np.array((0, 0, each.length, bound_of(semiring)), _ROWS)
+    compiled = kernel("rows", semiring.name, semiring.dtype)
+    return Launch(compiled, record, ([each.input], [each.output]), each.rows, THREADS)
 
 
 _ROWS: Final = np.dtype([("inputs", "u8"), ("out", "u8"), ("length", "i8"), ("bound", "i8")])
