@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.gpu.messages.layout import MOST_CELLS, Operation, layout_of
-from ...tasks.gpu.messages.records import Constant, Records, least_exponent, records_of
+from ...tasks.gpu.messages.records import Constant, Records, least_exponents, records_of
 from ...tasks.gpu.messages.run import ANSWER_CELLS, MessageProgram
 from ...tasks.gpu.tiling.device import NOMINAL
 from ...tasks.steps.loops.axes import fuse
@@ -85,16 +85,12 @@ def message_program(
     ModelError
         If a step joins more tables than a block of threads has room for, or tables are too large to count.
     """
-    tables = _Tables(plan, hosts)
     results, roots = [plan.results[t] for t in targets], plan.tree.roots
-    operations = tables.operations(results)
+    tables, operations, cells_of = _remembered_operations(plan, hosts, tuple(results))
     exponents = dict.fromkeys(leaves.values, 0)
     if leaves.law == "sum_product":
-        exponents = {node: least_exponent(values) for node, values in leaves.values.items()}
-    constants = {
-        table: Constant(cells, exponents[tables.leaf_of(table)])
-        for table, cells in tables.constants(operations).items()
-    }
+        exponents = dict(zip(leaves.values, least_exponents(list(leaves.values.values())), strict=True))
+    constants = {table: Constant(cells, exponents[tables.leaf_of(table)]) for table, cells in cells_of.items()}
     findings = {tables.findings + v: plan.tree.dims[v] for v in hosts}
     try:
         records = _remembered_records(plan, operations, constants, findings, (*results, *roots), group)
@@ -122,6 +118,22 @@ def message_program(
 # Describing thousands of steps takes far longer than running them, so the last few plans' records are remembered.
 _REMEMBERED = 4
 _recorded: dict[tuple[Any, ...], tuple[Plan, Records]] = {}
+_described: dict[tuple[Any, ...], tuple[Plan, _Described]] = {}
+
+
+def _remembered_operations(plan: Plan, hosts: Mapping[int, int], results: tuple[int, ...]) -> _Described:
+    """Return the tables and operations of a plan, and the cells of its constants."""
+    key = id(plan), tuple(hosts.items()), results
+    before, found = _described.get(key, (None, None))
+    if before is plan and found is not None:
+        return found
+    tables = _Tables(plan, hosts)
+    operations = tables.operations(results)
+    found = tables, operations, tables.constants(operations)
+    _described[key] = plan, found
+    if len(_described) > _REMEMBERED:
+        _described.pop(next(iter(_described)), None)
+    return found
 
 
 def _remembered_records(
@@ -205,6 +217,9 @@ class _Tables:
             axes = self._plan.layouts[leaf]
             inputs = (self.bare + leaf, *(self.findings + v for v in variables))
             yield Operation(leaf, inputs, fuse([axes, *((v,) for v in variables)], axes, sizes))
+
+
+_Described = tuple[_Tables, list[Operation], dict[int, int]]
 
 
 def _needed_operations(plan: Plan, results: Collection[int]) -> list[Operation]:

@@ -12,7 +12,7 @@ from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
 from ..text import format_bytes, format_cells
 from ..trees.costs import TreeCost
-from ..trees.memory import Sizing
+from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target, Tree
 from .pieces import Evaluations, Parts
 from .prediction import CORES_OF_A_DEVICE, Around
@@ -129,6 +129,11 @@ class Plan:
     def freed(self) -> tuple[tuple[int, ...], ...]:
         """For each step the tables that nobody needs after it."""
         return freed_tables(self.steps, self.outputs)
+
+    @cached_property
+    def swept_bytes(self) -> int:
+        """Peak bytes on the host of what the steps make in a slice, the leaf tables not counted."""
+        return sweep_peak(self.steps, Sizing(self.tree.dims, self.itemsize), self.outputs)
 
     @cached_property
     def leaf_axes(self) -> dict[int, tuple[int, ...]]:

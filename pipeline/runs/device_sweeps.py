@@ -18,7 +18,6 @@ from ..planning.message_program import DeviceLeaves, constant_values, message_pr
 from ..plans.plan import Plan
 from ..queries.arithmetic import Arithmetic
 from ..text import format_bytes
-from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target
 
 
@@ -38,7 +37,7 @@ class DeviceSweeps:
     def __init__(self, plan: Plan, leaves: Mapping[int, Any], arithmetic: Arithmetic[Any], memory_bytes: int) -> None:
         self._arithmetic, self._memory_bytes = arithmetic, memory_bytes
         self._targets: tuple[Target, ...] = tuple(plan.results)
-        self._host_bytes = sweep_peak(plan.steps, Sizing(plan.tree.dims, plan.itemsize), plan.outputs)
+        self._host_bytes = plan.swept_bytes
         self._program = message_program(plan, self._leaves(leaves), {}, self._targets)
         self._device: DeviceMessages | None = None
 

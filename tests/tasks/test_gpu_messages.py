@@ -12,7 +12,7 @@ from bucketflow import Model
 from bucketflow.pipeline.models.model import Function
 from bucketflow.tasks.dense import contract
 from bucketflow.tasks.gpu.messages.layout import Operation
-from bucketflow.tasks.gpu.messages.records import Constant, least_exponent, records_of
+from bucketflow.tasks.gpu.messages.records import Constant, least_exponents, records_of
 from bucketflow.tasks.gpu.messages.run import DeviceMessages, MessageProgram
 from bucketflow.tasks.steps.lowering import lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
@@ -31,7 +31,7 @@ def check(
     """One step, its result as the only target, in one case and in several."""
     tables = random_tables(scopes, sizes, len(scopes))
     axes = lower(scopes, output, sizes, "float64", SUM_PRODUCT).axes
-    constants = {i: Constant(t.size, least_exponent(t)) for i, t in tables.items()}
+    constants = {i: Constant(t.size, least_exponents([t])[0]) for i, t in tables.items()}
     records = records_of([Operation(99, tuple(range(len(scopes))), axes)], constants, {}, [99], item_seconds, group)
     expected = contract([t.reshape(-1) for t in tables.values()], scopes, output, sizes, SUM_PRODUCT)
     targets = np.array([[records.slab_at[99], expected.size, 0, 0]], dtype=np.uint32)

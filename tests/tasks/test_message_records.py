@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise, product
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from bucketflow.tasks.dense import contract
 from bucketflow.tasks.gpu.messages.layout import HEAD_WORDS, INPUT_WORDS, Operation
-from bucketflow.tasks.gpu.messages.records import COMPUTED, Constant, Records, least_exponent, records_of
+from bucketflow.tasks.gpu.messages.records import COMPUTED, Constant, Records, least_exponents, records_of
 from bucketflow.tasks.gpu.messages.tiles import HIGH_WORDS, LINE_CELLS, LOW_WORDS, THREADS, cells_of, message_tiles
 from bucketflow.tasks.steps.lowering import lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
@@ -52,7 +53,7 @@ def check(
 ) -> Records:
     tables = random_tables(scopes, sizes, len(scopes))
     axes = lower(scopes, output, sizes, "float64", SUM_PRODUCT).axes
-    constants = {i: Constant(t.size, least_exponent(t)) for i, t in tables.items()}
+    constants = {i: Constant(t.size, least_exponents([t])[0]) for i, t in tables.items()}
     records = records_of([Operation(99, tuple(range(len(scopes))), axes)], constants, {}, (), item_seconds, group)
     assert records.fixed_bytes == 8 * records.constant_cells + records.words.nbytes + records.items.nbytes
     slab, tops, failed = run(records, tables)
@@ -216,3 +217,16 @@ def test_too_many_cells_are_refused() -> None:
     axes = lower([(0, 1)], (1, 0), {0: 1 << 17, 1: 1 << 16}, "float64", SUM_PRODUCT).axes
     with pytest.raises(ValueError, match="at most 2\\^31"):
         records_of([Operation(1, (0,), axes)], {0: Constant(16, 0)}, {})
+
+
+def test_least_exponents_of_tables_small_and_large() -> None:
+    rng = np.random.default_rng(5)
+    tables = [rng.random(n) ** 40 * (rng.random(n) > 0.3) for n in (1, 5000, 3, 1024, 1025, *([2] * 1500))]
+    tables += [np.zeros(4), np.zeros(3000), np.array([5e-324, 1.0]), np.zeros(0)]
+
+    def least(table: np.ndarray) -> int:
+        positive = table[table > 0.0]
+        return math.frexp(positive.min())[1] - 1 if positive.size else 0
+
+    assert least_exponents(tables) == [least(table) for table in tables]
+    assert least_exponents([]) == []

@@ -191,7 +191,23 @@ def _axis_words(axis: Axis, case_cells: int) -> tuple[int, ...]:
     return axis.size, magic, bits - 1, *strides
 
 
-def least_exponent(values: NDArray[Any]) -> int:
-    """Return the exponent of the least positive entry, 0 if there is none."""
-    positive = values[values > 0.0]
-    return int(np.frexp(positive.min())[1]) - 1 if positive.size else 0
+def least_exponents(tables: Sequence[NDArray[Any]]) -> list[int]:
+    """Return the exponent of the least positive entry of each table, 0 if it has none."""
+    least = np.full(len(tables), np.inf)
+    small = [k for k, table in enumerate(tables) if 0 < table.size <= _SMALL_CELLS]
+    for first in range(0, len(small), _TOGETHER):
+        some = small[first : first + _TOGETHER]
+        flat = np.concatenate([tables[k].reshape(-1) for k in some])
+        starts = np.cumsum([0, *[tables[k].size for k in some[:-1]]])
+        least[some] = np.minimum.reduceat(np.where(flat > 0.0, flat, np.inf), starts)
+    for k, table in enumerate(tables):
+        if table.size > _SMALL_CELLS:
+            least[k] = table.min(where=table > 0.0, initial=np.inf)
+    exponents = np.frexp(least)[1] - 1
+    exponents[np.isinf(least)] = 0
+    return [int(exponent) for exponent in exponents]
+
+
+_SMALL_CELLS: Final = 1 << 10
+_TOGETHER: Final = 1 << 10
+"""Cells of tables whose least entries are found together, and how many tables at a time."""
