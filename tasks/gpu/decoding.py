@@ -6,7 +6,7 @@ each table that takes time, and the waits for tables of the device. Here the tab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import prod
@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..steps.remembered import Remembered
 from ..steps.semiring import Semiring
 from ..steps.step import Step
 from . import arrays
@@ -90,7 +91,8 @@ def decode_there(
     best_of : callable
         Finds the best states of a step with more than `JOINT_STATES` at what ``assignment`` holds by then.
     """
-    records = Records.of(steps, tables, sizes, assignment)
+    fixed = frozenset(assignment)
+    records = _RECORDS.of(steps, (tuple(sizes), fixed), lambda: Records.of(steps, sizes, fixed))
     found = _Found(records, tables, sizes, semiring, assignment)
     for first, last in records.launches():
         if records.joint[first] > JOINT_STATES:
@@ -138,9 +140,7 @@ class Records:
     line: int = 1
 
     @classmethod
-    def of(
-        cls, steps: Sequence[Step], tables: Mapping[int, Any], sizes: Sequence[int], known: Mapping[int, int]
-    ) -> Records:
+    def of(cls, steps: Sequence[Step], sizes: Sequence[int], known: Collection[int]) -> Records:
         """Describe the steps of a sweep, given which variables have states before."""
         records, seen = cls(), set(known)
         for step in reversed(steps):
@@ -179,6 +179,9 @@ class Records:
                 first = step + 1
         if first < len(self.joint):
             yield first, len(self.joint)
+
+
+_RECORDS: Final[Remembered[Records]] = Remembered()
 
 
 class _Found:

@@ -20,17 +20,20 @@ from ..gpu.kernels import compile_waiting, cupy
 from ..gpu.memory import portable_errors, to_host
 from ..gpu.placement import Room, room_for
 from ..steps.lowering import SMALL_CELLS, Lowered
+from ..steps.remembered import Remembered
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
 from .program import Program
 from .scaled import Scaled, SumProduct, as_logs, centred, from_logs
-from .sweep import Algebra, OnTable, Plain, freed_tables
+from .sweep import Algebra, OnTable, Plain, freed_tables, sweep
 
 T = TypeVar("T")
 
 LEAST_CELLS: Final = SMALL_CELLS
 """A step on host tables goes to the device from here, unless it was measured: below, NumPy is done before tables are
 copied and a kernel launched; above, the CPU's kernels would have to be compiled for what are then few steps."""
+
+_ROOMS: Final[Remembered[tuple[Room, tuple[tuple[int, ...], ...]]]] = Remembered()
 
 _LARGE_BYTES: Final = 1 << 24
 """Larger results of a slice are not kept in page-locked memory."""
@@ -177,16 +180,25 @@ class DeviceProgram(Program[T]):
         return self._staged(super().leaves_at(states, nodes))
 
     def _with_room(
-        self, steps: Sequence[Step], freed: Sequence[Collection[int]], others: Collection[int]
-    ) -> Algebra[T]:
-        """Return the algebra for one sweep at a time of some steps, whose tables have their places in one block."""
+        self, steps: Sequence[Step], kept: Collection[int], others: Collection[int]
+    ) -> tuple[Algebra[T], Sequence[tuple[int, ...]]]:
+        """Return the algebra for one sweep at a time of some steps, whose tables have their places in one block.
+
+        With it, the tables that are dropped after each step, where some are ``kept``.
+        """
         algebra: Any = self.algebra
         if not isinstance(algebra, DevicePlain | DeviceSumProduct):
-            return self.algebra
-        runs = {step.node: algebra.places.prepared(step) for step in steps if step.node in self._nodes_there}
-        room = room_for(steps, runs, freed, others).begun()
-        placed: Any = replace(algebra, places=algebra.places.within(room))
-        return placed  # type: ignore[no-any-return]
+            return self.algebra, freed_tables(steps, kept)
+
+        def described() -> tuple[Room, tuple[tuple[int, ...], ...]]:
+            runs = {step.node: algebra.places.prepared(step) for step in steps if step.node in self._nodes_there}
+            freed = freed_tables(steps, kept)
+            return room_for(steps, runs, freed, others), freed
+
+        more = self._nodes_there, frozenset(kept), frozenset(others)
+        room, freed = _ROOMS.of(steps, more, described)
+        placed: Any = replace(algebra, places=algebra.places.within(room.begun()))
+        return placed, freed
 
     def run(
         self,
@@ -200,20 +212,20 @@ class DeviceProgram(Program[T]):
 
         Steps of the CPU come first: none waits for one of the device, which gets all that it reads in one copy.
         """
+        kept = {*keep, *self.outputs}
+        here = [step for step in self.steps if step.node not in self._nodes_there]
+        wanted = [step.node for step in here if step.node in kept or step.node in self._read_there]
         with portable_errors():
             self._compiled(decoded=bool(keep) and isinstance(self.algebra, DevicePlain))
-            kept = {*keep, *self.outputs}
-            here = tuple(step for step in self.steps if step.node not in self._nodes_there)
-            wanted = tuple(step.node for step in here if step.node in kept or step.node in self._read_there)
-            first = Program(here, self.leaves, self.leaf_axes, wanted, self.dims, self.algebra)
-            made = first.run(messages, threads=threads, on_table=on_table)
-            leaves = self._staged({**self.leaves, **made})
-            freed = freed_tables(self._steps_there, kept)
+            tables = {**self.leaves, **(messages or {})}
+            dropped = freed_tables(here, wanted)
+            made = sweep(here, tables, self.algebra, dropped, threads=threads, on_table=on_table)
+            tables |= self._staged({**self.leaves, **{node: made[node] for node in wanted}})
             # what is kept for decoding goes with the block, results would hold it
-            algebra = self._with_room(self._steps_there, freed, () if keep else self.outputs)
-            rest = Program(self._steps_there, leaves, self.leaf_axes, self.outputs, self.dims, algebra)
-            live = rest.run(messages, keep=keep, threads=threads, on_table=on_table)
-        return {node: fetch(table) for node, table in live.items()} if self.fetched else live
+            algebra, freed = self._with_room(self._steps_there, kept, () if keep else self.outputs)
+            live = sweep(self._steps_there, tables, algebra, freed, threads=threads, on_table=on_table)
+        found = {node: live[node] for node in kept if node in live}
+        return {node: fetch(table) for node, table in found.items()} if self.fetched else found
 
     def run_slices(
         self,
@@ -228,7 +240,7 @@ class DeviceProgram(Program[T]):
             self._compiled(decoded=False)
             before: Callable[[], dict[int, T]] | None = None
             varying = self.steps[self.variant_from :]
-            algebra = self._with_room(varying, freed_tables(varying, self.outputs), self.outputs)
+            algebra, _ = self._with_room(varying, self.outputs, self.outputs)
             inner = self if algebra is self.algebra else replace(self, algebra=algebra)
             for outputs in Program.run_slices(inner, slices, threads=threads, on_table=on_table, shared=shared):
                 coming = fetching(outputs)

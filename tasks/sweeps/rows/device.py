@@ -148,6 +148,10 @@ class DeviceRowsProgram(DeviceProgram[T]):
     """A program whose large leaf tables go to the device once, and are sliced there."""
 
     @cached_property
+    def _steps_there(self) -> tuple[Step, ...]:
+        return self.steps  # where each runs is known once there are its rows
+
+    @cached_property
     def _there(self) -> Program[T]:
         return Program(self.steps, self._staged(self.leaves), self.leaf_axes, self.outputs, self.dims, self.algebra)
 
