@@ -122,7 +122,7 @@ _GPU: dict[str, tuple[float, float, float]] = {
 # From there a step is a product on a GPU; below, and with as few inputs, it is no reduction.
 _LEAST_DEVICE_SIDES, _FEW_TABLES, _REDUCED_CELLS = 12, 4, 1 << 16
 # Large tables that a launch reads, and what each further one makes of tables of all cells.
-_LAUNCH_READS, _JOINED_SHARE = 8, 0.06
+_LAUNCH_READS, _JOINED_SHARE = 8, 0.02
 # A product moves its cells in large pieces.
 _PRODUCT_SHARE = 0.25
 
