@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,10 +15,14 @@ from ...tasks.rows.keys import Keys
 
 # A stored cost of at least this is forbidden whatever the top.
 FORBIDDEN = 1 << 62
+_SMALLEST = -(1 << 63)
 # A dense table of so many cells is kept by rows if these take no more than this part (1 / 4) of its memory.
 _LARGE_CELLS, _ROWS_PART = 1 << 16, 4
 # So many rows are compared sooner one by one than sorted.
 _FEW_ROWS = 64
+# Fewer functions are read one by one, as larger ones are, and so many values of small ones together.
+_FEW_FUNCTIONS = 8
+_SMALL_CELLS, _TOGETHER_CELLS = 1 << 12, 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +90,6 @@ class Function:
             vars(function)["distinct"] = self.distinct
         return function
 
-    def highest(self, limit: int, least: int = 0) -> int:
-        """Return the greatest of the costs below a limit; ``least`` if none is greater."""
-        found = int(self.values[self.values < limit].max(initial=least))
-        return max(found, int(self.default)) if self.rows is not None and self.default < limit else found
-
     def dense(self, dims: Sequence[int]) -> NDArray[Any]:
         """Return all values, an axis for each variable of the scope; ``dims`` are the model's domain sizes."""
         if self.rows is None:
@@ -103,8 +103,92 @@ class Function:
         if self.rows is None:
             value: int | float = self.values[tuple(states)].item()
             return value
+        if len(self.rows) <= _FEW_ROWS:
+            rows, wanted = self.rows.tolist(), [*states]
+            return self.values.item(rows.index(wanted)) if wanted in rows else self.default
         hits = np.flatnonzero((self.rows == np.asarray(states, dtype=self.rows.dtype)).all(axis=1))
         return self.values[hits[0]].item() if hits.size else self.default
+
+
+def least_costs(functions: Sequence[Function]) -> list[int]:
+    """Return the least allowed cost of each function; 0 for one that allows nothing."""
+    found = _reduced(np.minimum, functions, FORBIDDEN, lambda values, *_: np.minimum(values, FORBIDDEN))
+    for k, function in enumerate(functions):
+        if function.rows is not None:
+            found[k] = min(found[k], int(function.default))
+    return [0 if low >= FORBIDDEN else low for low in found]
+
+
+def greatest_costs(functions: Sequence[Function], limits: Sequence[int], least: Sequence[int] = ()) -> list[int]:
+    """Return the greatest cost of each function below its limit; its ``least``, or 0, if none is greater."""
+    least = least or [0] * len(functions)
+    ends = np.array([[max(low, _SMALLEST) for low in limits], least], np.int64)
+
+    def below(values: NDArray[Any], some: NDArray[np.intp], sizes: NDArray[np.intp]) -> NDArray[Any]:
+        limit, low = (np.repeat(numbers, sizes) for numbers in ends[:, some])
+        return np.where(values < limit, values, low)
+
+    found = list(map(max, _reduced(np.maximum, functions, _SMALLEST, below), least))
+    for k, (function, limit) in enumerate(zip(functions, limits, strict=True)):
+        if function.rows is not None and function.default < limit:
+            found[k] = max(found[k], int(function.default))
+    return found
+
+
+def know_positive(functions: Iterable[Function]) -> None:
+    """Find :attr:`Function.positive` of those functions that do not know it yet, if they are several."""
+    unknown = [function for function in functions if "positive" not in vars(function)]
+    if len(unknown) < _FEW_FUNCTIONS:
+        return
+    least = _reduced(np.minimum, unknown, math.inf, lambda values, *_: np.where(values > 0, values, math.inf))
+    most = _reduced(np.maximum, unknown, 0.0, lambda values, *_: values)
+    for function, low, high in zip(unknown, least, most, strict=True):
+        if function.rows is not None and function.default > 0:
+            low, high = min(low, float(function.default)), max(high, float(function.default))
+        vars(function)["positive"] = (low, high) if high > 0 else (1.0, 1.0)
+
+
+def _reduced(
+    reduce: np.ufunc, functions: Sequence[Function], nothing: float, seen: Callable[..., NDArray[Any]]
+) -> list[Any]:
+    """Reduce the values of each function, as they are seen, those of many small ones at once.
+
+    Parameters
+    ----------
+    reduce : ufunc
+    functions : sequence of Function
+    nothing : number
+        For a function that lists no value.
+    seen : callable
+        Called with values of some functions, one function after another, which these are, and how many values each has.
+    """
+    if not functions:
+        return []
+    sizes = np.array([function.values.size for function in functions])
+    found = np.full(len(functions), nothing)
+    small = np.flatnonzero((sizes > 0) & (sizes <= _SMALL_CELLS))
+    large = np.flatnonzero(sizes > _SMALL_CELLS)
+    for some in (*large[:, np.newaxis], *runs(small, sizes, _TOGETHER_CELLS)):
+        parts, counts = [functions[f].values for f in some.tolist()], sizes[some]
+        values = joined(parts) if len(parts) > 1 else parts[0].reshape(-1)
+        found[some] = reduce.reduceat(seen(values, some, counts), counts.cumsum() - counts)
+    numbers: list[Any] = found.tolist()
+    return numbers
+
+
+def joined(arrays: Sequence[Any]) -> NDArray[Any]:
+    """Return what some arrays of one dtype hold, one after another."""
+    try:  # a fifth of the time
+        return np.frombuffer(bytearray().join(arrays), arrays[0].dtype)
+    except TypeError:  # some are not contiguous
+        return np.concatenate([array.reshape(-1) for array in arrays])
+
+
+def runs(those: NDArray[np.intp], sizes: NDArray[Any], most: int) -> list[NDArray[np.intp]]:
+    """Cut some numbers into runs, of which each has sizes of about so much together."""
+    if not len(those):
+        return []
+    return np.split(those, np.flatnonzero(np.diff(sizes[those].cumsum() // most)) + 1)
 
 
 def dense_function(scope: Sequence[int], values: NDArray[Any], child: int | None = None) -> Function:

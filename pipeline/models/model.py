@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ModelError
 from ..text import shorten
@@ -19,15 +19,13 @@ from .checks import Kind as Kind
 from .function import FORBIDDEN as FORBIDDEN
 from .function import Function as Function
 from .function import dense_function as dense_function
+from .function import least_costs
 from .function import row_function as row_function
+from .scopes import Scopes
 
-
-def _least(function: Function) -> int:
-    values = function.values[function.values < FORBIDDEN]
-    ends = [int(values.min())] if values.size else []
-    if function.rows is not None and function.default < FORBIDDEN:
-        ends.append(int(function.default))
-    return min(ends, default=0)
+# Fewer functions are evaluated one by one.
+_FEW_FUNCTIONS = 32
+_LARGEST = int(np.iinfo(np.int64).max)
 
 
 def checked_model(model: Any) -> Model:
@@ -203,7 +201,7 @@ class Model:
     @cached_property
     def lowest(self) -> tuple[int, ...]:
         """Least allowed cost of each function; 0 for a function that allows nothing."""
-        return tuple(_least(f) for f in self.functions)
+        return tuple(least_costs(self.functions))
 
     @cached_property
     def limits(self) -> tuple[int, ...]:
@@ -215,6 +213,16 @@ class Model:
             return (FORBIDDEN,) * len(self.functions)
         rest = self.top - sum(self.lowest)
         return tuple(min(FORBIDDEN, rest + low) for low in self.lowest)
+
+    @cached_property
+    def scopes(self) -> Scopes:
+        """The scopes of all functions, as arrays."""
+        return Scopes.of(self.functions, self.dims)
+
+    @cached_property
+    def allowed_costs(self) -> NDArray[np.int64]:
+        """:attr:`lowest` and, as far as 64 bits hold them, :attr:`limits`; shape (2, functions)."""
+        return np.array([self.lowest, [max(limit, -_LARGEST) for limit in self.limits]], np.int64)
 
     def state_index(self, variable: int, state: str | int | float | np.number[Any] | np.bool_) -> int:
         """Return the index of a state given by label or by number, counted from 0; a text that is a label is one.
@@ -239,7 +247,8 @@ class Model:
     def shown(self, assignment: Sequence[int]) -> dict[str, str | int]:
         """Return an assignment by the names of variables and states, without hidden variables."""
         own = self.names[: len(self.names) - self.hidden]
-        return {name: self.label(v, assignment[v]) for v, name in enumerate(own)}
+        chosen = zip(own, self.states, assignment, strict=False)
+        return {name: state if labels is None else labels[state] for name, labels, state in chosen}
 
     def label(self, variable: int, state: int) -> str | int:
         """Return the label of a state, or its index where the variable has no labels."""
@@ -271,17 +280,19 @@ class Model:
 
     def cost(self, assignment: Sequence[int]) -> int | None:
         """Return the total cost of a full assignment (state indices), or None if it is forbidden."""
-        total = 0
-        for f in self.functions:
-            value = int(f.at([assignment[v] for v in f.scope]))
-            if value >= FORBIDDEN:
-                return None
-            total += value
+        values = self._values_at(assignment)
+        if max(values, default=0) >= FORBIDDEN:
+            return None
+        total = sum(map(int, values))
         return None if self.top is not None and total >= self.top else total
 
     def log10_value(self, assignment: Sequence[int]) -> float:
         """Return log10 of the product of all functions at a full assignment; -inf for probability 0."""
-        values = [float(f.at([assignment[v] for v in f.scope])) for f in self.functions]
-        if any(v == 0.0 for v in values):
-            return -math.inf
-        return math.fsum(math.log10(v) for v in values)
+        values = self._values_at(assignment)
+        return -math.inf if 0.0 in values else math.fsum(map(math.log10, values))
+
+    def _values_at(self, assignment: Sequence[int]) -> list[Any]:
+        """Return the value of each function at a full assignment."""
+        if len(self.functions) < _FEW_FUNCTIONS:
+            return [f.at([assignment[v] for v in f.scope]) for f in self.functions]
+        return self.scopes.values_at(self.functions, assignment)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from ..models.model import Model
 from .preprocess import Network
 
@@ -34,8 +36,9 @@ def _reaches_top(model: Model, above: int) -> bool:
 
 def full_states(network: Network, states: Mapping[int, int]) -> list[int]:
     """Turn states of the variables that were left into states of the model's; those without a function take any."""
-    full = [int(domain[0]) for domain in network.domains]
-    for v, state in states.items():
-        variable = network.variables[v]
-        full[variable] = int(network.domains[variable][state])
-    return full
+    left = network.left
+    full = left.states[left.starts]
+    variables = left.variables[np.fromiter(states, np.intp, len(states))]
+    full[variables] = left.states[left.starts[variables] + np.fromiter(states.values(), np.intp, len(states))]
+    found: list[int] = full.tolist()
+    return found

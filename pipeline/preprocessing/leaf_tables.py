@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
 from ..errors import BudgetError, ModelError
+from ..models.function import greatest_costs, know_positive
 from ..models.model import Model
 from ..text import format_bytes, format_count, shorten
-from .alike import Alike, Cells, made_alike, stacked
 from .leaf_rows import Listed, values_at
 from .preprocess import Leaf, Network
+from .together import Cells, Group, made_together, spread
 
 if TYPE_CHECKING:
     from ...tasks.sweeps.scaled import Scaled
@@ -32,8 +33,6 @@ COST_LIMIT = 1 << 61
 _FORBIDDEN = np.int64(COST_LIMIT)
 # A smaller table is made without asking the machine for its memory.
 _LARGE_CELLS = 1 << 27
-
-_LARGEST = int(np.iinfo(np.int64).max)
 
 Array = NDArray[Any]
 
@@ -70,7 +69,9 @@ def cost_scale(network: Network) -> CostScale:
 
 def model_scale(model: Model, functions: Iterable[int]) -> CostScale:
     """Return the scale of costs where only some functions add up above the offset of all; see :func:`cost_scale`."""
-    bound = sum(model.functions[f].highest(model.limits[f], model.lowest[f]) - model.lowest[f] for f in functions)
+    chosen = [*functions]
+    limits, least = [model.limits[f] for f in chosen], [model.lowest[f] for f in chosen]
+    bound = sum(greatest_costs([model.functions[f] for f in chosen], limits, least)) - sum(least)
     offset = sum(model.lowest)
     cap = None
     if model.top is not None:
@@ -91,19 +92,19 @@ def integer_dtype(bound: int, max_inputs: int) -> np.dtype[Any]:
     raise ModelError(f"costs may add up to {bound:.3g}, too large for steps of {max_inputs} inputs")
 
 
-def cost_leaves(network: Network, group: Alike) -> Array:
+def cost_leaves(network: Network, group: Group) -> Array:
     """Build leaf tables of costs, int64; forbidden entries are ``COST_LIMIT``.
 
     Returns
     -------
-    ndarray, shape (tables, …)
+    ndarray
+        Flat, one table after another.
     """
-    model = network.model
+    allowed = network.model.allowed_costs
 
-    def convert(functions: Sequence[int], values: Array) -> Array:
-        # no cost is below the least that is allowed, which keeps to 64 bits
-        limits = _column([max(model.limits[f], -_LARGEST) for f in functions], values)
-        lowest = _column([model.lowest[f] for f in functions], values)
+    def convert(functions: Any, values: Array, counts: Array | None) -> Array:
+        ends = allowed[:, functions]
+        lowest, limits = ends if counts is None else np.repeat(ends, counts, axis=1)
         return np.where(values < limits, values - lowest, _FORBIDDEN)
 
     def add(total: Array, values: Array) -> None:
@@ -114,20 +115,22 @@ def cost_leaves(network: Network, group: Alike) -> Array:
 
 
 def cost_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:
-    """Build one leaf table of costs, axes in the given order; see :func:`cost_leaves`."""
-    table: Array = cost_leaves(network, Alike.alone(network, leaf, axes))[0]
-    return table
+    """Build one leaf table of costs, flat, axes in the given order; see :func:`cost_leaves`."""
+    return cost_leaves(network, Group.alone(leaf, axes))
 
 
-def energy_leaves(network: Network, group: Alike) -> Array:
-    """Build leaf tables of ``-ln p``, float64, the first axis that of tables; +inf where the probability is 0."""
-    return _combine(network, group, np.zeros(()), lambda _, v: energies(v), _add_into)
+def energy_leaves(network: Network, group: Group) -> Array:
+    """Build leaf tables of ``-ln p``, float64, flat, one after another; +inf where the probability is 0."""
+    return _combine(network, group, np.zeros(()), lambda _, v, __: energies(v), _add_into)
 
 
-def in_scopes(network: Network, build: Callable[[Network, Alike], Array]) -> list[Array]:
+def in_scopes(network: Network, build: Callable[[Network, Group], Array]) -> list[Array]:
     """Build all leaf tables of a network, each with the axes of its scope."""
-    found = made_alike(network, dict(enumerate(network.scopes)), lambda group: build(network, group))
-    return list(found.values())
+    found = made_together(network, dict(enumerate(network.scopes)), lambda group: group.split(build(network, group)))
+    dims = network.dims
+    return [
+        table.reshape([dims[v] for v in scope]) for scope, table in zip(network.scopes, found.values(), strict=True)
+    ]
 
 
 def energies(probabilities: Array) -> Array:
@@ -136,35 +139,53 @@ def energies(probabilities: Array) -> Array:
         return np.asarray(0.0 - np.log(np.asarray(probabilities, dtype=np.float64)))
 
 
-def probability_leaves(network: Network, group: Alike) -> list[Scaled]:
+def probability_leaves(network: Network, group: Group) -> list[Scaled]:
     """Build leaf tables of probabilities, flat float64 with no value above 1, with bounds.
 
     Products that might underflow are taken as logarithms first, and stay such where they span too much.
     """
     scaled = _scaled()
-    bounds = [_log_bounds(network, leaf) for leaf in group.leaves]
-    if any(max(-below, above) > scaled.LOOSE for _, _, below, above in bounds):
-        if len(bounds) > 1:
-            alone = (Alike.alone(network, leaf, axes) for leaf, axes in zip(group.leaves, group.axes, strict=True))
-            return [table for one in alone for table in probability_leaves(network, one)]
-        logs = _combine(network, group, np.zeros(()), lambda _, v: -energies(v), _add_into)
-        return [scaled.from_logs(logs.reshape(-1), 0.0, scaled.LOWEST)]
-    values = _combine(network, group, np.ones(()), lambda _, v: v, _multiply_into).reshape(len(bounds), -1)
-    return [
-        scaled.Scaled(flat, 0.0, low, high) if high <= 0.0 else scaled.measured(flat)
-        for flat, (low, high, _, _) in zip(values, bounds, strict=True)
-    ]
+    bounds = _log_bounds(network, group)
+    extreme = [max(-below, above) > scaled.LOOSE for _, _, below, above in bounds]
+    if any(extreme):
+        if len(extreme) > 1:
+            return _apart(network, group, extreme)
+        logs = _combine(network, group, np.zeros(()), lambda _, v, __: -energies(v), _add_into)
+        return [scaled.from_logs(logs, 0.0, scaled.LOWEST)]
+    values = group.split(_combine(network, group, np.ones(()), lambda _, v, __: v, _multiply_into))
+    made = [scaled.Scaled(table, 0.0, low, high) for table, (low, high, _, _) in zip(values, bounds, strict=True)]
+    large = [k for k, (_, high, _, _) in enumerate(bounds) if high > 0.0]
+    for k, table in zip(large, scaled.measured_each([values[k] for k in large]), strict=True):
+        made[k] = table
+    return made
 
 
-def _log_bounds(network: Network, leaf: Leaf) -> tuple[float, float, float, float]:
-    """Return ln-bounds of the entries of a leaf table, and of the products of some of its functions beside 1."""
-    low = high = below = above = 0.0
-    for f in leaf.functions:
-        least, most = network.model.functions[f].positive
-        log_least, log_most = math.log(least), math.log(most)
-        low, high = low + log_least, high + log_most
-        below, above = below + min(log_least, 0.0), above + max(log_most, 0.0)
-    return low, high, below, above
+def _apart(network: Network, group: Group, extreme: Sequence[bool]) -> list[Scaled]:
+    """Build leaf tables of probabilities, those whose products might underflow one by one."""
+    near = [k for k, far in enumerate(extreme) if not far]
+    found = dict(zip(near, probability_leaves(network, group.some(near)) if near else (), strict=True))
+    for k, (leaf, axes) in enumerate(zip(group.leaves, group.axes, strict=True)):
+        if extreme[k]:
+            found[k] = probability_leaves(network, Group.alone(leaf, axes))[0]
+    return [found[k] for k in range(len(extreme))]
+
+
+def _log_bounds(network: Network, group: Group) -> list[tuple[float, float, float, float]]:
+    """Return ln-bounds of the entries of leaf tables, and of the products of some of their functions beside 1."""
+    functions = network.model.functions
+    know_positive([functions[f] for leaf in group.leaves for f in leaf.functions])
+    found, log = [], math.log
+    for leaf in group.leaves:
+        low = high = below = above = 0.0
+        for f in leaf.functions:
+            least, most = functions[f].positive
+            log_least, log_most = log(least), log(most)
+            low += log_least
+            high += log_most
+            below += log_least if log_least < 0.0 else 0.0
+            above += log_most if log_most > 0.0 else 0.0
+        found.append((low, high, below, above))
+    return found
 
 
 @cache
@@ -175,9 +196,9 @@ def _scaled() -> Any:
     return scaled
 
 
-def indicator_leaves(network: Network, group: Alike) -> Array:
-    """Build leaf tables of 0 (impossible) and 1 (possible), float64, the first axis that of tables."""
-    return _combine(network, group, np.ones(()), lambda _, v: (v != 0).astype(np.float64), _multiply_into)
+def indicator_leaves(network: Network, group: Group) -> Array:
+    """Build leaf tables of 0 (impossible) and 1 (possible), float64, flat, one after another."""
+    return _combine(network, group, np.ones(()), lambda _, v, __: (v != 0).astype(np.float64), _multiply_into)
 
 
 def _add_into(total: Array, values: Array) -> None:
@@ -190,36 +211,53 @@ def _multiply_into(total: Array, values: Array) -> None:
 
 def _combine(
     network: Network,
-    group: Alike,
+    group: Group,
     one: Array,
-    convert: Callable[[Sequence[int], Array], Array],
+    convert: Callable[[Any, Array, Array | None], Array],
     combine: Callable[[Array, Array], None],
 ) -> Array:
-    """Combine the functions of leaves on the states that are left, into C-contiguous tables; their axis comes first."""
-    if (cells := math.prod(group.shape)) >= _LARGE_CELLS:
-        _check_dense(network, group.leaves[0], cells)
-    shape = (len(group.leaves), *group.shape)
-    count = len(group.leaves[0].functions)
+    """Combine the functions of leaves on the states that are left, into tables that are flat, one after another.
+
+    Parameters
+    ----------
+    one : ndarray
+        What tables without functions are full of.
+    convert : callable
+        Called with some functions, their values, one after another, and how many each has; or with one, its values at
+        the cells of a table, with axes, and None.
+    combine : callable
+        Combines the second array into the first one.
+    """
+    if len(group.leaves) == 1:
+        return _combine_one(network, group, one, convert, combine)
+    found = spread(network, group)
+    values = convert(found.functions, found.values, found.counts)
+    total: Array = values[found.places[0]].astype(one.dtype, copy=False)
+    for places in found.places[1:]:
+        combine(total[: len(places)], values[places])
+    return total
+
+
+def _combine_one(
+    network: Network,
+    group: Group,
+    one: Array,
+    convert: Callable[[Any, Array, Array | None], Array],
+    combine: Callable[[Array, Array], None],
+) -> Array:
+    """Combine the functions of one leaf, which may be large."""
+    (leaf,), (axes,), dims = group.leaves, group.axes, network.dims
+    shape = (len(axes),) if isinstance(axes, Listed) else tuple([dims[v] for v in axes])
+    if (cells := math.prod(shape)) >= _LARGE_CELLS:
+        _check_dense(network, leaf, cells)
     total: Array | None = None
-    for place in range(count):
-        values = convert(group.functions(place), _values(network, group, place))
-        if count == 1 and values.shape == shape:
-            return np.array(values, dtype=one.dtype, order="C")
+    for f in leaf.functions:
+        values = convert([f], _aligned(network, f, axes), None)
+        if len(leaf.functions) == 1 and values.shape == shape:
+            return np.array(values, dtype=one.dtype, order="C").reshape(-1)
         total = np.full(shape, one) if total is None else total
         combine(total, values)
-    return np.full(shape, one) if total is None else total
-
-
-def _values(network: Network, group: Alike, place: int) -> Array:
-    """Return the values of the functions at one place of some leaves, where they are wanted; the tables' axis first."""
-    if group.looks:
-        return stacked(network, group, place)
-    return _aligned(network, group.leaves[0].functions[place], group.axes[0])[np.newaxis]
-
-
-def _column(numbers: Sequence[int], values: Array) -> Array:
-    """Return a number for each table, to be compared with its values."""
-    return np.array(numbers, np.int64).reshape(-1, *[1] * (values.ndim - 1))
+    return (np.full(shape, one) if total is None else total).reshape(-1)
 
 
 def _check_dense(network: Network, leaf: Leaf, cells: int) -> None:

@@ -43,6 +43,31 @@ class Leaf:
 
 
 @dataclass(frozen=True, eq=False)
+class StatesLeft:
+    """The states that are left of all variables of a model, as arrays.
+
+    Parameters
+    ----------
+    states : ndarray of intp
+        Those of one variable after those of another.
+    starts : ndarray of intp
+        Where those of each variable start.
+    counts : ndarray of intp
+        How many each has.
+    variables : ndarray of intp
+        Model index of each local variable.
+    local : ndarray of intp
+        Local index of each variable, -1 for those that do not remain.
+    """
+
+    states: NDArray[np.intp]
+    starts: NDArray[np.intp]
+    counts: NDArray[np.intp]
+    variables: NDArray[np.intp]
+    local: NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
 class Network:
     """The part of a model that a query still has to eliminate.
 
@@ -85,6 +110,16 @@ class Network:
     def local(self) -> dict[int, int]:
         """Local index of each remaining variable of the model."""
         return {v: i for i, v in enumerate(self.variables)}
+
+    @cached_property
+    def left(self) -> StatesLeft:
+        """The states that are left, as arrays."""
+        counts = np.array([len(domain) for domain in self.domains], np.intp)
+        variables = np.array(self.variables, np.intp)
+        local = np.full(len(counts), -1, np.intp)
+        local[variables] = np.arange(len(variables))
+        states = np.concatenate([np.zeros(0, np.intp), *self.domains])
+        return StatesLeft(states, counts.cumsum() - counts, counts, variables, local)
 
     @cached_property
     def whole(self) -> frozenset[int]:

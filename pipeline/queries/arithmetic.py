@@ -16,7 +16,6 @@ from ...tasks.sweeps.einsum import QuickSumProduct
 from ...tasks.sweeps.scaled import Scaled, SumProduct
 from ...tasks.sweeps.sweep import Algebra, Plain
 from ..errors import InternalError
-from ..preprocessing.alike import Alike, Cells
 from ..preprocessing.leaf_tables import (
     CostScale,
     cost_leaves,
@@ -26,6 +25,7 @@ from ..preprocessing.leaf_tables import (
     probability_leaves,
 )
 from ..preprocessing.preprocess import Leaf, Network
+from ..preprocessing.together import Cells, Group
 from ..results.result import Result
 from ..trees.tree import Target
 from .beliefs import Combiner, Least, Sums
@@ -135,10 +135,10 @@ class CostOptimum(Least):
         """Return min-plus on saturating integers."""
         return Plain(self.semiring, compiled)
 
-    def alike(self, group: Alike) -> list[Array]:
+    def together(self, group: Group) -> list[Array]:
         """Build leaf tables with forbidden entries at the saturating infinity."""
         tables = np.minimum(cost_leaves(self.network, group), self.semiring.zero).astype(self.semiring.dtype)
-        return list(tables.reshape(len(tables), -1))
+        return group.split(tables)
 
     def total(self, roots: Sequence[Array]) -> int | None:
         """Return the cost of one slice from its root tables, None if it is infeasible."""
@@ -175,10 +175,9 @@ class EnergyOptimum(Least):
         """Return min-plus on floats."""
         return Plain(self.semiring, compiled)
 
-    def alike(self, group: Alike) -> list[Array]:
+    def together(self, group: Group) -> list[Array]:
         """Build leaf tables of ``-ln p``."""
-        tables = energy_leaves(self.network, group)
-        return list(tables.reshape(len(tables), -1))
+        return group.split(energy_leaves(self.network, group))
 
     def total(self, roots: Sequence[Array]) -> float | None:
         """Return the energy of one slice from its root tables, None if it has probability 0."""
@@ -208,7 +207,7 @@ class Partition(Sums):
         """Return the algebra of scaled tables."""
         return QuickSumProduct(tuple(sizes), compiled)
 
-    def alike(self, group: Alike) -> list[Scaled]:
+    def together(self, group: Group) -> list[Scaled]:
         """Build leaf tables with bounds."""
         return probability_leaves(self.network, group)
 

@@ -16,8 +16,8 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.beliefs import UNREACHABLE, above_least, normalised
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
 from ..errors import InternalError
-from ..preprocessing.alike import Alike, Cells, made_alike
 from ..preprocessing.preprocess import Leaf
+from ..preprocessing.together import Cells, Group, made_together
 from ..results.result import Result
 from ..trees.tree import Target
 
@@ -143,17 +143,17 @@ class Defaults:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "network": None}
 
-    def alike(self, group: Alike) -> list[Any]:
-        """Build leaf tables that look alike."""
+    def together(self, group: Group) -> list[Any]:
+        """Build the leaf tables of a group."""
         raise NotImplementedError
 
     def leaf(self, leaf: Leaf, axes: Cells) -> Any:
         """Build a leaf table, or some of its cells."""
-        return self.alike(Alike.alone(self.network, leaf, axes))[0]
+        return self.together(Group.alone(leaf, axes))[0]
 
     def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> dict[int, Any]:
-        """Build leaf tables, by node, those together that look alike."""
-        return made_alike(self.network, axes, self.alike)
+        """Build leaf tables, by node, small ones together."""
+        return made_together(self.network, axes, self.together)
 
     @property
     def fits_doubles(self) -> bool:

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from ...tasks.boxes.codecs import Codec, PlainCodec
 from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring
-from ...tasks.sweeps.scaled import Scaled, SumProduct, measured
+from ...tasks.sweeps.scaled import Scaled, SumProduct, measured_each
 from ...tasks.sweeps.sweep import Plain
 from ..errors import InternalError, ModelError
-from ..preprocessing.alike import Alike, Cells
 from ..preprocessing.leaf_rows import Listed
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_leaves, indicator_leaves
 from ..preprocessing.preprocess import Leaf, Network
+from ..preprocessing.together import Cells, Group, made_together
 from ..trees.tree import Target
 from .beliefs import Combiner, Defaults, Sums
 
@@ -58,13 +58,13 @@ class CountEstimate(Sums):
         """Return the algebra of scaled tables."""
         return SumProduct(tuple(sizes), compiled)
 
-    def alike(self, group: Alike) -> list[Scaled]:
+    def together(self, group: Group) -> list[Scaled]:
         """Build leaf tables of 0 and 1."""
         if self.scale is None:
             tables = indicator_leaves(self.network, group)
         else:
             tables = (cost_leaves(self.network, group) < COST_LIMIT).astype(np.float64)
-        return [measured(table.reshape(-1)) for table in tables]
+        return measured_each(group.split(tables))
 
     def total(self, roots: Sequence[Scaled]) -> float:
         """Return ln of the number of assignments of one slice."""
@@ -106,10 +106,9 @@ class CountResidue(Defaults):
 
     def leaf(self, leaf: Leaf, axes: Cells) -> Array:
         """Build a leaf table of powers of the points, 0 where an assignment is impossible."""
-        own = axes if isinstance(axes, Listed) else tuple(v for v in axes if v < len(self.network.dims))
         if self.scale is None:
-            alone = Alike.alone(self.network, leaf, own)
-            return indicator_leaves(self.network, alone).reshape(-1).astype(np.int64)
+            return self.together(Group.alone(leaf, axes))[0]
+        own = axes if isinstance(axes, Listed) else tuple(v for v in axes if v < len(self.network.dims))
         levels, where = self._levels(leaf, own)
         order = len(self.powers)
         values: Array = self.powers[np.multiply.outer(levels // self.unit % order, self.points) % order]
@@ -118,14 +117,20 @@ class CountResidue(Defaults):
 
     def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> dict[int, Array]:
         """Build leaf tables, by node."""
+        if self.scale is None:
+            return made_together(self.network, axes, self.together)
         return {node: self.leaf(self.network.leaves[node], own) for node, own in axes.items()}
+
+    def together(self, group: Group) -> list[Array]:
+        """Build leaf tables of 0 and 1, of a probabilistic model."""
+        return group.split(indicator_leaves(self.network, group).astype(np.int64))
 
     def _levels(self, leaf: Leaf, own: Cells) -> tuple[Array, Array]:
         """Return the different costs of a leaf table, ascending, and which of them each cell has."""
         key = None if isinstance(own, Listed) else (leaf.functions, own)
         if key in self.levels:
             return self.levels[key]
-        levels, where = np.unique(cost_leaf(self.network, leaf, own).reshape(-1), return_inverse=True)
+        levels, where = np.unique(cost_leaf(self.network, leaf, own), return_inverse=True)
         if key is not None and where.size + sum(known.size for _, known in self.levels.values()) <= _KNOWN_CELLS:
             self.levels[key] = levels, where.astype(np.uint16)
         return levels, where

@@ -86,6 +86,25 @@ def measured(values: Array, log_scale: float = 0.0) -> Scaled:
     return Scaled(values, log_scale + high, low - high, 0.0)
 
 
+def measured_each(tables: Sequence[Array]) -> list[Scaled]:
+    """Wrap natural values of small tables, as :func:`measured` does, all at once; several are copied first."""
+    if len(tables) < 2:
+        return [measured(table) for table in tables]
+    values, ends = np.concatenate(tables), np.cumsum([len(table) for table in tables])
+    starts = np.append(0, ends[:-1])
+    tops = np.maximum.reduceat(values, starts)
+    least = np.minimum.reduceat(np.where(values > 0.0, values, math.inf), starts)
+    # of zeros as of ones, so that they stay what they are
+    lows, highs = ([*map(math.log, np.where(tops > 0.0, found, 1.0).tolist())] for found in (least, tops))
+    near = [low - high >= LOWEST for low, high in zip(lows, highs, strict=True)]
+    np.divide(values, np.repeat(np.where(near & (tops > 0.0), tops, 1.0), ends - starts), out=values)
+    parts = zip(starts.tolist(), ends.tolist(), lows, highs, near, strict=True)
+    return [
+        Scaled(values[start:end], high, low - high, 0.0) if fits else _on_logs(values[start:end], 0.0, low, high)
+        for start, end, low, high, fits in parts
+    ]
+
+
 def _on_logs(values: Array, log_scale: float, low: float, high: float) -> Scaled:
     """Put natural values with these exact bounds on logarithms, **in place**, the greatest 0."""
     with np.errstate(divide="ignore"):

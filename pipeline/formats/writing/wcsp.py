@@ -9,6 +9,7 @@ from itertools import chain, product
 import numpy as np
 
 from ...errors import ModelError
+from ...models.function import greatest_costs
 from ...models.model import FORBIDDEN, Function, Model
 from .words import blocks
 
@@ -44,16 +45,19 @@ def _shifted(model: Model) -> _Shifted:
     if model.kind != "cost":
         raise ModelError("the model holds probabilities, and .wcsp holds costs; write .uai")
     lows = [min(low, 0) for low in model.lowest]
-    functions = tuple(f if low == 0 else _raised(f, -low) for f, low in zip(model.functions, lows, strict=True))
+    highs = greatest_costs(model.functions, [FORBIDDEN] * len(lows))
+    functions = tuple(
+        f if low == 0 else _raised(f, high, -low) for f, low, high in zip(model.functions, lows, highs, strict=True)
+    )
     shift = sum(lows)
     top = _open_top(functions) if model.top is None else max(model.top - shift, 0)
     return _Shifted(replace(model, functions=functions, top=top), shift)
 
 
-def _raised(function: Function, by: int) -> Function:
-    """Add to all costs that are not forbidden."""
+def _raised(function: Function, high: int, by: int) -> Function:
+    """Add to all costs that are not forbidden, of which none is higher than the one given."""
     allowed = function.values < FORBIDDEN
-    if function.highest(FORBIDDEN) + by >= FORBIDDEN:
+    if high + by >= FORBIDDEN:
         raise ModelError("the model cannot be written as .wcsp: costs of a function are 2**62 or more apart")
     default = function.default if function.rows is None or function.default >= FORBIDDEN else function.default + by
     return function.changed(values=np.where(allowed, function.values + by, FORBIDDEN), default=default)
@@ -61,7 +65,7 @@ def _raised(function: Function, by: int) -> Function:
 
 def _open_top(functions: tuple[Function, ...]) -> int:
     """Return a top that no total reaches."""
-    return max(FORBIDDEN, sum(function.highest(FORBIDDEN) for function in functions) + 1)
+    return max(FORBIDDEN, sum(greatest_costs(functions, [FORBIDDEN] * len(functions))) + 1)
 
 
 def _shift_notes(model: Model, stored: _Shifted) -> Iterator[str]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...errors import ModelError
 from ...models.dcop import Dcop
+from ...models.function import greatest_costs
 from ...models.model import FORBIDDEN, Function, Model
 
 #: Readers take costs of this and more for infinite.
@@ -140,7 +141,7 @@ def highest_costs(model: Model, suffix: str) -> list[int]:
         If the costs of some assignments are infinite to a format.
     """
     infinite = infinite_cost(model)
-    highest = [function.highest(limit) for function, limit in zip(model.functions, model.limits, strict=True)]
+    highest = greatest_costs(model.functions, model.limits)
     if max(highest, default=0) >= infinite or min(model.lowest, default=0) <= -infinite:
         raise ModelError(f"the model cannot be written as {suffix}, where costs of {INFINITE} and more are infinite")
     return highest
@@ -148,7 +149,7 @@ def highest_costs(model: Model, suffix: str) -> list[int]:
 
 def lost_top(model: Model) -> Iterator[str]:
     """Say that a format forbids no totals, where allowed costs may add up to the top."""
-    if model.top is not None and sum(map(Function.highest, model.functions, model.limits)) >= model.top:
+    if model.top is not None and sum(greatest_costs(model.functions, model.limits)) >= model.top:
         beyond = "less" if model.maximize else "more"
         yield f"totals of {model.objective(model.top)} and {beyond} are allowed in the file"
 

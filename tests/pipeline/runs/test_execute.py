@@ -19,7 +19,7 @@ from bucketflow.pipeline.api.questions import Question
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.planning.parts import in_parts, slices_per_task
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.preprocessing import alike
+from bucketflow.pipeline.preprocessing import together as module_together
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.pipeline.query_kinds import Query
@@ -129,7 +129,8 @@ def test_leaf_tables_made_together_are_those_made_one_by_one(
     arithmetic = arithmetic_for(network)
     axes = {node: leaf.scope[::-1] if reverse else leaf.scope for node, leaf in enumerate(network.leaves)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alike, "_TOGETHER_CELLS", together)
+        patch.setattr(module_together, "_FEW_TABLES", 0)
+        patch.setattr(module_together, "_TOGETHER_CELLS", together)
         found = arithmetic.leaves(axes)
     assert list(found) == list(axes)
     for node, leaf in enumerate(network.leaves):
