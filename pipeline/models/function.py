@@ -135,6 +135,15 @@ def greatest_costs(functions: Sequence[Function], limits: Sequence[int], least: 
     return found
 
 
+def highest_costs(functions: Sequence[Function]) -> list[int]:
+    """Return the highest cost of each function, which may be a forbidden one."""
+    found = _reduced(np.maximum, functions, _SMALLEST, lambda values, *_: values)
+    for k, function in enumerate(functions):
+        if function.rows is not None:
+            found[k] = max(found[k], int(function.default))
+    return found
+
+
 def know_positive(functions: Iterable[Function]) -> None:
     """Find :attr:`Function.positive` of those functions that do not know it yet, if they are several."""
     unknown = [function for function in functions if "positive" not in vars(function)]

@@ -86,7 +86,8 @@ class Scopes:
         IndexError
             If a variable has no such state.
         """
-        states = np.asarray(assignment).astype(np.intp, casting="same_kind")[self.variables]
+        given = np.asarray(assignment) if len(assignment) else np.zeros(0, np.intp)
+        states = given.astype(np.intp, casting="same_kind")[self.variables]
         if (states < 0).any() or (states >= self.dims[self.variables]).any():
             raise IndexError("an assignment has a state that is not in its variable's domain")
         before = np.concatenate([[0], (states * self.steps).cumsum()])[self.starts]

@@ -14,10 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..models.function import highest_costs
 from ..models.model import Model
 from .semijoins import Possible, Semijoins, rows_within
 
 Domains = list[NDArray[np.intp]]
+
+# What fewer functions allow is looked at one by one.
+_FEW_FUNCTIONS = 32
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class _Supports:
         self.possible: dict[int, Possible] = {}
         self.excluded: dict[int, NDArray[Any]] = {}
         self.users: dict[int, list[int]] = defaultdict(list)
-        for f in functions:
+        for f in _not_all_allowed(model, functions):
             self._enter(f)
 
     def _enter(self, f: int) -> None:
@@ -124,6 +128,14 @@ class _Supports:
             return _states_not_excluded(self.excluded[f], domains)
         possible = self.possible[f]
         return _row_support(possible.rows, domains) if possible.mask is None else _dense_support(possible.mask, domains)
+
+
+def _not_all_allowed(model: Model, functions: Sequence[int]) -> Sequence[int]:
+    """Return those functions of costs that may exclude something; all others too."""
+    if model.kind != "cost" or len(functions) < _FEW_FUNCTIONS:
+        return functions
+    highest = highest_costs([model.functions[f] for f in functions])
+    return [f for f, high in zip(functions, highest, strict=True) if high >= model.limits[f]]
 
 
 def _dense_support(mask: NDArray[np.bool_], domains: Domains) -> Domains:

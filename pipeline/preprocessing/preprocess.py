@@ -233,12 +233,16 @@ def _reduced(model: Model, functions: tuple[int, ...], evidence: Mapping[int, in
 
 def _grouped(model: Model, functions: Sequence[int], left: _Left) -> _Left:
     """Return what some of the functions leave, with their groups."""
-    domains = left.domains
-    scopes = {f: tuple(v for v in model.functions[f].scope if len(domains[v]) > 1) for f in functions}
+    single = {v for v, domain in enumerate(left.domains) if len(domain) == 1}
+    whole = {f: model.functions[f].scope for f in functions}
+    scopes = {
+        f: scope if single.isdisjoint(scope) else tuple([v for v in scope if v not in single])
+        for f, scope in whole.items()
+    }
     constants = tuple(f for f in functions if not scopes[f])
     variables = tuple(sorted({v for s in scopes.values() for v in s}))
     local = {v: i for i, v in enumerate(variables)}
-    groups = absorb({f: tuple(sorted(local[v] for v in s)) for f, s in scopes.items() if s})
+    groups = absorb({f: tuple(sorted([local[v] for v in s])) for f, s in scopes.items() if s})
     return replace(left, variables=variables, leaves=groups, constants=constants)
 
 
@@ -308,19 +312,23 @@ def absorb(scopes: Mapping[int, tuple[int, ...]]) -> tuple[Leaf, ...]:
         Function → non-empty scope, ascending.
     """
     hosts: dict[int, list[frozenset[int]]] = defaultdict(list)
-    members: dict[frozenset[int], list[int]] = defaultdict(list)
+    members: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    longest = max(map(len, scopes.values()), default=0)
     for f, scope in sorted(scopes.items(), key=lambda item: (-len(item[1]), item[0])):
-        key = frozenset(scope)
-        if key not in members:
-            rarest = min(scope, key=lambda v: len(hosts[v]))
-            containing = [h for h in hosts[rarest] if key <= h]
-            if containing:
-                key = min(containing, key=lambda h: (len(h), sorted(h)))
+        host = scope
+        if scope not in members:
+            key = frozenset(scope)
+            near: list[frozenset[int]] = []
+            if len(scope) < longest:
+                near = hosts[min(scope, key=lambda v: len(hosts[v]))]
+            if containing := [h for h in near if key <= h]:
+                least = min(containing, key=lambda h: (len(h), sorted(h)))
+                host = tuple(sorted(least))
             else:
                 for v in scope:
                     hosts[v].append(key)
-        members[key].append(f)
-    leaves = (Leaf(tuple(sorted(key)), tuple(sorted(fs))) for key, fs in members.items())
+        members[host].append(f)
+    leaves = [Leaf(scope, tuple(sorted(functions))) for scope, functions in members.items()]
     return tuple(sorted(leaves, key=lambda leaf: leaf.functions[0]))
 
 

@@ -14,11 +14,12 @@ from bucketflow.pipeline.models.function import (
     FORBIDDEN,
     Function,
     greatest_costs,
+    highest_costs,
     know_positive,
     least_costs,
     row_function,
 )
-from bucketflow.pipeline.preprocessing import together
+from bucketflow.pipeline.preprocessing import consistency, together
 from bucketflow.pipeline.preprocessing.fixed import full_states
 from bucketflow.pipeline.preprocessing.preprocess import Network, reduce_model
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
@@ -89,6 +90,12 @@ def test_totals_may_exceed_64_bits() -> None:
     assert model.cost([1] * 40) == 40 * (FORBIDDEN - 1)
 
 
+def test_many_functions_may_have_no_variables() -> None:
+    assert named_model("cost", [], [Function((), np.array(k)) for k in range(40)]).cost([]) == sum(range(40))
+    constants = [Function((), np.array(10.0)) for _ in range(40)]
+    assert named_model("markov", [2], constants).log10_value([1]) == 40
+
+
 @pytest.mark.parametrize("state", [-1, 2, 200])
 def test_states_outside_of_a_domain_have_no_value(state: int) -> None:
     model = named_model("cost", [2] * 40, [Function((v, (v + 1) % 40), np.eye(2, dtype=int)) for v in range(40)])
@@ -111,6 +118,7 @@ def test_ends_of_functions_are_those_of_each(seed: int) -> None:
     every = [listed(function) for function in model.functions]
     allowed = [[value for value in values if value < FORBIDDEN] for values in every]
     assert least_costs(model.functions) == [min(values, default=0) for values in allowed] == [*model.lowest]
+    assert highest_costs(model.functions) == [max(values) for values in every]
     below = [[v for v in values if v < limit] for values, limit in zip(every, limits, strict=False)]
     found = greatest_costs(model.functions, limits[: len(every)], model.lowest)
     assert found == [max([*values, low]) for values, low in zip(below, model.lowest, strict=True)]
@@ -127,6 +135,16 @@ def reduced(kind: str, query: Any, seed: int) -> Network:
     model = many(kind, seed)
     network = reduce_model(model, query, dict.fromkeys(range(3 + seed, 50, 9), 0))
     return network if network.feasible else reduced(kind, query, seed + 100)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_many_functions_exclude_is_what_each_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reduced("cost", "optimum", seed)
+    monkeypatch.setattr(consistency, "_FEW_FUNCTIONS", 1 << 20)
+    alone = reduced("cost", "optimum", seed)
+    assert found.fallen == alone.fallen != consistency.NOTHING
+    assert [domain.tolist() for domain in found.domains] == [domain.tolist() for domain in alone.domains]
+    assert (found.leaves, found.constants) == (alone.leaves, alone.constants)
 
 
 def told(table: Any) -> tuple[Any, ...]:
