@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Final
 
 from ..errors import BudgetError
-from ..planning.outlines import Outline, first_plan, outline
+from ..planning.outlines import Outline, first_plan, least_bytes, outline
 from ..planning.parts import in_parts
-from ..planning.planner import conditioned_plan, joined_tree, plan_tree, whole_plans, with_rates
+from ..planning.planner import conditioned_plan, plan_or_outline, whole_plans, whole_trees, with_rates
 from ..plans.kinds import Fit
 from ..plans.plan import Plan
 from ..plans.problem import PlanOptions, Problem
-from ..search.effort import Effort
-from ..search.orders import search_trees
+from ..search.effort import FUNCTION_SECONDS, LEAST_ON_DEVICE, Effort
+from ..search.orders import Starts
 from ..trees.costs import GPU_RATES, Rates, gpu_rates, lowered_seconds, tree_cost
 from ..trees.memory import parts_below
+from ..trees.tree import Tree
 from .fit import Prices, cheapest, check_disk
 from .spill import DISK_RATE, plan_spill
 
@@ -28,7 +29,7 @@ LINK_BYTES_PER_SECOND: Final = 50e9
 """Between page-locked host memory and a device, in each direction."""
 
 # Seconds of a search by the rates of a host, or by all of a device, at most.
-_HOST_SEARCH = 0.3
+_HOST_SEARCH = 0.5
 # A tree that is this much worse needs no plan; one that does not fit takes so much longer in slices, about.
 _WORSE, _SLICED = 2.0, 1.5
 
@@ -95,7 +96,7 @@ def fitted_for_device(
     given = options.memory_bytes
     options = replace(options, device=True, memory_bytes=_placed_bytes(given))
     rates = rates or gpu_rates(problem.semiring)
-    effort = Effort(options.order_seconds or 0.0)
+    effort = Effort(options.order_seconds or 0.0, least=LEAST_ON_DEVICE)
     plans = _whole_plans(problem, options, effort, rates)
 
     def spilled(options: PlanOptions, whole: Plan, effort: Effort) -> Plan:
@@ -112,30 +113,56 @@ def _placed_bytes(memory_bytes: int) -> int:
 
 def _whole_plans(problem: Problem, options: PlanOptions, effort: Effort, rates: Rates) -> Iterator[Plan | Outline]:
     """Plan without slices, the cheapest first, from trees by few rates of a device, by all, and by those of a host."""
-    nominal = gpu_rates(problem.semiring)
-    first, plans = first_plan(whole_plans(problem, options, GPU_RATES, effort))
-    found = [with_rates(first, rates)]
-    if options.children is None and options.order == "auto" and options.order_seconds is None:
-        for each in (Rates(), nominal) if options.tree == "refined" else (Rates(),):
-            tree, *_ = search_trees(
-                problem.dims,
-                problem.scopes,
-                tree=options.tree,
-                seed=options.seed,
-                rates=each,
-                itemsize=problem.itemsize,
-                effort=effort,
-                longest=_HOST_SEARCH,
-            )
-            cost = tree_cost(tree, rates, problem.itemsize)
-            if cost.seconds < _WORSE * found[0].seconds:
-                found.append(plan_tree(problem, options, rates, joined_tree(tree, problem, options, rates)))
-    yield from sorted(found, key=lambda plan: plan.seconds * (1.0 if plan.fits(options.memory_bytes) else _SLICED))
-    for plan in plans:
-        if isinstance(plan, Plan):
-            yield with_rates(plan, rates)
-        else:
-            yield outline(plan.tree, rates, problem)
+    if options.children is not None or options.order != "auto" or options.order_seconds is not None:
+        for plan in whole_plans(problem, options, GPU_RATES, effort):
+            yield with_rates(plan, rates) if isinstance(plan, Plan) else outline(plan.tree, rates, problem)
+        return
+    starts = Starts(problem.dims, problem.scopes)
+    trees = whole_trees(problem, options, GPU_RATES, effort, starts=starts)
+    first = next(trees)
+    found = [(tree_cost(first, rates, problem.itemsize).seconds, first)]
+    # of a network that starts are made for already
+    further = _HOST_SEARCH + FUNCTION_SECONDS / 2 * len(problem.scopes)
+    for by in (Rates(), gpu_rates(problem.semiring)) if options.tree == "refined" else (Rates(),):
+        if not effort.allows(further, found[0][0]):
+            break
+        tree = next(whole_trees(problem, options, by, effort, longest=_HOST_SEARCH, starts=starts))
+        found.append((tree_cost(tree, rates, problem.itemsize).seconds, tree))
+    yield from _cheapest_first(found, problem, options, effort, rates)
+    for tree in trees:
+        yield plan_or_outline(tree, problem, options, rates, effort)
+
+
+def _cheapest_first(
+    trees: Sequence[tuple[float, Tree]], problem: Problem, options: PlanOptions, effort: Effort, rates: Rates
+) -> Iterator[Plan | Outline]:
+    """Plan trees when they are asked for, those first that are predicted to be done first; the very first is a plan.
+
+    Trees that do not fit take so much longer, which may not be known before they are planned. What is far slower than
+    the first tree is left out.
+
+    Parameters
+    ----------
+    trees : sequence of (float, Tree)
+        With predicted seconds.
+    """
+    waiting: list[tuple[float, int]] = []
+    for i, (seconds, tree) in enumerate(trees):
+        if i == 0 or seconds < _WORSE * trees[0][0]:
+            large = least_bytes(problem, tree) > options.memory_bytes
+            heappush(waiting, (seconds * (_SLICED if large else 1.0), i))
+    unfit: dict[int, Plan | Outline] = {}
+    first = True
+    while waiting:
+        when, i = heappop(waiting)
+        seconds, tree = trees[i]
+        plan = unfit.get(i) or plan_or_outline(tree, problem, options, rates, effort, first=first)
+        if when == seconds and not (isinstance(plan, Plan) and plan.fits(options.memory_bytes)):
+            unfit[i] = plan
+            heappush(waiting, (_SLICED * when, i))
+            continue
+        first = False
+        yield plan
 
 
 def fitted_propagation_for_device(

@@ -165,20 +165,33 @@ def cheapest(
     if smaller and (fit == "refuse" or smaller.seconds <= CLOSE * whole.seconds):
         return Prices(smaller)
     if fit == "refuse":
-        where, ways = ("on a GPU", "--fit slice") if options.device else ("of memory", "--fit slice or --fit spill")
+        where, ways = (
+            ("or more on a GPU", "--fit slice") if options.device else ("of memory", "--fit slice or --fit spill")
+        )
         raise BudgetError(
             f"the plan needs {format_bytes(whole.peak_bytes)} {where}, allowed "
             f"{format_bytes(options.memory_bytes)}; {ways} would find another way"
         )
     slices = spill = None
+
+    def boxes() -> None:
+        nonlocal spill
+        assert spilled is not None
+        effort.kept = 0.0
+        spill = _attempt(lambda: spilled(options, whole, effort))
+        if isinstance(spill, Plan):
+            effort.know(spill.seconds)
+
+    both = fit != "slice" and spilled is not None
     if fit != "spill":
-        with effort.set_aside(0.5 if fit != "slice" and spilled else 0.0):
-            slices = _attempt(lambda: sliced_plan(problem, options, rates, [whole, *others], effort))
+        with effort.set_aside(0.5 if both else 0.0):
+            far = boxes if both else None
+            slices = _attempt(lambda: sliced_plan(problem, options, rates, [whole, *others], effort, far))
     for found in (smaller, slices):
         if isinstance(found, Plan):
             effort.know(found.seconds)
-    if fit != "slice" and spilled and _worth_another(slices, whole, effort):
-        spill = _attempt(lambda: spilled(options, whole, effort))
+    if both and spill is None and _worth_another(slices, whole, effort):
+        boxes()
     possible = [plan for plan in (smaller, slices, spill) if isinstance(plan, Plan)]
     if not possible and fit != "spill" and (others := list(plans)):
         if isinstance(others[0], Outline):

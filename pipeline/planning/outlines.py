@@ -87,7 +87,8 @@ def exceeds(tree: Tree, order: Sequence[int], sizing: Sizing, available: int, lo
     live = [cells * sizing.itemsize for cells in live_cells(tree, order)]
     if max(live, default=0) > available:
         return True
+    steps = [(live[i], lowered(order[i])) for i in nlargest(_LOOKED_AT, range(len(live)), key=live.__getitem__)]
     return any(
-        live[i] + sizing.workspace_bytes(lowered(order[i])) > available
-        for i in nlargest(_LOOKED_AT, range(len(live)), key=live.__getitem__)
+        there + sizing.most_workspace_bytes(step) > available and there + sizing.workspace_bytes(step) > available
+        for there, step in steps
     )

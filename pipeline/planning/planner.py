@@ -15,7 +15,7 @@ from ..plans.prediction import Around
 from ..plans.problem import PlanOptions, Problem, sliced_dims
 from ..search.both_ways import cheapest_both_ways, tree_for_both_ways
 from ..search.effort import OUTLINE_SECONDS, TABLE_SECONDS, Effort
-from ..search.orders import HOPELESS_SECONDS, LONGEST_PLANNING, search_tree, search_trees
+from ..search.orders import HOPELESS_SECONDS, LONGEST_PLANNING, Starts, search_tree, search_trees
 from ..text import format_bytes, format_count
 from ..trees.costs import Rates, steps_cost, tree_cost
 from ..trees.input_joins import with_joined_inputs
@@ -84,7 +84,20 @@ def whole_plans(
     if options.children is not None:
         yield plan_tree(problem, options, rates, Tree(problem.dims, problem.scopes, options.children))
         return
-    first = True
+    for i, tree in enumerate(whole_trees(problem, options, rates, effort, check)):
+        yield plan_or_outline(tree, problem, options, rates, effort, first=i == 0)
+
+
+def whole_trees(
+    problem: Problem,
+    options: PlanOptions,
+    rates: Rates,
+    effort: Effort,
+    check: Check | None = None,
+    longest: float = LONGEST_PLANNING,
+    starts: Starts | None = None,
+) -> Iterator[Tree]:
+    """Search for trees of a sweep one way, the cheapest first; see :func:`whole_plans`."""
     for tree in search_trees(
         problem.dims,
         problem.scopes,
@@ -96,17 +109,23 @@ def whole_plans(
         itemsize=problem.itemsize,
         effort=effort,
         check=check,
+        longest=longest,
+        starts=starts,
     ):
         _refuse_hopeless(tree, problem, options, rates)
-        tree = joined_tree(tree, problem, options, rates)
-        if not first and least_bytes(problem, tree) > options.memory_bytes:
-            effort.spend(OUTLINE_SECONDS * len(tree.scopes))
-            yield outline(tree, rates, problem)
-            continue
-        first = False
-        plan = plan_tree(problem, options, rates, tree)
-        effort.spend(planning_seconds(plan))
-        yield plan
+        yield joined_tree(tree, problem, options, rates)
+
+
+def plan_or_outline(
+    tree: Tree, problem: Problem, options: PlanOptions, rates: Rates, effort: Effort, *, first: bool = False
+) -> Plan | Outline:
+    """Plan a tree, unless it is not the first one and its tables exceed memory by far."""
+    if not first and least_bytes(problem, tree) > options.memory_bytes:
+        effort.spend(OUTLINE_SECONDS * len(tree.scopes))
+        return outline(tree, rates, problem)
+    plan = plan_tree(problem, options, rates, tree)
+    effort.spend(planning_seconds(plan))
+    return plan
 
 
 def _further_plans(problem: Problem, options: PlanOptions, rates: Rates, effort: Effort, found: Plan) -> Iterator[Plan]:
@@ -302,7 +321,7 @@ def _layouts(tree: Tree, options: PlanOptions, both: bool) -> tuple[tuple[int, .
 def _one_way(plan: Plan, options: PlanOptions) -> Plan:
     """Add up the peak of a forward sweep and, for an assignment, of its decoding."""
     sizing, fixed = Sizing(plan.tree.dims, plan.itemsize, plan.threads, plan.device), plan.model_bytes + plan.leaf_bytes
-    peak = sweep_peak(plan.up, sizing, (*plan.tree.roots, *shared_tables(plan)))
+    peak = sweep_peak(plan.up, sizing, (*plan.tree.roots, *shared_tables(plan)), options.memory_bytes - fixed)
     if not options.decode:
         return replace(plan, peak_bytes=fixed + peak)
     cuts, again = cuts_for_decoding(plan.tree, plan.up, sizing, options.memory_bytes - fixed)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..trees.costs import Rates, tree_cost, two_way_seconds
-from ..trees.sizes import Sizer
 from ..trees.stars import split_stars
 from ..trees.tree import Tree, bucket_tree, junction_tree
-from .forests import forest_tree, group_units, merge_steps, pairwise_forest, split_steps
+from .forests import forest_tree, merge_steps, split_steps
 from .min_fill import min_fill_order
-from .orders import HOPELESS_SECONDS, LONGEST_PLANNING, MOST_SAVED, OrderName, search_tree
+from .orders import HOPELESS_SECONDS, LONGEST_PLANNING, MOST_SAVED, OrderName, Starts, search_tree
 
 # Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
 _TINY_CELLS = 1 << 23
@@ -42,11 +41,12 @@ def tree_for_both_ways(
     many inputs split where that makes no table larger. What is hopeless already one way is returned as it is.
     """
     given = None if isinstance(order, str) else order
-    first = min_fill_order(dims, scopes, seed) if given is None else given
+    first = min_fill_order(dims, scopes, seed) if given is None else tuple(given)
     if tree != "refined" and (given is not None or seconds is None):
         build = bucket_tree if tree == "bucket" else junction_tree
         return build(dims, scopes, first)
-    best = bucket_tree(dims, scopes, first)
+    starts = Starts(dims, scopes)
+    best = starts.buckets(first)
     if seconds is None and tree_cost(best, rates, itemsize).seconds > MOST_SAVED * HOPELESS_SECONDS:
         return best
     split = split_stars(best)
@@ -55,9 +55,8 @@ def tree_for_both_ways(
     rates = replace(rates, step_seconds=min(rates.step_seconds, _STEP_SECONDS))
     # what each step costs besides its loops is about the same for all trees
     loops = replace(rates, step_seconds=0.0)
-    sizer, units = Sizer(dims), group_units(len(dims), scopes)
-    forest = pairwise_forest(units, sizer, len(dims), first)
-    pairwise = forest_tree(forest, units, dims, scopes)
+    sizer, units = starts.sizer, starts.units
+    pairwise = forest_tree(starts.pairwise(first), units, dims, scopes)
     merged = merge_steps(pairwise, sizer, rates, itemsize)
     best = cheapest_both_ways((best, pairwise, merged), rates, itemsize)
     if seconds is None and two_way_seconds(best, loops, itemsize) < _SMALL_SECONDS:
@@ -73,6 +72,7 @@ def tree_for_both_ways(
         itemsize=itemsize,
         check=check,
         longest=longest,
+        starts=starts,
     )
     if tree_cost(searched, rates, itemsize).seconds > HOPELESS_SECONDS:
         return searched

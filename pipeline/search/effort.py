@@ -18,7 +18,9 @@ from typing import Final
 SHARE: Final = 0.1
 """Planning may take this share of the predicted run,"""
 LEAST: Final = 0.3
-"""or so many seconds if that is more."""
+"""or so many seconds if that is more,"""
+LEAST_ON_DEVICE: Final = 2.0
+"""or so many for a GPU."""
 
 TABLE_SECONDS: Final = 2.2e-5
 """Choosing the layout of a table that a step reads or writes, lowering, and following what is alive."""
@@ -43,6 +45,8 @@ class Effort:
         Seconds of the fastest plan that was found.
     kept, before : float
         What share is set aside of what was left when so much was spent.
+    least : float
+        Seconds that are allowed however short the run is.
     """
 
     asked: float = 0.0
@@ -50,6 +54,7 @@ class Effort:
     known: float = inf
     kept: float = 0.0
     before: float = 0.0
+    least: float = LEAST
 
     def spend(self, seconds: float) -> None:
         """Enter work that was done."""
@@ -64,7 +69,7 @@ class Effort:
 
         What improves a slow plan may take no more than the fastest plan that is known justifies.
         """
-        allowed = self.asked + max(LEAST, SHARE * min(predicted, self.known))
+        allowed = self.asked + max(self.least, SHARE * min(predicted, self.known))
         aside = self.kept * max(allowed - self.before, 0.0) if self.kept else 0.0  # all may be allowed
         return allowed - aside - self.spent
 

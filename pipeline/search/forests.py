@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...tasks.steps.bit_sets import bits_of, mask_of
-from ..trees.costs import Rates, sized_work, step_seconds
+from ..trees.costs import Rates, least_seconds, sized_work, step_seconds
 from ..trees.sizes import Sizer
 from ..trees.tree import Tree, build_tree
 
@@ -82,33 +82,39 @@ class _Joiner:
     def join(self, tables: Iterable[int]) -> int:
         """Join tables two at a time, the smallest with what it makes the smallest result with."""
         masks, log = self.forest.masks, self._sizer.log
-        left = sorted((log(masks[i]), i) for i in tables)
+        left = sorted([(log(masks[i]), i) for i in tables])
         while len(left) > 1:
             _, a = left.pop(0)
+            mask = masks[a]
             best, at = (inf, -1), 0
-            for position, (size, b) in enumerate(left):
-                if size > best[0]:
+            for position, one in enumerate(left):
+                if one[0] > best[0]:
                     break  # a join is no smaller than its parts
-                best, at = min((best, at), ((log(masks[a] | masks[b]), b), position))
-                if best == (size, b):
-                    break
+                both = log(mask | masks[one[1]]), one[1]
+                if both < best:
+                    best, at = both, position
+                    if best == one:
+                        break
             del left[at]
             node = self._join_pair(a, best[1])
             insort(left, (log(masks[node]), node))
         return left[0][1]
 
     def _join_pair(self, a: int, b: int) -> int:
-        node, union = len(self.forest.masks), self.forest.masks[a] | self.forest.masks[b]
+        forest, holders = self.forest, self.holders
+        node, union = len(forest.masks), forest.masks[a] | forest.masks[b]
         keep = union
         for u in bits_of(union):
-            self.holders[u] -= {a, b}
-            if self.holders[u]:
-                self.holders[u].add(node)
+            holding = holders[u]
+            holding.discard(a)
+            holding.discard(b)
+            if holding:
+                holding.add(node)
             else:
-                keep &= ~(1 << u)
-        self.forest.masks.append(keep)
-        self.forest.kids.append((a, b))
-        self.forest.virtual.append(keep == union)
+                keep ^= 1 << u
+        forest.masks.append(keep)
+        forest.kids.append((a, b))
+        forest.virtual.append(keep == union)
         return node
 
 
@@ -162,20 +168,25 @@ def merge_steps(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> Tree:
     sweeps what both eliminated.
     """
     first = tree.n_leaves
-    masks = tree.scope_masks
+    masks, joined = tree.scope_masks, list(tree.joined_masks)
+    sizes = [sizer.cells(mask) for mask in masks]
     kids = [list(c) for c in tree.children]
 
     def seconds(inputs: list[int], node: int) -> float:
-        return step_seconds(sized_work(sizer, [masks[i] for i in inputs], masks[node]), rates, itemsize)
+        work = sized_work(sizer, [masks[i] for i in inputs], masks[node], [sizes[i] for i in inputs])
+        return step_seconds(work, rates, itemsize)
 
     price = [seconds(kids[j], first + j) for j in range(len(kids))]
     merged: dict[int, Sequence[int]] = {}
     for j in range(len(kids)):
         for c in sorted((c for c in kids[j] if c >= first), key=lambda c: -price[c - first]):
+            apart, union = price[j] + price[c - first], joined[j] | joined[c - first]
+            if least_seconds(sizer.cells(union), rates) >= apart:
+                continue
             rest = [i for i in kids[j] if i != c] + kids[c - first]
             together = seconds(rest, first + j)
-            if together < price[j] + price[c - first]:
-                kids[j], price[j] = rest, together
+            if together < apart:
+                kids[j], price[j], joined[j] = rest, together, union
                 del merged[c]
         merged[first + j] = kids[j]
     return build_tree(tree.dims, tree.leaves, merged)
@@ -188,6 +199,8 @@ class Rearranger:
     ----------
     seconds : float
         Predicted time of the whole forest now.
+    changed : bool
+        Whether it was rearranged since it was last asked for.
     """
 
     #: (inputs of a subtree, how it is grown), in the order in which they are tried.
@@ -203,6 +216,7 @@ class Rearranger:
         self.tree = _binary(forest, dims, rates, itemsize)
         subtrees.price_tree(self.tree, self.first)
         self.seed = seed
+        self.changed = True
         self._move = self._vain = 0
 
     @property
@@ -215,6 +229,7 @@ class Rearranger:
         spent = 0
         if len(self.tree.kids) <= self.first + 1:
             return spent
+        self.changed = True
         while spent < max_work and self._vain < len(self.MOVES):
             k, how = self.MOVES[self._move % len(self.MOVES)]
             marks = self._kernel.Marks(*np.zeros((2, len(self.tree.kids)), dtype=np.bool_))
@@ -235,9 +250,11 @@ class Rearranger:
     def forest(self) -> Forest:
         """Return the current forest."""
         t = self.tree
-        masks = [int.from_bytes(row.tobytes(), "little") for row in t.masks]
-        kids = [(int(a), int(b)) for a, b in t.kids[self.first :]]
-        return Forest(masks, kids, [bool(x) for x in t.virtual])
+        self.changed = False
+        data, width = t.masks.tobytes(), t.masks.itemsize * t.masks.shape[1]
+        masks = [int.from_bytes(data[at : at + width], "little") for at in range(0, len(data), width)]
+        kids = [(a, b) for a, b in t.kids[self.first :].tolist()]
+        return Forest(masks, kids, t.virtual.tolist())
 
 
 def _binary(forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int) -> Binary:
@@ -249,9 +266,9 @@ def _binary(forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int) ->
     data = b"".join(m.to_bytes(8 * words, "little") for m in forest.masks)
     kids = np.full((n, 2), -1, dtype=np.int64)
     parent = np.full(n, -1, dtype=np.int64)
-    for j, pair in enumerate(forest.kids):
-        kids[first + j] = pair
-        parent[list(pair)] = first + j
+    if forest.kids:
+        kids[first:] = forest.kids
+        parent[kids[first:]] = np.arange(first, n)[:, np.newaxis]
     logs = np.zeros(64 * words)
     logs[: len(dims)] = np.log2(np.asarray(dims, dtype=np.float64))
     per = [

@@ -18,6 +18,7 @@ import time
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -28,9 +29,9 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..trees.costs import Rates, tree_cost
 from ..trees.sizes import sizer_of
-from ..trees.tree import Tree, bucket_tree, elimination_order, junction_tree
+from ..trees.tree import Tree, bucket_tree, elimination_order, merged_cliques
 from .effort import FUNCTION_SECONDS, Effort
-from .forests import Forest, Rearranger, forest_tree, group_units, merge_steps, pairwise_forest, split_steps
+from .forests import Forest, Rearranger, Units, forest_tree, group_units, merge_steps, pairwise_forest, split_steps
 from .min_fill import min_fill_order, primal_graph
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def search_trees(
     effort: Effort | None = None,
     check: Callable[[Tree], None] | None = None,
     longest: float = LONGEST_PLANNING,
+    starts: Starts | None = None,
 ) -> list[Tree]:
     """Find a few cheap contraction trees, the cheapest first.
 
@@ -108,14 +110,16 @@ def search_trees(
         Asked about the best tree once, before an automatic search goes on for long; what it raises ends the search.
     longest : float, optional
         Planning time of an automatic search at most.
+    starts : Starts, optional
+        Of this network, from a search by other rates.
 
     Raises
     ------
     ModelError
         If ``order`` is neither a rule nor a permutation of the variables.
     """
-    functions = tuple([tuple(scope) for scope in scopes])
-    search = _Search(tuple(dims), functions, tree, seed, rates or Rates(), itemsize, automatic=seconds is None)
+    starts = starts or Starts(dims, scopes)
+    search = _Search(starts, tree, seed, rates or Rates(), itemsize, automatic=seconds is None)
     search.check = check if search.automatic else None
     if not isinstance(order, str):
         search.consider(_checked(order, len(dims)))
@@ -165,7 +169,7 @@ def refine_tree(
     The result is never dearer than the tree given, as predicted for one slice.
     """
     dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
-    search = _Search(dims, tree.leaves, "refined", seed, rates or Rates(), itemsize)
+    search = _Search(Starts(dims, tree.leaves), "refined", seed, rates or Rates(), itemsize)
     search.refine_tree(Tree(dims, tree.leaves, tree.children), seconds)
     return Tree(tree.dims, tree.leaves, search.best.children)
 
@@ -177,12 +181,46 @@ def _checked(order: Sequence[int], n_variables: int) -> tuple[int, ...]:
     return tuple(order)
 
 
+class Starts:
+    """What orders of a network give whatever the rates: searches of one network share it."""
+
+    def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> None:
+        self.dims = tuple(dims)
+        self.scopes = tuple([tuple(scope) for scope in scopes])
+        self.sizer = sizer_of(self.dims)
+        self._buckets: dict[tuple[int, ...], Tree] = {}
+        self._cliques: dict[tuple[int, ...], Tree] = {}
+        self._forests: dict[tuple[int, ...], Forest] = {}
+
+    @cached_property
+    def units(self) -> Units:
+        """Functions that go together."""
+        return group_units(len(self.dims), self.scopes)
+
+    def buckets(self, order: tuple[int, ...]) -> Tree:
+        """Return the tree of an order's buckets."""
+        if order not in self._buckets:
+            self._buckets[order] = bucket_tree(self.dims, self.scopes, order)
+        return self._buckets[order]
+
+    def cliques(self, order: tuple[int, ...]) -> Tree:
+        """Return the tree of an order's maximal cliques."""
+        if order not in self._cliques:
+            self._cliques[order] = merged_cliques(self.buckets(order))
+        return self._cliques[order]
+
+    def pairwise(self, order: tuple[int, ...]) -> Forest:
+        """Return the pairwise forest of an order."""
+        if order not in self._forests:
+            self._forests[order] = pairwise_forest(self.units, self.sizer, len(self.dims), order)
+        return self._forests[order]
+
+
 @dataclass
 class _Search:
     """State of one search: the best tree so far and the work spent."""
 
-    dims: tuple[int, ...]
-    scopes: tuple[tuple[int, ...], ...]
+    starts: Starts
     kind: TreeName
     seed: int
     rates: Rates
@@ -192,8 +230,7 @@ class _Search:
     check: Callable[[Tree], None] | None = None
 
     def __post_init__(self) -> None:
-        self.sizer = sizer_of(self.dims)
-        self.units = group_units(len(self.dims), self.scopes)
+        self.dims, self.scopes = self.starts.dims, self.starts.scopes
         self.started = self._clock()
         self.trees: list[tuple[float, int, Tree]] = []
 
@@ -207,20 +244,17 @@ class _Search:
         """What it is predicted to take."""
         return self.trees[0][0]
 
-    def consider(self, order: Sequence[int]) -> None:
+    def consider(self, order: tuple[int, ...]) -> None:
         """Price the trees that an order gives at once."""
+        starts = self.starts
         if self.kind == "junction":
-            self._keep(junction_tree(self.dims, self.scopes, order))
+            self._keep(starts.cliques(order))
             return
-        self._keep(bucket_tree(self.dims, self.scopes, order))
+        self._keep(starts.buckets(order))
         beyond = self.automatic and self.best_seconds > MOST_SAVED * HOPELESS_SECONDS
         if self.kind == "refined" and not beyond:
-            self._keep(junction_tree(self.dims, self.scopes, order))
-            self._keep_forest(self.pairwise(order))
-
-    def pairwise(self, order: Sequence[int]) -> Forest:
-        """Return the pairwise forest of an order."""
-        return pairwise_forest(self.units, self.sizer, len(self.dims), order)
+            self._keep(starts.cliques(order))
+            self._keep_forest(starts.pairwise(order))
 
     def run(self, order: OrderName, budget: float) -> None:
         """Alternate between trying orders and refining the best of them, with growing effort."""
@@ -237,29 +271,30 @@ class _Search:
             tried = list(orders.take(_STARTS))
             beyond = self.automatic and orders.least > MOST_SAVED * HOPELESS_SECONDS * self.rates.cells_per_second
             if beyond:
-                self._keep(bucket_tree(self.dims, self.scopes, tried[0]))
+                self._keep(self.starts.buckets(tried[0]))
                 return
             if self.kind != "refined":
                 for one in tried:
                     self.consider(one)
                 continue
-            fresh = [self._rearranger(self.pairwise(one)) for one in tried]
+            fresh = [self._rearranger(self.starts.pairwise(one)) for one in tried]
             for rearranger in fresh:
                 self._work(rearranger, _START_SHARE * effort)
             starts = sorted([*starts, *fresh], key=lambda r: r.seconds)[:_STARTS]
             self._work(starts[0], (1 - share - _START_SHARE * len(fresh)) * effort)
             for rearranger in starts[:2]:
-                self._keep_forest(rearranger.forest())
+                if rearranger.changed:
+                    self._keep_forest(rearranger.forest())
 
     def refine_tree(self, tree: Tree, budget: float) -> None:
         """Refine a given tree."""
         self._keep(tree)
-        rearranger = self._rearranger(split_steps(tree, self.units, self.sizer))
+        rearranger = self._rearranger(split_steps(tree, self.starts.units, self.starts.sizer))
         self._work(rearranger, self._budget(budget) - self.spent)
         self._keep_forest(rearranger.forest())
 
     def _rearranger(self, forest: Forest) -> Rearranger:
-        self.spent += _SECONDS_PER_FOREST_VARIABLE * len(self.dims)
+        self.spent += _SECONDS_PER_FOREST_VARIABLE * max(len(self.dims), len(self.starts.units.members) / 2)
         self.seed += 1000
         return Rearranger(forest, self.dims, self.rates, self.itemsize, self.seed)
 
@@ -283,8 +318,8 @@ class _Search:
         return self._clock() - self.started > _EMERGENCY * budget + 10.0
 
     def _keep_forest(self, forest: Forest) -> None:
-        tree = forest_tree(forest, self.units, self.dims, self.scopes)
-        self._keep(merge_steps(tree, self.sizer, self.rates, self.itemsize))
+        tree = forest_tree(forest, self.starts.units, self.dims, self.scopes)
+        self._keep(merge_steps(tree, self.starts.sizer, self.rates, self.itemsize))
 
     def _keep(self, tree: Tree) -> None:
         """Remember a tree if it is one of the best; cells decide where seconds are beyond counting."""

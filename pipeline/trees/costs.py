@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
+from functools import reduce
 from math import ceil, log2
+from operator import or_
 from typing import NamedTuple
 
 from ...tasks.steps.bit_sets import mask_of
@@ -207,12 +209,22 @@ def lowered_work(lowered: Lowered) -> Work:
     return _work(lowered.cells, lowered.input_cells, out, reading, matrix, sides)
 
 
-def sized_work(sizer: Sizer, inputs: Sequence[int], output: int) -> Work:
-    """What a step of the given scopes, as bit sets, will sweep, move and read once it is lowered."""
-    joined = 0
-    for mask in inputs:
-        joined |= mask
-    cells, sizes, out = sizer.cells(joined), [sizer.cells(mask) for mask in inputs], sizer.cells(output)
+def least_seconds(cells: int, rates: Rates) -> float:
+    """Return what no step of so many cells is predicted to be faster than."""
+    fastest = max(rates.cells_per_second, rates.matmul_cells_per_second)
+    if isinstance(rates, KernelRates):
+        fastest = max(fastest, rates.reduced_cells_per_second)
+    return rates.step_seconds + _ratio(cells, fastest) * (1.0 - rates.read_share)
+
+
+def sized_work(sizer: Sizer, inputs: Sequence[int], output: int, known: list[int] | None = None) -> Work:
+    """What a step of the given scopes, as bit sets, will sweep, move and read once it is lowered.
+
+    The cells of the inputs are counted unless they are ``known``.
+    """
+    joined = reduce(or_, inputs, 0)
+    cells, out = sizer.cells(joined), sizer.cells(output)
+    sizes = known or [sizer.cells(mask) for mask in inputs]
     if cells <= SMALL_CELLS:
         return _work(cells, sizes, out, _Reading())
     matrix = _is_product(sizer, inputs, sizes, cells, output, out)
@@ -241,13 +253,18 @@ def _is_product(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells
     """Whether lowering makes a step a product of its two largest inputs, the others folded into them."""
     if len(inputs) < 2:
         return False
-    first, second, *rest = sorted(range(len(inputs)), key=lambda i: -sizes[i])
-    left, right = inputs[first], inputs[second]
-    if not pays(cells // sizes[second], cells // sizes[first], cells // out):
+    first = sizes.index(max(sizes))
+    others = [*sizes[:first], *sizes[first + 1 :]]
+    largest = max(others)
+    if not pays(cells // largest, cells // sizes[first], cells // out):
         return False
-    wide = sizer.wide
-    lonely = wide & ~output & (left ^ right)
-    return not lonely and all(not wide & inputs[i] & ~left or not wide & inputs[i] & ~right for i in rest)
+    second = others.index(largest)
+    second += second >= first
+    left, right, wide = inputs[first], inputs[second], sizer.wide
+    if wide & ~output & (left ^ right):
+        return False
+    beside_left, beside_right = wide & ~left, wide & ~right
+    return all(not mask & beside_left or not mask & beside_right for mask in inputs)
 
 
 def _reading(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells: int) -> _Reading:
@@ -256,10 +273,9 @@ def _reading(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells: i
         return _Reading(len(inputs), len(inputs) - _READS_RATED)
     limit = min(SPREAD_CELLS, cells // _MERGED_SHARE)
     small = [i for i, size in enumerate(sizes) if size <= limit]
-    near = [size for size in sizes if limit < size <= cells // _READ_AGAIN]
-    union = 0
-    for i in small:
-        union |= inputs[i]
+    most = cells // _READ_AGAIN
+    near = [size for size in sizes if limit < size <= most]
+    union = reduce(or_, [inputs[i] for i in small], 0)
     size, large = sizer.log(union), len(inputs) - len(small)
     merged = ceil(size / log2(SPREAD_CELLS) - _EPSILON) if size > log2(MERGED_CELLS) + _EPSILON else 0
     reads = max(2, large + min(len(small), merged))

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
+from operator import itemgetter
 
 from ...tasks.steps.step import Step, make_step
 from ...tasks.sweeps.sweep import freed_tables, useful_threads
@@ -66,9 +67,7 @@ class Sizing:
 
     def workspace_bytes(self, step: Step) -> int:
         """Bytes that a step needs besides its tables: on the host, and as temporaries between passes on a device."""
-        threads = useful_threads(step, self.threads)
-        workspace = step.lowered.workspace_bytes + (threads - 1) * step.lowered.thread_bytes
-        cells = prod(self.sizes[v] for v in frozenset().union(*step.input_axes)) if self.device else 0
+        workspace, cells = self._host_bytes(step), self._joined_cells(step)
         if (len(step.inputs) + 2) * cells * self.itemsize < _MUCH_BYTES:
             return workspace
         if cells != step.lowered.cells:
@@ -77,21 +76,46 @@ class Sizing:
 
         return max(workspace, device_step(step.lowered).workspace_cells * self.itemsize)
 
+    def most_workspace_bytes(self, step: Step) -> int:
+        """Bytes that a step needs besides its tables at most, which is known before its passes on a device are."""
+        return max(self._host_bytes(step), (len(step.inputs) + 2) * self._joined_cells(step) * self.itemsize)
 
-def sweep_peak(steps: Sequence[Step], sizing: Sizing, kept: Collection[int]) -> int:
+    def _host_bytes(self, step: Step) -> int:
+        threads = useful_threads(step, self.threads)
+        return step.lowered.workspace_bytes + (threads - 1) * step.lowered.thread_bytes
+
+    def _joined_cells(self, step: Step) -> int:
+        """Cells that a step sweeps on a device."""
+        return prod(self.sizes[v] for v in frozenset().union(*step.input_axes)) if self.device else 0
+
+
+def sweep_peak(steps: Sequence[Step], sizing: Sizing, kept: Collection[int], most: float = inf) -> int:
     """Return the peak bytes of what ``steps`` make and of their workspace, leaves not counted.
 
     Mirrors :func:`bucketflow.tasks.sweeps.sweep.sweep`: a table is freed after the last step that reads it unless it
-    is in ``kept``, also where it is made again later.
+    is in ``kept``, also where it is made again later. On a device, where tables alone have more than ``most``, the peak
+    is theirs: what passes need besides takes long to find.
     """
     made: dict[int, int] = {}
     live = peak = 0
+    # first those of the steps that may need most
+    waiting: list[tuple[int, int, Step]] = []
     for step, gone in zip(steps, freed_tables(steps, kept), strict=True):
         live -= made.get(step.node, 0)
         made[step.node] = table_bytes(sizing.sizes, step.axes, sizing.itemsize)
         live += made[step.node]
-        peak = max(peak, live + sizing.workspace_bytes(step))
+        if sizing.device:
+            waiting.append((live + sizing.most_workspace_bytes(step), live, step))
+            peak = max(peak, live)
+        else:
+            peak = max(peak, live + sizing.workspace_bytes(step))
         live -= sum([made.pop(i) for i in gone if i in made])
+    if peak > most:
+        return peak
+    for bound, there, step in sorted(waiting, key=itemgetter(0), reverse=True):
+        if bound <= peak:
+            break
+        peak = max(peak, there + sizing.workspace_bytes(step))
     return peak
 
 

@@ -175,46 +175,44 @@ def bucket_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Seq
     Variables that no function has get no node; neither has a variable that disappeared together with an
     earlier one because no other function has it (Dechter 1999).
     """
-    uses = [0] * len(dims)
-    for scope in scopes:
-        for v in scope:
-            uses[v] += 1
     masks = [mask_of(scope) for scope in scopes]
-    holders: list[list[int]] = [[] for _ in dims]
+    # in the order in which they were made
+    holders: list[dict[int, None]] = [{} for _ in dims]
     for i, scope in enumerate(scopes):
         for v in scope:
-            holders[v].append(i)
-    alive = [True] * len(masks)
+            holders[v][i] = None
     children: list[tuple[int, ...]] = []
     for v in order:
-        kids = [i for i in holders[v] if alive[i]]
+        kids = tuple(holders[v])
         if not kids:
             continue
         union = 0
         for i in kids:
             union |= masks[i]
-            alive[i] = False
+            for u in bits_of(masks[i]):
+                del holders[u][i]
         node = len(masks)
         message = 0
         for u in bits_of(union):
-            live = [i for i in holders[u] if alive[i]]
-            if u != v and live:
+            if holders[u]:
                 message |= 1 << u
-                live.append(node)
-            holders[u] = live
+                holders[u][node] = None
         masks.append(message)
-        alive.append(True)
-        children.append(tuple(kids))
+        children.append(kids)
     return Tree(tuple(dims), tuple(tuple(s) for s in scopes), tuple(children))
 
 
 def junction_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> Tree:
-    """Build the tree of maximal cliques: a bucket within the clique of a child is merged with that child.
+    """Build the tree of maximal cliques of an order."""
+    return merged_cliques(bucket_tree(dims, scopes, order))
+
+
+def merged_cliques(tree: Tree) -> Tree:
+    """Merge each bucket of a tree that lies within the clique of a child with that child.
 
     Merging never raises the number of cells: the larger clique is swept anyway and the message between the
     two is never written (Kask, Dechter, Larrosa, Dechter 2005, Unifying tree decompositions).
     """
-    tree = bucket_tree(dims, scopes, order)
     first = tree.n_leaves
     kids = [list(c) for c in tree.children]
     joined = list(tree.joined_masks)

@@ -20,13 +20,16 @@ from bucketflow.pipeline.budget import device_fit as device
 from bucketflow.pipeline.budget.device_fit import SLOTS, boxes_at_a_time
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.planning import planner
 from bucketflow.pipeline.planning.planner import with_rates
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.problem import PlanOptions
 from bucketflow.pipeline.rates.device import DeviceRates
 from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
-from bucketflow.pipeline.trees.costs import Rates, gpu_rates
+from bucketflow.pipeline.search.effort import Effort
+from bucketflow.pipeline.trees.costs import Rates, gpu_rates, tree_cost
+from bucketflow.pipeline.trees.tree import bucket_tree
 from tests.device_stand_in import StandIn
 from tests.device_stand_in import device as stand_in
 from tests.models import grid, named_model
@@ -70,6 +73,44 @@ def test_a_device_takes_no_dearer_tree_than_a_host(file: str, query: Any) -> Non
     rates = gpu_rates(here.up[0].lowered.semiring)
     assert there.seconds <= 1.05 * with_rates(here, rates).seconds
     assert there.cells <= 4 * here.cells or there.seconds < with_rates(here, rates).seconds
+
+
+def test_of_the_trees_for_a_device_only_the_one_that_runs_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees are found by three kinds of rates, and compared before their steps are lowered."""
+    model, made, trees = grid(8, 12, 6), [], []
+    lowered, find = planner._lowered, planner.search_trees
+    monkeypatch.setattr(planner, "_lowered", lambda *args: made.append(1) or lowered(*args))
+    monkeypatch.setattr(planner, "search_trees", lambda *args, **rest: trees.append(find(*args, **rest)) or trees[-1])
+    whole = planned(model, gpus=1, gpu_memory="60GB")
+    assert len(trees) == 3
+    assert len(made) == 1
+    rates = gpu_rates(whole.up[0].lowered.semiring)
+    options = PlanOptions(decode=True, device=True)
+    problem = prepare(Question(model, "optimum"), Resources(Options(gpus=1))).problem
+    joined = [planner.joined_tree(found[0], problem, options, rates) for found in trees]
+    assert whole.seconds == pytest.approx(min(tree_cost(tree, rates, whole.itemsize).seconds for tree in joined))
+
+
+def test_the_first_of_several_trees_is_planned_though_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is known not to fit before it is planned, the other only then."""
+    problem = prepare(Question(grid(4, 4, 3), "optimum"), Resources(Options())).problem
+    options, rates = PlanOptions(memory_bytes=1, device=True), gpu_rates(problem.semiring)
+    large, small = (bucket_tree(problem.dims, problem.scopes, order) for order in (range(16), range(15, -1, -1)))
+    monkeypatch.setattr(device, "least_bytes", lambda _, tree: 2 * (tree is large))
+    monkeypatch.setattr(planner, "least_bytes", lambda _, tree: 2 * (tree is large))
+    for seconds, order in ((0.8, (large, small)), (1.2, (small, large))):
+        first, second = device._cheapest_first([(1.0, small), (seconds, large)], problem, options, Effort(), rates)
+        assert isinstance(first, Plan)
+        assert (first.tree, second.tree) == order
+
+
+def test_no_further_tree_is_searched_for_a_short_run_of_many_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    trees: list[object] = []
+    find = planner.search_trees
+    monkeypatch.setattr(planner, "search_trees", lambda *args, **rest: trees.append(1) or find(*args, **rest))
+    monkeypatch.setattr(device, "FUNCTION_SECONDS", 1.0)
+    planned(grid(8, 12, 6), gpus=1)
+    assert len(trees) == 1
 
 
 def test_one_huge_step_is_cut_over_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from bucketflow.pipeline.trees.memory import Sizing, sweep_peak
 from bucketflow.pipeline.trees.tree import Tree
 from bucketflow.tasks.gpu.tiling.lowering import device_step
 from bucketflow.tasks.steps.semiring import min_plus
-from bucketflow.tasks.steps.step import make_step
+from bucketflow.tasks.steps.step import Step, make_step
 
 RATES = Rates()
 OPTIONS = PlanOptions(order_seconds=0.3)
@@ -80,7 +80,9 @@ def test_others_are_tried_where_nothing_fits_however_much_was_spent(monkeypatch:
     first, *others = whole_plans(wanted, OPTIONS, RATES)
     options = replace(OPTIONS, memory_bytes=min(plan.peak_bytes for plan in others) // 2)
 
-    def refused(problem: Problem, options: PlanOptions, rates: Rates, wholes: Sequence[Plan], effort: Effort) -> Plan:
+    def refused(
+        problem: Problem, options: PlanOptions, rates: Rates, wholes: Sequence[Plan], effort: Effort, *_: object
+    ) -> Plan:
         if wholes[0] is first:
             raise BudgetError("this tree takes too many slices")
         return sliced_plan(problem, options, rates, wholes, effort)
@@ -135,18 +137,65 @@ def test_slices_that_take_much_more_work_need_another_tree_first(monkeypatch: py
     freed: list[Plan] = []
     original = in_slices.Slicing.freed
     monkeypatch.setattr(in_slices.Slicing, "freed", lambda self, plan: freed.append(plan) or original(self, plan))
-    monkeypatch.setattr(in_slices, "_rearranged", lambda *args: args[3])
+    monkeypatch.setattr(in_slices, "_rearranged", lambda *args, **_: args[3])
     for far, first in ((0.0, 0), (1e6, 1)):
         monkeypatch.setattr(in_slices, "_FAR", far)
         freed.clear()
         found = in_slices.sliced_plan(wanted, options, RATES, [whole], Effort(asked=inf))
         assert len(freed) == 1  # before the search, or after it was in vain
         assert found.slices <= freed[0].slices
-        monkeypatch.setattr(in_slices, "_rearranged", lambda *args: replace(args[3], threads=7))
+        monkeypatch.setattr(in_slices, "_rearranged", lambda *args, **_: replace(args[3], threads=7))
         freed.clear()
         in_slices.sliced_plan(wanted, options, RATES, [whole], Effort(asked=inf))
         assert len(freed) == first
-        monkeypatch.setattr(in_slices, "_rearranged", lambda *args: args[3])
+        monkeypatch.setattr(in_slices, "_rearranged", lambda *args, **_: args[3])
+
+
+@pytest.mark.usefixtures("tables_only")
+def test_of_trees_whose_slices_are_far_dearer_the_most_promising_is_sliced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are estimated; before, each of them was planned."""
+    wanted, options = grid(8, 3), replace(OPTIONS, decode=True)
+    wholes = list(whole_plans(wanted, options, RATES))
+    assert len(wholes) > 3
+    options = replace(options, memory_bytes=min(plan.peak_bytes for plan in wholes) // 4)
+    alone = [in_slices.Slicing(wanted, options, RATES, each.tree, wholes[0], Effort()) for each in wholes]
+    estimates = [slicing.estimate(1000) for slicing in alone]
+    cheapest = min(range(1, len(wholes)), key=estimates.__getitem__)
+    tried: list[Tree] = []
+    original = in_slices.Slicing.first
+    monkeypatch.setattr(in_slices.Slicing, "first", lambda self: tried.append(self.tree) or original(self))
+    monkeypatch.setattr(in_slices.Slicing, "estimate", lambda self, _: estimates[alone_index(self.tree)])
+    monkeypatch.setattr(in_slices, "_rearranged", lambda *args, **_: args[3])
+    monkeypatch.setattr(in_slices, "_FAR", 0.0)
+
+    def alone_index(tree: Tree) -> int:
+        return next(i for i, slicing in enumerate(alone) if slicing.tree is tree)
+
+    in_slices.sliced_plan(wanted, options, RATES, wholes, Effort(asked=inf))
+    assert tried == [wholes[0].tree, wholes[cheapest].tree]
+
+
+@pytest.mark.usefixtures("tables_only")
+def test_another_way_is_found_before_a_tree_is_searched_for_slices_that_are_far_dearer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted, options = grid(8, 3), replace(OPTIONS, decode=True)
+    whole = next(whole_plans(wanted, options, RATES))
+    options = replace(options, memory_bytes=whole.peak_bytes // 4)
+    turns: list[str] = []
+    original = in_slices.refine_tree
+    monkeypatch.setattr(in_slices, "refine_tree", lambda *args, **rest: turns.append("tree") or original(*args, **rest))
+    monkeypatch.setattr(in_slices, "_FAR", 0.0)
+    for known, most in ((0.0, 1), (inf, 1 + in_slices.REARRANGINGS)):
+        effort = Effort(asked=inf)
+
+        def boxes(effort: Effort = effort, known: float = known) -> None:
+            turns.append("boxes")
+            effort.know(known)
+
+        turns.clear()
+        in_slices.sliced_plan(wanted, options, RATES, [whole], effort, boxes)
+        assert turns == ["boxes", *["tree"] * most]
 
 
 @pytest.mark.usefixtures("tables_only")
@@ -185,6 +234,24 @@ def test_temporaries_of_a_device_count_with_the_step_that_has_them() -> None:
     assert large.lowered.workspace_bytes < inner.workspace_bytes(large) < temporaries
     assert inner.workspace_bytes(large) == device_step(fixed.lowered).workspace_cells * 4
     assert sizing.workspace_bytes(small) == replace(sizing, device=False).workspace_bytes(small)
+
+
+def test_passes_are_looked_for_in_steps_that_may_need_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, scopes = (256,) * 4, ((0, 1, 2), (0, 2, 3))
+    semiring, sizing = min_plus("int32"), Sizing((256,) * 4, 4, device=True)
+    large = make_step(2, (0, 1), scopes, (1, 3), sizes, semiring)
+    smaller = [make_step(3 + i, (2,), ((1, 3),), (1,), sizes, semiring) for i in range(4)]
+    live = [4 * 256**2 + 4 * 256 * i for i in range(5)]
+    most = max(there + sizing.workspace_bytes(step) for there, step in zip(live, (large, *smaller), strict=True))
+    looked: list[Step] = []
+    original = Sizing.workspace_bytes
+    monkeypatch.setattr(Sizing, "workspace_bytes", lambda self, step: looked.append(step) or original(self, step))
+    assert sweep_peak([large, *smaller], sizing, range(7)) == most
+    assert looked == [large]
+    assert all(sizing.most_workspace_bytes(step) >= original(sizing, step) for step in (large, *smaller))
+    looked.clear()
+    assert sweep_peak([large, *smaller], sizing, range(7), live[-1] - 1) == live[-1]
+    assert not looked
 
 
 def test_the_plan_of_one_sweep_is_made_once_for_all_memory_that_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:

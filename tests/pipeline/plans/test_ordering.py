@@ -193,6 +193,25 @@ def test_what_no_search_helps_is_refused_before_it_is_searched_or_lowered(monkey
         next(planner.whole_plans(problem, PlanOptions(memory_bytes=10**9, order_seconds=0.01), Rates()))
 
 
+def test_searches_by_other_rates_share_what_orders_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    dims, scopes = (3,) * 64, grid(8)
+    made: list[tuple[int, ...]] = []
+    original = orders.pairwise_forest
+
+    def counted(*args):
+        made.append(args[3])
+        return original(*args)
+
+    monkeypatch.setattr(orders, "pairwise_forest", counted)
+    starts = orders.Starts(dims, scopes)
+    for rates in (Rates(1e5, 1e5, 1e5), Rates(1e5, 8e5, 1e6), Rates(1e6, 1e6, 1e5)):
+        shared = search_trees(dims, scopes, rates=rates, longest=0.1, starts=starts)
+        once = len(made)
+        assert shared == search_trees(dims, scopes, rates=rates, longest=0.1)
+        del made[once:]
+    assert len(made) == len(set(made))
+
+
 def test_no_variables_have_an_order() -> None:
     assert search_order((), (), seconds=0.01) == (0.0, ())
 
@@ -201,7 +220,7 @@ def test_an_order_is_searched_without_a_tree(monkeypatch):
     def never(*_, **__):
         raise AssertionError("an order is all that was asked for")
 
-    for name in ("bucket_tree", "junction_tree", "tree_cost", "pairwise_forest"):
+    for name in ("bucket_tree", "merged_cliques", "tree_cost", "pairwise_forest"):
         monkeypatch.setattr(orders, name, never)
     monkeypatch.setattr(depth_first, "_COMPILED_FROM", 0.0)
     dims, scopes = (3,) * 81, grid(9)

@@ -19,6 +19,7 @@ from bucketflow.pipeline.search.forests import Rearranger, group_units, split_st
 from bucketflow.pipeline.trees.costs import (
     Rates,
     gpu_rates,
+    least_seconds,
     lowered_seconds,
     lowered_work,
     sized_work,
@@ -65,6 +66,10 @@ def test_every_road_predicts_the_same_seconds(dims, scopes):
         assert plan.seconds == with_rates(plan, RATES).seconds == pytest.approx(seconds)
         assert tree_cost(plan.tree, RATES).seconds == pytest.approx(seconds)
         assert replace(plan.cost, seconds=0) == replace(tree_cost(plan.tree), seconds=0)
+        for rates in (RATES, gpu_rates(MIN_PLUS)):
+            assert all(step_seconds(work, rates, 8) >= least_seconds(work.cells, rates) for work in sized)
+        known = [sizer.cells(masks[c]) for c in kids[0]]
+        assert sized_work(sizer, [masks[c] for c in kids[0]], masks[len(leaves)], known) == sized[0]
         loops = Rates(step_seconds=0.0)
         slices = _Incidence(plan.tree, RATES, 8, 0.0)
         expected = [log2(step_seconds(work, loops, 8)) for work in sized]
