@@ -415,3 +415,21 @@ def test_joins_in_bricks_are_right(monkeypatch: pytest.MonkeyPatch, width: int, 
     joins = [each for each in step.passes[:-1] if isinstance(each, BrickPass)]
     assert joins
     assert all(len(each.inputs) > 4 for each in joins)
+
+
+@pytest.mark.parametrize("output", [(), (3, 5)])
+@pytest.mark.parametrize("size", [2, 3])
+def test_large_joins_that_leave_next_to_nothing_are_made_in_bricks(
+    monkeypatch: pytest.MonkeyPatch, output: tuple[int, ...], size: int
+) -> None:
+    """What streams would read once a cell stays on the chip; partial sums are added up by a launch of their own."""
+    rng = np.random.default_rng(5)
+    count = 13 if size == 2 else 8
+    scopes = [tuple(sorted(int(v) for v in rng.choice(count, count - 2, replace=False))) for _ in range(7)]
+    lowered = lower(scopes, output, dict.fromkeys(range(count), size), "float64", MIN_PLUS)
+    for name, value in {"_LEAST_BRICKS": 1 << 10, "_LEAST_BRICK_OUTPUT": 1 << 6}.items():
+        monkeypatch.setattr(gpu_lowering, name, value)
+    monkeypatch.setattr(gpu_lowering, "bucket_tiles", lambda axes, inputs, itemsize: None)
+    kinds = [type(each) for each in check(lowered).passes]
+    assert BrickPass in kinds
+    assert kinds[-1] is not BrickPass

@@ -116,4 +116,4 @@ def ordered(table: CostTable, scope: Scope) -> Array:
 
 def on_one_side(arrays: Sequence[Any]) -> list[Any]:
     """Return arrays that are all on the device if one of them is."""
-    return [aligned(each) for each in arrays] if any(map(is_device, arrays)) else list(arrays)
+    return aligned(arrays)[0] if any(map(is_device, arrays)) else list(arrays)

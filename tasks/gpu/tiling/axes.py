@@ -101,7 +101,16 @@ def partial_axes(axes: Sequence[Axis], inputs: int) -> tuple[dict[int, int], boo
     if depth <= _SHORT_SUM or (cells * 4 >= PARALLEL_CELLS and not (along and depth >= 8 * _ROW_CELLS)):
         return {}, False
     wanted = min(depth // 8, max(PARALLEL_CELLS // cells, _ROW_CELLS if along else 1))
-    rows_last = along or cells < _ROW_CELLS
+    return _kept_cells(axes, largest, wanted), along or cells < _ROW_CELLS
+
+
+def partial_sums(axes: Sequence[Axis], inputs: int, wanted: int) -> dict[int, int]:
+    """Choose eliminated axes to keep in up to ``wanted`` partial sums: axis → cells of it."""
+    return _kept_cells(axes, max(range(inputs), key=lambda t: join_cells(axes, (t,))), wanted)
+
+
+def _kept_cells(axes: Sequence[Axis], largest: int, wanted: int) -> dict[int, int]:
+    """Take whole eliminated axes or exact parts, those first along which the largest input is contiguous."""
     parts: dict[int, int] = {}
     for i in sorted((i for i, a in enumerate(axes) if not a.out), key=lambda i: axes[i].strides[largest] or 1 << 62):
         if wanted <= 1:
@@ -112,7 +121,7 @@ def partial_axes(axes: Sequence[Axis], inputs: int) -> tuple[dict[int, int], boo
             wanted //= part
         if part < axes[i].size:
             break
-    return parts, rows_last
+    return parts
 
 
 def split_axes(axes: Sequence[Axis], parts: dict[int, int]) -> tuple[list[Axis], list[int]]:

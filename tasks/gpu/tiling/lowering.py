@@ -28,6 +28,7 @@ from .axes import (
     ordered,
     output_order,
     partial_axes,
+    partial_sums,
     row_major,
     small_groups,
     split_axes,
@@ -86,7 +87,10 @@ _LEAST_BRICKS: Final = 1 << 25
 """Cells of a join from which bricks pay where streaming would need joins before; elsewhere four times as many."""
 
 _LEAST_BRICK_OUTPUT: Final = 1 << 16
-"""Smaller outputs are left to launches that keep them in shared memory."""
+"""Smaller outputs are left to launches that keep them in shared memory, or are added up from partial sums."""
+
+_SUMMED: Final = 1 << 4
+"""Cells of a join in each of these, about: so few take next to no time to add up."""
 
 
 @lru_cache(maxsize=4096)
@@ -143,9 +147,28 @@ class _Builder:
         axes = fused(axes)
         cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
         least = _LEAST_BRICKS if len(inputs) > FEW_INPUTS else 4 * _LEAST_BRICKS
-        if len(inputs) < 2 or cells < least or out_cells < _LEAST_BRICK_OUTPUT:
+        if len(inputs) < 2 or cells < least:
             return False
+        if out_cells < _LEAST_BRICK_OUTPUT:
+            return len(inputs) > FEW_INPUTS and self.bricks_of_sums(axes, inputs, cells // out_cells, out_cells)
         return any(self.bricks_in(axes, inputs, out_cells, share) for share in (0.75, 0.6, 0.45, 0.3))
+
+    def bricks_of_sums(self, axes: Sequence[Axis], inputs: Sequence[int], depth: int, out_cells: int) -> bool:
+        """Add bricks that leave many partial sums of each cell, and what adds these up."""
+        axes, summed = split_axes(axes, partial_sums(axes, len(inputs), depth // _SUMMED))
+        sums = math.prod(axes[i].size for i in summed)
+        if sums * out_cells < _LEAST_BRICK_OUTPUT:
+            return False
+        places = dict(zip(summed, row_major([axes[i] for i in summed]), strict=True))
+        ours = [replace(axis, out=places[i] if i in places else axis.out * sums) for i, axis in enumerate(axes)]
+        output, self.output = self.output, self.temporary(sums * out_cells)
+        table, found = self.output, self.bricks(ours, inputs)
+        self.output = output
+        if found:
+            self.eliminate([Axis(sums, (1,), 0), *([Axis(out_cells, (sums,), 1)] if out_cells > 1 else [])], [table])
+        else:
+            del self.temporaries[table - self.inputs :]
+        return found
 
     def bricks_in(self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, share: float) -> bool:
         """Try it with a share of the shared memory for large inputs."""
