@@ -2,8 +2,9 @@
 
 The model is a complete graph of binary costs: every stage reads one table and writes one of half the size. All large
 tables are stored, which the planner would not do for such a model. ``host`` keeps them in page-locked memory, ``disk``
-in chunk files that are forced to disk and out of the page cache. The least possible time is that of the longer of both
-transfers at the rate that the link has in the same run, or of both one after the other at the disk's.
+in chunk files that are forced to disk and out of the page cache. The least possible time is what the transfers take at
+the rates that the link has in the same run: the longer of both ways, or both at what the link moves in both ways at
+once, which may be little more than one way alone; or of both one after the other at the disk's rates.
 """
 
 from __future__ import annotations
@@ -161,8 +162,10 @@ def moved(plan: Plan, stage: Stage) -> tuple[int, int]:
     return spilled.boxes(stage) * read, written
 
 
-def run(sweep: Sweep, variables: int, options: dict[str, Any], folder: Path | None, least: tuple[float, float]) -> None:
-    """Answer once and print what was moved; ``least`` are bytes per second of reading and of writing."""
+def run(
+    sweep: Sweep, variables: int, options: dict[str, Any], folder: Path | None, least: Callable[[int, int], float]
+) -> None:
+    """Answer once and print what was moved; ``least`` says how long bytes take at least to be read and written."""
     model = clique_model(variables)
     asked = Options(tree="bucket", order=model.names, fit="spill", **options)
     prepared = prepare(Question(model, "optimum"), Resources(asked))
@@ -181,11 +184,10 @@ def run(sweep: Sweep, variables: int, options: dict[str, Any], folder: Path | No
     else:
         rows = [(spilled.tasks, spilled.read_bytes, spilled.written_bytes)]
     for (boxes, read, written), seconds in zip(rows, sweep.seconds, strict=True):
-        transfers = (read / least[0], written / least[1])
-        ideal = max(transfers) if folder is None else sum(transfers)
         print(
             f"   {boxes:4d} boxes, {read / GIB:6.2f} GiB read, {written / GIB:6.2f} GiB written, {seconds:7.3f} s, "
-            f"{(read + written) / seconds / 1e9:6.1f} GB/s, {ideal / seconds:4.0%} of what the transfers allow"
+            f"{(read + written) / seconds / 1e9:6.1f} GB/s, "
+            f"{least(read, written) / seconds:4.0%} of what the transfers allow"
         )
     print(
         f"   with decoding {whole:.3f} s, value {result.value}, device budget {options['gpu_memory']}, planned peak "
@@ -208,6 +210,10 @@ def main() -> None:
     sweep = Sweep()
     device_stores.write_chunk = forced_chunk
     up, down, both = link_rates()
+
+    def through_link(read: int, written: int) -> float:
+        return max(read / up, written / down, (read + written) / both)
+
     print(f"link: {up / 1e9:.1f} GB/s to the device, {down / 1e9:.1f} GB/s from it, {both / 1e9:.1f} GB/s together")
     if "host" in chosen.kinds:
         memory = Kept()
@@ -215,16 +221,20 @@ def main() -> None:
         runs = ((True, "first run, which locks the pages"), (True, "again"), (False, "in its own order"))
         for sweep.by_stage, title in runs:
             print(f"host-resident, {title}:")
-            run(sweep, chosen.variables, options, None, (up, down))
+            run(sweep, chosen.variables, options, None, through_link)
         print(f"   page-locked {memory.held_bytes / GIB:.1f} GiB")
     if "disk" in chosen.kinds:
         with TemporaryDirectory(prefix="bucketflow-") as name:
-            read, written = disk_rates(Path(name))[::-1]
-            print(f"disk: {written / 1e9:.2f} GB/s written, {read / 1e9:.2f} GB/s read")
+            to_disk, from_disk = disk_rates(Path(name))
+            print(f"disk: {to_disk / 1e9:.2f} GB/s written, {from_disk / 1e9:.2f} GB/s read")
+
+            def through_disk(read: int, written: int) -> float:
+                return read / from_disk + written / to_disk
+
             sweep.by_stage = False
-            run(sweep, 27, {**options, "gpu_memory": "100MB"}, Path(name) / "first", (read, written))
+            run(sweep, 27, {**options, "gpu_memory": "100MB"}, Path(name) / "first", through_disk)
             print("disk-resident:")
-            run(sweep, chosen.disk_variables, options, Path(name) / "run", (read, written))
+            run(sweep, chosen.disk_variables, options, Path(name) / "run", through_disk)
 
 
 if __name__ == "__main__":
