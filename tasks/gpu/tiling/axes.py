@@ -84,6 +84,21 @@ def join_cells(axes: Sequence[Axis], tables: Iterable[int]) -> int:
     return math.prod(a.size for a in axes if any(a.strides[t] for t in tables))
 
 
+def axis_masks(axes: Sequence[Axis], tables: int) -> list[int]:
+    """Return the axes of each table as a bit set."""
+    return [sum([1 << i for i, axis in enumerate(axes) if axis.strides[t]]) for t in range(tables)]
+
+
+def cells_by_mask(axes: Sequence[Axis]) -> Callable[[int], int]:
+    """Return what says how many cells some axes, as a bit set, have."""
+
+    @cache
+    def cells(mask: int) -> int:
+        return math.prod([axis.size for i, axis in enumerate(axes) if mask >> i & 1])
+
+    return cells
+
+
 def partial_axes(axes: Sequence[Axis], inputs: int) -> tuple[dict[int, int], bool]:
     """Choose eliminated axes to keep in partial sums: axis → cells of it, and whether they come last.
 
@@ -146,12 +161,7 @@ def join_groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
     Either the pair whose join has the fewest cells more than the joins that it replaces comes first, or the smallest
     group joins the one that it enlarges least: the former is better where tables have few axes in common.
     """
-    masks = [sum(1 << i for i, axis in enumerate(axes) if axis.strides[t]) for t in range(tables)]
-
-    @cache
-    def cells(mask: int) -> int:
-        return math.prod([axis.size for i, axis in enumerate(axes) if mask >> i & 1])
-
+    masks, cells = axis_masks(axes, tables), cells_by_mask(axes)
     free = max(JOIN_CELLS, max(map(cells, masks)) >> _FREE_SHARE)
 
     def enough(groups: int, union: int) -> bool:

@@ -22,6 +22,8 @@ from .axes import (
     JOIN_CELLS,
     MAX_INPUTS,
     as_axes,
+    axis_masks,
+    cells_by_mask,
     fused,
     join_cells,
     join_groups,
@@ -313,11 +315,16 @@ class _Builder:
         entries = [sum(a.strides[t] > 0 for a in axes) for t in range(len(inputs))]
         if len(inputs) <= TABLES and sum(entries) <= _SPARE * ENTRIES:
             return axes, inputs
-        left = sorted(range(len(inputs)), key=lambda t: join_cells(axes, [t]))
+        masks, cells = axis_masks(axes, len(inputs)), cells_by_mask(axes)
+        left = sorted(range(len(inputs)), key=lambda t: cells(masks[t]))
         members = [left.pop(0)]
-        while len(left) > 1 and (len(left) >= TABLES or sum(entries[t] for t in left) > _SPARE * ENTRIES - len(axes)):
-            members.append(min(left, key=lambda t: join_cells(axes, [*members, t])))
-            left.remove(members[-1])
+        joined, over = masks[members[0]], sum(entries[t] for t in left) - (_SPARE * ENTRIES - len(axes))
+        while len(left) > 1 and (len(left) >= TABLES or over > 0):
+            member = min(left, key=lambda t: cells(joined | masks[t]))
+            left.remove(member)
+            members.append(member)
+            joined |= masks[member]
+            over -= entries[member]
         return self.grouped(axes, inputs, [*([t] for t in left), members])
 
     def grouped(
