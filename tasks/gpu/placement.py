@@ -21,6 +21,9 @@ _SMALLEST: Final = 1 << 18
 """Smaller tables are left to the pool, as are those below this share of the largest:"""
 _PART: Final = 1 / 256
 
+_TRIALS: Final = 16
+"""Orders in which requests are placed that are tried from each of the first ones."""
+
 _MOST: Final = 128
 """So many of the largest tables and workspaces are placed; others are left to the pool."""
 
@@ -34,16 +37,47 @@ class Request(NamedTuple):
 
 
 def placed(requests: Sequence[Request]) -> tuple[list[int], int]:
-    """Return where each request begins, and how many bytes all of them take: the largest first, each as low as it fits.
+    """Return where each request begins, and how many bytes all of them take.
 
-    The greedy algorithm by size of Pisarchyk & Lee (2020, §5.2).
+    One after another is placed as low as it fits: the largest first (the greedy algorithm by size of Pisarchyk & Lee,
+    2020, §5.2), or those that are there for longest. Where that leaves gaps, what ends highest comes first from then
+    on, a few times.
 
     >>> placed([Request(512, 0, 1), Request(1024, 1, 2), Request(512, 2, 2), Request(1024, 3, 3)])
     ([1024, 0, 1024, 0], 1536)
     """
+    least = _together(requests)
+    numbers = range(len(requests))
+    by_size = sorted(numbers, key=lambda i: -requests[i].nbytes)
+    by_time = sorted(by_size, key=lambda i: requests[i].first - requests[i].last)
+    best, end = _in_order(requests, by_size)
+    for order in (by_size, by_time):
+        for _ in range(_TRIALS):
+            if end <= least:
+                return best, end
+            places, taken = _in_order(requests, order)
+            if taken < end:
+                best, end = places, taken
+            top = max(numbers, key=lambda i: places[i] + _whole(requests[i].nbytes))
+            order = [top, *(i for i in order if i != top)]
+    return best, end
+
+
+def _whole(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNED) * _ALIGNED
+
+
+def _together(requests: Sequence[Request]) -> int:
+    """Return how many bytes are there at once at most."""
+    steps = {request.first for request in requests}
+    return max([sum([_whole(r.nbytes) for r in requests if r.first <= k <= r.last]) for k in steps], default=0)
+
+
+def _in_order(requests: Sequence[Request], order: Sequence[int]) -> tuple[list[int], int]:
+    """Place requests one after another, each as low as it fits; return where each begins, and where the last ends."""
     places = [0] * len(requests)
     there: list[tuple[int, int, int, int]] = []
-    for i in sorted(range(len(requests)), key=lambda i: -requests[i].nbytes):
+    for i in order:
         nbytes, first, last = requests[i]
         at = 0
         for begin, end, other_first, other_last in there:
@@ -52,7 +86,7 @@ def placed(requests: Sequence[Request]) -> tuple[list[int], int]:
                     break
                 at = max(at, end)
         places[i] = at
-        there.append((at, at + -(-nbytes // _ALIGNED) * _ALIGNED, first, last))
+        there.append((at, at + _whole(nbytes), first, last))
         there.sort()
     return places, max((end for _, end, _, _ in there), default=0)
 

@@ -51,6 +51,13 @@ def test_a_chain_takes_what_is_live(seed: int) -> None:
     assert placed(requests)[1] <= 1.25 * live_bytes(requests)
 
 
+def test_the_largest_is_not_always_the_first() -> None:
+    """Where a workspace is larger than the tables beside it, and tables live on, it lies above them."""
+    sizes = [(2, 0, 1), (5, 0, 0), (4, 1, 2), (2, 1, 1), (2, 2, 3)]
+    requests = [Request(512 * size, first, last) for size, first, last in sizes]
+    assert placed(requests)[1] == live_bytes(requests) == 512 * 8
+
+
 def test_a_room_has_places_for_what_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "_SMALLEST", 1024)
     steps = [
