@@ -25,6 +25,6 @@ class Remembered(Generic[T]):
         if known is None:
             # the steps are held as long as their numbers are
             known = self._known[key] = tuple(steps), make()
-            if len(self._known) > _MOST:
-                self._known.pop(next(iter(self._known)), None)
+            for oldest in tuple(self._known)[:-_MOST]:  # threads share this
+                self._known.pop(oldest, None)
         return known[1]
