@@ -89,12 +89,12 @@ def axis_masks(axes: Sequence[Axis], tables: int) -> list[int]:
     return [sum([1 << i for i, axis in enumerate(axes) if axis.strides[t]]) for t in range(tables)]
 
 
-def cells_by_mask(axes: Sequence[Axis]) -> Callable[[int], int]:
+def cells_by_mask(sizes: Sequence[int]) -> Callable[[int], int]:
     """Return what says how many cells some axes, as a bit set, have."""
 
     @cache
     def cells(mask: int) -> int:
-        return math.prod([axis.size for i, axis in enumerate(axes) if mask >> i & 1])
+        return math.prod([size for i, size in enumerate(sizes) if mask >> i & 1])
 
     return cells
 
@@ -139,6 +139,19 @@ def _kept_cells(axes: Sequence[Axis], largest: int, wanted: int) -> dict[int, in
     return parts
 
 
+def in_partial_sums(axes: Sequence[Axis], parts: dict[int, int], sums_last: bool) -> tuple[list[Axis], int]:
+    """Keep parts of eliminated axes in partial sums; return all axes, with the sums' places, and sums of each cell.
+
+    ``sums_last``: those of a cell are together, not the cells of a sum.
+    """
+    axes, summed = split_axes(axes, parts)
+    sums, kept = math.prod([axes[i].size for i in summed]), math.prod([axis.size for axis in axes if axis.out])
+    places = dict(zip(summed, row_major([axes[i] for i in summed]), strict=True))
+    apart, scale = (1, sums) if sums_last else (kept, 1)
+    outs = [places[i] * apart if i in places else axis.out * scale for i, axis in enumerate(axes)]
+    return [replace(axis, out=out) for axis, out in zip(axes, outs, strict=True)], sums
+
+
 def split_axes(axes: Sequence[Axis], parts: dict[int, int]) -> tuple[list[Axis], list[int]]:
     """Cut the given axes in two; return all axes and the numbers of the inner parts."""
     result: list[Axis] = []
@@ -161,7 +174,7 @@ def join_groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
     Either the pair whose join has the fewest cells more than the joins that it replaces comes first, or the smallest
     group joins the one that it enlarges least: the former is better where tables have few axes in common.
     """
-    masks, cells = axis_masks(axes, tables), cells_by_mask(axes)
+    masks, cells = axis_masks(axes, tables), cells_by_mask([axis.size for axis in axes])
     free = max(JOIN_CELLS, max(map(cells, masks)) >> _FREE_SHARE)
 
     def enough(groups: int, union: int) -> bool:
@@ -225,12 +238,7 @@ def _smallest_joined(
 
 def small_groups(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[list[int]]:
     """Put the members of a large join into groups whose joins are small beside it, by their strides along some axes."""
-    masks = [sum(1 << i for i, stride in enumerate(own) if stride) for own in strides]
-
-    @cache
-    def cells(mask: int) -> int:
-        return math.prod([size for i, size in enumerate(sizes) if mask >> i & 1])
-
+    masks, cells = [sum(1 << i for i, stride in enumerate(own) if stride) for own in strides], cells_by_mask(sizes)
     whole = cells(reduce(or_, masks))
     groups = sorted(((mask, [t]) for t, mask in enumerate(masks)), key=lambda g: cells(g[0]))
     if len(masks) <= FEW_INPUTS or whole <= _FLAT_CELLS:

@@ -25,6 +25,7 @@ from .axes import (
     axis_masks,
     cells_by_mask,
     fused,
+    in_partial_sums,
     join_cells,
     join_groups,
     ordered,
@@ -33,7 +34,6 @@ from .axes import (
     partial_sums,
     row_major,
     small_groups,
-    split_axes,
 )
 from .bricks.joins import brick_groups, brick_order, worth_a_copy
 from .bricks.layout import kind, lay_out, with_partial
@@ -157,12 +157,9 @@ class _Builder:
 
     def bricks_of_sums(self, axes: Sequence[Axis], inputs: Sequence[int], depth: int, out_cells: int) -> bool:
         """Add bricks that leave many partial sums of each cell, and what adds these up."""
-        axes, summed = split_axes(axes, partial_sums(axes, len(inputs), depth // _SUMMED))
-        sums = math.prod(axes[i].size for i in summed)
+        ours, sums = in_partial_sums(axes, partial_sums(axes, len(inputs), depth // _SUMMED), sums_last=True)
         if sums * out_cells < _LEAST_BRICK_OUTPUT:
             return False
-        places = dict(zip(summed, row_major([axes[i] for i in summed]), strict=True))
-        ours = [replace(axis, out=places[i] if i in places else axis.out * sums) for i, axis in enumerate(axes)]
         output, self.output = self.output, self.temporary(sums * out_cells)
         table, found = self.output, self.bricks(ours, inputs)
         self.output = output
@@ -315,7 +312,7 @@ class _Builder:
         entries = [sum(a.strides[t] > 0 for a in axes) for t in range(len(inputs))]
         if len(inputs) <= TABLES and sum(entries) <= _SPARE * ENTRIES:
             return axes, inputs
-        masks, cells = axis_masks(axes, len(inputs)), cells_by_mask(axes)
+        masks, cells = axis_masks(axes, len(inputs)), cells_by_mask([axis.size for axis in axes])
         left = sorted(range(len(inputs)), key=lambda t: cells(masks[t]))
         members = [left.pop(0)]
         joined, over = masks[members[0]], sum(entries[t] for t in left) - (_SPARE * ENTRIES - len(axes))
@@ -348,20 +345,9 @@ class _Builder:
         if not parts:
             self.passes.append(StreamPass(tuple(inputs), self.output, stream_tiles(axes, len(inputs), self.itemsize)))
             return
-        axes, summed = split_axes(axes, parts)
-        kept = [a for a in axes if a.out]
-        kept_cells, summed_cells = (
-            math.prod(axes[i].size if isinstance(i, int) else i.size for i in g) for g in (kept, summed)
-        )
+        kept_cells = math.prod(a.size for a in axes if a.out)
+        ours, summed_cells = in_partial_sums(axes, parts, sums_last=rows_last)
         table = self.temporary(kept_cells * summed_cells)
-        of_summed = dict(zip(summed, row_major([axes[i] for i in summed]), strict=True))
-        scale = 1 if rows_last else kept_cells
-        ours = [
-            replace(a, out=of_summed[i] * scale)
-            if i in of_summed
-            else replace(a, out=a.out * (summed_cells if rows_last else 1))
-            for i, a in enumerate(axes)
-        ]
         self.passes.append(StreamPass(tuple(inputs), table, stream_tiles(fused(ours), len(inputs), self.itemsize)))
         if rows_last:
             self.passes.append(RowsPass(table, self.output, kept_cells, summed_cells))

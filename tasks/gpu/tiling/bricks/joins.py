@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import combinations
 from typing import Final
 
-from ..axes import JOIN_CELLS
+from ..axes import JOIN_CELLS, axis_masks, cells_by_mask, join_cells
 from ..device import NOMINAL
 from ..streams import Axis
 from .layout import taken_cells
@@ -50,18 +50,23 @@ def worth_a_copy(axes: Sequence[Axis], shape: Shape, t: int, itemsize: int) -> b
         part *= taken[i]
         run *= 1 if broken else taken[i]
         broken = broken or taken[i] < axes[i].size
-    wasted = part * (NOMINAL.sector_bytes / (itemsize * run) - 1) * _cells(axes, -1) / math.prod(taken)
-    cells, *others = (_cells(axes, _axes_of(axes, u)) for u in (t, *range(len(axes[0].strides))))
+    wasted = (
+        part
+        * (NOMINAL.sector_bytes / (itemsize * run) - 1)
+        * math.prod([axis.size for axis in axes])
+        / math.prod(taken)
+    )
+    cells, *others = (join_cells(axes, (u,)) for u in (t, *range(len(axes[0].strides))))
     written = math.prod([a.size for a in axes if a.out])
     return wasted > _LAUNCH_READS + _SAVED_READS * cells and cells * _SMALL_SHARE <= sum(others) + written
 
 
 def brick_groups(axes: Sequence[Axis], shape: Shape, most: int) -> list[list[int]] | None:
     """Put inputs into groups to be joined before, where that saves work; None if more than ``most`` are left."""
-    masks = [_axes_of(axes, t) for t in range(len(axes[0].strides))]
-    price, cells_of = _prices(axes, shape), cache(partial(_cells, axes))
+    sizes = [axis.size for axis in axes]
+    masks, price, cells_of = axis_masks(axes, len(axes[0].strides)), _prices(shape), cells_by_mask(sizes)
     groups = sorted(((cells_of(mask), mask, [t]) for t, mask in enumerate(masks)), key=lambda g: g[0])
-    of_cell = _JOIN_WORK * count(shape.columns + shape.rows + shape.inner + shape.outer) / _cells(axes, -1)
+    of_cell = _JOIN_WORK * count(shape.columns + shape.rows + shape.inner + shape.outer) / math.prod(sizes)
 
     @cache
     def saved(one: int, other: int) -> float:
@@ -101,15 +106,7 @@ _Group = tuple[int, int, list[int]]
 """Cells of a join, its axes and its inputs."""
 
 
-def _axes_of(axes: Sequence[Axis], t: int) -> int:
-    return sum(1 << i for i, axis in enumerate(axes) if axis.strides[t])
-
-
-def _cells(axes: Sequence[Axis], mask: int) -> int:
-    return math.prod([axis.size for i, axis in enumerate(axes) if mask >> i & 1])
-
-
-def _prices(axes: Sequence[Axis], shape: Shape) -> Callable[[int], float]:
+def _prices(shape: Shape) -> Callable[[int], float]:
     """Rate what an input with some axes costs a thread: its loads in all states, and its share of the copy."""
 
     def bits(parts: Parts) -> int:
