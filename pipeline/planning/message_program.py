@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from ...tasks.gpu.messages.records import Constant, Records, least_exponents, re
 from ...tasks.gpu.messages.run import ANSWER_CELLS, MessageProgram
 from ...tasks.gpu.tiling.device import NOMINAL
 from ...tasks.steps.loops.axes import fuse
+from ...tasks.steps.remembered import Remembered
 from ...tasks.steps.semiring import Law, Semiring
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import ModelError
@@ -86,14 +87,17 @@ def message_program(
         If a step joins more tables than a block of threads has room for, or tables are too large to count.
     """
     results, roots = [plan.results[t] for t in targets], plan.tree.roots
-    tables, operations, cells_of = _remembered_operations(plan, hosts, tuple(results))
+    asked = tuple(hosts.items()), tuple(results)
+    tables, operations, cells_of = _DESCRIBED.of((plan,), asked, lambda: _described(plan, hosts, results))
     exponents = dict.fromkeys(leaves.values, 0)
     if leaves.law == "sum_product":
         exponents = dict(zip(leaves.values, least_exponents(list(leaves.values.values())), strict=True))
     constants = {table: Constant(cells, exponents[tables.leaf_of(table)]) for table, cells in cells_of.items()}
     findings = {tables.findings + v: plan.tree.dims[v] for v in hosts}
     try:
-        records = _remembered_records(plan, operations, constants, findings, (*results, *roots), group)
+        kept = *results, *roots
+        more = tuple(constants.items()), tuple(findings.items()), kept, group
+        records = _RECORDS.of((plan,), more, lambda: records_of(operations, constants, findings, kept, group=group))
     except ValueError as error:
         raise ModelError(str(error)) from None
     if records.shared_bytes > NOMINAL.most_shared_bytes:
@@ -115,52 +119,10 @@ def message_program(
     )
 
 
-# Describing thousands of steps takes far longer than running them, so the last few plans' records are remembered.
-_REMEMBERED = 4
-_recorded: dict[tuple[Any, ...], tuple[Plan, Records]] = {}
-_described: dict[tuple[Any, ...], tuple[Plan, _Described]] = {}
-
-
-def _remembered_operations(plan: Plan, hosts: Mapping[int, int], results: tuple[int, ...]) -> _Described:
-    """Return the tables and operations of a plan, and the cells of its constants."""
-    key = id(plan), tuple(hosts.items()), results
-    before, found = _described.get(key, (None, None))
-    if before is plan and found is not None:
-        return found
-    tables = _Tables(plan, hosts)
-    operations = tables.operations(results)
-    found = tables, operations, tables.constants(operations)
-    _described[key] = plan, found
-    if len(_described) > _REMEMBERED:
-        _described.pop(next(iter(_described)), None)
-    return found
-
-
-def _remembered_records(
-    plan: Plan,
-    operations: Sequence[Operation],
-    constants: Mapping[int, Constant],
-    findings: Mapping[int, int],
-    results: tuple[int, ...],
-    group: int,
-) -> Records:
-    """Return the records of a plan's operations, which follow from the plan and the arguments."""
-    key = id(plan), tuple(constants.items()), tuple(findings.items()), results, group
-    before, records = _recorded.get(key, (None, None))
-    if before is plan and records is not None:
-        return records
-    records = records_of(operations, constants, findings, results, group=group)
-    _recorded[key] = plan, records
-    if len(_recorded) > _REMEMBERED:
-        _recorded.pop(next(iter(_recorded)), None)
-    return records
-
-
 def device_needs(plan: Plan) -> DeviceNeeds:
     """Return what a slice of a plan needs on a GPU."""
-    tables, results = _Tables(plan, {}), tuple(plan.results.values())
-    operations = tables.operations(results)
-    constants = tables.constants(operations)
+    results = tuple(plan.results.values())
+    _, operations, constants = _described(plan, {}, results)
     cells = [*constants.values(), *(step.lowered.out_cells for step in plan.steps)]
     if max(cells, default=0) >= MOST_CELLS:
         return DeviceNeeds(8 * sum(cells), False)
@@ -219,7 +181,17 @@ class _Tables:
             yield Operation(leaf, inputs, fuse([axes, *((v,) for v in variables)], axes, sizes))
 
 
+def _described(plan: Plan, hosts: Mapping[int, int], results: Collection[int]) -> _Described:
+    """Return the tables and operations of a plan, and the cells of its constants."""
+    tables = _Tables(plan, hosts)
+    operations = tables.operations(results)
+    return tables, operations, tables.constants(operations)
+
+
 _Described = tuple[_Tables, list[Operation], dict[int, int]]
+# Describing thousands of steps takes far longer than running them.
+_DESCRIBED: Final[Remembered[_Described]] = Remembered()
+_RECORDS: Final[Remembered[Records]] = Remembered()
 
 
 def _needed_operations(plan: Plan, results: Collection[int]) -> list[Operation]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from ...tasks.steps.remembered import Remembered
 from ..plans.plan import Plan
 from ..plans.problem import PlanOptions, Problem
 from ..trees.costs import Rates
@@ -19,7 +20,7 @@ Key = tuple[Problem, PlanOptions, Rates]
 _REMEMBERED: Final = 8
 _planned: dict[Key, Plan] = {}
 # What they take by other rates: predicting hundreds of steps takes a tenth as long as running them.
-_priced: dict[tuple[int, Rates], tuple[Plan, Plan]] = {}
+_PRICED: Final[Remembered[Plan]] = Remembered(_REMEMBERED)
 
 
 def plan_key(problem: Problem, options: PlanOptions, rates: Rates) -> Key:
@@ -54,16 +55,10 @@ def remember_plan(problem: Problem, options: PlanOptions, rates: Rates, plan: Pl
 
 def priced_once(plan: Plan, rates: Rates, price: Callable[[Plan, Rates], Plan]) -> Plan:
     """Return a plan by other rates, priced again only where it is not one of the last few."""
-    key = id(plan), rates
-    before, found = _priced.get(key, (None, plan))
-    if before is not plan:
-        _priced[key] = plan, (found := price(plan, rates))
-        if len(_priced) > _REMEMBERED:
-            _priced.pop(next(iter(_priced)), None)
-    return found
+    return _PRICED.of((plan,), rates, lambda: price(plan, rates))
 
 
 def forget_plans() -> None:
     """Drop the remembered plans."""
     _planned.clear()
-    _priced.clear()
+    _PRICED.forget()

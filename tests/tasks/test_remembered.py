@@ -1,4 +1,4 @@
-"""What follows from steps is worked out once for the same steps, as objects, and for the last few of them."""
+"""What follows from objects, such as steps, is worked out once for the same ones, and for the last few of them."""
 
 from __future__ import annotations
 
