@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +111,7 @@ def cost_leaves(network: Network, group: Group) -> Array:
         np.add(total, values, out=total)
         np.minimum(total, _FORBIDDEN, out=total)
 
-    return _combine(network, group, np.zeros((), dtype=np.int64), convert, add)
+    return _combine(network, group, _Making(np.zeros((), dtype=np.int64), convert, add))
 
 
 def cost_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:
@@ -121,7 +121,7 @@ def cost_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:
 
 def energy_leaves(network: Network, group: Group) -> Array:
     """Build leaf tables of ``-ln p``, float64, flat, one after another; +inf where the probability is 0."""
-    return _combine(network, group, np.zeros(()), lambda _, v, __: energies(v), _add_into)
+    return _combine(network, group, _Making(np.zeros(()), lambda _, v, __: energies(v), _add_into))
 
 
 def in_scopes(network: Network, build: Callable[[Network, Group], Array]) -> list[Array]:
@@ -150,9 +150,9 @@ def probability_leaves(network: Network, group: Group) -> list[Scaled]:
     if any(extreme):
         if len(extreme) > 1:
             return _apart(network, group, extreme)
-        logs = _combine(network, group, np.zeros(()), lambda _, v, __: -energies(v), _add_into)
+        logs = _combine(network, group, _Making(np.zeros(()), lambda _, v, __: -energies(v), _add_into))
         return [scaled.from_logs(logs, 0.0, scaled.LOWEST)]
-    values = group.split(_combine(network, group, np.ones(()), lambda _, v, __: v, _multiply_into))
+    values = group.split(_combine(network, group, _Making(np.ones(()), lambda _, v, __: v, _multiply_into)))
     made = [scaled.Scaled(table, 0.0, low, high) for table, (low, high, _, _) in zip(values, bounds, strict=True)]
     large = [k for k, (_, high, _, _) in enumerate(bounds) if high > 0.0]
     for k, table in zip(large, scaled.measured_each([values[k] for k in large]), strict=True):
@@ -198,7 +198,8 @@ def _scaled() -> Any:
 
 def indicator_leaves(network: Network, group: Group) -> Array:
     """Build leaf tables of 0 (impossible) and 1 (possible), float64, flat, one after another."""
-    return _combine(network, group, np.ones(()), lambda _, v, __: (v != 0).astype(np.float64), _multiply_into)
+    possible = _Making(np.ones(()), lambda _, v, __: (v != 0).astype(np.float64), _multiply_into)
+    return _combine(network, group, possible)
 
 
 def _add_into(total: Array, values: Array) -> None:
@@ -209,14 +210,8 @@ def _multiply_into(total: Array, values: Array) -> None:
     np.multiply(total, values, out=total)
 
 
-def _combine(
-    network: Network,
-    group: Group,
-    one: Array,
-    convert: Callable[[Any, Array, Array | None], Array],
-    combine: Callable[[Array, Array], None],
-) -> Array:
-    """Combine the functions of leaves on the states that are left, into tables that are flat, one after another.
+class _Making(NamedTuple):
+    """How leaf tables are made of functions.
 
     Parameters
     ----------
@@ -228,24 +223,27 @@ def _combine(
     combine : callable
         Combines the second array into the first one.
     """
+
+    one: Array
+    convert: Callable[[Any, Array, Array | None], Array]
+    combine: Callable[[Array, Array], None]
+
+
+def _combine(network: Network, group: Group, making: _Making) -> Array:
+    """Combine the functions of leaves on the states that are left, into tables that are flat, one after another."""
     if len(group.leaves) == 1:
-        return _combine_one(network, group, one, convert, combine)
+        return _combine_one(network, group, making)
     found = spread(network, group)
-    values = convert(found.functions, found.values, found.counts)
-    total: Array = values[found.places[0]].astype(one.dtype, copy=False)
+    values = making.convert(found.functions, found.values, found.counts)
+    total: Array = values[found.places[0]].astype(making.one.dtype, copy=False)
     for places in found.places[1:]:
-        combine(total[: len(places)], values[places])
+        making.combine(total[: len(places)], values[places])
     return total
 
 
-def _combine_one(
-    network: Network,
-    group: Group,
-    one: Array,
-    convert: Callable[[Any, Array, Array | None], Array],
-    combine: Callable[[Array, Array], None],
-) -> Array:
+def _combine_one(network: Network, group: Group, making: _Making) -> Array:
     """Combine the functions of one leaf, which may be large."""
+    one, convert, combine = making
     (leaf,), (axes,), dims = group.leaves, group.axes, network.dims
     shape = (len(axes),) if isinstance(axes, Listed) else tuple([dims[v] for v in axes])
     if (cells := math.prod(shape)) >= _LARGE_CELLS:
