@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .pipeline.agents.dpop import dpop
-    from .pipeline.api.bounding.bound import bound
+    from .pipeline.api.bound import bound
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
     from .pipeline.api.solve import load, load_dcop, plan, solve
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
         ModelError,
         StoppedError,
     )
-    from .pipeline.evidence.cases import CaseMarginals
-    from .pipeline.formats.writers import save
-    from .pipeline.generators.problems import generate
-    from .pipeline.jobs.finding import jobs
-    from .pipeline.jobs.job import Job
+    from .pipeline.formats.write import save
+    from .pipeline.jobs.job import Job, jobs
     from .pipeline.jobs.submit import submit
+    from .pipeline.models.cases import CaseMarginals
     from .pipeline.models.dcop import Agent, Dcop
     from .pipeline.models.model import Function, Model
+    from .pipeline.models.random_dcops import generate
     from .pipeline.results.bounds import Bounds
-    from .pipeline.results.dpop import DpopMetrics, DpopResult
+    from .pipeline.results.dpop_result import DpopMetrics, DpopResult
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
 
@@ -78,10 +77,10 @@ __all__ = [
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
-    "api.bounding.bound": ("bound",),
+    "api.bound": ("bound",),
     "agents.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "solve"),
-    "evidence.cases": ("CaseMarginals",),
+    "models.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),
     "errors": (
         "BucketflowError",
@@ -93,19 +92,18 @@ _HOME = {
         "StoppedError",
     ),
     "api.marginals": ("marginals",),
-    "formats.writers": ("save",),
-    "generators.problems": ("generate",),
+    "formats.write": ("save",),
+    "models.random_dcops": ("generate",),
     "models.dcop": ("Agent", "Dcop"),
     "models.model": ("Function", "Model"),
     "results.bounds": ("Bounds",),
-    "results.dpop": ("DpopMetrics", "DpopResult"),
+    "results.dpop_result": ("DpopMetrics", "DpopResult"),
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
     "api.resume": ("resume",),
     "batches.batch": ("batch",),
     "batches.summary": ("BatchSummary",),
-    "jobs.finding": ("jobs",),
-    "jobs.job": ("Job",),
+    "jobs.job": ("Job", "jobs"),
     "jobs.submit": ("submit",),
 }
 # `compile` is a builtin, so the function has another name where it is written.

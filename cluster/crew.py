@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from .connections.waiting import connected, fetching
-from .dask_pool import DaskPool
+from .dask_pool import DaskPool, connected, fetching
 
 #: A member looks for the latest word so often; one that heard nothing for so long is alone, and ends.
 _LOOK_SECONDS, _ALONE_SECONDS = 0.25, 60.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from inspect import isgeneratorfunction
 from pathlib import Path
@@ -249,3 +249,35 @@ class _Ready:
             self._missing[user] -= 1
             if self._missing[user] == 0:
                 self._push(user)
+
+
+# A pool of threads in this process: tasks that wait for a device or a disk most of the time overlap.
+
+
+class ThreadPool(SerialPool):
+    """Runs graphs with some tasks at the same time, everything else at once in the calling thread."""
+
+    def __init__(self, width: int):
+        self.width = width
+
+    def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
+        """Keep ``width`` tasks running; see :class:`Pool`."""
+        ready = _Ready(nodes)
+        running: dict[Future[Any], Hashable] = {}
+        with ThreadPoolExecutor(self.width) as threads:
+            try:
+                while True:
+                    while len(running) < self.width and (key := ready.pop()) is not None:
+                        function, *args = nodes[key].call(key)
+                        running[threads.submit(_in_a_row, function, *args)] = key
+                    if not running:
+                        return
+                    finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in finished:
+                        key = running.pop(future)
+                        error = future.exception()
+                        if error is None:
+                            ready.finish(key)
+                        yield key, error or future.result()
+            finally:
+                threads.shutdown(wait=True, cancel_futures=True)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from os import PathLike
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
-from .bounds.outcome import Method as Method
 from .errors import ModelError
 from .models.checks import integer
-from .plans.kinds import Fit, Representation, TreeKind
+from .models.query import Fit, Representation, TreeKind
+from .proofs.outcome import Method as Method
 
 _SIZE = re.compile(r"(?ia)(.*?)(?:([kmgtp])(i?))?b?")
 
@@ -178,3 +178,52 @@ def _parsed(size: float | str) -> int:
     number, prefix, binary = parts.groups()
     unit = (1024 if binary else 1000) ** ("kmgtp".index(prefix.lower()) + 1) if prefix else 1
     return int(float(number or 1) * unit)
+
+
+# The keywords that the public functions share, with their types; what they mean: :func:`bucketflow.solve`.
+
+
+class Where(TypedDict, total=False):
+    """Where to run, and within what memory."""
+
+    memory: int | str | None
+    threads: int | None
+    workers: int | None
+    scheduler: str | None
+    client: Any
+    gpus: int | str | None
+    gpu_memory: int | str | None
+
+
+class Keywords(Where, total=False):
+    """How to plan, too."""
+
+    order: str | Sequence[str]
+    order_time: float | None
+    tree: TreeKind
+    seed: int
+    representation: Representation
+    fit: Fit
+    disk: int | str | None
+    workdir: str | PathLike[str] | None
+
+
+class Sharing(Keywords, total=False):
+    """How a job shares its cluster with others, too."""
+
+    priority: int
+    most_workers: int | None
+
+
+class Bounding(TypedDict, total=False):
+    """How to bound an answer, within what memory, and where on disk: on this machine, in one process."""
+
+    memory: int | str | None
+    disk: int | str | None
+    workdir: str | PathLike[str] | None
+    order: str | Sequence[str]
+    order_time: float | None
+    seed: int
+    threads: int | None
+    gpus: int | str | None
+    gpu_memory: int | str | None

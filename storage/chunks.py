@@ -18,10 +18,9 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from . import compression
-from .errors import ChunkLostError, disk_full
+from . import codecs
 from .files import opened, write_all, written_whole
-from .spec import Receipt, TableSpec
+from .spec import ChunkLostError, Receipt, TableSpec, disk_full
 
 Array = NDArray[Any]
 
@@ -46,7 +45,7 @@ def write_chunk(
         If no space is left; nothing of the chunk remains.
     """
     if spec.compression:
-        values = np.frombuffer(compression.compress(np.ascontiguousarray(values)), np.uint8)
+        values = np.frombuffer(codecs.compress(np.ascontiguousarray(values)), np.uint8)
     length = value = 0
     try:
         with written_whole(folder / spec.name / spec.file_name(chunk)) as file:
@@ -116,7 +115,7 @@ def _read_compressed(file: FileIO, spec: TableSpec, receipt: Receipt, out: Array
     _read_raw(file, spec, receipt, stored)
     target = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
     try:
-        compression.decompress(stored, target)
+        codecs.decompress(stored, target)
     except ValueError as error:
         raise ChunkLostError(spec.name, receipt.chunk, str(error)) from None
     if target is not out:

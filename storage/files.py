@@ -10,12 +10,13 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from io import FileIO
 from pathlib import Path
 from stat import S_ISREG
 from threading import get_ident
 
-from .errors import StorageError
+from .spec import StorageError
 
 PARTIAL = ".partial"
 
@@ -91,3 +92,30 @@ def file_bytes(folder: Path, pattern: str) -> int:
             status = path.lstat()
             total += status.st_size if S_ISREG(status.st_mode) else 0
     return total
+
+
+# Where this machine keeps what is made once: measured rates, machine code of compiled loops.
+
+
+def cache_folder() -> Path:
+    """Return ``BUCKETFLOW_CACHE``, or a folder of the user's cache directory. It may not be there yet."""
+    return _folder(*map(os.environ.get, ("BUCKETFLOW_CACHE", "XDG_CACHE_HOME", "HOME")))
+
+
+@lru_cache(maxsize=8)
+def _folder(given: str | None, cache: str | None, _home: str | None) -> Path:
+    """Find the folder once for what the environment says: every question asks for measured rates."""
+    if given:
+        return Path(given)
+    return Path(cache or Path("~/.cache").expanduser()) / "bucketflow"
+
+
+def write_whole(path: Path, content: bytes) -> bool:
+    """Write a file that readers see whole or not at all; return False where that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(path) as file:
+            write_all(file, memoryview(content))
+    except OSError:
+        return False
+    return True

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .compression import BLOSC, configuration
-from .errors import disk_full
+from .codecs import BLOSC, configuration
 from .files import opened, partial_of, read_whole, write_all
-from .spec import TableSpec
+from .spec import TableSpec, disk_full
 
 _METADATA = "zarr.json"
 

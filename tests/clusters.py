@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bucketflow.cluster.connections.connect import connection
+from bucketflow.cluster.connect import connection
 from bucketflow.storage import ledger
 
 # Run by every worker before its first task: small plans become many tasks, and after its receipt a task waits until so

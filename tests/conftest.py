@@ -23,16 +23,16 @@ def same_on_every_machine() -> None:
     import numba  # noqa: F401  # whether it is there moves a threshold
 
     from bucketflow.pipeline.runs import best_first
-    from bucketflow.tasks.cpu.compiling import compiler
+    from bucketflow.tasks.compiler import code_cache
 
-    compiler._PATIENCE._spent = inf
+    code_cache._PATIENCE._spent = inf
     best_first._LEAST_SECONDS = inf
 
 
 @pytest.fixture
 def compiled_at_once() -> Iterator[None]:
     """Let a test that measures memory meet no compiler but in what it runs first."""
-    from bucketflow.tasks.code_files import impatient
+    from bucketflow.tasks.compiler.code_cache import impatient
 
     with impatient():
         yield

@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bucketflow.cluster import gpu as cluster_gpu
-from bucketflow.tasks import dense
+from bucketflow.cluster import gpus as cluster_gpu
+from bucketflow.tasks.cpu import dense
 from bucketflow.tasks.gpu import arrays
 from bucketflow.tasks.gpu import decoding as gpu_decoding
 from bucketflow.tasks.gpu import extremes as gpu_extremes
 from bucketflow.tasks.gpu import gather as gpu_gather
-from bucketflow.tasks.gpu import run as gpu
-from bucketflow.tasks.relations.sides import device as relations_device
-from bucketflow.tasks.relations.sides.host import HOST
+from bucketflow.tasks.gpu import launch as gpu
+from bucketflow.tasks.rows import device as relations_device
+from bucketflow.tasks.rows import device_algebra as rows_device
+from bucketflow.tasks.rows.host import HOST
 from bucketflow.tasks.steps.lowering import Lowered
 from bucketflow.tasks.steps.semiring import Semiring
 from bucketflow.tasks.steps.views import Slice
 from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
-from bucketflow.tasks.sweeps.rows import device as rows_device
 
 
 class OutOfMemoryError(MemoryError):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bucketflow.tasks.gpu.messages.run import MessageProgram
+from bucketflow.tasks.gpu.messages.propagation import MessageProgram
 from tests.tasks.message_interpreter import interpret
 
 

@@ -17,9 +17,9 @@ from tests.test_structure import ROOMS, ROOT, modules
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 WORKED = [
-    *("pipeline.search.orders", "pipeline.trees.tree", "pipeline.trees.slicing", "pipeline.trees.memory"),
-    *("pipeline.plans.numbering", "pipeline.planning.recompute", "pipeline.budget.spill"),
-    *("tasks.steps.loops.axes", "tasks.steps.lowering", "tasks.sweeps.sweep"),
+    *("pipeline.orders.tree_search", "pipeline.trees.tree", "pipeline.trees.cutsets", "pipeline.trees.memory"),
+    *("pipeline.plans.two_way_steps", "pipeline.plans.recompute", "pipeline.budget.spill"),
+    *("tasks.steps.axes", "tasks.steps.lowering", "tasks.sweeps.sweep"),
 ]
 
 

@@ -6,22 +6,93 @@ nothing else: whatever runs them, in this process or on a worker, an agent sees 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from time import thread_time
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter, thread_time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.gpu.arrays import on_host
-from ...tasks.steps.semiring import Semiring
+from ...tasks.steps.semiring import Semiring, min_plus
 from ...tasks.steps.views import slice_of
 from ...tasks.sweeps.best_states import best_states
+from ...tasks.sweeps.device_sweep import DevicePlain
 from ...tasks.sweeps.program import Program
-from ...tasks.sweeps.sweep import restrict
-from .matching import matched
-from .planning.plan import AgentPlan, Scope
+from ...tasks.sweeps.sweep import Algebra, Plain, restrict, useful_threads
+from ..minibuckets.least_costs import shifts
+from ..models.dcop import Dcop
+from ..models.model import Model
+from ..preprocessing.leaf_tables import integer_dtype, model_scale
+from ..queries.arithmetic import MAX_INPUTS
+from .agent_plan import WORK, AgentPlan, Scope
+
+# ADPOP's split buckets: their parts first agree on what they share, as mini-buckets do; an agent, on what it holds.
+#
+# Parts share out the sum of their minima, by :func:`bucketflow.pipeline.minibuckets.least_costs.shifts`. Shares are
+# lifted to be at least 0, which a message loses again, so that what is forbidden stays so; what is more than any total
+# is forbidden too.
+
+
+def matched(
+    plan: AgentPlan, tables: Mapping[int, Any], semiring: Semiring, most: int, algebra: Algebra[Any], threads: int
+) -> dict[int, Any]:
+    """Run an agent's steps, with matching in every bucket that is split; return what they make.
+
+    Parameters
+    ----------
+    plan : AgentPlan
+        Its steps are lowered for ``WORK``.
+    tables : mapping
+        Own ones and those of messages, by number, over ``semiring``.
+    most : int
+        What no total is more than.
+    algebra : Algebra
+        Over ``WORK``.
+    """
+    live = {number: _widened(table, semiring) for number, table in tables.items()}
+    made: dict[int, Any] = {}
+    steps = iter(plan.steps)
+    for bucket, matching in zip(plan.buckets, plan.matchings, strict=True):
+        lifts = [0] * len(bucket)
+        if matching is not None:
+            minima = [algebra.step(s, [live[t] for t in s.inputs], useful_threads(s, threads)) for s in matching.minima]
+            shares, lifts = _shares(minima, most)
+            live |= zip(matching.shares, shares, strict=True)
+        for _, lift in zip(bucket, lifts, strict=True):
+            step = next(steps)
+            found = algebra.step(step, [live[t] for t in step.inputs], useful_threads(step, threads))
+            live[step.node] = _kept_to(found, lift, most)
+            made[step.node] = _narrowed(live[step.node], semiring)
+    return made
+
+
+def _shares(minima: Sequence[Any], most: int) -> tuple[list[Any], list[int]]:
+    """Return what each part of a bucket gets, at least 0, and by how much that was lifted."""
+    exact = [np.where(on_host(each) >= WORK.zero, np.inf, on_host(each).astype(np.float64)) for each in minima]
+    shares, lifts = [], []
+    for shift in shifts(exact, most + 1):
+        allowed = np.isfinite(shift)
+        lifts.append(-int(min(shift[allowed].min(initial=0.0), 0.0)))
+        shares.append(np.where(allowed, np.where(allowed, shift, 0.0) + lifts[-1], WORK.zero).astype(WORK.dtype))
+    return shares, lifts
+
+
+def _kept_to(cells: Any, lift: int, most: int) -> Any:
+    """Take a lift from a table; what is then more than any total is forbidden."""
+    return np.where(cells - lift > most, WORK.zero, cells - lift)
+
+
+def _widened(table: Any, semiring: Semiring) -> Any:
+    return np.where(table >= semiring.zero, WORK.zero, table.astype(WORK.dtype))
+
+
+def _narrowed(table: Any, semiring: Semiring) -> Any:
+    table = on_host(table)
+    return np.where(table >= WORK.zero, semiring.zero, table).astype(semiring.dtype)
+
 
 Array = NDArray[Any]
 States = Mapping[int, int]
@@ -186,3 +257,67 @@ def cost_at(message: Message, states: States, semiring: Semiring) -> int | None:
             return None
         total += cost
     return total
+
+
+# What every agent knows at the beginning: its functions as tables of costs, all in one range of integers.
+
+
+def most_of(model: Model) -> int:
+    """Return what no total is more than, above the least costs of all functions, which all agents agree on.
+
+    Raises
+    ------
+    ModelError
+        If totals may exceed 2**61.
+    """
+    return model_scale(model, range(len(model.functions))).bound
+
+
+def semiring_of(most: int) -> Semiring:
+    """Return the semiring of the narrowest integers that no total overflows."""
+    return min_plus(integer_dtype(most, MAX_INPUTS), MAX_INPUTS)
+
+
+def knowledge_of(
+    dcop: Dcop, plan: AgentPlan, semiring: Semiring, most: int, algebra: Plain, threads: int = 1
+) -> Knowledge:
+    """Give an agent its own functions, each with 0 as its least cost, and nothing else."""
+    leaves = {number: own_table(dcop.model, f, plan, semiring) for number, f in enumerate(plan.functions)}
+    for number, v in enumerate(plan.observed, start=len(leaves)):
+        states = np.full(dcop.model.dims[v], semiring.zero, semiring.dtype)
+        states[dcop.model.evidence[v]] = 0
+        leaves[number] = states
+    axes: Mapping[int, tuple[int, ...]] = {number: plan.axes[number] for number in leaves}
+    own = replace(algebra, semiring=WORK) if plan.matchings else algebra
+    program = Program(plan.steps, leaves, axes, plan.outgoing, plan.dims, own)
+    offset = sum(dcop.model.lowest[f] for f in plan.functions)
+    clock = perf_counter if threads > 1 or isinstance(algebra, DevicePlain) else thread_time
+    return Knowledge(plan, program, semiring, offset, most, threads, clock)
+
+
+def own_table(model: Model, f: int, plan: AgentPlan, semiring: Semiring) -> Array:
+    """Return a function's costs above its least, flat, in the order of an agent's axes."""
+    function = model.functions[f]
+    values = function.dense(model.dims)
+    allowed = values < model.limits[f]
+    costs = np.where(allowed, np.where(allowed, values, 0) - model.lowest[f], semiring.zero).astype(semiring.dtype)
+    places = {v: place for place, v in enumerate(plan.variables)}
+    axes = sorted(range(len(function.scope)), key=lambda axis: places[function.scope[axis]])
+    return np.ascontiguousarray(costs.transpose(axes)).reshape(-1)
+
+
+def constant_of(model: Model) -> int | None:
+    """Return the cost of all functions without variables; None if one of them forbids everything."""
+    total = 0
+    for function, limit in zip(model.functions, model.limits, strict=True):
+        if not function.scope:
+            cost = int(function.at(()))
+            if cost >= limit:
+                return None
+            total += cost
+    return total
+
+
+def own_cells(dcop: Dcop, plan: AgentPlan) -> int:
+    """Return how many cells the tables of an agent's own functions have."""
+    return sum(math.prod(dcop.model.dims[v] for v in dcop.model.functions[f].scope) for f in plan.functions)

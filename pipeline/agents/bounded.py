@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from ...cluster.pool import Pool
 from .agent import Knowledge, Message, States, message_bytes
-from .planning.network import STATE_BYTES, Clock, Network, Traffic, going_down, latest
-from .planning.plan import AgentPlan, Scope
-from .planning.pseudo_tree import PseudoTree
+from .agent_plan import AgentPlan, Scope
+from .agent_tasks import Found, gathered, total_of
+from .network import STATE_BYTES, Clock, Network, Traffic, going_down, latest
+from .pseudo_tree import PseudoTree
 from .requests import Answers, Best, Child, Place, answer, arrived, decide, distinct, joined, merged
-from .run import Found, gathered, total_of
 
 # Requests of a batch: so many, and so many bytes of answers to them, at most.
 _MOST_REQUESTS, _BATCH_BYTES = 256, 1 << 22

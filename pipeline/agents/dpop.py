@@ -10,15 +10,15 @@ from typing import Any
 from ...cluster.memory import peak_rss_bytes
 from ...cluster.pool import Pool
 from ..errors import InternalError, ModelError
+from ..machine.resources import Resources
 from ..models.dcop import Dcop, with_agents
 from ..models.model import Model
 from ..options import Options, checked_order, parse_size
-from ..resources import Resources
-from ..results.dpop import DpopMetrics, DpopResult, DpopStatus
+from ..results.dpop_result import DpopMetrics, DpopResult, DpopStatus
 from ..runs.pools import DaskPools, serial_pool
-from .knowledge import constant_of
-from .planning.network import Network
-from .planning.pseudo_tree import pseudo_parents
+from .agent import constant_of
+from .network import Network
+from .pseudo_tree import pseudo_parents
 from .solving import Asked, Planned, Ran, plan_dcop, run_dcop
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from .agent import Knowledge, Message, Sent, States, Table, assign, cost_at, util
-from .planning.network import STATE_BYTES, Clock, Network, latest
-from .planning.plan import Scope
+from .agent_plan import Scope
+from .network import STATE_BYTES, Clock, Network, latest
 
 
 @dataclass(frozen=True)

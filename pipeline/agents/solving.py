@@ -9,24 +9,22 @@ from time import perf_counter
 import numpy as np
 
 from ...cluster.pool import Pool
-from ...tasks.cpu.compiling.compiler import compiler_pays
-from ...tasks.dense import run
+from ...tasks.compiler.code_cache import compiler_pays
+from ...tasks.cpu.dense import run
 from ...tasks.steps.lowering import Lowered
 from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.device_sweep import DevicePlain, Places
 from ...tasks.sweeps.sweep import Plain
-from ..errors import BudgetError, ModelError
+from ..errors import BudgetError, ModelError, format_bytes
 from ..models.checks import integer
 from ..models.dcop import Dcop
-from ..text import format_bytes
-from .agent import Knowledge, assign, util
+from .agent import Knowledge, assign, knowledge_of, most_of, own_cells, semiring_of, util
+from .agent_plan import WORK, AgentPlan, plan_agents
+from .agent_tasks import Found, run_agents
 from .bounded import BoundedRun
-from .knowledge import knowledge_of, most_of, own_cells, semiring_of
-from .planning.cuts import check_runs, cuts
-from .planning.network import Clock, Network, Traffic, building
-from .planning.plan import WORK, AgentPlan, plan_agents
-from .planning.pseudo_tree import PseudoTree, pseudo_tree
-from .run import Found, run_agents
+from .cuts import check_runs, cuts
+from .network import Clock, Network, Traffic, building
+from .pseudo_tree import PseudoTree, pseudo_tree
 
 # Shares of totals up to here are exact in the floating-point numbers that they are computed in.
 _MOST_MATCHED = 1 << 50

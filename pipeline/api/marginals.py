@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Unpack
 
+from ..answering.question import Findings, Names, question_of
+from ..answering.running import answer, answered_by_rows
 from ..errors import ModelError
-from ..keywords import Keywords
 from ..models.model import Model
-from ..options import Options
+from ..options import Keywords, Options
 from ..results.posteriors import Marginals
-from .answering.running import answer, answered_by_rows
-from .questions import Findings, Names, question_of
 
 
 def marginals(

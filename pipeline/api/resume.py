@@ -7,17 +7,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
-from ...storage.errors import StorageError
-from ...storage.folders.rundir import stored_plan
+from ...storage.run_folder import stored_plan
+from ...storage.spec import StorageError
+from ..answering.optimum import solved
+from ..answering.question import Question, question_of
+from ..answering.running import answer
 from ..errors import IncompatibleRunError
-from ..keywords import Where
-from ..options import Effort, Options
-from ..query_kinds import QUERIES
+from ..models.query import QUERIES
+from ..options import Effort, Options, Where
 from ..results.posteriors import Marginals
 from ..results.result import Result
-from .answering.running import answer
-from .bounding.optima.optimum import solved
-from .questions import Question, question_of
 from .solve import load
 
 

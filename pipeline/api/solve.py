@@ -8,24 +8,23 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Unpack
 
+from ..answering.optimum import solved
+from ..answering.question import Evidence, Findings, Names, question_of
+from ..answering.watching import OnBounds, Watch
 from ..errors import ModelError
 from ..examples import file_or_example
-from ..formats import load_any
-from ..formats import load_dcop as load_dcop_file
-from ..keywords import Keywords
+from ..formats.read import load_any
+from ..formats.read import load_dcop as load_dcop_file
+from ..machine.resources import Resources
 from ..models.dcop import Dcop, model_of
 from ..models.model import Model
-from ..options import Effort, Method, Options, parse_size
-from ..query_kinds import VALUES
-from ..resources import Resources
+from ..models.query import VALUES
+from ..options import Effort, Keywords, Method, Options, parse_size
 from ..results.result import Result
-from .bounding.optima.optimum import solved
-from .bounding.optima.watching import OnBounds, Watch
-from .questions import Evidence, Findings, Names, question_of
 
 if TYPE_CHECKING:
+    from ..answering.running import Progress
     from ..plans.plan import Plan
-    from .answering.running import Progress
 
 
 def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model:
@@ -108,8 +107,8 @@ def plan(
     BudgetError
         If no acceptable plan fits ``memory``.
     """
-    from ..rates.cpu import machine_rates
-    from .answering.prepared import prepare
+    from ..answering.prepared import prepare
+    from ..machine.cpu import machine_rates
 
     question = question_of(model, query, evidence, query_vars, joint, families)
     return prepare(question, Resources(Options(**options)), rates=machine_rates).plan

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from ...cluster.coordination import interrupt
+from ...cluster.driver import interrupt
 from ..errors import ModelError
 
 

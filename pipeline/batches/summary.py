@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...storage.folders.batchdir import BatchDir
-from .row import Row
+from ...storage.batch_folder import BatchDir
+from .manifest import Row
 
 _COLUMNS = {
     "row": int,

@@ -8,14 +8,14 @@ from heapq import heappop, heappush
 from typing import Final
 
 from ..errors import BudgetError
-from ..planning.outlines import Outline, first_plan, least_bytes, outline
-from ..planning.parts import in_parts
-from ..planning.planner import conditioned_plan, plan_or_outline, whole_plans, whole_trees, with_rates
-from ..plans.kinds import Fit
+from ..models.query import Fit
+from ..orders.effort import FUNCTION_SECONDS, LEAST_ON_DEVICE, Effort
+from ..orders.tree_search import Starts
+from ..plans.lower_bounds import Outline, first_plan, least_bytes, outline
 from ..plans.plan import Plan
+from ..plans.planner import conditioned_plan, plan_or_outline, whole_plans, whole_trees, with_rates
 from ..plans.problem import PlanOptions, Problem
-from ..search.effort import FUNCTION_SECONDS, LEAST_ON_DEVICE, Effort
-from ..search.orders import Starts
+from ..plans.worker_parts import in_parts
 from ..trees.costs import GPU_RATES, Rates, gpu_rates, lowered_seconds, tree_cost
 from ..trees.memory import parts_below
 from ..trees.tree import Tree

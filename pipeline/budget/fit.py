@@ -8,23 +8,16 @@ from functools import partial
 from itertools import chain
 from math import inf
 
-from ..errors import BudgetError
-from ..planning.outlines import Outline, first_plan
-from ..planning.planner import (
-    HopelessError,
-    plan_tree,
-    planning_seconds,
-    whole_plans,
-)
-from ..planning.remembered import remember_plan, remembered_plan
-from ..plans.kinds import Fit
+from ..errors import BudgetError, format_bytes
+from ..models.query import Fit
+from ..orders.effort import Effort
+from ..plans.lower_bounds import Outline, first_plan
 from ..plans.plan import Plan
+from ..plans.planner import HopelessError, plan_tree, planning_seconds, remember_plan, remembered_plan, whole_plans
 from ..plans.problem import PlanOptions, Problem
-from ..search.effort import Effort
-from ..text import format_bytes
 from ..trees.costs import Rates
 from ..trees.tree import Tree
-from .slices import CLOSE, sliced_plan
+from .sliced_plans import CLOSE, sliced_plan
 
 Spilled = Callable[[PlanOptions, Plan, Effort], Plan]
 """Makes boxes of a plan."""

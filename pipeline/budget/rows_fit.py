@@ -6,17 +6,16 @@ from dataclasses import replace
 from math import inf, log2, prod
 from typing import Final
 
-from ...tasks.sweeps.rows.room import NoRoomError
-from ..errors import BudgetError
-from ..planning.planner import plan_tree, searched_tree
-from ..planning.row_bounds import LEAF_ROW_BYTES, expected_work, states_left
+from ...tasks.rows.memory_account import NoRoomError
+from ..errors import BudgetError, format_bytes
 from ..plans.plan import Plan
+from ..plans.planner import plan_tree, searched_tree
 from ..plans.problem import PlanOptions, Problem
-from ..text import format_bytes
+from ..plans.row_bounds import LEAF_ROW_BYTES, expected_work, states_left
 from ..trees.costs import Rates
 from ..trees.tree import Tree
 from .boxes import MARGIN
-from .slices import MAX_SLICES
+from .sliced_plans import MAX_SLICES
 
 #: Nominal seconds of the search for a tree, unless told: cells say little about rows.
 _SEARCH_SECONDS: Final = 0.25

@@ -7,7 +7,7 @@ steps, only few tables have to be stored: with none at all the boxes are slices.
 A grid of 3 x 6 variables of eight states in half of the memory that its plan needs: a few stages, named by the node
 whose table they write (-1: the roots), each run once for every state of one variable.
 
->>> from bucketflow.pipeline.planning.planner import plan_tree
+>>> from bucketflow.pipeline.plans.planner import plan_tree
 >>> from bucketflow.pipeline.trees.tree import bucket_tree
 >>> from bucketflow.tasks.steps.semiring import MIN_PLUS
 >>> scopes = [(v, v + 1) for v in range(18) if v % 3 < 2] + [(v, v + 3) for v in range(15)]
@@ -34,16 +34,15 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from ..errors import BudgetError
-from ..planning.two_way import choose_readings
-from ..plans.numbering import Numbering
+from ..orders.effort import Effort
 from ..plans.plan import Plan
 from ..plans.problem import PlanOptions, Problem, sliced_dims
 from ..plans.stages import Spill, Stage, Stored
-from ..search.effort import Effort
+from ..plans.two_way_steps import Numbering, choose_readings
 from ..trees.costs import Rates
 from ..trees.memory import parts_below
+from .backward_stages import WayBack
 from .boxes import BELIEF_BYTES, MARGIN, Boxing, found_bytes
-from .way_back import WayBack
 
 # Tables of less than this share of the budget stay in memory within a stage, to begin with.
 _SHARES = (8, 32, 128, 512)

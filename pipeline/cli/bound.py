@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import keywords_of, load
 from .ending import guarded
-from .grouped import Grouped
-from .options import asking
+from .options import Grouped, asking, keywords_of, load
 
 if TYPE_CHECKING:
     pass
@@ -45,7 +43,7 @@ def bound(file: str, as_json: bool, **options: Any) -> None:
     """Enclose an answer on the model in FILE between two bounds, by mini-bucket elimination."""
     from dataclasses import replace
 
-    from ..api.bounding import bound as api
+    from ..api import bound as api
 
     model, read_seconds = load(file, options["memory"])
     query, evidence, rest = keywords_of(model, options)

@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ... import __version__
-from .arguments import keywords_of, load, names
-from .clusters import on_cluster
 from .ending import EXIT_CODES, Commands, guarded
-from .grouped import Grouped
-from .options import gpus, json_option, planning, planning_all, proving, prune, scheduler_option, workers_option
+from .options import (
+    Grouped,
+    gpus,
+    json_option,
+    keywords_of,
+    load,
+    names,
+    on_cluster,
+    planning,
+    planning_all,
+    proving,
+    prune,
+    scheduler_option,
+    workers_option,
+)
 
 if TYPE_CHECKING:
     from ..results.posteriors import Marginals
@@ -21,14 +32,14 @@ if TYPE_CHECKING:
 _BOUNDED = 4
 _HOMES = {
     "bound": "bound",
-    "calibrate": "machine.calibrate",
+    "calibrate": "calibrate",
     "marginals": "marginals",
-    "warm": "machine.warm",
-    "dpop": "distributed.dpop",
-    "generate": "distributed.generate",
-    "batch": "unattended.batch",
-    "report": "unattended.report",
-    **dict.fromkeys(("cancel", "jobs", "log", "result", "submit", "watch"), "unattended.jobs"),
+    "warm": "calibrate",
+    "dpop": "dcop",
+    "generate": "dcop",
+    "batch": "batch",
+    "report": "batch",
+    **dict.fromkeys(("cancel", "jobs", "log", "result", "submit", "watch"), "jobs"),
 }
 
 
@@ -46,11 +57,11 @@ def main() -> None:
 @on_cluster
 def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Answer a query on the model in FILE."""
-    from ..api.answering.running import timed
-    from ..api.bounding.optima.optimum import solved
-    from ..api.questions import question_of
+    from ..answering.optimum import solved
+    from ..answering.question import question_of
+    from ..answering.running import timed
     from ..options import Effort, Options
-    from .printing.progress import progress_lines
+    from .progress import progress_lines
 
     model, read_seconds = load(file, options["memory"])
     query, evidence, settings = keywords_of(model, options)
@@ -76,10 +87,10 @@ def _end_bounded(result: Result | Marginals) -> None:
 @guarded
 def plan(file: str, as_json: bool, query_vars: str, joint: tuple[str, ...], no_prune: bool, **options: Any) -> None:
     """Show what a query would cost; only what preparation removes of an optimum is computed."""
-    from ..api.bounding.optima.remainder import outlook
-    from ..api.questions import question_of
+    from ..answering.outlook import outlook
+    from ..answering.question import question_of
     from ..options import Options
-    from .printing.plan import plan_json, print_plan
+    from .show_plan import plan_json, print_plan
 
     model, _ = load(file, options["memory"])
     query, evidence, settings = keywords_of(model, options)
@@ -100,8 +111,8 @@ def info(file: str, as_json: bool) -> None:
     import json
 
     from ..examples import file_or_example
-    from ..formats import load_any
-    from .printing.report import facts_of, print_facts
+    from ..formats.read import load_any
+    from .show_run import facts_of, print_facts
 
     facts = facts_of(load_any(file_or_example(file)))
     if as_json:
@@ -121,8 +132,8 @@ def info(file: str, as_json: bool) -> None:
 def resume_command(directory: str, as_json: bool, **options: Any) -> None:
     """Continue the run in DIRECTORY; a job goes to its cluster again, unless --workers or --gpus are given."""
     from ..api.resume import resume
-    from .printing.progress import progress_bar
-    from .unattended.jobs import resumed_job
+    from .jobs import resumed_job
+    from .progress import progress_bar
 
     here = options["workers"] or options["gpus"] or options.get("client")
     if not here and resumed_job(directory, options["scheduler"]):
@@ -142,8 +153,7 @@ def inspect(directory: str, as_json: bool) -> None:
     import json
     from pathlib import Path
 
-    from .printing.inspect import run_facts
-    from .printing.report import print_run
+    from .show_run import print_run, run_facts
 
     facts = run_facts(Path(directory))
     if as_json:
@@ -164,8 +174,8 @@ def convert(source: str, target: str, agents: str | None) -> None:
     """
     from ..api.solve import load_dcop
     from ..examples import file_or_example
-    from ..formats import load_any
-    from ..formats.writers import save
+    from ..formats.read import load_any
+    from ..formats.write import save
 
     model = load_any(file_or_example(source)) if agents is None else load_dcop(source, agents=agents)
     for note in save(model, target):
@@ -176,6 +186,6 @@ def convert(source: str, target: str, agents: str | None) -> None:
 @guarded
 def examples() -> None:
     """List the models that ship with bucketflow; their names work in place of files."""
-    from .printing.report import print_examples
+    from .show_run import print_examples
 
     print_examples()

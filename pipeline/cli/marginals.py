@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import keywords_of, load, names
-from .clusters import on_cluster
 from .ending import guarded
-from .grouped import Grouped
-from .options import marginal_targets, placing
+from .options import Grouped, keywords_of, load, marginal_targets, names, on_cluster, placing
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -46,9 +43,9 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
 def _answer_one(
     model: Model, evidence: Any, asked: dict[str, Any], read_seconds: float, as_json: bool, options: dict[str, Any]
 ) -> None:
-    from ..api.answering.running import timed
+    from ..answering.running import timed
     from ..api.marginals import marginals
-    from .printing.progress import progress_bar
+    from .progress import progress_bar
 
     if asked["uai_out"]:
         _check_folder(asked["uai_out"])
@@ -86,7 +83,7 @@ def _write_uai(prefix: str, found: Marginals, evidence: Any, options: dict[str, 
 
     from ..api.solve import solve
     from ..errors import ModelError
-    from ..results.uai_files import write_uai
+    from ..results.posteriors import write_uai
 
     if found.maximum:
         raise ModelError("--uai-out writes sums, not max-marginals")
@@ -102,10 +99,10 @@ def _answer_cases(
     import time
 
     from ...cluster.memory import peak_rss_bytes
-    from ..api.questions import observed
+    from ..answering.question import observed
     from ..compiled.compiled import compile_model
-    from ..evidence.case_files import case_writer, read_cases
-    from ..results.figures import plan_figures
+    from ..formats.case_files import case_writer, read_cases
+    from ..results.proof import plan_figures
 
     start = time.perf_counter()
     compiled = compile_model(model, **options)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..query_kinds import QUERIES, VALUES
+from ..models.query import QUERIES, VALUES
+
+if TYPE_CHECKING:
+    from ..models.model import Model
+
 
 Command = Callable[..., None]
 
@@ -146,3 +151,103 @@ def planning_all(command: Command) -> Command:
     """Options of `plan`: those of `solve`, and what `marginals` is asked."""
     command = planning(command, tuple(QUERIES), "; or what the command `marginals` computes")
     return marginal_targets(command)
+
+
+# What the arguments of a command mean: a model that is read, and the keywords of the Python functions.
+
+
+def load(file: str, memory: str | None = None) -> tuple[Model, float]:
+    """Read a model file or an example within a budget, say what answers leave out; return the seconds it took too."""
+    import time
+
+    from ..api.solve import load_noted
+
+    start = time.perf_counter()
+    model, notes = load_noted(file, memory)
+    for note in notes:
+        click.echo(f"bucketflow: note: {note}", err=True)
+    return model, time.perf_counter() - start
+
+
+def keywords_of(model: Model, options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:
+    """Split the command's options into query, evidence and the keywords of the Python functions."""
+    from ..formats.read import evidence_of
+
+    query = options.pop("query", "")
+    evidence = evidence_of(model, options.pop("evidence"))
+    order = options["order"]
+    if order not in _order_names():
+        options["order"] = [name.strip() for name in order.split(",")]
+    return query, evidence, options
+
+
+def _order_names() -> tuple[str, ...]:
+    from typing import get_args
+
+    from ..orders.tree_search import OrderName
+
+    return get_args(OrderName)
+
+
+def names(text: str) -> list[str] | str:
+    """Read names of variables, or that all are meant."""
+    return text if text == "all" else [name.strip() for name in text.split(",")]
+
+
+# ``--cluster``: a cluster that one of Dask's deployers starts for it.
+
+_option = click.option(
+    "--cluster",
+    metavar="FILE|NAME",
+    help="Start a cluster as a YAML file, or bucketflow.clusters.NAME in Dask's configuration, says.",
+)
+
+
+def on_cluster(command: Command) -> Command:
+    """Give a command the option, and the client of the cluster in place of it."""
+
+    @_option
+    @wraps(command)
+    def run(*args: Any, cluster: str | None, **options: Any) -> None:
+        if cluster is None:
+            command(*args, **options)
+            return
+        if options.get("scheduler") or options.get("workers"):
+            raise click.UsageError("--cluster starts a cluster; leave out --scheduler and --workers")
+        from ...cluster.address import ClusterError
+        from ...cluster.deployed import deployed_client
+        from ..errors import BucketflowError
+
+        try:
+            with deployed_client(cluster) as client:
+                command(*args, **options, client=client)
+        except ClusterError as error:
+            raise BucketflowError(str(error)) from None
+
+    return run
+
+
+# Help whose options stand under what they are about.
+
+_GROUPS = {
+    "Question": ("query", "evidence", "query_vars", "joint", "maximum", "cases"),
+    "Optima that are not quick, and bounds": ("method", "upper_bound", "time", "gap", "no_prune", "z"),
+    "Plan": ("order", "order_time", "tree", "seed", "fit", "representation"),
+    "Budgets": ("memory", "disk", "gpu_memory"),
+    "Where it runs": ("workers", "scheduler", "cluster", "gpus", "most_workers", "priority", "workdir"),
+}
+
+
+class Grouped(click.Command):
+    """A command of many options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group that has options; the last one has those of none."""
+        records = {param.name or "": param.get_help_record(ctx) for param in self.get_params(ctx)}
+        grouped = {name for names in _GROUPS.values() for name in names}
+        sections = {**_GROUPS, "Options": tuple(name for name in records if name not in grouped)}
+        for title, names in sections.items():
+            rows = [record for name in names if (record := records.get(name)) is not None]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from os import PathLike
 from typing import Any, Unpack
 
+from ..answering.question import Names, asked_of
 from ..api.marginals import in_memory
-from ..api.questions import Names, asked_of
-from ..evidence.cases import CaseMarginals, Cases, cases_of, joined, no_cases
-from ..keywords import Keywords, Where
+from ..models.cases import CaseMarginals, Cases, cases_of, joined, no_cases
 from ..models.model import Model
-from .batch_run import answer_cases
+from ..options import Keywords, Where
+from .case_run import answer_cases
 from .state import CompiledState
 from .structure import skeleton_of
 

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import FormatError, writing
-from ..formats.whole_files import whole_file
+from ..formats.write import whole_file
 from ..models.model import Function, Model
 from ..options import Options
-from ..planning.planner import plan_tree
+from ..plans.planner import plan_tree
 from ..plans.problem import PlanOptions, Problem
-from ..preprocessing.fixed import fixed_value
-from ..preprocessing.preprocess import reduce_model, with_joints
+from ..preprocessing.preprocess import fixed_value, reduce_model, with_joints
 from ..queries.arithmetic import Partition
 from ..queries.asked import Asked, local_targets
 from ..trees.costs import Rates

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes, peak_rss_bytes
-from ...tasks.incremental.incremental import Incremental
-from ...tasks.incremental.kept import KeptTables, loops_are_loaded
-from ...tasks.sweeps.einsum import QuickSumProduct
-from ...tasks.sweeps.scaled import Scaled, weighted
-from ..api.questions import Names, asked_of, is_every
-from ..evidence.cases import Cases
-from ..evidence.findings import Finding, finding_vector, findings_of, same_finding, variable_index
+from ...tasks.incremental.kept_tables import Incremental, KeptTables, loops_are_loaded
+from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, weighted
+from ..answering.question import Names, asked_of, is_every
+from ..machine.resources import Resources
+from ..models.cases import Cases
+from ..models.findings import Finding, finding_vector, findings_of, same_finding, variable_index
 from ..models.model import Model
 from ..options import Options
 from ..plans.plan import Plan
@@ -26,13 +25,12 @@ from ..queries.arithmetic import Partition
 from ..queries.asked import Asked, local_targets
 from ..queries.beliefs import Beliefs, posteriors
 from ..queries.expansion import dressed
-from ..resources import Resources
 from ..results.posteriors import Marginals
 from ..trees.tree import Target
 from .structure import Skeleton, check_memory
 
 if TYPE_CHECKING:
-    from .device_propagation import GpuPropagation
+    from .device_cases import GpuPropagation
 
 Array = NDArray[Any]
 
@@ -62,7 +60,7 @@ class CompiledState:
             several = plan.cells >= _COMPILED_CELLS or loops_are_loaded()
             self._tables = kept_tables(plan, self._base, several)
             if self.resources.gpu_count:
-                from .device_propagation import GpuPropagation
+                from .device_cases import GpuPropagation
 
                 self.device = GpuPropagation(
                     skeleton.network, plan, self._base, self._hosts, skeleton.fixed, self.resources.memory_bytes

@@ -7,18 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..api.answering.prepared import cheapest_way, problem_of
-from ..api.questions import Names, asked_of
-from ..errors import BudgetError, ModelError
+from ..answering.prepared import cheapest_way, problem_of
+from ..answering.question import Names, asked_of
+from ..errors import BudgetError, ModelError, format_bytes
+from ..machine.resources import Resources
 from ..models.model import Model, checked_model
 from ..options import Options
 from ..plans.plan import Plan
-from ..preprocessing.fixed import fixed_value
-from ..preprocessing.preprocess import Network, reduce_model, with_joints
+from ..preprocessing.preprocess import Network, fixed_value, reduce_model, with_joints
 from ..queries.arithmetic import Partition
 from ..queries.asked import Asked, local_targets
-from ..resources import Resources
-from ..text import format_bytes
 from ..trees.tree import Target
 
 

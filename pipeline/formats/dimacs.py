@@ -10,14 +10,12 @@ from itertools import chain
 
 import numpy as np
 
-from ..errors import FormatError
+from ..errors import FormatError, shorten
 from ..models.function import Function, dense_function, row_function
 from ..models.model import FORBIDDEN, Model
-from ..text import shorten
 from .text.source import Source
 from .text.tables import take_function, take_variables
-from .text.tokens import MAX_DOMAIN
-from .text.words import Words
+from .text.tokens import MAX_DOMAIN, Words
 
 _COMMENT = re.compile(rb"^[ \t]*c[^\n]*", re.MULTILINE)
 # SATLIB's files end with a line of a percent sign and one of a zero.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..models.model import Model
 from .text.source import BLOCK_COMMENT, Source
-from .text.words import Words
+from .text.tokens import Words
 
 
 def read_evidence(source: Source, model: Model) -> dict[int, int]:

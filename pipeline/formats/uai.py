@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from math import prod
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError, format_bytes, format_count
 from ..models.model import Function, Kind, Model
-from .text.source import Source
+from .text.source import BLOCK_COMMENT, MAX_TEXT_BYTES, Source
 from .text.tables import cell_count, full_table, take_function, take_variables
-from .text.tokens import MAX_DOMAIN, Tokens
-from .text.words import Words
+from .text.tokens import MAX_DOMAIN, Tokens, Words
 
 # pyAgrum writes comments behind a number sign: the variable's name after a scope of a Bayesian network, whose
 # tables it lists with the first parent fastest, not slowest as the format has it.
@@ -93,3 +100,114 @@ def potential_model(kind: Kind, dims: tuple[int, ...], functions: list[Function]
     n_vars = len(dims)
     names = tuple(f"x{v}" for v in range(n_vars))
     return Model(kind, names, dims, (None,) * n_vars, tuple(functions), name=name)
+
+
+# The .erg format of the UAI 2006 and 2008 evaluations: Bayesian networks.
+
+
+def read_erg(source: Source) -> Model:
+    """Read a .erg file: for each variable its parents, then for each variable its distribution.
+
+    Names of the variables and labels of the states follow in most files.
+
+    Raises
+    ------
+    FormatError
+        If the file is malformed.
+    """
+    tokens = Words(source.blank(BLOCK_COMMENT))
+    n_vars = tokens.integer(0, "the number of variables", 0, len(tokens))
+    dims = read_domains(tokens, 1, n_vars)
+    at = 1 + n_vars
+    scopes: list[list[int]] = []
+    for variable in range(n_vars):
+        parents = read_scope(tokens, at, n_vars)
+        if variable in parents:
+            raise tokens.fail(at, f"parents of variable {variable}", "the variable itself")
+        at += 1 + len(parents)
+        scopes.append([*parents, variable])
+    functions = []
+    for variable, scope in enumerate(scopes):
+        functions.append(read_table(tokens, at, scope, dims, variable))
+        at += 1 + cell_count(scope, dims)
+    model = potential_model("bayes", dims, functions, source.stem)
+    return _named(tokens, at, model)
+
+
+def _named(tokens: Words, at: int, model: Model) -> Model:
+    """Read what may follow the tables: all variable names, then all state labels."""
+    n_vars, dims = len(model.dims), model.dims
+    labels_at = at + n_vars
+    ends = list(accumulate(dims, initial=labels_at))
+    if len(tokens) == at:
+        return model
+    if len(tokens) not in (labels_at, ends[-1]):
+        what = f"the end of the file, {n_vars} names, or as many names and {sum(dims)} labels"
+        raise tokens.fail(at, what, f"{len(tokens) - at} words")
+    tokens.allowance.take(64 * (len(tokens) - at), "names")
+    names = _words(tokens, at, labels_at)
+    if len(set(names)) < n_vars:
+        raise tokens.fail(at, "different variable names")
+    if len(tokens) == labels_at:
+        return replace(model, names=names)
+    states = tuple(_words(tokens, i, j) for i, j in pairwise(ends))
+    for labels, start in zip(states, ends, strict=False):
+        if len(set(labels)) < len(labels):
+            raise tokens.fail(start, "different states of a variable")
+    return replace(model, names=names, states=states)
+
+
+def _words(tokens: Words, start: int, stop: int) -> tuple[str, ...]:
+    return tuple(word for _, part in tokens.parts(start, stop) for word in part)
+
+
+# The UAI format: probabilities and potentials, every entry of every table.
+
+# A number, and the space behind it.
+_LEAST_ENTRY_BYTES = 4
+
+
+def uai_lines(model: Model) -> Iterator[str]:
+    """Give the lines of a file.
+
+    Raises
+    ------
+    ModelError
+        If the model holds costs, or a table would be too long.
+    """
+    if model.kind == "cost":
+        raise ModelError("a cost model cannot be written as .uai, which holds probabilities; write .wcsp or .cfn")
+    functions = [_child_last(f) if model.kind == "bayes" else f for f in model.functions]
+    yield "BAYES" if model.kind == "bayes" else "MARKOV"
+    yield str(len(model.dims))
+    yield " ".join(map(str, model.dims))
+    yield str(len(functions))
+    for f in functions:
+        yield " ".join(map(str, (len(f.scope), *f.scope)))
+    for f in functions:
+        values = _dense_values(f, model).ravel()
+        yield f"\n{values.size}"
+        yield " ".join(map(repr, values.tolist()))
+
+
+def _child_last(function: Function) -> Function:
+    """Return a function whose child is the last variable of its scope, as BAYES files have it."""
+    scope, child = function.scope, function.child
+    if child is None or scope[-1] == child:
+        return function
+    axes = [*(k for k, v in enumerate(scope) if v != child), scope.index(child)]
+    scope = tuple(scope[k] for k in axes)
+    if function.rows is not None:
+        return function.changed(scope=scope, rows=function.rows[:, axes])
+    return Function(scope, function.values.transpose(axes), child=child)
+
+
+def _dense_values(function: Function, model: Model) -> NDArray[np.generic]:
+    shape = [model.dims[v] for v in function.scope]
+    if function.rows is not None and (least := _LEAST_ENTRY_BYTES * prod(shape)) > MAX_TEXT_BYTES:
+        raise ModelError(
+            f"the model cannot be written as .uai, which lists every entry of a table: a function of "
+            f"{len(function.values):,} rows over {len(shape)} variables has {format_count(prod(shape))}, "
+            f"{format_bytes(least)} of text, and files of at most {format_bytes(MAX_TEXT_BYTES)} are read"
+        )
+    return function.dense(model.dims)

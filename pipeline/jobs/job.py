@@ -11,21 +11,21 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ...cluster import coordination
-from ...cluster.connections.connect import Link
-from ...storage.folders.jobdir import JobDir
-from ...storage.folders.rundir import stored_bounds, stored_result
+from ...cluster import driver
+from ...cluster.connect import Link
+from ...storage.job_folder import JobDir, job_folders
+from ...storage.run_folder import stored_bounds, stored_result
+from ..answering.run_folder import resumable
 from ..api.resume import stored_question
-from ..api.workdir import resumable
-from ..errors import BucketflowError, StoppedError
+from ..errors import BucketflowError, ModelError, StoppedError
+from ..machine.resources import connected
 from ..models.model import Model
-from ..resources import connected
 from ..results.posteriors import Marginals, marginals_before
 from ..results.result import Result
 from ..results.stored import answered_before
-from .driving import hand_over, new_key
-from .listing import PREFIX, JobFacts, facts_of
-from .pulse import Progress
+from .driver import hand_over, new_key
+from .facts import PREFIX, JobFacts, facts_of
+from .heartbeat import Progress
 from .record import DONE, ENDED, Record, State, read_record, write_record
 
 # Between two looks at a run directory: from the first to the longest.
@@ -77,7 +77,7 @@ class Job:
             return record
         if self._dir.is_claimed():
             return record if record.state == "running" else record.begun("")
-        if link.asked(record.scheduler, lambda client: coordination.is_known(client, record.key)):
+        if link.asked(record.scheduler, lambda client: driver.is_known(client, record.key)):
             return record if record.state == "waiting" else record.again(record.scheduler, record.key)
         record = self.record  # it may have ended while the cluster was asked
         if record.state in ENDED:
@@ -86,8 +86,8 @@ class Job:
 
     def _why(self, record: Record, link: Link) -> str:
         def why(client: Any) -> str:
-            told = coordination.announced_as(client, PREFIX + record.id).get("why")
-            return told or coordination.failure_of(client, record.key)
+            told = driver.announced_as(client, PREFIX + record.id).get("why")
+            return told or driver.failure_of(client, record.key)
 
         return link.asked(record.scheduler, why) or f"the cluster at {record.scheduler} no longer knows it"
 
@@ -198,7 +198,7 @@ class Job:
         client = link.client(record.scheduler)
         if client is None:
             raise BucketflowError(f"no Dask scheduler answers at {record.scheduler} to cancel job {record.id}")
-        coordination.ask_to_stop(client, record.key)
+        driver.ask_to_stop(client, record.key)
         self._dir.note("cancelling", key=record.key)
         return record.key
 
@@ -232,3 +232,47 @@ class Job:
         facts = self.facts
         body = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in facts.rows())
         return f"<table>{body}</table><progress value='{facts.share:.4f}' max='1'></progress>"
+
+
+# Finding jobs: in a folder of run directories, or among those that a scheduler was given.
+
+
+def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = None, client: Any = None) -> list[Job]:
+    """Return the jobs of a folder of run directories, or those that a scheduler was given.
+
+    Raises
+    ------
+    ModelError
+        If there is no such folder.
+    BucketflowError
+        If no scheduler answers.
+    """
+    if place is not None:
+        try:
+            folders = job_folders(Path(place))
+        except OSError as error:
+            raise ModelError(f"{place} is not a folder of run directories: {error.strerror or error}") from None
+        return [Job(folder, client) for folder in folders]
+    if scheduler is None and client is None:
+        raise ModelError("whose jobs: give a folder of run directories, or a --scheduler")
+    with connected(client, scheduler, with_workers=False) as opened:
+        known = driver.announced(opened, PREFIX)
+    return [Job(found["folder"], client) for found in known.values()]
+
+
+def find_job(name: str, scheduler: str | None = None) -> Job:
+    """Return the job of a run directory, or of an id that a scheduler knows.
+
+    Raises
+    ------
+    BucketflowError
+        If there is none.
+    """
+    if JobDir(Path(name)).holds_job():
+        return Job(name)
+    if scheduler is None:
+        raise BucketflowError(f"{name} is not the run directory of a job; to find one by its id, give its --scheduler")
+    for job in jobs(scheduler=scheduler):
+        if JobDir(job.folder).holds_job() and job.id == name:
+            return job
+    raise BucketflowError(f"the scheduler at {scheduler} was given no job {name!r} whose run directory is seen here")

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ...storage.errors import StorageError
-from ...storage.folders.jobdir import JobDir
+from ...storage.job_folder import JobDir
+from ...storage.spec import StorageError
 from ..errors import IncompatibleRunError
 from ..options import Effort, Options
 

@@ -11,22 +11,20 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
-from ...cluster.connections.address import ClusterError
-from ...cluster.connections.connect import verify_shared
-from ...storage.folders.jobdir import JobDir
-from ...storage.folders.rundir import RunDir
-from ..api.answering.running import planned_in
-from ..api.bounding.optima.kept import Kept
-from ..api.bounding.sweeping import is_swept
-from ..api.questions import Findings, Names, Question, question_of
+from ...cluster.address import ClusterError
+from ...cluster.connect import verify_shared
+from ...storage.job_folder import JobDir
+from ...storage.run_folder import RunDir
+from ..answering.question import Findings, Names, Question, question_of
+from ..answering.run_folder import Kept, check_identity, check_space, opened, used_bytes
+from ..answering.running import planned_in
+from ..answering.strategy import is_swept
 from ..api.solve import load
-from ..api.workdir import check_identity, check_space, opened, used_bytes
 from ..errors import BucketflowError, ModelError
-from ..keywords import Sharing
+from ..machine.resources import connected
 from ..models.model import Model
-from ..options import Effort, Method, Options
-from ..resources import connected
-from .driving import hand_over, new_key
+from ..options import Effort, Method, Options, Sharing
+from .driver import hand_over, new_key
 from .job import Job
 from .record import Record, kept_effort, kept_options, write_record
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 
-from ..errors import ModelError
-from ..text import shorten
+from ..errors import ModelError, shorten
 from .model import Model
 
 

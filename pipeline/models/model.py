@@ -12,16 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ModelError
-from ..text import shorten
+from ..errors import ModelError, shorten
 from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named
 from .checks import Kind as Kind
 from .function import FORBIDDEN as FORBIDDEN
 from .function import Function as Function
+from .function import Scopes, least_costs
 from .function import dense_function as dense_function
-from .function import least_costs
 from .function import row_function as row_function
-from .scopes import Scopes
 
 # Fewer functions are evaluated one by one.
 _FEW_FUNCTIONS = 32

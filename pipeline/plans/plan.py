@@ -10,15 +10,68 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
-from ..text import format_bytes, format_cells
+from ..errors import format_bytes, format_cells
 from ..trees.costs import TreeCost
 from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target, Tree
-from .pieces import Evaluations, Parts
 from .prediction import CORES_OF_A_DEVICE, Around
 
 if TYPE_CHECKING:
     from .stages import DeviceNeeds, Spill
+
+
+# What a plan is divided into for workers, and what follows its sweep where it counts.
+
+Task = tuple[int, bool]
+"""The part that a task belongs to, by its top node or -1 for the roots, and whether it is on the way up."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One sweep, or both, as tasks: a part goes up when those below it have, and back when those above it have.
+
+    Parameters
+    ----------
+    makers : mapping of int to (int, bool)
+        The task that makes each table.
+    heads : tuple of int
+        The top node of every part, or -1 for the roots; parts below before those above.
+    seconds : float
+        Predicted time with enough workers: that of the longest chain of tasks; 0 where nobody asked.
+    """
+
+    makers: Mapping[int, Task]
+    heads: tuple[int, ...]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """The sweeps modulo primes that follow a plan's own, for a count.
+
+    Parameters
+    ----------
+    points, primes : int
+        Where a polynomial is evaluated, and modulo how many primes at most.
+    together : int
+        Points that one sweep takes.
+    steps : tuple of Step
+        Of a sweep of several points.
+    seconds : float
+        Predicted for a sweep of several points.
+    """
+
+    points: int
+    primes: int
+    together: int = 1
+    steps: tuple[Step, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def sweeps(self) -> int:
+        """How many sweeps there are."""
+        return self.primes * -(-self.points // self.together)
+
 
 _Amount = TypeVar("_Amount", int, float)
 
@@ -321,7 +374,7 @@ class Plan:
     @property
     def kept_bytes(self) -> int:
         """Model, leaves and every other table together, with workspace: what a compiled model keeps."""
-        from ...tasks.incremental.planning.schedule import scratch_cells
+        from ...tasks.incremental.schedule import scratch_cells
 
         sizing = Sizing(self.tree.dims, self.itemsize, self.threads)
         tables = sum(step.lowered.out_cells for step in self.steps) * self.itemsize
@@ -371,8 +424,8 @@ class Plan:
         names : sequence of str, optional
             Of the variables that are eliminated; by default their numbers.
         """
-        from ..figures.charts import tree
-        from ..figures.pages import shown
+        from ..charts import tree
+        from ..pages import shown
 
         first, steps = self.tree.n_leaves, {step.node: step for step in self.up}
         inner = range(first, first + len(self.tree.children))

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...tasks.steps.semiring import Semiring
-from ..search.orders import OrderName
+from ..models.query import TreeKind
+from ..orders.tree_search import OrderName
 from ..trees.tree import Target
-from .kinds import TreeKind
 
 
 @dataclass(frozen=True)

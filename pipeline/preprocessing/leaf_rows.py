@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.relations.sides.plain import comparable
 from ...tasks.rows.keys import Keys
+from ...tasks.rows.numpy_rows import comparable
 from .consistency import allowed
 from .preprocess import Leaf, Network
 

@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
-from ..errors import BudgetError, ModelError
+from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
 from ..models.function import greatest_costs, know_positive
 from ..models.model import Model
-from ..text import format_bytes, format_count, shorten
+from .leaf_groups import Cells, Group, made_together, spread
 from .leaf_rows import Listed, values_at
 from .preprocess import Leaf, Network
-from .together import Cells, Group, made_together, spread
 
 if TYPE_CHECKING:
     from ...tasks.sweeps.scaled import Scaled

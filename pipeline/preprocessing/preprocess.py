@@ -8,6 +8,7 @@ the plan asks for.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +22,8 @@ from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
 from ..models.model import Function, Model
-from ..query_kinds import Query as Query
-from .consistency import NOTHING, Fallen, fixpoint
-from .exclusions import excluding
+from ..models.query import Query as Query
+from .consistency import NOTHING, Fallen, excluding, fixpoint
 from .semijoins import Possible
 
 # How far a row of a conditional distribution may be from 1 for its child to count as summed out: a decimal
@@ -353,3 +353,39 @@ def with_joints(network: Network, targets: Sequence[tuple[int, ...]]) -> Network
     several = [set(t) for t in dict.fromkeys(targets) if len(t) > 1]
     extra = [tuple(sorted(t)) for t in several if not any(t.issubset(scope) for scope in network.scopes)]
     return replace(network, leaves=(*network.leaves, *(Leaf(t, ()) for t in extra))) if extra else network
+
+
+# What preprocessing settled of a model: the value of what is fixed, and the states of what is not left.
+
+
+def fixed_value(network: Network) -> float | int | None:
+    """Combine the functions whose variables are all fixed; None if that is impossible already.
+
+    A cost above the sum of the functions' least costs, or a natural logarithm.
+    """
+    if not network.feasible:
+        return None
+    model = network.model
+    values = [
+        model.functions[f].at([int(network.domains[v][0]) for v in model.functions[f].scope]) for f in network.constants
+    ]
+    if model.kind == "cost":
+        above = [int(v) - model.lowest[f] for f, v in zip(network.constants, values, strict=True)]
+        forbidden = any(v >= model.limits[f] for f, v in zip(network.constants, values, strict=True))
+        return None if forbidden or _reaches_top(model, sum(above)) else sum(above)
+    return None if 0.0 in values else math.fsum(math.log(v) for v in values)
+
+
+def _reaches_top(model: Model, above: int) -> bool:
+    """Whether a cost above the least costs of all functions brings the total to ``top``."""
+    return model.top is not None and sum(model.lowest) + above >= model.top
+
+
+def full_states(network: Network, states: Mapping[int, int]) -> list[int]:
+    """Turn states of the variables that were left into states of the model's; those without a function take any."""
+    left = network.left
+    full = left.states[left.starts]
+    variables = left.variables[np.fromiter(states, np.intp, len(states))]
+    full[variables] = left.states[left.starts[variables] + np.fromiter(states.values(), np.intp, len(states))]
+    found: list[int] = full.tolist()
+    return found

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..models.function import FORBIDDEN, Function
 
 if TYPE_CHECKING:
-    from ...tasks.relations.relation import Relation
+    from ...tasks.rows.relation import Relation
 
 Scope = tuple[int, ...]
 Domains = Sequence[NDArray[np.intp]]
@@ -126,9 +126,9 @@ class Possible:
 
     def ordered(self, shared: Shared) -> Relation:
         """Return the shared part of every entry, in order, with the number of the entry."""
-        from ...tasks.relations.relation import Relation
-        from ...tasks.relations.sides.host import HOST
+        from ...tasks.rows.host import HOST
         from ...tasks.rows.keys import Keys
+        from ...tasks.rows.relation import Relation
 
         columns, keys = self._columns, Keys(shared.scope, shared.sizes)
         words = keys.packed([columns[self.function.scope.index(v)] for v in shared.scope], len(columns[0]))
@@ -174,7 +174,7 @@ class Shared:
         if self.tabled:
             table = np.logical_and.reduce([function.table(self) for function in functions])
             return [function.agreeing(self, table) for function in functions]
-        from ...tasks.relations.joins import semijoin
+        from ...tasks.rows.joins import semijoin
 
         entries = [function.ordered(self) for function in functions]
         possible = reduce(semijoin, entries)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from ...tasks.boxes.codecs import Codec
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
-from ...tasks.sweeps.einsum import QuickSumProduct
-from ...tasks.sweeps.scaled import Scaled, SumProduct
+from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, SumProduct
 from ...tasks.sweeps.sweep import Algebra, Plain
 from ..errors import InternalError
+from ..preprocessing.leaf_groups import Cells, Group
 from ..preprocessing.leaf_tables import (
     CostScale,
     cost_leaves,
@@ -25,14 +25,13 @@ from ..preprocessing.leaf_tables import (
     probability_leaves,
 )
 from ..preprocessing.preprocess import Leaf, Network
-from ..preprocessing.together import Cells, Group
 from ..results.result import Result
 from ..trees.tree import Target
 from .beliefs import Combiner, Least, Sums
 from .counting import CountEstimate
 
 if TYPE_CHECKING:
-    from ..planning.message_program import DeviceLeaves
+    from ..plans.message_program import DeviceLeaves
 
 Array = NDArray[Any]
 T = TypeVar("T")

@@ -16,13 +16,13 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.beliefs import UNREACHABLE, above_least, normalised
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
 from ..errors import InternalError
+from ..preprocessing.leaf_groups import Cells, Group, made_together
 from ..preprocessing.preprocess import Leaf
-from ..preprocessing.together import Cells, Group, made_together
 from ..results.result import Result
 from ..trees.tree import Target
 
 if TYPE_CHECKING:
-    from ..planning.message_program import DeviceLeaves
+    from ..plans.message_program import DeviceLeaves
 
 Array = NDArray[Any]
 Where = tuple[slice, ...]
@@ -174,7 +174,7 @@ class Sums(Defaults):
 
     def device_leaves(self, leaves: Mapping[int, Scaled]) -> DeviceLeaves:
         """Return leaf tables as a device has them."""
-        from ..planning.message_program import probability_leaves
+        from ..plans.message_program import probability_leaves
 
         return probability_leaves(leaves)
 
@@ -201,7 +201,7 @@ class Least(Defaults):
 
     def device_leaves(self, leaves: Mapping[int, Array]) -> DeviceLeaves:
         """Return leaf tables as a device has them."""
-        from ..planning.message_program import cost_leaves
+        from ..plans.message_program import cost_leaves
 
         return cost_leaves(leaves, self.semiring)
 

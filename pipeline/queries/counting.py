@@ -21,15 +21,15 @@ from ...tasks.steps.semiring import SUM_PRODUCT, Semiring
 from ...tasks.sweeps.scaled import Scaled, SumProduct, measured_each
 from ...tasks.sweeps.sweep import Plain
 from ..errors import InternalError, ModelError
+from ..preprocessing.leaf_groups import Cells, Group, made_together
 from ..preprocessing.leaf_rows import Listed
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_leaves, indicator_leaves
 from ..preprocessing.preprocess import Leaf, Network
-from ..preprocessing.together import Cells, Group, made_together
 from ..trees.tree import Target
 from .beliefs import Combiner, Defaults, Sums
 
 if TYPE_CHECKING:
-    from ..planning.message_program import DeviceLeaves
+    from ..plans.message_program import DeviceLeaves
 
 Array = NDArray[Any]
 Levels = dict[Any, tuple[Array, Array]]

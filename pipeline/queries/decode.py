@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.gpu.decoding import decode_there, decodes
-from ...tasks.relations.relation import Dense, Relation, Table, to_dense
+from ...tasks.rows.relation import Dense, Relation, Table, to_dense
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from ...tasks.steps.views import Slice, slice_of
 from ...tasks.sweeps.best_states import JOINED_CELLS, best_states, first_best
 
 if TYPE_CHECKING:
-    from ...tasks.sweeps.rows.room import Room
+    from ...tasks.rows.memory_account import Room
 
 Array = NDArray[Any]
 
@@ -84,7 +84,7 @@ def _best_of(
     if not any(isinstance(tables[node], Relation) for node in step.inputs):
         slices = [slice_of(tables[node], axes, sizes, assignment) for node, axes in read]
         return best_states(slices, sizes, semiring, compiled)
-    from ...tasks.sweeps.rows.best import best_row, fixed
+    from ...tasks.rows.best_rows import best_row, fixed
 
     found = [fixed(tables[node], axes, sizes, assignment) for node, axes in read]
     if not all(_is_mostly_there(table) for table in found):
@@ -96,7 +96,7 @@ def entry(
     table: Array | Relation, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int], semiring: Semiring
 ) -> Any:
     """Return the entry of a table, an array or rows, at states of all its variables."""
-    from ...tasks.sweeps.rows.best import fixed
+    from ...tasks.rows.best_rows import fixed
 
     found = fixed(table, axes, sizes, states)
     return found.values[0].item() if len(found) else semiring.zero

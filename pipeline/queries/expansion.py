@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.sweeps.beliefs import UNREACHABLE
-from ..evidence.likelihoods import likelihoods
+from ..models.findings import likelihoods
 from ..models.model import Model
 from ..preprocessing.preprocess import Network
 from ..results.posteriors import Marginals

@@ -9,9 +9,9 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any
 
+from .. import charts
 from ..errors import IncompatibleRunError
-from ..figures import charts
-from .answers import Sections
+from .runs import Sections
 
 _COLUMNS = ("row", "name", "model", "query", "evidence", "status", "value", "log10", "message", "seconds")
 # Bars of a chart, the longest first.

@@ -3,30 +3,180 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...storage import ledger
-from ...storage.errors import StorageError
-from ...storage.folders.jobdir import JobDir
-from ...storage.folders.rundir import stored_bounds, stored_plan, stored_result
-from ...storage.spec import Receipt
-from ..api.answering.prepared import Prepared, prepare
+from ...storage.job_folder import JobDir
+from ...storage.run_folder import stored_bounds, stored_plan, stored_result
+from ...storage.spec import Receipt, StorageError
+from ...tasks.steps.step import Step
+from .. import charts
+from ..answering.prepared import Prepared, prepare
 from ..api.resume import stored_question
-from ..errors import BucketflowError, IncompatibleRunError
-from ..figures import charts
+from ..errors import BucketflowError, IncompatibleRunError, format_bytes, shown_number
+from ..machine.cpu import cached_rates
+from ..machine.resources import Resources
 from ..options import Options
 from ..plans.plan import Plan
-from ..plans.prediction import steps_seconds
-from ..rates.cpu import cached_rates
-from ..resources import Resources
-from ..text import format_bytes
+from ..plans.prediction import step_seconds, steps_seconds
+from ..results.proof import shown_assignment
 from ..trees.costs import Rates
-from .answers import Sections, answer_sections
-from .steps import step_sections
+
+# What an answer shows, as ``--json`` prints it.
+
+Sections = list[tuple[str, Any]]
+
+# Variables whose bars are shown.
+_SHOWN_STATES = 60
+
+
+def answer_sections(found: Mapping[str, Any], query: str) -> Sections:
+    """Return the sections about an answer."""
+    sections: Sections = [("Answer", _rows(found))]
+    if found.get("marginals"):
+        sections.append(("Marginals", marginal_bars(found, query)))
+    proof = found.get("proof")
+    history = _history(found)
+    if history:
+        sections.append(("Convergence", charts.convergence(str(found.get("query", query)), history, _unit(found))))
+    if proof and proof.get("tried"):
+        tried = {name: seconds for name, seconds in proof["tried"].items() if seconds}
+        if tried:
+            chart = charts.bars("CPU seconds by way", list(tried), {"seconds": list(tried.values())}, "seconds")
+            sections.append(("Ways that were tried", chart))
+    return sections
+
+
+def _history(found: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+    """Both bounds by seconds: of an optimum as they were proved and found, of ``bound`` by size of its mini-buckets."""
+    rounds = found.get("rounds") or ()
+    ends = accumulate(each["seconds"] for each in rounds)
+    by_size = [(t, each["lower"], each["upper"]) for t, each in zip(ends, rounds, strict=True)]
+    return by_size or (found.get("proof") or {}).get("history") or ()
+
+
+def _unit(found: Mapping[str, Any]) -> str:
+    return "cost" if found.get("log10") is None and found.get("value") is not None else "log10"
+
+
+def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows = [("status", str(found["status"]))]
+    for name in ("value", "log10", "log10_evidence"):
+        if found.get(name) is not None:
+            rows.append((name, shown_number(found[name])))
+    proof = found.get("proof")
+    if proof:
+        rows.append(("proved by", str(proof["method"])))
+        rows.append(("bounds", f"{shown_number(proof['lower'])} … {shown_number(proof['upper'])}"))
+    if found.get("assignment"):
+        rows.append(("assignment", shown_assignment(found["assignment"])))
+    rows.append(("seconds", ", ".join(f"{name} {seconds:.3f}" for name, seconds in found["seconds"].items())))
+    rows.append(("peak memory", format_bytes(found["peak_rss_bytes"])))
+    return rows + [("note", text) for text in found.get("notes", ())]
+
+
+def marginal_bars(found: Mapping[str, Any], query: str) -> Any:
+    """Bars of the distributions of the first variables."""
+    names, values = [], []
+    for name, table in list(found["marginals"].items())[:_SHOWN_STATES]:
+        for label, value in zip(found["states"][name], table, strict=True):
+            names.append(f"{name} = {label}")
+            values.append(float("nan") if value is None else float(value))
+    unit = "best that is possible" if query == "max-marginals" else "probability"
+    return charts.bars(
+        f"The first {min(_SHOWN_STATES, len(found['marginals']))} variables", names, {unit: values}, unit
+    )
+
+
+# What the steps of a run took beside what was predicted for them.
+
+# Steps whose bars are shown, and names of variables in a label.
+_SHOWN_STEPS, _NAMED = 20, 3
+
+Told = Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A step, as often as it was done.
+
+    Parameters
+    ----------
+    label : str
+    cells : int
+        Swept each time.
+    times : int
+    predicted, measured : float
+        Seconds in all.
+    """
+
+    label: str
+    cells: int
+    times: int
+    predicted: float
+    measured: float
+
+
+def step_sections(prepared: Prepared, plan: Plan, receipts: Iterable[Receipt], found: Mapping[str, Any]) -> Sections:
+    """Return bars of the longest steps and a table of all; nothing where the host did not do the steps of a plan."""
+    spent = _spent([*(receipt.steps for receipt in receipts), found.get("steps", {})])
+    if plan.device or plan.row_bounds is not None or not spent:
+        return []
+    taken = sorted(_taken(prepared, plan, spent), key=lambda t: -max(t.predicted, t.measured))
+    longest = taken[:_SHOWN_STEPS]
+    series = {"predicted": [t.predicted for t in longest], "measured": [t.measured for t in longest]}
+    chart = charts.bars("Seconds by step, the longest", [t.label for t in longest], series, "seconds")
+    columns: dict[str, Sequence[Any]] = {
+        "step": [t.label for t in taken],
+        "cells": [t.cells for t in taken],
+        "times": [t.times for t in taken],
+        "predicted s": [float(f"{t.predicted:.3g}") for t in taken],
+        "measured s": [float(f"{t.measured:.3g}") for t in taken],
+        "measured / predicted": [float(f"{t.measured / t.predicted:.2g}") for t in taken],
+    }
+    return [("Steps: predicted and measured", chart), ("All steps", charts.table(columns))]
+
+
+def _spent(told: Iterable[Told]) -> dict[int, tuple[float, int]]:
+    """Add up seconds and times of every step."""
+    seconds: dict[int, float] = defaultdict(float)
+    times: dict[int, int] = defaultdict(int)
+    for steps in told:
+        for node, (took, often) in steps.items():
+            seconds[int(node)] += took
+            times[int(node)] += int(often)
+    return {node: (seconds[node], times[node]) for node in seconds}
+
+
+def _taken(prepared: Prepared, plan: Plan, spent: Mapping[int, tuple[float, int]]) -> list[Taken]:
+    rates = cached_rates(prepared.problem.semiring) or Rates()
+    stages = plan.spill.stages if plan.spill else ()
+    done: dict[int, Step] = {step.node: step for step in plan.steps}
+    done |= {step.node: step for stage in stages for step in stage.steps}
+    back = {step.node for step in plan.back}
+    found = []
+    for node, step in done.items():
+        if node in spent:
+            seconds, times = spent[node]
+            predicted = times * step_seconds(step.lowered, rates, plan.itemsize)
+            label = _label(prepared, step, node in back)
+            found.append(Taken(label, step.lowered.cells, times, predicted, seconds))
+    return found
+
+
+def _label(prepared: Prepared, step: Step, back: bool) -> str:
+    model, variables = prepared.network.model, prepared.network.variables
+    gone = sorted({v for axes in step.input_axes for v in axes} - set(step.axes))
+    shown = step.axes if back else gone
+    names = ", ".join(model.names[variables[v]] for v in shown[:_NAMED])
+    more = f" and {len(shown) - _NAMED} more" if len(shown) > _NAMED else ""
+    return f"{'back to' if back else 'eliminates'} {names or 'nothing'}{more}"
+
 
 # Clocks that are read together differ by less.
 _SAME_SECONDS = 1e-4

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
+from ..errors import format_bytes, shown_number
 from ..preprocessing.preprocess import Query
-from ..text import format_bytes, shown_number
-from .figures import plain_number, shown_assignment
+from .proof import plain_number, shown_assignment
 
 Number = int | float | Decimal
 BoundStatus = Literal["optimal", "bounded", "infeasible"]

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from html import escape
 from itertools import islice, product
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import logarithm, printable, writing
 from ..models.model import Model
 from ..plans.plan import Plan
-from ..text import logarithm, printable
-from .figures import plain_number, plan_figures
-from .work import RowsWork
+from .proof import RowsWork, plain_number, plan_figures
 
 Array = NDArray[Any]
 
@@ -121,8 +121,8 @@ class Marginals(Mapping[str, Array]):
 
     def plot(self) -> Any:
         """Draw the distributions of the first variables as bars; in a notebook they are shown."""
-        from ..figures.charts import bars
-        from ..figures.pages import shown
+        from ..charts import bars
+        from ..pages import shown
 
         rows = [
             (f"{name} = {label}", float(p))
@@ -242,3 +242,42 @@ def _plain(table: Array) -> Any:
         plain[...] = np.frompyfunc(plain_number, 1, 1)(table)
     plain[~np.isfinite(table.astype(np.float64))] = None
     return plain.tolist()
+
+
+# Answers in the formats of the UAI competitions: ``.PR``, ``.MAR`` and ``.MPE``.
+
+
+def write_uai(prefix: str, found: Marginals, assignment: Mapping[str, str | int] | None) -> list[Path]:
+    """Write what was found to ``prefix.PR``, ``prefix.MAR`` and ``prefix.MPE``; return the files.
+
+    Impossible evidence has the logarithm ``-inf``; it has neither marginals nor an assignment.
+
+    Raises
+    ------
+    ModelError
+        If a file cannot be written.
+    """
+    written = []
+    for kind, text in (
+        ("PR", "-inf" if found.status == "infeasible" else repr(found.log10_evidence)),
+        ("MAR", marginals_text(found) if found.status == "ok" else None),
+        ("MPE", None if assignment is None else assignment_text(found.model, assignment)),
+    ):
+        if text is not None:
+            path = Path(f"{prefix}.{kind}")
+            with writing(path):
+                path.write_text(f"{kind}\n{text}\n")
+            written.append(path)
+    return written
+
+
+def marginals_text(found: Marginals) -> str:
+    """Write the number of variables, then for each its number of states and their probabilities."""
+    tables = [found[name] for name in found.model.names]
+    return " ".join([str(len(tables)), *(f"{len(t)} {' '.join(map(repr, t.tolist()))}" for t in tables)])
+
+
+def assignment_text(model: Model, assignment: Mapping[str, str | int]) -> str:
+    """Write the number of variables, then the index of each one's state."""
+    states = [model.state_index(v, assignment[name]) for v, name in enumerate(model.names)]
+    return " ".join(map(str, [len(states), *states]))

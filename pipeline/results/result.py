@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..errors import format_bytes, logarithm
 from ..preprocessing.preprocess import Query
-from ..text import format_bytes, logarithm
-from .figures import plain_number, plan_dict, shown_assignment
-from .proof import Proof
-from .work import DiagramWork, RowsWork, SearchWork
+from .proof import DiagramWork, Proof, RowsWork, SearchWork, plain_number, plan_dict, shown_assignment
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan
@@ -93,8 +91,8 @@ class Result:
 
     def plot(self) -> Any:
         """Draw what it took, by phase and by way, and how bounds closed on it; in a notebook it is shown."""
-        from ..figures.charts import bars, below, convergence
-        from ..figures.pages import shown
+        from ..charts import bars, below, convergence
+        from ..pages import shown
 
         tried = dict(self.proof.tried) if self.proof else {}
         spent = {**self.seconds, **{f"by {way}": seconds for way, seconds in tried.items() if seconds}}

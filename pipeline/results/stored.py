@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ModelError
 from ..models.model import Model
-from .proof import Proof
+from .proof import DiagramWork, Proof, RowsWork, SearchWork
 from .result import Result
-from .work import DiagramWork, RowsWork, SearchWork
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan

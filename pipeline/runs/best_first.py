@@ -17,7 +17,7 @@ from .run import Run
 from .slices import Slices, group_totals
 
 if TYPE_CHECKING:
-    from ..bounds.buckets.slice_bounds import SliceBounds
+    from ..minibuckets.slice_bounds import SliceBounds
 
 # Bounds may take this part of what the slices are predicted to take, at so many seconds a cell.
 _PART, _CELL_SECONDS = 16, 5e-9
@@ -39,8 +39,8 @@ def bounds_of(run: Run[Any], seed: int = 0) -> SliceBounds | None:
     left = plan.peak_bytes - plan.model_bytes - 3 * leaf_bytes(plan.tree, plan.dims, 8) - _SLICE_BYTES * plan.slices
     if left <= 0:
         return None
-    from ..bounds.buckets.slice_bounds import SliceBounds, affordable, slice_bounds
-    from ..bounds.network import cost_network
+    from ..cost_networks.cost_network import cost_network
+    from ..minibuckets.slice_bounds import SliceBounds, affordable, slice_bounds
 
     network, units = cost_network(run.network)
     split = affordable(network, plan.sliced, seed, cells=cells, memory_bytes=left)

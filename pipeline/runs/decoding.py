@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...tasks.gpu.arrays import on_host
 from ...tasks.sweeps.program import Program
-from ..planning.planner import lowered_step
+from ..plans.planner import lowered_step
 from ..plans.problem import Problem, sliced_dims
 from ..queries.decode import decode
 from .parts import Swept
@@ -17,7 +17,7 @@ from .run import Run
 from .slices import Slices
 
 if TYPE_CHECKING:
-    from ...tasks.sweeps.rows.algebra import Choice
+    from ...tasks.rows.algebra import Choice
 
 T = TypeVar("T")
 

@@ -10,9 +10,8 @@ from typing import Any, Generic, TypeVar
 from ...cluster.pool import Pool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import pick, run_part
-from ..planning.parts import parts_of
-from ..plans.pieces import Parts, Task
-from ..plans.plan import Plan
+from ..plans.plan import Parts, Plan, Task
+from ..plans.worker_parts import parts_of
 from .run import Run
 
 T = TypeVar("T")

@@ -7,16 +7,16 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...cluster.connections.address import ClusterError, ClusterLostError, verify_listening
+from ...cluster.address import ClusterError, ClusterLostError, verify_listening
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, SerialPool
 from ...storage import ledger
-from ...storage.errors import disk_full
-from ...storage.folders.rundir import sweep_partial_files
+from ...storage.run_folder import sweep_partial_files
+from ...storage.spec import disk_full
 from ...storage.tables import drop_damaged_tables
 from ...tasks.sweeps.program import pick
 from ..errors import BucketflowError, StoppedError
-from ..resources import Resources
+from ..machine.resources import Resources
 
 
 class DaskPools(AbstractContextManager[Pool]):
@@ -31,15 +31,15 @@ class DaskPools(AbstractContextManager[Pool]):
         self._at_a_time = at_a_time
         self._opened: AbstractContextManager[Any]
         if options.remote:
-            from ...cluster.connections.connect import client_of
+            from ...cluster.connect import client_of
 
             self._opened = client_of(options.client, options.scheduler)
         elif resources.gpu_count:
-            from ...cluster.gpu import gpu_client
+            from ...cluster.gpus import gpu_client
 
             self._opened = gpu_client(resources.gpu_count)
         else:
-            from ...cluster.connections.connect import local_client
+            from ...cluster.connect import local_client
 
             self._opened = local_client(options.workers or 1)
 
@@ -52,7 +52,7 @@ class DaskPools(AbstractContextManager[Pool]):
             if not self._resources.gpu_count:
                 return DaskPool(client, key, asked.priority, asked.most_workers)
             addresses = [worker.address for worker in self._resources.gpu_workers]
-            from ...cluster.gpu_workers import GpuPool
+            from ...cluster.gpus import GpuPool
 
             limits = asked.priority, asked.most_workers
             return GpuPool(client, key, addresses, self._at_a_time, (pick,), *limits)

@@ -18,7 +18,7 @@ from ..queries.arithmetic import Arithmetic
 from ..trees.memory import step_bytes
 
 if TYPE_CHECKING:
-    from ...tasks.sweeps.rows.room import Room
+    from ...tasks.rows.memory_account import Room
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class Run(Generic[T]):
         if self.room is None:
             leaves = self.arithmetic.leaves(axes)
         else:
-            from ..queries.by_rows import leaf_tables, rows_algebra
+            from ..queries.row_arithmetic import leaf_tables, rows_algebra
 
             algebra = rows_algebra(self.arithmetic, plan.tree.dims, self.compiled, self.room, plan.outputs)
             leaves = leaf_tables(self.arithmetic, algebra, axes, self.room.nbytes)
@@ -121,7 +121,7 @@ class Run(Generic[T]):
         if not self.device:
             return program
         if self.room is not None:
-            from ...tasks.sweeps.rows.device import device_rows_program
+            from ...tasks.rows.device_algebra import device_rows_program
 
             return device_rows_program(program, fetched=not self.serial, least_cells=self.least_cells)
         from ...tasks.sweeps.device_sweep import device_program

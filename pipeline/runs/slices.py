@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from ...cluster.pool import Call
 from ...storage import ledger
 from ...storage.chunks import damaged, read_chunk, write_chunk
-from ...storage.errors import ChunkLostError
-from ...storage.spec import Receipt, TableSpec
+from ...storage.spec import ChunkLostError, Receipt, TableSpec
 from ...storage.tables import create_table
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, timed_steps
@@ -31,7 +30,7 @@ from .pools import open_tables
 from .run import Run
 
 if TYPE_CHECKING:
-    from .device_sweeps import DeviceSweeps
+    from .device_slices import DeviceSweeps
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -116,7 +115,7 @@ def slices_of(run: Run[T], name: str = TABLES) -> Slices[T]:
     program = replace(run, device=run.device and not launched).program(plan.steps, plan.outputs, plan.variant_from)
     device = None
     if launched:
-        from .device_sweeps import DeviceSweeps
+        from .device_slices import DeviceSweeps
 
         device = DeviceSweeps(plan, program.leaves, run.arithmetic, run.device_bytes)
     where = folder, device, plan.slices_name
@@ -202,7 +201,7 @@ def store_group(
     worth: Sequence[bool] | None = None,
 ) -> Receipt:
     """Task: run a group, unless it was, and leave its beliefs, if any, and its receipt in the run directory."""
-    from ...tasks.boxes.boxes import new_receipt, told_steps
+    from ...tasks.boxes.box import new_receipt, told_steps
 
     assert slices.folder is not None
     if done := ledger.finished(slices.folder, slices.table, [(number, 0)]):

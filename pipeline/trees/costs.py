@@ -13,14 +13,13 @@ from math import ceil, log2
 from operator import or_
 from typing import NamedTuple
 
-from ...tasks.steps.bit_sets import mask_of
-from ...tasks.steps.loops.products import pays
-from ...tasks.steps.loops.row_order import MERGED_CELLS, SPREAD_CELLS
+from ...tasks.steps.axes import mask_of
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
+from ...tasks.steps.products import pays
+from ...tasks.steps.row_order import MERGED_CELLS, SPREAD_CELLS
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
-from .sizes import Sizer, sizer_of
-from .tree import Tree
+from .tree import Sizer, Tree, sizer_of
 
 #: Up to here a belief of several variables is stored and each of them summed from it; a larger one is swept for each.
 STORED_CELLS = 8192

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ...tasks.steps.loops.products import pays
+from ...tasks.steps.products import pays
 from .tree import Tree
 
 RUN_CELLS = 128

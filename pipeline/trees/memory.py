@@ -4,7 +4,7 @@ A cycle of four variables of ten states has two messages of 100 values of 8 byte
 message and makes the second, in a workspace of 24,000 bytes: the peak.
 
 >>> from bucketflow.pipeline.plans.problem import PlanOptions, Problem
->>> from bucketflow.pipeline.planning.planner import plan_tree
+>>> from bucketflow.pipeline.plans.planner import plan_tree
 >>> from bucketflow.pipeline.trees.costs import Rates
 >>> from bucketflow.pipeline.trees.tree import bucket_tree
 >>> from bucketflow.tasks.steps.semiring import MIN_PLUS
@@ -72,7 +72,7 @@ class Sizing:
             return workspace
         if cells != step.lowered.cells:
             step = make_step(step.node, step.inputs, step.input_axes, step.axes, self.sizes, step.lowered.semiring)
-        from ...tasks.gpu.tiling.lowering import device_step
+        from ...tasks.gpu.tiling.device_lowering import device_step
 
         return max(workspace, device_step(step.lowered).workspace_cells * self.itemsize)
 

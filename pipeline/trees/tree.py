@@ -17,12 +17,12 @@ of variable 0 into a table over its neighbours. The last two variables go togeth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from math import prod
+from functools import cached_property, lru_cache
+from math import log2, prod
 
-from ...tasks.steps.bit_sets import bits_of, mask_of
+from ...tasks.steps.axes import Sizes, alike, bits_of, mask_of
 
 Target = tuple[int, ...]
 """Variables, ascending, whose joint belief is asked for."""
@@ -264,3 +264,30 @@ def elimination_order(tree: Tree) -> tuple[int, ...]:
         order += sorted(gone, key=lambda v: (pattern(v), v))
     seen = set(order)
     return (*order, *(v for v in range(len(tree.dims)) if v not in seen))
+
+
+# Sizes of sets of variables.
+
+
+class Sizer:
+    """Sizes of sets of variables given as bit sets."""
+
+    def __init__(self, dims: Sequence[int]) -> None:
+        self._classes = [(log2(d), mask) for d, mask in alike(dims).items() if d > 1]
+        self.wide = sum(mask for _, mask in self._classes)
+        """The variables of more than one state."""
+        self.cells: Callable[[int], int] = Sizes(dims).__getitem__
+        """Returns the exact size."""
+
+    def log(self, mask: int) -> float:
+        """Return the log2 size."""
+        size = 0.0
+        for each, members in self._classes:
+            size += each * (mask & members).bit_count()
+        return size
+
+
+@lru_cache(maxsize=4)
+def sizer_of(dims: tuple[int, ...]) -> Sizer:
+    """Return the sizes of a network, which the prices of all its trees share: most of their tables are the same."""
+    return Sizer(dims)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...storage import ledger
 from ...storage.chunks import damaged, lost_files, map_chunk, read_chunk, write_chunk
-from ...storage.compression import paying
+from ...storage.codecs import paying
 from ...storage.spec import Key as Key
 from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table, delete_table, stored_table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..machine_code import njit
-from .state import (
+from ..compiler.jit import njit
+from .count_state import (
     ENTRIES,
     FORGOTTEN,
     HITS,

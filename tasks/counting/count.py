@@ -9,10 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .components import enter_all, forget
-from .loops import CROWDED, FINISHED, FULL, SHALLOW, begin_branch, count
-from .numbers import as_integer
-from .propagation import decide
-from .state import (
+from .count_state import (
     DEPTH,
     ENTRIES,
     FIRST,
@@ -34,6 +31,8 @@ from .state import (
     new_known,
     new_state,
 )
+from .loops import CROWDED, FINISHED, FULL, SHALLOW, begin_branch, count, decide
+from .numbers import as_integer
 
 # So many nodes are made before anything is asked: some milliseconds.
 _TURN = 1 << 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ..machine_code import njit
-from .state import Array
+from ..compiler.jit import njit
+from .count_state import Array
 
 #: A product of two limbs and two more still fits int64.
 LIMB_BITS = 31

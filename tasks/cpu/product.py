@@ -16,20 +16,8 @@ from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from ..machine_code import njit
-from ..steps.loops.axes import Axes
-from ..steps.loops.products import (
-    DEPTH,
-    LEFT_ROWS,
-    RIGHT_COLUMNS,
-    TILE_ROWS,
-    Product,
-    batches_inside,
-    buffer_cells,
-    cells,
-)
-from ..steps.semiring import Semiring
-from .compiling.vectors import (
+from ..compiler.jit import njit
+from ..compiler.vectors import (
     VECTOR_BYTES,
     Arithmetic,
     add,
@@ -50,6 +38,9 @@ from .compiling.vectors import (
     vstore,
     word,
 )
+from ..steps.axes import Axes
+from ..steps.products import DEPTH, LEFT_ROWS, RIGHT_COLUMNS, TILE_ROWS, Product, batches_inside, buffer_cells, cells
+from ..steps.semiring import Semiring
 from .threads import share, split
 
 _VECTORS = 2

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from .compiling.vectors import (
+from ..compiler.vectors import (
     VECTOR_BYTES,
     Arithmetic,
     element_pointer,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..machine_code import njit
+from ..compiler.jit import njit
 
 #: Multiplier of hashes.
 SCATTER = np.uint64(0x9E3779B97F4A7C15)

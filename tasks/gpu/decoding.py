@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..steps.remembered import Remembered
+from ..steps.caches import Remembered
 from ..steps.semiring import Semiring
 from ..steps.step import Step
 from . import arrays

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import arrays
 from .kernels import kernel
-from .tiling.device import NOMINAL
+from .tiling.device_limits import NOMINAL
 
 _THREADS: Final = 256
 _BLOCKS: Final = 8 * NOMINAL.processors

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from ..steps.step import Step
 from . import arrays
-from .run import DeviceRun
+from .launch import DeviceRun
 
 _ALIGNED: Final = 512
 

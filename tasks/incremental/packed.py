@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dense import run
+from ..cpu.dense import run
 from ..steps.step import Step
-from ..sweeps.einsum import einsum_step
-from ..sweeps.scaled import Scaled, SumProduct
+from ..sweeps.scaled import Scaled, SumProduct, einsum_step
 from ..sweeps.sweep import useful_threads
-from .crew import Crew, Tables, functions
-from .kept import KeptTables
+from .kept_tables import KeptTables
 from .packed_loops import LIMITS, Layout, State, normalise, put_given
-from .planning.nests import MOST_PLACES, is_small, nests, small_cells
-from .planning.schedule import arena_words, scheduled
+from .schedule import arena_words, scheduled
+from .stages import MOST_PLACES, is_small, nests, small_cells
+from .thread_crew import Crew, Tables, functions
 
 Array = NDArray[Any]
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from typing import Any, Final, NamedTuple
 
-from ..cpu.compiling.calls import reader
-from ..cpu.compiling.vectors import number, put_number, put_word, word
-from ..machine_code import njit
+from ..compiler.jit import njit
+from ..compiler.pthreads import reader
+from ..compiler.vectors import number, put_number, put_word, word
 from ..sweeps.scaled import HIGHEST, LOOSE, LOWEST
-from .join_loops import join
-from .kept import SAME
-from .planning.nests import MOST_PLACES
+from .kept_tables import SAME
+from .message_loops import join
+from .stages import MOST_PLACES
 
 _BLOCK = 256
 

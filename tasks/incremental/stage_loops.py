@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any, Final, NamedTuple
 
-from ..cpu.compiling.calls import calling, reader
-from ..cpu.compiling.vectors import fill, number, put_number, put_word, word
+from ..compiler.jit import njit
+from ..compiler.pthreads import calling, reader
+from ..compiler.vectors import fill, number, put_number, put_word, word
 from ..cpu.product import Multiplication
-from ..cpu.streaming import Nest, Scratch
-from ..machine_code import njit
-from ..steps.loops.products import TILE_ROWS
-from .join_loops import spread
+from ..cpu.stream_loops import Nest, Scratch
+from ..steps.products import TILE_ROWS
+from .message_loops import spread
 from .packed_loops import (
     LOOSE_AT,
     LOWEST_AT,
@@ -24,7 +24,7 @@ from .packed_loops import (
     mark_readers,
     same_ratios,
 )
-from .planning.nests import MOST_PLACES
+from .stages import MOST_PLACES
 
 GROUP: Final = 0
 PREPARE: Final = 1

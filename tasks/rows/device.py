@@ -1,250 +1,318 @@
-"""Layers of rows on a GPU: the operations of :mod:`.rows` on arrays of CuPy, with the same results bit for bit."""
+"""Operations over rows in the memory of a GPU; the same bits as on the host."""
 
 from __future__ import annotations
 
-import math
-from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
-from ..gpu import arrays
-from ..gpu.kernels import cupy, kernel
-from .layer import Layer, Rows, lowered
-from .rows import Operations, Space
+from ..gpu.kernels import cupy, kernel, processors
+from ..steps.caches import Memo
+from ..steps.semiring import Semiring
+from .keys import Keys, Words
+from .numpy_rows import ANY_ORDER, TILE
 
 _THREADS: Final = 256
-#: Cells of one block of threads.
-_TILE: Final = 8 * _THREADS
-#: Where so many rows may become one, which one thread would compare, new keys are an array if they are few.
-_LONG_GROUP: Final = 64
-_FEW_CELLS: Final = 1 << 16
-_CELLS_A_ROW: Final = 4
-_NOTHING: Final = np.uint64((1 << 64) - 1)
-#: Rows there is room for beyond those that are kept, however few may wait.
-_LEAST_SPARE: Final = 1 << 20
-_ADDRESSES = ("keys", "costs", "order", "groups", "program")
-_OUTPUTS = ("out_keys", "out_costs", "out_origin", "progress")
-#: ``Layer`` in ``cuda/layer.cu``.
-_LAYER = np.dtype(
-    [
-        *((name, "u8") for name in _ADDRESSES),
-        *((name, "i8") for name in ("rows", "first", "cells")),
-        *((name, "f8") for name in ("constant", "upper")),
-        *((name, "u8") for name in _OUTPUTS),
-        *((name, "i8") for name in ("moves", "parts", "tables", "states", "stays", "merging")),
-    ]
-)
+_LANES: Final = 32
+_TILE: Final = 2048
+_SORTED: Final = 3072
+_DIGITS: Final = 256
+_DIGIT_BITS: Final = 8
+_COUNTING_BLOCKS: Final = 8
+_COUNT: Final = (1 << 62) - 1
+#: A table of all keys is as large as this, or as so many times the rows in it.
+_SMALL_TABLE, _TABLE_CELLS_A_ROW = 1 << 16, 4
 
 
-def device_space() -> Space:
-    """Return arrays on the device that layers are written to in turn."""
-    return Space(_room)
+class Device:
+    """Operations; see :class:`.operations.Side`."""
+
+    @property
+    def arrays(self) -> Any:
+        """CuPy."""
+        return cupy()
+
+    def block_rows(self, budget_rows: int) -> int:
+        """Return how many rows at a time are fastest."""
+        return budget_rows
+
+    def repacked(self, words: Any, moves: Words, n_words: int) -> Any:
+        """Move fields of keys to where they stand in another layout."""
+        out = cupy().empty((len(words), n_words), np.uint64)
+        arguments = words, _copied(moves), len(moves), len(words), out
+        _launch("repack", len(words), arguments, words.shape[1], n_words)
+        return out
+
+    def offsets(self, words: Any, parts: Words) -> Any:
+        """Return where keys stand in a dense table."""
+        found = cupy().zeros(len(words), np.uint64)
+        for word, shift, mask, stride in parts:
+            found += (words[:, int(word)] >> shift & mask) * stride
+        return found.view(np.int64)
+
+    def order(self, words: Any) -> Any:
+        """Return the numbers of rows in stable ascending order of their keys; None where they stand in order."""
+        return None if _ascending(words) else _order(words, np.full(words.shape[1], ~np.uint64(0)))
+
+    def starts(self, words: Any, mask: Words | None = None) -> Any:
+        """Return where runs begin of keys that are equal in the bits of `mask`."""
+        cp, width = cupy(), words.shape[1]
+        heads = cp.empty(len(words), bool)
+        bits = np.full(width, ~np.uint64(0)) if mask is None else mask
+        _launch("heads", len(words), (words, _copied(bits), len(words), heads), width)
+        return cp.flatnonzero(heads)
+
+    def index(self, words: Any, keys: Keys, ascending: bool) -> Index:
+        """Return where rows are that are looked for by their keys."""
+        few = keys.n_words == 1 and keys.span <= max(_SMALL_TABLE, _TABLE_CELLS_A_ROW * len(words))
+        return Index(words, keys.span if few else 0)
+
+    def expanded(
+        self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
+        semiring: Semiring,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """Return outputs of a join without those that are zero."""
+        cp, rows, width = cupy(), span[1] - span[0], words[0].shape[1]
+        out, products, zeros = (
+            cp.empty((rows, width), np.uint64),
+            cp.empty(rows, semiring.dtype),
+            cp.zeros(1, np.uint64),
+        )
+        arguments = (*matches, len(matches[1]), *span, *words, *values, _bound(semiring), out, products, zeros)
+        _launch("expand", -(-rows // _TILE) * _THREADS, arguments, width, semiring=semiring)
+        return _without_zeros(out, products, semiring) if rows and int(zeros[0]) else (out, products)
+
+    def expanded_sums(
+        self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
+        semiring: Semiring, most: int,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros."""
+        cp, rows, width = cupy(), span[1] - span[0], words[0].shape[1]
+        if semiring.name not in ANY_ORDER:
+            none = np.zeros(width, np.uint64)
+            return self.gathered(*self.expanded(matches, span, words, values, semiring), semiring, none, none)
+        most, blocks = min(most, rows), -(-rows // _TILE)
+        out, sums, progress = (
+            cp.empty((most, width), np.uint64),
+            cp.empty(most, semiring.dtype),
+            cp.zeros(blocks + 2, np.uint64),
+        )
+        tile_rows, places = cp.empty(blocks + 1, np.int64), cp.empty(blocks, np.int64)
+        parts, bound = cp.empty(blocks, semiring.dtype), _bound(semiring)
+        _launch(
+            "tile_rows",
+            blocks + 1 if rows else 0,
+            (matches[1], len(matches[1]), *span, blocks, tile_rows),
+            width,
+            1,
+            semiring,
+        )
+        given = (*matches, tile_rows, *span, *words, *values, bound)
+        _launch("expand_reduce", blocks * _THREADS, (*given, progress, out, sums, parts, places), width, 1, semiring)
+        _launch("add_parts", blocks * _LANES, (parts, places, blocks, bound, sums), width, 1, semiring)
+        written, zeros = progress[-2:].get().tolist()
+        found = _first(out, sums, written & _COUNT)
+        return _without_zeros(*found, semiring) if zeros else found
+
+    def multiplied(self, words: Any, values: Any, parts: Words, table: Any, semiring: Semiring) -> tuple[Any, Any]:
+        """Return rows multiplied with entries of a dense table, without those that are zero."""
+        cp, rows = cupy(), len(words)
+        out, zeros = cp.empty_like(values), cp.zeros(1, np.uint64)
+        arguments = words, values, rows, _copied(parts), len(parts), table, _bound(semiring), out, zeros
+        _launch("multiply", rows, arguments, words.shape[1], 1, semiring)
+        return _without_zeros(words, out, semiring) if rows and int(zeros[0]) else (words, out)
+
+    def gathered(
+        self, words: Any, values: Any, semiring: Semiring | None, group: Words, mask: Words
+    ) -> tuple[Any, Any]:
+        """Return rows in ascending order of their keys, equal ones summed in the order they had, without zeros."""
+        if len(words) > 1 and mask.any():
+            words, values = _sorted(words, values, group | mask)
+        if semiring is None or not len(words):
+            return words, values
+        found = _reduced(words, values, semiring)
+        if found is not None:
+            return found
+        starts = self.starts(words)
+        return _without_zeros(words[starts], _sums(values, starts, semiring), semiring)
 
 
-def _room(rows: int, words: int) -> tuple[Any, Any, Any]:
-    keys = arrays.empty(rows * words, "uint64").reshape(rows, words)
-    return keys, arrays.empty(rows, "float64"), arrays.empty(rows, "uint32")
+@dataclass(frozen=True, eq=False)
+class Index:
+    """Rows in ascending order of their keys, and how many keys there may be, if they are few; else 0."""
+
+    words: Any
+    cells: int
+
+    def find(self, words: Any) -> tuple[Any, Any]:
+        """Return the first row of each key and how many there are."""
+        cp, rows = cupy(), len(words)
+        found = cp.empty(rows, np.int64), cp.empty(rows, np.int64)
+        if self.cells:
+            _launch("look_up", rows, (words, rows, self._ends, *found), words.shape[1])
+        else:
+            _launch("find", rows, (words, rows, self.words, len(self.words), *found), words.shape[1])
+        return found
+
+    @cached_property
+    def _ends(self) -> Any:
+        return cupy().searchsorted(self.words[:, 0], cupy().arange(self.cells + 1, dtype=np.uint64))
 
 
-def row_bytes(words: int) -> int:
-    """Device memory of one row: two turns of a Space, keys to sort by and what a sort takes, or costs to cut by."""
-    return 2 * (8 * words + 8 + 4) + 8 * words + 48
+def _launch(
+    entry: str, threads: int, arguments: tuple[Any, ...], words: int = 1, new_words: int = 1,
+    semiring: Semiring | None = None,
+) -> None:  # fmt: skip
+    """Run a kernel of ``cuda/relations.cu`` with a thread for each row."""
+    if threads <= 0:
+        return
+    law, dtype = (semiring.name, semiring.dtype) if semiring else ("min_plus", "float64")
+    clamp = {"CLAMP": 1} if semiring and semiring.saturates else {}
+    found = kernel("relations", law, dtype, entry=entry, WORDS=words, NEW_WORDS=new_words, **clamp)
+    found((-(-threads // _THREADS),), (_THREADS,), _numbers(arguments))
 
 
-def least_room(layer: Layer) -> int:
-    """Rows that what :func:`next_rows` writes to has room for beyond those that are kept."""
-    return max(_LEAST_SPARE, layer.d)
-
-
-def on_device(table: Any) -> Any:
-    """Return an array on the device."""
-    return cupy().ascontiguousarray(cupy().asarray(table))
-
-
-def large_blocks() -> AbstractContextManager[None]:
-    """Let CuPy take the memory of temporaries from the pool of large tables."""
+def _copied(numbers: Words) -> Any:
+    """Return few numbers on the device; they are copied once."""
     cp = cupy()
-    manager: AbstractContextManager[None] = cp.cuda.using_allocator(arrays.large_pool().malloc)
-    return manager
+    key = numbers.tobytes(), cp.cuda.Device().id
+    copy = _COPIES.get(key)
+    if copy is None:
+        copy = cp.asarray(np.frombuffer(key[0] or bytes(8), np.uint64))
+        cp.cuda.get_current_stream().synchronize()  # other threads read it on their own streams
+        _COPIES.put(key, copy, max(_LEAST_BYTES, copy.nbytes))
+    return copy
 
 
-def order_of_groups(rows: Rows, layer: Layer) -> Any:
-    """Return the numbers of rows, int64, in stable order of what stays of their keys; None where they are."""
-    leaving = layer.leaving
-    if not len(rows) or leaving == [*layer.keys.variables[::-1][: len(leaving)]]:
+def _finished() -> None:
+    """Wait until nothing reads what lies on the device."""
+    cupy().cuda.Device().synchronize()
+
+
+#: Few numbers that kernels read, on devices; none of them takes less than an allocation does.
+_COPIES: Final[Memo[Any]] = Memo(1 << 20, _finished)
+_LEAST_BYTES: Final = 512
+
+
+def _numbers(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments of a kernel, whose integers have 64 bits."""
+    return tuple([np.int64(a) if isinstance(a, int) else a for a in arguments])
+
+
+def _bound(semiring: Semiring) -> int:
+    """Return what products or sums are clamped to, or the modulus."""
+    return int(semiring.zero) if semiring.saturates else semiring.modulus
+
+
+def _without_zeros(words: Any, values: Any, semiring: Semiring) -> tuple[Any, Any]:
+    kept = cupy().flatnonzero(values != semiring.zero)
+    return words[kept], values[kept]
+
+
+def _ascending(words: Any) -> bool:
+    """Whether keys stand in ascending order; equal ones may follow each other."""
+    count = cupy().zeros(1, np.uint64)
+    _launch("descents", len(words) - 1, (words, len(words), count), words.shape[1])
+    return not int(count[0])
+
+
+def _reduced(words: Any, values: Any, semiring: Semiring) -> tuple[Any, Any] | None:
+    """Sum runs of equal keys, and leave zeros out; None where a run is too long for one thread."""
+    cp, rows = cupy(), len(words)
+    out, sums = cp.empty_like(words), cp.empty_like(values)
+    blocks = -(-rows // _TILE)
+    progress = cp.zeros(blocks + 2, np.uint64)
+    arguments = words, values, rows, _bound(semiring), progress, out, sums
+    _launch("reduce", blocks * _THREADS, arguments, words.shape[1], semiring=semiring)
+    written, long = progress[-2:].get().tolist()
+    if long:
         return None
-    launch = _Launch(rows, layer)
-    cp, n, words = cupy(), len(rows), layer.next_keys.n_words
-    packed = arrays.empty(words * n, "uint64")
-    launch.record["out_keys"] = packed.data.ptr
-    launch("repack", -(-n // _THREADS))
-    order = None
-    for word in reversed(range(words)):
-        keys = _narrowed(packed[word * n : (word + 1) * n], layer, word)
-        if keys is None:
-            continue
-        found = cp.argsort(keys if order is None else keys[order])
-        order = found if order is None else order[found]
-    return cp.arange(n) if order is None else order
+    return _first(out, sums, written & _COUNT)
 
 
-def _narrowed(keys: Any, layer: Layer, word: int) -> Any:
-    """Return one word of keys in as few bits as hold what stays; None if nothing is there."""
-    fields = [f for v, f in layer.next_keys.fields.items() if v != layer.variable and f[0] == word and f[2]]
-    if not fields:
-        return None
-    low, high = min(shift for _, shift, _ in fields), max(shift + bits for _, shift, bits in fields)
-    return (keys >> np.uint64(low)).astype(np.uint32) if high - low <= 32 else keys
+def _first(words: Any, values: Any, count: int) -> tuple[Any, Any]:
+    """Return the first rows; no memory is held for many that are not there."""
+    if 2 * count > len(words):
+        return words[:count], values[:count]
+    return words[:count].copy(), values[:count].copy()
 
 
-def next_rows(
-    rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int | None = None
-) -> tuple[Rows, Any, float]:
-    """Go on to the next layer like :func:`.rows.next_rows`, on the device; `space` is a :func:`device_space`."""
-    with large_blocks():
-        return _next_rows(rows, layer, upper, most, space, most if spare is None else spare)
+def _sums(values: Any, starts: Any, semiring: Semiring) -> Any:
+    """Sum runs of values, TILE neighbours at a time and in order."""
+    cp, runs = cupy(), len(starts)
+    while len(values) > runs:
+        lengths = cp.diff(starts, append=cp.asarray([len(values)]))
+        tiles, count = None, runs
+        if int(lengths.max()) > TILE:
+            ends = cp.cumsum(-(-lengths // TILE))
+            count = int(ends[-1])
+            tiles = cp.concatenate([cp.zeros(1, np.int64), ends[:-1]])
+        out = cp.empty(count, semiring.dtype)
+        where = np.uint64(0) if tiles is None else tiles
+        _launch("fold", count, (values, len(values), starts, runs, where, count, _bound(semiring), out), 1, 1, semiring)
+        values, starts = out, tiles
+    return values
 
 
-def _next_rows(rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int) -> tuple[Rows, Any, float]:
-    width = layer.d if layer.stays else 1
-    few = max(_FEW_CELLS, _CELLS_A_ROW * len(rows))
-    crowded = _longest_group(layer) > _LONG_GROUP and len(rows) > 0
-    if crowded and (cells := _keys_of_one_word(layer)) is not None and cells <= few:
-        return _of_few_cells(_Launch(rows, layer), cells, upper, most, space)
-    order = order_of_groups(rows, layer)
-    launch = _Launch(rows, layer, order)
-    if crowded and width * (groups := launch.number_groups()) <= few:
-        return _of_few_cells(launch, width * groups, upper, most, space)
-    room = min(len(rows) * width, most + max(spare, least_room(layer)))
-    keys, costs, origin = space.turn(room, layer.next_keys.n_words)
-    count, cut, at = 0, np.inf, 0
-    while at < len(rows):
-        size = min(len(rows) - at, (room - count) // width)
-        count += launch.advance(at, size * width, min(upper, cut), keys[count:], costs[count:], origin[count:])
-        at += size
-        if count > most:
-            cut = _keep_least(keys[:count], costs[:count], origin[:count], most)
-            count = most
-    return Rows(keys[:count], costs[:count]), origin[:count], cut
+def _sorted(words: Any, values: Any, mask: Words) -> tuple[Any, Any]:
+    """Return rows in stable order of the bits of `mask`, which are the most significant."""
+    if words.shape[1] > 1:
+        if _ascending(words):
+            return words, values
+        order = _order(words, mask)
+        return words[order], values[order]
+    keys, moved = _by_digits(words[:, 0], values, int(mask[0]))
+    return keys.reshape(-1, 1), moved
 
 
-def _longest_group(layer: Layer) -> int:
-    """Return how many rows may become one at most."""
-    return math.prod([d for v, d in zip(layer.keys.variables, layer.keys.dims, strict=True) if v in layer.leaving])
+def _order(words: Any, mask: Words) -> Any:
+    """Return the numbers of rows in stable order of the bits of `mask`."""
+    order = cupy().arange(len(words), dtype=np.int32 if len(words) < 1 << 31 else np.int64)
+    for word in reversed(range(words.shape[1])):
+        if mask[word]:
+            order = _by_digits(words[:, word][order], order, int(mask[word]))[1]
+    return order
 
 
-def _keys_of_one_word(layer: Layer) -> int | None:
-    """Return a number that all new keys are below; None if they have more words."""
-    if layer.next_keys.n_words > 1:
-        return None
-    return layer.next_keys.span
+def _by_digits(keys: Any, payload: Any, mask: int) -> tuple[Any, Any]:
+    """Sort keys, with what belongs to them, by all bits from the lowest of a mask on; these are what differs first."""
+    cp, rows = cupy(), len(keys)
+    carried = payload.view(f"int{8 * payload.itemsize}")
+    tiles = -(-rows // _SORTED)
+    few = (min(tiles, _COUNTING_BLOCKS * processors()),), (_THREADS,)
+    differing = cp.zeros(2, np.uint64)
+    _radix("differing", carried)(*few, (keys, np.int64(rows), differing))
+    spread, descents = differing.get().tolist()
+    spread &= mask
+    if not spread or not descents:
+        return keys, payload
+    low = (spread & -spread).bit_length() - 1
+    bits = spread.bit_length() - low
+    passes = -(-bits // _DIGIT_BITS)
+    masks = [_DIGITS - 1] * (passes - 1) + [(1 << bits - _DIGIT_BITS * (passes - 1)) - 1]
+    counts = cp.zeros((passes, _DIGITS), np.uint64)
+    sizes = np.int64(rows), np.int64(low), np.int64(passes), np.uint64(masks[-1])
+    _radix("digits", carried)(*few, (keys, *sizes, counts))
+    states = cp.empty(tiles * _DIGITS + 1, np.uint64)
+    source, target, spare = (keys, carried), (cp.empty_like(keys), cp.empty_like(carried)), None
+    found = counts.get()
+    firsts = cp.asarray(np.cumsum(found, axis=1) - found)
+    for number in np.flatnonzero(found.max(axis=1) < rows).tolist():
+        states[:] = 0
+        digit = np.int64(rows), np.int64(low + _DIGIT_BITS * number), np.uint64(masks[number])
+        _radix("scatter", carried)(
+            (tiles,), (_THREADS,), (*source, *digit, firsts[number], states, states[-1:], *target)
+        )
+        # what was given is not written to
+        spare = spare or (cp.empty_like(keys), cp.empty_like(carried))
+        source, target, spare = target, spare, target
+    return source[0], source[1].view(payload.dtype)
 
 
-def _of_few_cells(launch: _Launch, cells: int, upper: float, most: int, space: Space) -> tuple[Rows, Any, float]:
-    """Go on to the next layer by an array of the least costs of all new keys, or of all groups' states."""
-    cp = cupy()
-    best, owners = cp.full(cells, _NOTHING, np.uint64), cp.empty(cells, np.uint32)
-    owners.fill((1 << 32) - 1)
-    launch.scatter(upper, best, owners)
-    found = cp.flatnonzero(best != _NOTHING)
-    keys, costs, origin = space.turn(len(found), launch.layer.next_keys.n_words)
-    origin[:] = owners[found]
-    bits = best[found]
-    costs[:] = cp.where(bits >> np.uint64(63), bits ^ np.uint64(1 << 63), ~bits).view(np.float64)
-    launch.rekey(origin, keys)
-    if len(found) <= most:
-        return Rows(keys, costs), origin, np.inf
-    cut = _keep_least(keys, costs, origin, most)
-    return Rows(keys[:most], costs[:most]), origin[:most], cut
+def _radix(entry: str, carried: Any) -> Any:
+    return kernel("radix", "min_plus", carried.dtype.name, entry=entry)
 
 
-def _keep_least(keys: Any, costs: Any, origin: Any, most: int) -> float:
-    """Move the cheapest rows, and the first of equals, to the front; return the cost of the cheapest that is not."""
-    cp = cupy()
-    # sorted as integers, as the bits of positive numbers are: differences of costs are exact
-    lowest = costs.min()
-    bits = (costs - lowest).view(np.int64)
-    bits.sort()
-    cut = float(bits[most : most + 1].view(np.float64)[0] + lowest)
-    del bits
-    kept = costs < cut
-    ties = most - int(cp.count_nonzero(kept))
-    kept[cp.flatnonzero(costs == cut)[:ties]] = True
-    places = cp.flatnonzero(kept)
-    for array in (keys, costs, origin):
-        array[:most] = array[places]
-    return cut
-
-
-class _Launch:
-    """The kernels of one layer, and their argument."""
-
-    def __init__(self, rows: Rows, layer: Layer, order: Any = None) -> None:
-        cp = cupy()
-        self._words = {"WORDS": layer.keys.n_words, "NEW_WORDS": layer.next_keys.n_words}
-        moves = layer.keys.moves(layer.next_keys)
-        parts, terms = lowered(layer)
-        tables = [on_device(term.costs) for term, *_ in terms]
-        spans = [(t.data.ptr, first, last, sign < 0) for t, (_, first, last, sign) in zip(tables, terms, strict=True)]
-        # what costs already hold is subtracted first, as on the CPU
-        spans.sort(key=lambda span: not span[3])
-        same = layer.keys.mask(layer.leaving)
-        words = [same, moves.reshape(-1), parts.reshape(-1), np.array(spans, np.uint64).reshape(-1)]
-        program = cp.asarray(np.concatenate(words))
-        self.layer, self._rows, self._held = layer, len(rows), [rows, order, tables, program]
-        self.record = np.zeros((), _LAYER)
-        where = (rows.keys, rows.costs, order, None, program)
-        for name, array in zip(_ADDRESSES, where, strict=True):
-            self.record[name] = 0 if array is None else array.data.ptr
-        self.record["rows"], self.record["constant"] = len(rows), layer.constant
-        self.record["moves"], self.record["parts"], self.record["tables"] = len(moves), len(parts), len(spans)
-        self.record["states"], self.record["stays"] = layer.d, layer.stays
-        self.record["merging"] = bool(layer.leaving)
-
-    def __call__(self, entry: str, blocks: int) -> None:
-        kernel("layer", "min_plus", "float64", entry=entry, **self._words)((blocks,), (_THREADS,), [self.record])
-
-    def number_groups(self) -> int:
-        """Number the groups, for :meth:`scatter`; return how many there are."""
-        cp = cupy()
-        order = self._held[1]
-        heads = cp.empty(self._rows, np.uint32)
-        self.record["out_origin"] = heads.data.ptr
-        self("heads", -(-self._rows // _THREADS))
-        numbers = cp.cumsum(heads, dtype=np.uint32) - np.uint32(1)
-        groups = numbers
-        if order is not None:
-            groups = cp.empty_like(numbers)
-            groups[order] = numbers
-        self.record["groups"] = groups.data.ptr
-        self._held.append(groups)
-        return int(numbers[-1]) + 1
-
-    def scatter(self, upper: float, best: Any, owners: Any) -> None:
-        """Fill arrays of cells: the bits of the least cost, and the least origin of that."""
-        cells = self._rows * (self.layer.d if self.layer.stays else 1)
-        self.record["cells"], self.record["upper"] = cells, upper
-        self.record["out_keys"], self.record["out_origin"] = best.data.ptr, owners.data.ptr
-        for entry in ("least", "owners"):
-            self(entry, -(-cells // _THREADS))
-
-    def rekey(self, origin: Any, keys: Any) -> None:
-        """Write the new keys of origins."""
-        self.record["cells"] = len(origin)
-        self.record["out_keys"], self.record["out_origin"] = keys.data.ptr, origin.data.ptr
-        if len(origin):
-            self("rekey", -(-len(origin) // _THREADS))
-
-    def advance(self, first: int, cells: int, upper: float, *outputs: Any) -> int:
-        """Expand some cells from a position of the order on; return how many rows were written."""
-        blocks = -(-cells // _TILE)
-        progress = cupy().zeros(blocks + 1, np.uint64)
-        self.record["first"], self.record["cells"], self.record["upper"] = first, cells, upper
-        for name, array in zip(_OUTPUTS, (*outputs, progress), strict=True):
-            self.record[name] = array.data.ptr
-        self("advance", blocks)
-        return int(progress[-1]) & (1 << 62) - 1
-
-
-DEVICE = Operations(next_rows, device_space, row_bytes, least_room, on_device)
+DEVICE: Final = Device()

@@ -107,7 +107,7 @@ class Keys:
         return states
 
     def moves(self, target: Keys) -> Words:
-        """Return how keys become keys of the variables of `target` that are here too: see :func:`.loops.advance`.
+        """Return how keys become keys of the variables of `target` that are here too: see :func:`.layer_loops.advance`.
 
         Neighbours that stay neighbours move together. Fields of `target` that are not here become 0; of two fields of
         one variable the smaller one has to hold all states that there are.

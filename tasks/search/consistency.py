@@ -6,8 +6,8 @@ Larrosa & Schiex 2003): every move keeps the total of every assignment, so that 
 
 from __future__ import annotations
 
-from ..machine_code import njit
-from .costs import keep_costs, keep_moved, least_in_row, lift, place_in_row, remove, rose
+from ..compiler.jit import njit
+from .costs import keep_costs, keep_moved, least_in_row, lift, place_in_row, project_wide, remove, rose
 from .state import (
     ARC,
     BACK,
@@ -37,7 +37,6 @@ from .state import (
     WORK,
     Array,
 )
-from .wide import project_wide
 
 
 @njit(nogil=True, cache=True)

@@ -195,7 +195,7 @@ def new_state(
 
 
 def _rest_size() -> int:
-    """Numbers that the enumeration of a few open variables needs: see :mod:`.rest`."""
+    """Numbers that the enumeration of a few open variables needs: see :mod:`.enumeration`."""
     return REST_VALUES * (REST_VALUES + REST_VARIABLES + 1) + 5 * REST_VARIABLES + 1
 
 

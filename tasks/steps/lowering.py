@@ -25,14 +25,14 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .loops import products
-from .loops import streaming as streaming_loops
-from .loops.axes import Axes, fuse
-from .loops.blocks import Blocks, cut
-from .loops.blocks import workspace_bytes as blocks_bytes
-from .loops.products import Product, as_product
-from .loops.streaming import Loops, as_loops, merged_blocks
+from . import products
+from . import streaming as streaming_loops
+from .axes import Axes, fuse
+from .blocks import Blocks, cut
+from .blocks import workspace_bytes as blocks_bytes
+from .products import Product, as_product
 from .semiring import Semiring
+from .streaming import Loops, as_loops, merged_blocks
 
 Regime = Literal["small", "streaming", "matrix"]
 

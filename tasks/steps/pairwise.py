@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 
-from .bit_sets import Sizes, bits_of
+from .axes import Sizes, bits_of
 
 Join = tuple[int, int, str]
 """Positions of two tables that are taken out of the list and joined; the result goes to its end."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dense import run
+from ..cpu.dense import run
 from ..gpu.arrays import on_host
 from ..steps.lowering import lower
 from ..steps.semiring import Semiring

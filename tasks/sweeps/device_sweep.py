@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
-from .. import dense
-from ..gpu import run as gpu
+from ..cpu import dense
+from ..gpu import launch as gpu
 from ..gpu.arrays import is_device, upload
 from ..gpu.decoding import decode_kernel
 from ..gpu.gather import gather_kernel, pinned
 from ..gpu.kernels import compile_waiting, cupy
 from ..gpu.memory import portable_errors, to_host
 from ..gpu.placement import Room, room_for
+from ..steps.caches import Remembered
 from ..steps.lowering import SMALL_CELLS, Lowered
-from ..steps.remembered import Remembered
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
 from .program import Program

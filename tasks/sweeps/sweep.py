@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dense import run
+from ..cpu.dense import run
 from ..steps.semiring import Semiring
 from ..steps.step import Step
 

@@ -28,15 +28,15 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.api.bounding import sweeping
-from bucketflow.pipeline.api.questions import question_of
-from bucketflow.pipeline.bounds.limits import Limits
-from bucketflow.pipeline.bounds.network import cost_network
-from bucketflow.pipeline.bounds.proving.chain import Chain
+from bucketflow.pipeline.answering import strategy
+from bucketflow.pipeline.answering.question import question_of
+from bucketflow.pipeline.cost_networks.cost_network import cost_network
 from bucketflow.pipeline.errors import FormatError
 from bucketflow.pipeline.models.model import FORBIDDEN, Function, Model
 from bucketflow.pipeline.options import Method
-from bucketflow.pipeline.preprocessing.fixed import fixed_value
+from bucketflow.pipeline.preprocessing.preprocess import fixed_value
+from bucketflow.pipeline.proofs.limits import Limits
+from bucketflow.pipeline.proofs.portfolio import Chain
 
 METHODS = get_args(Method)
 #: Assignments that are enumerated.
@@ -342,7 +342,7 @@ def check_steps(case: Case, checks: Checks) -> None:
 
 def random_cases(options: argparse.Namespace, checks: Checks) -> None:
     """Compare on random models."""
-    sweeping._QUICK_CELLS = 0  # none is so small that it is simply swept
+    strategy._QUICK_CELLS = 0  # none is so small that it is simply swept
     for shape, kind, number, model in random_models(options.models, options.seed):
         if options.only not in f"{shape} {kind}":
             continue
@@ -392,7 +392,7 @@ def main() -> None:
     checks = Checks()
     start = time.process_time()
     random_cases(options, checks)
-    sweeping._QUICK_CELLS = 1 << 12
+    strategy._QUICK_CELLS = 1 << 12
     real_cases(options, checks)
     seconds = time.process_time() - start
     table = Table("what", "how often", title=f"{len(checks.wrong)} differences, {seconds:.0f} CPU-s")

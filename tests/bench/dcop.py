@@ -33,7 +33,7 @@ import bucketflow
 from bucketflow import BudgetError, Dcop
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.agents.solving import Asked, Planned, Ran, plan_dcop, run_dcop
-from bucketflow.pipeline.text import format_bytes
+from bucketflow.pipeline.errors import format_bytes
 from bucketflow.tasks.steps.step import Step
 from bucketflow.tasks.sweeps.sweep import Plain
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from parts.needs import cupy
 
-from bucketflow.tasks.gpu import run as gpu
+from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.kernels import processors
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, min_plus

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.cluster.gpu import gpu_client, visible_gpus
+from bucketflow.cluster.gpus import gpu_client, visible_gpus
 from bucketflow.pipeline.compiled.compiled import Compiled
 from bucketflow.pipeline.models.model import Function
 

@@ -18,15 +18,15 @@ from gpu_runs import described, preprocessed, slice_times
 from parts.needs import data_folder
 
 import bucketflow
-from bucketflow.pipeline.api.answering.prepared import Prepared
-from bucketflow.pipeline.api.answering.running import answered
-from bucketflow.pipeline.api.questions import question_of
+from bucketflow.pipeline.answering.prepared import Prepared
+from bucketflow.pipeline.answering.question import question_of
+from bucketflow.pipeline.answering.running import answered
 from bucketflow.pipeline.budget.device_fit import Around, fitted_for_device
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.problem import PlanOptions
-from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
 from bucketflow.pipeline.trees.memory import step_bytes
 

@@ -24,7 +24,7 @@ NAMES = """
     Grids_28 Grids_23 75-26-5 90-38-5 uai2014/linkage_15 CELAR6-SUB0 celar/CELAR6-SUB1 celar/CELAR6-SUB3
     CELAR6-SUB4 wcsp_11
 """
-_ROUNDS = "bucketflow.pipeline.bounds.rows.row_search"
+_ROUNDS = "bucketflow.pipeline.proofs.provers.row_layers"
 
 
 class Lines(logging.Handler):

@@ -26,18 +26,18 @@ from parts.instances import evidence_beside
 from parts.needs import data_folder
 
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api.answering.prepared import Prepared, problem_of
-from bucketflow.pipeline.api.answering.running import answered
-from bucketflow.pipeline.api.questions import Question, question_of
+from bucketflow.pipeline.answering.prepared import Prepared, problem_of
+from bucketflow.pipeline.answering.question import Question, question_of
+from bucketflow.pipeline.answering.running import answered
 from bucketflow.pipeline.budget.device_fit import Around, fitted_for_device
 from bucketflow.pipeline.budget.fit import Prices, fitted
 from bucketflow.pipeline.errors import BudgetError
-from bucketflow.pipeline.formats import load
+from bucketflow.pipeline.formats.read import load
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.problem import PlanOptions
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
-from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
 from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.runs.slices import slice_states
@@ -185,7 +185,7 @@ def slice_times(prepared: Prepared) -> list[tuple[float, Any]]:
 
 def described(step: Any) -> str:
     """Say by which passes a step runs, and its axes."""
-    from bucketflow.tasks.gpu.tiling.lowering import device_step
+    from bucketflow.tasks.gpu.tiling.device_lowering import device_step
     from bucketflow.tasks.gpu.tiling.passes import StreamPass
 
     passes = ", ".join(

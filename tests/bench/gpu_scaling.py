@@ -16,10 +16,10 @@ from typing import Any
 from gpu_models import BUDGET, CASES, planned, stored_trees
 from parts.needs import cupy
 
-from bucketflow.cluster.gpu import gpu_client, visible_gpus
-from bucketflow.pipeline.api.answering.running import answered
+from bucketflow.cluster.gpus import gpu_client, visible_gpus
+from bucketflow.pipeline.answering.running import answered
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
 
 REPEATS = 2

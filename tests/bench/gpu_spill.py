@@ -22,19 +22,19 @@ import numpy as np
 from parts.instances import clique_model
 from parts.needs import cupy
 
-from bucketflow.pipeline.api.answering.prepared import prepare
-from bucketflow.pipeline.api.answering.running import answered
-from bucketflow.pipeline.api.questions import Question
+from bucketflow.pipeline.answering.prepared import prepare
+from bucketflow.pipeline.answering.question import Question
+from bucketflow.pipeline.answering.running import answered
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.device_fit import SLOTS
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.problem import sliced_dims
 from bucketflow.pipeline.plans.stages import Stage
-from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
-from bucketflow.pipeline.runs.boxes import decoding as box_decoding
-from bucketflow.pipeline.runs.boxes.decoding import ends, swept_roots
+from bucketflow.pipeline.runs import box_answers as box_decoding
+from bucketflow.pipeline.runs.box_answers import ends, swept_roots
 from bucketflow.pipeline.trees.memory import table_bytes
 from bucketflow.storage.chunks import write_chunk
 from bucketflow.storage.spec import TableSpec

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bucketflow.tasks.dense import run
+from bucketflow.tasks.cpu.dense import run
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 

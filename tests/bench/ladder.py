@@ -39,9 +39,9 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.api.answering import placement
+from bucketflow.pipeline.answering import placement
+from bucketflow.pipeline.models.query import Representation
 from bucketflow.pipeline.options import Method
-from bucketflow.pipeline.plans.kinds import Representation
 
 #: What bucketflow declines to read on purpose, by the words of its messages.
 BY_DESIGN = ("which is not read", "a compact one")

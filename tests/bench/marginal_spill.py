@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.api.answering import propagate as propagation
-from bucketflow.pipeline.text import format_bytes
+from bucketflow.pipeline.answering import propagate as propagation
+from bucketflow.pipeline.errors import format_bytes
 
 NETWORKS = (
     "bn/link.bif.gz",

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.planning.remembered import forget_plans
+from bucketflow.pipeline.plans.planner import forget_plans
 
 NETWORKS = ("alarm", "hailfinder", "insurance", "water", "barley", "diabetes", "pigs", "munin3", "andes", "link")
 SCENARIOS = ("prior", "30% leaves", "one changed")

@@ -25,10 +25,10 @@ from rich.table import Table
 
 import bucketflow
 from bucketflow import Bounds, BudgetError, Model
-from bucketflow.pipeline.api.questions import observed
-from bucketflow.pipeline.bounds.order import depth_first_order
+from bucketflow.pipeline.answering.question import observed
+from bucketflow.pipeline.errors import format_bytes
+from bucketflow.pipeline.orders.depth_first import depth_first_order
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
-from bucketflow.pipeline.text import format_bytes
 
 NAMES = ("54.wcsp", "CELAR6-SUB0", "linkage_18", "Grids_11", "Grids_28", "75-26-5", "Promedas_35", "pdb1a62")
 

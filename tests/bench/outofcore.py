@@ -26,7 +26,7 @@ from parts.throughput import Case, child, disk_bound, measured_disk, planned, th
 from rich.console import Console
 from rich.table import Table
 
-from bucketflow.pipeline.text import format_bytes
+from bucketflow.pipeline.errors import format_bytes
 
 
 def growth(folder: Path, log2_cells: int, memory: int) -> list[Table]:

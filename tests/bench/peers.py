@@ -152,8 +152,8 @@ GROUPS = (
 def bucketflow_session(question: Question, memory_bytes: int) -> Session:
     """Solve through the public function, with the clock read where planning ends."""
     import bucketflow
+    from bucketflow.pipeline.answering import running
     from bucketflow.pipeline.api import solve
-    from bucketflow.pipeline.api.answering import running
 
     model = bucketflow.load(question.path)
     planned: list[float] = []
@@ -179,11 +179,11 @@ def bucketflow_session(question: Question, memory_bytes: int) -> Session:
 def cotengra_session(question: Question, memory_bytes: int) -> Session:
     """Build our leaf tables and contract them along our tree with NumPy, in one piece where our plan is sliced."""
     import bucketflow
-    from bucketflow.pipeline.api.answering.prepared import prepare
-    from bucketflow.pipeline.api.questions import question_of
+    from bucketflow.pipeline.answering.prepared import prepare
+    from bucketflow.pipeline.answering.question import question_of
+    from bucketflow.pipeline.machine.resources import Resources
     from bucketflow.pipeline.options import Options
-    from bucketflow.pipeline.preprocessing.fixed import fixed_value
-    from bucketflow.pipeline.resources import Resources
+    from bucketflow.pipeline.preprocessing.preprocess import fixed_value
 
     asked = question_of(bucketflow.load(question.path), question.query, question.evidence)
     prepared = prepare(asked, Resources(Options(memory=memory_bytes)))

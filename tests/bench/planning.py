@@ -23,15 +23,15 @@ from typing import Any
 from parts.instances import KINDS, evidence_beside, grid_model
 from parts.needs import data_folder
 
-from bucketflow.pipeline.api.answering.prepared import prepare
-from bucketflow.pipeline.api.questions import question_of
+from bucketflow.pipeline.answering.prepared import prepare
+from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.errors import BucketflowError, BudgetError, FormatError
-from bucketflow.pipeline.formats import load
+from bucketflow.pipeline.formats.read import load
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.planning.remembered import forget_plans
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.plans.planner import forget_plans
 from bucketflow.pipeline.trees.costs import Rates
 
 SHARE, LEAST, REFUSED = 0.1, 0.3, 3.0

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from parts.needs import data_folder
 
-from bucketflow.pipeline.formats import load, load_evidence
-from bucketflow.pipeline.search.orders import refine_tree, search_tree
+from bucketflow.pipeline.formats.read import load, load_evidence
+from bucketflow.pipeline.orders.tree_search import refine_tree, search_tree
 from bucketflow.pipeline.trees.costs import Rates, tree_cost
-from bucketflow.pipeline.trees.slicing import slice_count, slice_tree
+from bucketflow.pipeline.trees.cutsets import slice_count, slice_tree
 from bucketflow.pipeline.trees.tree import Tree
 
 #: Counts cells only: nothing but arithmetic takes time.

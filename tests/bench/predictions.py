@@ -22,15 +22,15 @@ from statistics import median
 from parts.instances import KINDS, evidence_beside
 from parts.needs import data_folder
 
-from bucketflow.pipeline.api.answering.placement import temporary_folder
-from bucketflow.pipeline.api.answering.prepared import Prepared, prepare
-from bucketflow.pipeline.api.answering.running import answered
-from bucketflow.pipeline.api.questions import question_of
+from bucketflow.pipeline.answering.placement import temporary_folder
+from bucketflow.pipeline.answering.prepared import Prepared, prepare
+from bucketflow.pipeline.answering.question import question_of
+from bucketflow.pipeline.answering.running import answered
 from bucketflow.pipeline.errors import BudgetError, FormatError
-from bucketflow.pipeline.formats import load
+from bucketflow.pipeline.formats.read import load
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.planning.remembered import forget_plans
-from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.plans.planner import forget_plans
 
 LEAST, TIMES = 0.05, 2.0
 #: Shorter predictions are not run: they are below the least time.

@@ -39,20 +39,19 @@ from rich.table import Table
 from rows import device_seconds
 
 import bucketflow
-from bucketflow.pipeline.api.answering.prepared import prepare
-from bucketflow.pipeline.api.answering.running import answered
-from bucketflow.pipeline.api.questions import question_of
+from bucketflow.pipeline.answering.prepared import prepare
+from bucketflow.pipeline.answering.question import question_of
+from bucketflow.pipeline.answering.running import answered
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
-from bucketflow.tasks.relations.joins import joined, joined_reduced, semijoin, shared
-from bucketflow.tasks.relations.ordering import disorder, gathered, layout, merged, moved, reordered
-from bucketflow.tasks.relations.relation import Relation, from_dense, restricted, to_dense
-from bucketflow.tasks.relations.sides import host
-from bucketflow.tasks.relations.sides.sides import side_of
+from bucketflow.tasks.rows import algebra, host
+from bucketflow.tasks.rows.joins import joined, joined_reduced, semijoin, shared
 from bucketflow.tasks.rows.keys import Keys
+from bucketflow.tasks.rows.operations import side_of
+from bucketflow.tasks.rows.ordering import disorder, gathered, layout, merged, moved, reordered
+from bucketflow.tasks.rows.relation import Relation, from_dense, restricted, to_dense
 from bucketflow.tasks.steps.semiring import min_plus
-from bucketflow.tasks.sweeps.rows import algebra
 
 COSTS = min_plus("int32")
 BITS = 5

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 from kernels import cpu_seconds
 
-from bucketflow.tasks.rows.device import DEVICE, large_blocks, order_of_groups
+from bucketflow.tasks.rows.device_layers import DEVICE, large_blocks, order_of_groups
 from bucketflow.tasks.rows.keys import Keys, Words
-from bucketflow.tasks.rows.layer import Layer, Rows
-from bucketflow.tasks.rows.rows import Space, next_rows
+from bucketflow.tasks.rows.layers import Layer, Rows, Space, next_rows
 
 #: Live variables, their states, variables of a table, tables, and which variable leaves.
 CASES = [

@@ -24,7 +24,7 @@ from parts.instances import Question, questions
 from rich.console import Console
 from rich.table import Table
 
-from bucketflow.pipeline.query_kinds import QUERIES
+from bucketflow.pipeline.models.query import QUERIES
 
 _DATA = Path(os.environ.get("BUCKETFLOW_DATA", Path(__file__).parents[3] / "shared" / "data"))
 _DIFFERENCE = 1e-6

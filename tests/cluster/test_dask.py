@@ -16,13 +16,11 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster import crew
-from bucketflow.cluster.connections.connect import ClusterError, local_client, remote_client, verify_shared
+from bucketflow.cluster.connect import ClusterError, local_client, remote_client, verify_shared
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api.answering import placement
-from bucketflow.pipeline.api.bounding import sweeping
-from bucketflow.pipeline.api.bounding.optima import helpers
-from bucketflow.pipeline.bounds.proving import turns
+from bucketflow.pipeline.answering import helpers, placement, strategy
+from bucketflow.pipeline.proofs import turns
 from tests.clusters import until
 from tests.models import grid
 
@@ -82,7 +80,7 @@ def test_the_plan_that_is_shown_is_the_plan_that_runs(client: Any) -> None:
 @pytest.fixture
 def helpers_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Optima are proved by bounds, and a chain leaves everything but preparing to its helpers."""
-    monkeypatch.setattr(sweeping, "_QUICK_CELLS", 0)
+    monkeypatch.setattr(strategy, "_QUICK_CELLS", 0)
     monkeypatch.setattr(helpers, "_WORTH_SECONDS", 0.0)
     monkeypatch.setattr(turns.Turns, "begin", lambda self, way, seconds: None)
 
@@ -139,7 +137,7 @@ def test_workers_option() -> None:
 
 
 def test_no_scheduler_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketflow.cluster.connections.address.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("bucketflow.cluster.address.PATIENCE_SECONDS", 0.0)
     with pytest.raises(bucketflow.BucketflowError, match="no Dask scheduler answers"):
         bucketflow.solve(grid(6, 6, 3), scheduler="tcp://127.0.0.1:1")
     with pytest.raises(ClusterError, match="no Dask scheduler"), remote_client("nonsense://"):
@@ -169,10 +167,10 @@ def test_a_worker_that_sees_another_folder_is_named(tmp_path: Path, blind: str) 
         odd = list(client.nthreads())[1]
 
         def read_nothing() -> None:
-            import_module("bucketflow.cluster.connections.connect")._read = lambda _: None
+            import_module("bucketflow.cluster.connect")._read = lambda _: None
 
         def write_elsewhere() -> None:
-            module = import_module("bucketflow.cluster.connections.connect")
+            module = import_module("bucketflow.cluster.connect")
             look = module._looked_into
 
             def looked(path: Path) -> Any:

@@ -22,10 +22,10 @@ import pytest
 import yaml
 
 import bucketflow
-from bucketflow.cluster.connections import address
-from bucketflow.cluster.connections.address import ClusterError
-from bucketflow.cluster.connections.connect import connection, remote_client
-from bucketflow.cluster.connections.deployed import deployed_client, read_deployment
+from bucketflow.cluster import address
+from bucketflow.cluster.address import ClusterError
+from bucketflow.cluster.connect import connection, remote_client
+from bucketflow.cluster.deployed import deployed_client, read_deployment
 from tests.clusters import Cluster, cluster, free_port
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -202,7 +202,7 @@ def test_certificates(secured: tuple[Cluster, Certificates], tmp_path: Path, mon
         remote_client(running.address),
     ):
         pass
-    monkeypatch.setattr("bucketflow.cluster.connections.connect._ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("bucketflow.cluster.connect._ANSWER_SECONDS", 0.5)
     with (
         pytest.raises(ClusterError, match="no Dask scheduler answers"),
         connection(running.address.replace("tls", "tcp")),

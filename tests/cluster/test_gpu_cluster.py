@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
-from bucketflow.cluster.connections.connect import ClusterError
-from bucketflow.cluster.gpu import count_gpus, gpu_client
-from bucketflow.pipeline.api.answering import placement
+from bucketflow.cluster.connect import ClusterError
+from bucketflow.cluster.gpus import count_gpus, gpu_client
+from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.compiled import device_batches as device_cases
+from bucketflow.pipeline.compiled import device_cases
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.models.model import Function, Model
 from tests.models import grid

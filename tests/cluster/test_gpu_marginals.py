@@ -12,13 +12,13 @@ import pytest
 from distributed import get_worker
 
 import bucketflow
-from bucketflow.cluster import gpu_workers as module
-from bucketflow.pipeline.api.answering import placement
-from bucketflow.pipeline.compiled import device_batches as device_cases
-from bucketflow.pipeline.compiled import device_propagation as gpu_marginals
-from bucketflow.pipeline.evidence.cases import Cases
-from bucketflow.pipeline.rates import device
-from bucketflow.pipeline.runs import device_sweeps
+from bucketflow.cluster import gpus as module
+from bucketflow.pipeline.answering import placement
+from bucketflow.pipeline.compiled import device_cases
+from bucketflow.pipeline.compiled import device_cases as gpu_marginals
+from bucketflow.pipeline.machine import device
+from bucketflow.pipeline.models.cases import Cases
+from bucketflow.pipeline.runs import device_slices
 from tests.cluster.test_gpu_workers import cluster, pretended_device
 from tests.device_stand_in import OutOfMemoryError
 from tests.interpreted_device import InterpretedMessages
@@ -57,7 +57,7 @@ def no_rates() -> dict[Any, Any]:
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "device_of_worker", pretended_device)
     monkeypatch.setattr(device, "known_device_rates", no_rates)
-    for each in (gpu_marginals, device_cases, device_sweeps):
+    for each in (gpu_marginals, device_cases, device_slices):
         monkeypatch.setattr(each, "DeviceMessages", Watched)
     monkeypatch.setattr(device_cases, "_LEAST_SECONDS", 0.0)
     monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)

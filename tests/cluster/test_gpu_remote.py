@@ -70,7 +70,7 @@ def device_steps() -> Callable[[], int]:
     """Return what a worker is asked: how many steps it has prepared for a device. As a closure it travels by value."""
 
     def asked() -> int:
-        from bucketflow.tasks.gpu import run as gpu
+        from bucketflow.tasks.gpu import launch as gpu
 
         counted = gpu.prepare.cache_info()
         return int(counted.hits + counted.misses)

@@ -18,8 +18,8 @@ import pytest
 from distributed import Event
 
 import bucketflow
-from bucketflow.cluster.connections import connect
-from bucketflow.cluster.connections.connect import local_client
+from bucketflow.cluster import connect
+from bucketflow.cluster.connect import local_client
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import Node
 from bucketflow.pipeline.results.posteriors import marginals_before

@@ -14,11 +14,11 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bucketflow
-from bucketflow.cluster.connections import address, connect, waiting
-from bucketflow.cluster.connections.address import ClusterError, host_and_port
-from bucketflow.cluster.connections.connect import local_client, remote_client
+from bucketflow.cluster import address, connect, dask_pool
+from bucketflow.cluster.address import ClusterError, host_and_port
+from bucketflow.cluster.connect import local_client, remote_client
 from bucketflow.cluster.dask_pool import DaskPool
-from bucketflow.pipeline.api.answering import placement
+from bucketflow.pipeline.answering import placement
 from tests.models import grid
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -30,8 +30,8 @@ MALFORMED = ["foo", "foo:", "tcp://foo", "tcp://:8786", "tcp://foo:port", "tcp:/
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is waited for."""
     monkeypatch.setattr(address, "PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(waiting, "PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(waiting, "_GLANCE_SECONDS", 0.01)
+    monkeypatch.setattr(dask_pool, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(dask_pool, "_GLANCE_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_workers_ignore_what_the_terminal_sends_to_all() -> None:
 
 def test_results_that_take_longer_than_a_glance_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client whose fetching is ended by a timeout fetches nothing any more."""
-    monkeypatch.setattr(waiting, "_GLANCE_SECONDS", 1e-4)
+    monkeypatch.setattr(dask_pool, "_GLANCE_SECONDS", 1e-4)
     with (
         LocalCluster(2, threads_per_worker=2, processes=False, dashboard_address=None) as workers,
         Client(workers) as c,

@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from bucketflow.cluster.pool import Node, SerialPool
-from bucketflow.cluster.threads import ThreadPool
+from bucketflow.cluster.pool import Node, SerialPool, ThreadPool
 
 
 def test_tasks_run_together_but_not_before_what_they_need() -> None:

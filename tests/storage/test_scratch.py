@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bucketflow.storage.folders import scratch
-from bucketflow.storage.folders.scratch import remove_abandoned, scratch_folder
+from bucketflow.storage import scratch
+from bucketflow.storage.scratch import remove_abandoned, scratch_folder
 
 HOLD = (
-    "import sys, pathlib; from bucketflow.storage.folders.scratch import scratch_folder\n"
+    "import sys, pathlib; from bucketflow.storage.scratch import scratch_folder\n"
     "with scratch_folder(pathlib.Path(sys.argv[1])) as folder:\n"
     "    (folder / 'table').write_text('x'); print(folder, flush=True); sys.stdin.read()"
 )

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from bucketflow.storage import chunks, ledger
-from bucketflow.storage.compression import compress, paying
-from bucketflow.storage.errors import ChunkLostError, DiskFullError, StorageError
-from bucketflow.storage.folders.rundir import RunDir, sweep_partial_files
-from bucketflow.storage.spec import Receipt, TableSpec
+from bucketflow.storage.codecs import compress, paying
+from bucketflow.storage.run_folder import RunDir, sweep_partial_files
+from bucketflow.storage.spec import ChunkLostError, DiskFullError, Receipt, StorageError, TableSpec
 from bucketflow.storage.tables import create_table, stored_table
 
 SPEC = TableSpec("msg_7", (4, 2, 9), ("d", "b", "j"), (3, 5, 7), frozenset({4, 9}), "int32")

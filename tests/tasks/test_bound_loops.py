@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bucketflow.tasks.bounds import dominance, domination, levels, shifting
-from bucketflow.tasks.bounds.tables import Flat, chosen_parts, flatten, fold_contained, offsets, restrict, take_out
+from bucketflow.tasks.networks import dead_end_loops, dead_ends, srmp, srmp_numpy
+from bucketflow.tasks.networks.flat import Flat, chosen_parts, flatten, fold_contained, offsets, restrict, take_out
 
 
 def network(seed: int) -> Flat:
@@ -45,28 +45,28 @@ def test_sweeps(grain: float) -> None:
     for seed in range(60):
         given = network(seed)
         order, ends, shift = structure(given)
-        found = levels.levels_of(given, levels.level_numbers(given, order), ends, shift)
+        found = srmp_numpy.levels_of(given, srmp_numpy.level_numbers(given, order), ends, shift)
         limit, (a, b) = float(np.random.default_rng(seed).integers(5, 60)), (copied(given), copied(given))
         moved = np.zeros((2, int(shift[-1])))
-        one = levels.sweep(a, found, moved[0], grain, 0.0, limit, 5)
-        other = shifting.sweep(b, order, ends, moved[1], shift, grain, 0.0, limit, 5)
+        one = srmp_numpy.sweep(a, found, moved[0], grain, 0.0, limit, 5)
+        other = srmp.sweep(b, order, ends, moved[1], shift, grain, 0.0, limit, 5)
         assert one[0] == other[0]
         if one[0] == np.inf:
             continue
         assert one == other
         same(a, b)
         np.testing.assert_array_equal(*moved)
-        assert levels.forbid_tuples(a, found, 8.0) == shifting.forbid_tuples(b, 8.0)
+        assert srmp_numpy.forbid_tuples(a, found, 8.0) == srmp.forbid_tuples(b, 8.0)
         same(a, b)
         whole = np.where(np.isfinite(moved[0]), np.rint(moved[0]), 0.0)
-        levels.shift_back(a, found, whole)
-        shifting.shift_back(b, whole, shift)
+        srmp_numpy.shift_back(a, found, whole)
+        srmp.shift_back(b, whole, shift)
         same(a, b)
 
 
 def test_levels_hold_no_neighbours() -> None:
     flat = network(3)
-    numbers = levels.level_numbers(flat, np.arange(len(flat.dims)))
+    numbers = srmp_numpy.level_numbers(flat, np.arange(len(flat.dims)))
     for f in range(flat.n_functions):
         scope = np.sort(flat.scope[flat.edges[f] : flat.edges[f + 1]])
         assert (np.diff(numbers[scope]) > 0).all()
@@ -78,8 +78,8 @@ def test_assignments_that_are_read_off() -> None:
         order = np.random.default_rng(seed).permutation(len(flat.dims))
         one, other = np.full((2, len(order)), -1)
         for again in (order, order, order[::-1]):
-            levels.decode(flat, again, one)
-            shifting.decode(flat, np.ascontiguousarray(again), other)
+            srmp_numpy.decode(flat, again, one)
+            srmp.decode(flat, np.ascontiguousarray(again), other)
             np.testing.assert_array_equal(one, other)
 
 
@@ -87,10 +87,10 @@ def test_dominated_values(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(60):
         a = network(seed)
         b = copied(a)
-        monkeypatch.setattr(domination, "_CELLS", 1 << int(np.random.default_rng(seed).integers(2, 10)))
+        monkeypatch.setattr(dead_ends, "_CELLS", 1 << int(np.random.default_rng(seed).integers(2, 10)))
         found = [
             rule.remove_dominated(flat, np.ones(len(flat.dims), np.bool_), 1 << 30)
-            for rule, flat in ((domination, a), (dominance, b))
+            for rule, flat in ((dead_ends, a), (dead_end_loops, b))
         ]
         assert found[0] == found[1]
         same(a, b)

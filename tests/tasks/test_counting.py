@@ -11,8 +11,8 @@ import pytest
 
 from bucketflow.tasks.counting import count as counting
 from bucketflow.tasks.counting.count import Count, Counted, NoRoomError
+from bucketflow.tasks.counting.count_state import clauses_of
 from bucketflow.tasks.counting.numbers import LIMB_BITS, accumulate, add, as_integer, double, multiply, scale
-from bucketflow.tasks.counting.state import clauses_of
 
 Formula = list[list[int]]
 

@@ -15,13 +15,12 @@ import bucketflow
 from bucketflow.pipeline.compiled.compiled import Compiled
 from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function, Model
-from bucketflow.tasks.incremental import crew as crew_module
+from bucketflow.tasks.incremental import stages as large_module
+from bucketflow.tasks.incremental import thread_crew as crew_module
 from bucketflow.tasks.incremental.packed import Packed
-from bucketflow.tasks.incremental.planning import large as large_module
-from bucketflow.tasks.incremental.planning.large import is_streamed
-from bucketflow.tasks.incremental.planning.schedule import Item, Schedule, arena_words, scheduled
-from bucketflow.tasks.sweeps.einsum import QuickSumProduct
-from bucketflow.tasks.sweeps.scaled import Scaled, as_logs, measured
+from bucketflow.tasks.incremental.schedule import Item, Schedule, arena_words, scheduled
+from bucketflow.tasks.incremental.stages import is_streamed
+from bucketflow.tasks.sweeps.scaled import QuickSumProduct, Scaled, as_logs, measured
 from tests.models import named_model
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "bn"

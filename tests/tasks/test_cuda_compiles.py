@@ -10,14 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from bucketflow.tasks.gpu import brick_launch as gpu_brick_launch
+from bucketflow.tasks.gpu import bucket_launch as gpu_joins
 from bucketflow.tasks.gpu import extremes as gpu_extremes
 from bucketflow.tasks.gpu import kernels as gpu_kernels
-from bucketflow.tasks.gpu import run as gpu
-from bucketflow.tasks.gpu.launches import bricks as gpu_brick_launch
-from bucketflow.tasks.gpu.launches import buckets as gpu_joins
-from bucketflow.tasks.gpu.launches import products as gpu_product
-from bucketflow.tasks.gpu.launches import streams as gpu_stream
-from bucketflow.tasks.gpu.tiling.lowering import device_step
+from bucketflow.tasks.gpu import launch as gpu
+from bucketflow.tasks.gpu import product_launch as gpu_product
+from bucketflow.tasks.gpu import stream_launch as gpu_stream
+from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import (
     LOG_SUM,

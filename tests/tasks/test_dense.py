@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.cpu import broadcast
-from bucketflow.tasks.dense import contract, run
+from bucketflow.tasks.cpu import numpy_blocks
+from bucketflow.tasks.cpu.dense import contract, run
 from bucketflow.tasks.steps.lowering import lower
 from bucketflow.tasks.steps.semiring import (
     LOG_SUM,
@@ -253,13 +253,13 @@ def test_without_a_compiler_small_inputs_are_merged_first(case: str, monkeypatch
     """Reading every input for every cell took ten times as long, with 154 inputs."""
     inputs, output, sizes = LARGE[case]
     step = lower(inputs, output, sizes, "float64", MIN_PLUS)
-    join, read = broadcast.join, 0
+    join, read = numpy_blocks.join, 0
 
     def counted(semiring: Semiring, views: Sequence[np.ndarray], joined: np.ndarray) -> np.ndarray:
         nonlocal read
         read += len(views) * views[0].size
         return join(semiring, views, joined)
 
-    monkeypatch.setattr(broadcast, "join", counted)
+    monkeypatch.setattr(numpy_blocks, "join", counted)
     run(step, draw_tables(inputs, sizes, MIN_PLUS, 5), compiled=False)
     assert read < len(inputs) * step.cells / 4

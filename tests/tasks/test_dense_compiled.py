@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.dense import run
-from bucketflow.tasks.steps.loops.row_order import SUMMED_CELLS
+from bucketflow.tasks.cpu.dense import run
 from bucketflow.tasks.steps.lowering import Lowered, lower
+from bucketflow.tasks.steps.row_order import SUMMED_CELLS
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 
 INT32 = min_plus("int32", 3)
@@ -156,7 +156,7 @@ def test_everything_infinite_stays_infinite() -> None:
 def test_small_steps_do_not_import_a_compiler() -> None:
     code = (
         "import sys, numpy as np\n"
-        "from bucketflow.tasks.dense import contract\n"
+        "from bucketflow.tasks.cpu.dense import contract\n"
         "from bucketflow.tasks.steps.semiring import SUM_PRODUCT\n"
         "contract([np.ones(4), np.ones(2)], [(0, 1), (1,)], (0,), {0: 2, 1: 2}, SUM_PRODUCT)\n"
         "assert 'numba' not in sys.modules"

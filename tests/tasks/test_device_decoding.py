@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bucketflow.pipeline.queries.decode import decode
-from bucketflow.tasks import dense
+from bucketflow.tasks.cpu import dense
 from bucketflow.tasks.gpu import decoding
 from bucketflow.tasks.gpu.arrays import upload
 from bucketflow.tasks.steps.semiring import MIN_PLUS, Semiring, min_plus

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bucketflow.tasks.relations.joins import joined_reduced, semijoin
-from bucketflow.tasks.relations.ordering import gathered, merged, reordered
-from bucketflow.tasks.relations.relation import Dense, Relation, Table, from_dense, on_host, restricted, to_dense
-from bucketflow.tasks.relations.sides import device
-from bucketflow.tasks.relations.sides.sides import side_of
+from bucketflow.tasks.rows import device
+from bucketflow.tasks.rows.joins import joined_reduced, semijoin
 from bucketflow.tasks.rows.keys import Keys
+from bucketflow.tasks.rows.operations import side_of
+from bucketflow.tasks.rows.ordering import gathered, merged, reordered
+from bucketflow.tasks.rows.relation import Dense, Relation, Table, from_dense, on_host, restricted, to_dense
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 from tests.tasks.test_relations import SEMIRINGS, random_relation, random_values
 

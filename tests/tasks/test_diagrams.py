@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.diagrams import hashing, joins
-from bucketflow.tasks.diagrams.diagram import FORBIDDEN
-from bucketflow.tasks.diagrams.joins import (
+from bucketflow.tasks.diagrams import hashing, min_plus
+from bucketflow.tasks.diagrams.diagram import FORBIDDEN, Spaces, as_bits
+from bucketflow.tasks.diagrams.min_plus import (
     NOTHING,
     Integers,
     Join,
@@ -25,7 +25,6 @@ from bucketflow.tasks.diagrams.joins import (
     join,
     table,
 )
-from bucketflow.tasks.diagrams.pairs import Spaces, as_bits
 
 SIZES = np.array([2, 3, 1, 4, 2, 3])
 # the fixture does the same for every example
@@ -154,7 +153,7 @@ def test_too_little_memory_is_said_and_stops_are_heard(monkeypatch: pytest.Monke
         join(a, b, sizes=np.full(10, 4), limits=Limits(memory_bytes=1 << 20))
     with pytest.raises(NoRoomError):
         from_dense(np.arange(2), np.zeros((2, 3), np.int64), SIZES, limits=Limits(memory_bytes=100))
-    monkeypatch.setattr(joins, "QUOTA", 100)
+    monkeypatch.setattr(min_plus, "QUOTA", 100)
     with pytest.raises(StoppedError):
         join(a, b, sizes=np.full(10, 4), limits=Limits(stop=lambda: True))
 
@@ -165,7 +164,7 @@ def test_a_join_stops_within_a_level_and_goes_on_there(monkeypatch: pytest.Monke
     a, b = random_functions(3, 4)
     sizes, limits = np.full(6, 4), Limits(1 << 40)
     want = join(a, b, sizes=sizes, minimise=minimise, limits=limits)
-    monkeypatch.setattr(joins, "QUOTA", 50)
+    monkeypatch.setattr(min_plus, "QUOTA", 50)
     going, runs, held = Join(a, b, sizes=sizes, minimise=minimise), 0, []
     while True:
         runs += 1
@@ -193,7 +192,7 @@ def test_a_budget_that_falls_meanwhile(
     going = Join(from_dense(*a, SIZES), from_dense(*b, SIZES), sizes=SIZES)
     found = None
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(joins, "QUOTA", 3)
+        patched.setattr(min_plus, "QUOTA", 3)
         for runs in count():
             try:
                 found = going.run(Limits(budget if runs < 3 else budget - fallen, stop=lambda: True))

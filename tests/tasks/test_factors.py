@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bucketflow.tasks.diagrams import hashing, products
-from bucketflow.tasks.diagrams.factors import Factor, Means, VanishedError, from_table, product, values_of
-from bucketflow.tasks.diagrams.joins import NoRoomError, StoppedError
+from bucketflow.tasks.diagrams import hashing, sum_product_loops
+from bucketflow.tasks.diagrams.min_plus import NoRoomError, StoppedError
+from bucketflow.tasks.diagrams.sum_product import Factor, Means, VanishedError, from_table, product, values_of
 
 Table = tuple[NDArray[np.int64], NDArray[np.float64]]
 SIZES = np.array([2, 3, 1, 4, 2, 3])
@@ -152,7 +152,7 @@ def test_limits_are_held() -> None:
 def test_what_is_too_small_is_refused() -> None:
     sizes = np.array([2, 2])
     with pytest.raises(VanishedError):
-        from_table(np.arange(1), np.array([1.0, products.SMALLEST / 2]), Means())
+        from_table(np.arange(1), np.array([1.0, sum_product_loops.SMALLEST / 2]), Means())
     a = from_table(np.arange(1), np.array([1e-200, 1.0]), Means()).diagram
     b = from_table(np.arange(1), np.array([1.0, 1e-200]), Means()).diagram
     c = from_table(np.arange(1), np.array([1e-200, 0.0]), Means())

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.dense import run
-from bucketflow.tasks.gpu import run as gpu
-from bucketflow.tasks.gpu.launches import streams as gpu_stream_launch
-from bucketflow.tasks.gpu.run import prepare
-from bucketflow.tasks.gpu.tiling import axes as gpu_axes
+from bucketflow.tasks.cpu.dense import run
+from bucketflow.tasks.gpu import launch as gpu
+from bucketflow.tasks.gpu import stream_launch as gpu_stream_launch
+from bucketflow.tasks.gpu.launch import prepare
 from bucketflow.tasks.gpu.tiling import buckets as gpu_bucket_tiles
-from bucketflow.tasks.gpu.tiling import lowering as gpu_lowering
-from bucketflow.tasks.gpu.tiling.lowering import device_step
+from bucketflow.tasks.gpu.tiling import device_lowering as gpu_lowering
+from bucketflow.tasks.gpu.tiling import pass_axes as gpu_axes
+from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import (
     LOG_SUM,

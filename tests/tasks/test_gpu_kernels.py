@@ -16,8 +16,8 @@ import pytest
 from bucketflow.tasks.gpu import arrays as device_arrays
 from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import kernels as gpu_kernels
-from bucketflow.tasks.gpu import run as gpu
-from bucketflow.tasks.gpu.tiling.lowering import device_step
+from bucketflow.tasks.gpu import launch as gpu
+from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.steps.lowering import lower
 from bucketflow.tasks.steps.semiring import min_plus
 from bucketflow.tasks.steps.views import slice_of

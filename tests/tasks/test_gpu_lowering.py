@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.cpu.broadcast import run_blocks
-from bucketflow.tasks.gpu.tiling import lowering as gpu_lowering
-from bucketflow.tasks.gpu.tiling.bricks.layout import Brick, Slice
-from bucketflow.tasks.gpu.tiling.buckets import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket
-from bucketflow.tasks.gpu.tiling.joins import one_launch
-from bucketflow.tasks.gpu.tiling.lowering import device_step
+from bucketflow.tasks.cpu.numpy_blocks import run_blocks
+from bucketflow.tasks.gpu.tiling import device_lowering as gpu_lowering
+from bucketflow.tasks.gpu.tiling.brick_layout import Brick, Slice
+from bucketflow.tasks.gpu.tiling.buckets import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket, one_launch
+from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.gpu.tiling.passes import (
     BrickPass,
     BucketPass,
@@ -25,7 +24,7 @@ from bucketflow.tasks.gpu.tiling.passes import (
     RowsPass,
     StreamPass,
 )
-from bucketflow.tasks.gpu.tiling.products import step_depth
+from bucketflow.tasks.gpu.tiling.product_tiles import step_depth
 from bucketflow.tasks.gpu.tiling.streams import DEEP_STATES, THREADS, Axis, Stream
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, min_plus

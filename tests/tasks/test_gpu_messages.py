@@ -10,10 +10,10 @@ import pytest
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.models.model import Function
-from bucketflow.tasks.dense import contract
+from bucketflow.tasks.cpu.dense import contract
 from bucketflow.tasks.gpu.messages.layout import Operation
+from bucketflow.tasks.gpu.messages.propagation import DeviceMessages, MessageProgram
 from bucketflow.tasks.gpu.messages.records import Constant, least_exponents, records_of
-from bucketflow.tasks.gpu.messages.run import DeviceMessages, MessageProgram
 from bucketflow.tasks.steps.lowering import lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from tests.models import grid as mixed_grid

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from numba import extending, types
 
-from bucketflow.cluster.coordination import interrupt
-from bucketflow.tasks.interruption import Uninterrupted
-from bucketflow.tasks.machine_code import njit
+from bucketflow.cluster.driver import interrupt
+from bucketflow.tasks.compiler.jit import njit
+from bucketflow.tasks.compiler.signals import Uninterrupted
 
 raise_signal = ctypes.CDLL(None)["raise"]
 raise_signal.argtypes, raise_signal.restype = [ctypes.c_int], ctypes.c_int

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from bucketflow.storage.cache import cache_folder, write_whole
-from bucketflow.tasks import code_files
-from bucketflow.tasks.machine_code import njit
-from bucketflow.tasks.working_time import working_seconds
+from bucketflow.storage.files import cache_folder, write_whole
+from bucketflow.tasks.compiler import code_cache
+from bucketflow.tasks.compiler.jit import njit, working_seconds
 
 
 def twice(x: Any) -> Any:
@@ -26,7 +25,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("BUCKETFLOW_CACHE", str(tmp_path / "cache"))
     # the second place, where no cache folder can be written to
-    monkeypatch.setattr(code_files, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(code_cache, "_PACKAGE", tmp_path)
     return tmp_path / "cache"
 
 
@@ -135,9 +134,9 @@ def test_code_follows_the_sources_of_what_it_inlines(tmp_path: Path, kept: Path)
         (tmp_path / name).write_text(text)
 
     def digest() -> str:
-        code_files.sources_digest.cache_clear()
-        code_files._imported.cache_clear()
-        return code_files.sources_digest(tmp_path / "a.py")
+        code_cache.sources_digest.cache_clear()
+        code_cache._imported.cache_clear()
+        return code_cache.sources_digest(tmp_path / "a.py")
 
     before = digest()
     (tmp_path / "d.py").write_text("z = 2\n")
@@ -148,10 +147,10 @@ def test_code_follows_the_sources_of_what_it_inlines(tmp_path: Path, kept: Path)
 
 def test_whether_a_function_is_compiled(kept: Path, tmp_path: Path) -> None:
     (tmp_path / "loops.py").write_text("")
-    assert not code_files.is_compiled("loops", "advance")
-    write_whole(code_files.code_folders(tmp_path / "loops.py")[0] / "advance-0.nbc", b"")
-    assert code_files.is_compiled("loops", "advance")
-    assert not code_files.is_compiled("loops", "adv")
+    assert not code_cache.is_compiled("loops", "advance")
+    write_whole(code_cache.code_folders(tmp_path / "loops.py")[0] / "advance-0.nbc", b"")
+    assert code_cache.is_compiled("loops", "advance")
+    assert not code_cache.is_compiled("loops", "adv")
 
 
 def test_where_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,13 +170,13 @@ def test_compiling_is_no_work(kept: Path) -> None:
 
 def test_numpy_goes_on_for_as_long_as_compiling_would_take(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ends(seconds: float, ahead: float = 0.0) -> list[bool]:
-        patience = code_files.Patience("loops", "advance", loading=0.5, compiling=2.0)
+        patience = code_cache.Patience("loops", "advance", loading=0.5, compiling=2.0)
         return [patience.ends(seconds, ahead) for _ in range(3)]
 
     (kept.parent / "loops.py").write_text("")
     assert ends(0.75) == [False, False, True]
     assert ends(0.75, ahead=10.0) == [False, False, True]
-    write_whole(code_files.code_folders(kept.parent / "loops.py")[0] / "advance-0.nbc", b"")
+    write_whole(code_cache.code_folders(kept.parent / "loops.py")[0] / "advance-0.nbc", b"")
     assert ends(0.3) == [False, True, True]
     assert ends(0.3, ahead=0.3) == [True, True, True]
     monkeypatch.setitem(sys.modules, f"{kept.parent.name}.loops", sys)

@@ -8,7 +8,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from bucketflow.tasks.dense import contract
+from bucketflow.tasks.cpu.dense import contract
 from bucketflow.tasks.gpu.messages.layout import HEAD_WORDS, INPUT_WORDS, Operation
 from bucketflow.tasks.gpu.messages.records import COMPUTED, Constant, Records, least_exponents, records_of
 from bucketflow.tasks.gpu.messages.tiles import HIGH_WORDS, LINE_CELLS, LOW_WORDS, THREADS, cells_of, message_tiles

@@ -16,14 +16,13 @@ from bucketflow import Model
 from bucketflow.pipeline.compiled import state as compiled_module
 from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function
-from bucketflow.tasks.incremental.incremental import Incremental
+from bucketflow.tasks.incremental.kept_tables import Incremental
 from bucketflow.tasks.incremental.packed import Packed
-from bucketflow.tasks.incremental.planning.nests import is_small, nests
+from bucketflow.tasks.incremental.stages import is_small, nests
 from bucketflow.tasks.steps.lowering import Quick
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT
 from bucketflow.tasks.steps.step import make_step
-from bucketflow.tasks.sweeps.einsum import QuickSumProduct, einsum_step
-from bucketflow.tasks.sweeps.scaled import Scaled, measured
+from bucketflow.tasks.sweeps.scaled import QuickSumProduct, Scaled, einsum_step, measured
 from tests.models import bayes_models, markov_models, named_model
 
 SIZES = (2, 3, 1, 4, 2, 5)

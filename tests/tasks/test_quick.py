@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from bucketflow.tasks.steps import pairwise
 from bucketflow.tasks.steps.semiring import LOG_SUM, SUM_PRODUCT
 from bucketflow.tasks.steps.step import make_step
-from bucketflow.tasks.sweeps.einsum import QuickSumProduct
-from bucketflow.tasks.sweeps.scaled import Scaled, SumProduct, measured
+from bucketflow.tasks.sweeps.scaled import QuickSumProduct, Scaled, SumProduct, measured
 
 SIZES = (2, 3, 1, 4, 2)
 SCOPE = st.lists(st.integers(0, 4), unique=True, max_size=4)

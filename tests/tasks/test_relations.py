@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.relations import joins, ordering
-from bucketflow.tasks.relations.blocks import TooManyRowsError
-from bucketflow.tasks.relations.joins import joined_reduced, semijoin
-from bucketflow.tasks.relations.memo import Memo
-from bucketflow.tasks.relations.ordering import (
+from bucketflow.tasks.rows import host, joins, ordering
+from bucketflow.tasks.rows.joins import joined_reduced, semijoin
+from bucketflow.tasks.rows.keys import Keys
+from bucketflow.tasks.rows.operations import side_of
+from bucketflow.tasks.rows.ordering import (
+    TooManyRowsError,
     disorder,
     gathered,
     joined,
@@ -27,10 +28,8 @@ from bucketflow.tasks.relations.ordering import (
     order_holds,
     reordered,
 )
-from bucketflow.tasks.relations.relation import Dense, Relation, _digits, from_dense, restricted, to_dense
-from bucketflow.tasks.relations.sides import host
-from bucketflow.tasks.relations.sides.sides import side_of
-from bucketflow.tasks.rows.keys import Keys
+from bucketflow.tasks.rows.relation import Dense, Relation, _digits, from_dense, restricted, to_dense
+from bucketflow.tasks.steps.caches import Memo
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bucketflow.tasks.steps.remembered import Remembered
+from bucketflow.tasks.steps.caches import Remembered
 from bucketflow.tasks.steps.step import Step
 
 

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketflow.tasks.relations.ordering import gathered
-from bucketflow.tasks.relations.ranges import ends, put_back, union, within
-from bucketflow.tasks.relations.relation import Dense, Relation, from_dense, to_dense
 from bucketflow.tasks.rows.keys import Keys
+from bucketflow.tasks.rows.ordering import ends, gathered, put_back, union, within
+from bucketflow.tasks.rows.relation import Dense, Relation, from_dense, to_dense
 from bucketflow.tasks.steps.semiring import LOG_SUM, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 from tests.tasks.test_relations import plus, rows_of
 

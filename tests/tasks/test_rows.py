@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bucketflow.tasks.rows import loops, plain
-from bucketflow.tasks.rows.device import DEVICE
-from bucketflow.tasks.rows.device import order_of_groups as device_order
+from bucketflow.tasks.rows import layer_loops, layers
+from bucketflow.tasks.rows.device_layers import DEVICE
+from bucketflow.tasks.rows.device_layers import order_of_groups as device_order
 from bucketflow.tasks.rows.keys import WORD_BITS, Keys
-from bucketflow.tasks.rows.layer import Layer, Rows, Term, first_rows
-from bucketflow.tasks.rows.rows import Space, next_rows, order_of_groups, row_bytes
+from bucketflow.tasks.rows.layers import Layer, Rows, Space, Term, first_rows, next_rows, order_of_groups, row_bytes
 
 
 @dataclass(frozen=True)
@@ -78,15 +77,18 @@ def expected(rows: Rows, layer: Layer, upper: float, most: int) -> tuple[list[An
 
 
 def check(rows: Rows, layer: Layer, upper: float, most: int, spare: int | None = None) -> None:
-    for found in (next_rows(rows, layer, upper, most, Space(), spare), plain.next_rows(rows, layer, upper, most)):
+    for found in (
+        next_rows(rows, layer, upper, most, Space(), spare),
+        layers.next_rows_numpy(rows, layer, upper, most),
+    ):
         check_result(rows, layer, upper, most, found)
 
 
 @pytest.fixture
 def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let threads share even a few rows."""
-    monkeypatch.setattr("bucketflow.tasks.rows.rows._SHARED_ROWS", 4)
-    monkeypatch.setattr("bucketflow.tasks.rows.rows._SHARED_CELLS", 4)
+    monkeypatch.setattr("bucketflow.tasks.rows.layers._SHARED_ROWS", 4)
+    monkeypatch.setattr("bucketflow.tasks.rows.layers._SHARED_CELLS", 4)
 
 
 def check_result(rows: Rows, layer: Layer, upper: float, most: int, found: Any) -> None:
@@ -184,14 +186,17 @@ def test_costs_are_ranked_as_sorting_does(count: int) -> None:
         costs = costs.astype(float)
         for rank in {0, count // 2, count - 1}:
             value = np.sort(costs)[rank]
-            assert loops.ranked(costs, rank) == (value, np.count_nonzero(costs < value))
+            assert layer_loops.ranked(costs, rank) == (value, np.count_nonzero(costs < value))
 
 
 def test_layers_without_rows_stay_empty() -> None:
     layer = Layer(keys_of([], [2]), keys_of([0], [2]), 0, 2, [], [])
     empty, _, _ = next_rows(first_rows(5), layer, 5.0, 10, Space())
     assert len(empty) == 0
-    for again, origin, cut in (next_rows(empty, layer, 9.0, 10, Space()), plain.next_rows(empty, layer, 9.0, 10)):
+    for again, origin, cut in (
+        next_rows(empty, layer, 9.0, 10, Space()),
+        layers.next_rows_numpy(empty, layer, 9.0, 10),
+    ):
         assert (len(again), len(origin), cut) == (0, 0, math.inf)
 
 
@@ -227,7 +232,7 @@ def test_devices_give_the_same_bits(cupy: ModuleType, monkeypatch: pytest.Monkey
     rows = Rows(layer.keys.pack(states), rng.integers(-5, 20, size=states.shape[1]).astype(float))
     upper, most = float(rng.choice([math.inf, 20, 10])), int(rng.choice([1, 50, 4000, 10**6]))
     if seed % 2:
-        monkeypatch.setattr("bucketflow.tasks.rows.device._LEAST_SPARE", 1)
+        monkeypatch.setattr("bucketflow.tasks.rows.device_layers._LEAST_SPARE", 1)
     check_device(rows, layer, upper, most, 0 if seed % 2 else None)
 
 

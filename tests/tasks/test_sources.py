@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bucketflow.tasks.code_files import code_folders, sources_digest, sources_of
+from bucketflow.tasks.compiler.code_cache import code_folders, sources_digest, sources_of
 from bucketflow.tasks.incremental import packed_loops
 
 

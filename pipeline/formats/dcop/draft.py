@@ -9,11 +9,10 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import FormatError, ModelError
+from ...errors import FormatError, ModelError, shorten
 from ...models.dcop import Agent, Dcop, External
 from ...models.model import FORBIDDEN, Function, Model, dense_function
-from ...text import shorten
-from ..cfn.costs import MAX_DECIMALS, Number, decimal_places, scaled, scaled_array
+from ..cfn_grammar import MAX_DECIMALS, Number, decimal_places, scaled, scaled_array
 from ..text.source import Source
 from ..text.tables import MAX_AXES, cell_count, tuple_table
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from ...models.dcop import Agent
-from ...text import shorten
+from ...errors import FormatError, shorten
+from ...models.dcop import Agent, Dcop, owned_by
+from ...models.model import Model
+from ..text.source import Source
+from ..text.yaml import Part, number_of, read_tree, shown, yaml_word
 from .draft import Draft
-from .yaml_tree import Part, number_of, shown
 
 Root = Mapping[Any, Part]
 
@@ -120,3 +122,59 @@ def amount_of(part: Part, draft: Draft) -> Decimal:
     if not found.is_finite() or found < 0:
         raise draft.fail(part.line, "a number of at least 0", str(found))
     return found
+
+
+# Files that say which agent owns which variables, for a model of any format.
+
+_SECTIONS = ("distribution", "agents")
+
+
+def read_owners_file(source: Source, problem: Model | Dcop) -> Dcop:
+    """Read agents with lists of their variables, in YAML (or JSON), perhaps below ``distribution`` or ``agents``.
+
+    Raises
+    ------
+    FormatError
+        If the file is something else.
+    ModelError
+        If a name is none of the problem's, or a variable has no owner or two.
+    """
+    root = read_tree(source)
+    for section in _SECTIONS:
+        if isinstance(root.value, dict) and section in root.value:
+            root = root.value[section]
+            break
+    if not isinstance(root.value, dict) or not root.value:
+        raise FormatError(source.path, root.line, "agents, each with a list of its variables", shown(root))
+    return owned_by(problem, {str(agent): _names(part, source) for agent, part in root.value.items()})
+
+
+def _names(part: Part, source: Source) -> list[str]:
+    """Names of variables: a list, or one; None for nothing."""
+    if part.value is None:
+        return []
+    if not isinstance(part.value, list):
+        return [str(part.value)] if not isinstance(part.value, dict) else [_refused(part, source)]
+    return [
+        str(each.value) if not isinstance(each.value, list | dict) else _refused(each, source) for each in part.value
+    ]
+
+
+def _refused(part: Part, source: Source) -> str:
+    raise FormatError(source.path, part.line, "the name of a variable", shown(part))
+
+
+# Who owns what, as a file of its own beside a model that has no place for it.
+
+
+def owner_lines(dcop: Dcop, names: Sequence[str]) -> Iterator[str]:
+    """Give the lines of a file for ``--agents``, which pyDCOP reads as a distribution; ``names`` are the variables'."""
+    yield "distribution:"
+    for agent, own in zip(dcop.agents, dcop.owned, strict=True):
+        yield f"  {yaml_word(agent.name)}: [{', '.join(yaml_word(names[v]) for v in own)}]"
+
+
+def is_told(dcop: Dcop, names: Sequence[str]) -> bool:
+    """Whether a model alone says who owns what: every variable has an agent of its own, which has its name."""
+    alone = dcop.owners == tuple(range(len(names)))
+    return alone and [agent.name for agent in dcop.agents] == list(names)

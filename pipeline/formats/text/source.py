@@ -13,8 +13,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
-from ...errors import BudgetError, FormatError
-from ...text import format_bytes, shorten
+from ...errors import BudgetError, FormatError, format_bytes, shorten
 
 MAX_TEXT_BYTES = 4 << 30
 _CHUNK_BYTES = 1 << 20

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.parsers import expat
 
-from ...errors import FormatError
-from ...text import shorten
+from ...errors import FormatError, shorten
 from .source import Source
 
 _CHUNK_BYTES = 1 << 20

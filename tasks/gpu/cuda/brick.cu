@@ -1,5 +1,5 @@
 // out[o] = sum over x of the product of in_i[o_i, x], for many inputs: a block computes bricks of the join from
-// slices of the inputs in shared memory (tasks/gpu/tiling/bricks/shapes.py chooses them, layout.py lays them out).
+// slices of the inputs in shared memory (tasks/gpu/tiling/brick_shapes.py chooses them, brick_layout.py lays them out).
 //
 // A thread sums ROWS x COLUMNS cells of the output, so a value that differs by rows alone or by columns alone is
 // read once for all of them. By the distributive law, inputs without the inner eliminated states are multiplied

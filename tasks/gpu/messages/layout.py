@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from ...steps.loops.axes import Axes
-from ..tiling.device import NOMINAL
+from ...steps.axes import Axes
+from ..tiling.device_limits import NOMINAL
 from .tiles import LINE_CELLS, Group, Tiles, busy_seconds, cells_of, message_tiles
 
 HEAD_WORDS: Final = 24

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...steps.loops.axes import Axes
-from ..tiling.device import NOMINAL
+from ...steps.axes import Axes
+from ..tiling.device_limits import NOMINAL
 from ..tiling.streams import Axis
 
 THREADS: Final = 128

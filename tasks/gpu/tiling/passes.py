@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .bricks.layout import Brick
-from .buckets import Bucket
-from .joins import Join
+from .brick_layout import Brick
+from .buckets import Bucket, Join
 from .streams import Axis, Stream
 
 

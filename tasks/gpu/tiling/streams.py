@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .device import NOMINAL
+from .device_limits import NOMINAL
 
 THREADS: Final = 256
 """Threads of a block; as in ``cuda/stream.cu``."""

@@ -36,7 +36,7 @@ ROWS, _ROWS_BYTES = 250, 9_000_000
 _ROWS: Any = {"representation": "rows", "memory": _ROWS_BYTES, "order_time": 0.2}
 #: Makes a short plan worth a cluster.
 _DRIVER = (
-    "import bucketflow.pipeline.api.answering.placement as a; a.TASK_SECONDS = 1e-4; "
+    "import bucketflow.pipeline.answering.placement as a; a.TASK_SECONDS = 1e-4; "
     "from bucketflow.pipeline.cli.main import main; main()"
 )
 _PATIENCE = 180.0

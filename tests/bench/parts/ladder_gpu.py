@@ -13,9 +13,9 @@ from parts.instances import Question
 from parts.measure import run_child
 
 import bucketflow
-from bucketflow.cluster.gpu import free_gpu_bytes
+from bucketflow.cluster.gpus import free_gpu_bytes
 from bucketflow.pipeline.results.result import Result
-from bucketflow.tasks.gpu import run as gpu
+from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.kernels import cupy
 from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
 

@@ -21,9 +21,9 @@ from rich.table import Table
 
 import bucketflow
 from bucketflow.pipeline.budget import spill
+from bucketflow.pipeline.errors import format_bytes
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.runs.boxes import boxes as outofcore
-from bucketflow.pipeline.text import format_bytes
+from bucketflow.pipeline.runs import dense_boxes as outofcore
 from bucketflow.storage import ledger
 from bucketflow.storage.spec import Receipt
 from bucketflow.tasks.boxes import stores

@@ -17,18 +17,16 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.cluster.connections.connect import local_client
-from bucketflow.pipeline.batches import asking
+from bucketflow.cluster.connect import local_client
+from bucketflow.pipeline.batches import answering
 from bucketflow.pipeline.batches import batch as batches
-from bucketflow.pipeline.batches.asking import Asked, Price
+from bucketflow.pipeline.batches.answering import Asked, Kept, Price
+from bucketflow.pipeline.batches.batch import packs
 from bucketflow.pipeline.batches.deadline import seconds_until
-from bucketflow.pipeline.batches.keeping import Kept
-from bucketflow.pipeline.batches.manifest import read_manifest
-from bucketflow.pipeline.batches.packing import packs
-from bucketflow.pipeline.batches.row import Row
+from bucketflow.pipeline.batches.manifest import Row, read_manifest
 from bucketflow.pipeline.examples import example_path
-from bucketflow.pipeline.query_kinds import QUERIES, VALUES
-from bucketflow.storage.folders.batchdir import BatchDir
+from bucketflow.pipeline.models.query import QUERIES, VALUES
+from bucketflow.storage.batch_folder import BatchDir
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import grid
 
@@ -101,8 +99,8 @@ def test_rows_are_answered_as_solve_answers_them(folder: Path) -> None:
 def test_a_second_run_asks_only_what_is_new_changed_or_failed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bucketflow.batch(folder / "list.jsonl", folder / "out")
     asked: list[Row] = []
-    first = asking._found
-    monkeypatch.setattr(asking, "_found", lambda a, *rest: asked.append(a.row) or first(a, *rest))
+    first = answering._found
+    monkeypatch.setattr(answering, "_found", lambda a, *rest: asked.append(a.row) or first(a, *rest))
 
     summary = bucketflow.batch(folder / "list.jsonl", folder / "out")
     assert [row.model for row in asked] == []  # what cannot be read or planned is not asked
@@ -195,7 +193,7 @@ def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield there
 
 
-@pytest.mark.parametrize("longest", [0.0, asking.LARGE_SECONDS])
+@pytest.mark.parametrize("longest", [0.0, answering.LARGE_SECONDS])
 def test_a_gpu_answers_as_the_cpu_does(
     folder: Path, longest: float, gpu: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,16 +203,16 @@ def test_a_gpu_answers_as_the_cpu_does(
     lines = [{"model": model, "query": query, "evidence": "x0=1"} for model, query in queries]
     (folder / "list.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     alone = bucketflow.batch(folder / "list.jsonl", folder / "out")
-    monkeypatch.setattr(asking, "LARGE_SECONDS", longest)
+    monkeypatch.setattr(answering, "LARGE_SECONDS", longest)
     on_device: list[bool] = []
-    prepared = asking.prepare
+    prepared = answering.prepare
 
     def seen(question: Any, resources: Any, *rest: Any) -> Any:
         found = prepared(question, resources, *rest)
         on_device.append(found.plan is not None and found.plan.device)
         return found
 
-    monkeypatch.setattr(asking, "prepare", seen)
+    monkeypatch.setattr(answering, "prepare", seen)
     there = bucketflow.batch(folder / "list.jsonl", folder / "there", gpus=1)
     assert any(on_device)
     assert (there.answered, there.exit_code) == (alone.answered, 0) == (len(queries), 0)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.compiled import batch_program as batches
-from bucketflow.pipeline.compiled import batch_run
+from bucketflow.pipeline.compiled import case_program as batches
+from bucketflow.pipeline.compiled import case_run
 from bucketflow.pipeline.models.model import Function
 from tests.models import bayes_models, markov_models, named_model
 
@@ -86,14 +86,14 @@ def test_only_cases_with_too_wide_a_range_are_computed_alone(monkeypatch: pytest
     weights[3] = [1e-200, 1.0]
     columns = {name: weights if k % 2 else weights[:, ::-1].copy() for k, name in enumerate(model.names)}
     alone = []
-    original = batch_run.run_block
+    original = case_run.run_block
 
     def spy(*args: Any) -> Any:
         answer = original(*args)
         alone.append(answer.endangered.tolist())
         return answer
 
-    monkeypatch.setattr(batch_run, "run_block", spy)
+    monkeypatch.setattr(case_run, "run_block", spy)
     found = bucketflow.compile(model).marginals_batch(columns)
     assert alone == [[False, False, False, True, False]]
     check(model, found, [{name: column[k] for name, column in columns.items()} for k in range(5)])

@@ -11,16 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
-from bucketflow.cluster.gpu_workers import GpuWorker
-from bucketflow.pipeline import resources
+from bucketflow.cluster.gpus import GpuWorker
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.machine import calibration, cpu, disk, resources
+from bucketflow.pipeline.machine import cpu as rate_files
+from bucketflow.pipeline.machine import device as calibrate_device
+from bucketflow.pipeline.machine.cpu import cached_rates, measure_again
+from bucketflow.pipeline.machine.device import DeviceRates, cached_device_rates, least_device_cells
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.rates import calibrate as calibration
-from bucketflow.pipeline.rates import cpu, disk
-from bucketflow.pipeline.rates import device as calibrate_device
-from bucketflow.pipeline.rates import store as rate_files
-from bucketflow.pipeline.rates.cpu import cached_rates, measure_again
-from bucketflow.pipeline.rates.device import DeviceRates, cached_device_rates, least_device_cells
 from bucketflow.pipeline.trees.costs import Rates, gpu_rates
 from bucketflow.tasks.steps.semiring import Semiring, min_plus
 from bucketflow.tasks.sweeps.device_sweep import LEAST_CELLS, Places, on_device

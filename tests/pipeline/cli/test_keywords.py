@@ -11,11 +11,10 @@ import pytest
 
 import bucketflow
 from bucketflow import Model, ModelError
-from bucketflow.pipeline.api.answering import running
+from bucketflow.pipeline.answering import running
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.keywords import Bounding, Keywords, Sharing, Where
-from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.query_kinds import QUERIES, VALUES
+from bucketflow.pipeline.models.query import QUERIES, VALUES
+from bucketflow.pipeline.options import Bounding, Keywords, Options, Sharing, Where
 
 PAIR = Model.build("cost", {"a": 2, "b": 2}, [(("a", "b"), [[3, 1], [2, 5]])])
 

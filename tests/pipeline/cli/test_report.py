@@ -17,11 +17,11 @@ import pytest
 
 import bucketflow
 from bucketflow import ModelError
-from bucketflow.pipeline.api.bounding.optima.watching import History
-from bucketflow.pipeline.figures import charts
+from bucketflow.pipeline import charts
+from bucketflow.pipeline.answering.watching import History
 from bucketflow.pipeline.report.report import report
 from bucketflow.pipeline.results.bounds import Bounds
-from bucketflow.pipeline.results.dpop import DpopResult
+from bucketflow.pipeline.results.dpop_result import DpopResult
 from bucketflow.storage import ledger
 from tests.full_disk import files_of_at_most
 from tests.models import grid

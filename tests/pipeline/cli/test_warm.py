@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
-from bucketflow.pipeline.cli.machine import warm
+from bucketflow.pipeline.cli import calibrate
 from bucketflow.pipeline.cli.main import main
-from bucketflow.tasks.code_files import is_compiled
+from bucketflow.tasks.compiler.code_cache import is_compiled
 
 ROOT = Path(bucketflow.__file__).parent
 #: Loops for many rows, which small questions do not need.
-LATER = {f"tasks.relations.sides.{name}" for name in ("loops", "sort_loops", "product_loops")}
+LATER = {f"tasks.rows.{name}" for name in ("loops", "sort_loops", "product_loops")}
 
 
 def kept() -> Iterator[tuple[str, str]]:
@@ -44,8 +44,8 @@ def test_everything_is_compiled_ahead() -> None:
 
 def test_modules_are_compiled_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
-    warm._modules()
-    for module in (bucketflow, warm):
+    calibrate._modules()
+    for module in (bucketflow, calibrate):
         assert Path(cache_from_source(str(module.__file__))).exists()
 
 

@@ -22,10 +22,11 @@ import bucketflow
 from bucketflow import Agent, BucketflowError, Dcop, DpopResult, Model
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.agents import bounded, solving
+from bucketflow.pipeline.agents.agent_tasks import run_agents
 from bucketflow.pipeline.agents.bounded import BoundedRun
 from bucketflow.pipeline.agents.dpop import dpop
-from bucketflow.pipeline.agents.planning.network import Network, Traffic
-from bucketflow.pipeline.agents.planning.pseudo_tree import (
+from bucketflow.pipeline.agents.network import Network, Traffic
+from bucketflow.pipeline.agents.pseudo_tree import (
     HEURISTICS,
     PseudoTree,
     agent_scopes,
@@ -33,7 +34,6 @@ from bucketflow.pipeline.agents.planning.pseudo_tree import (
     next_hop,
     pseudo_tree,
 )
-from bucketflow.pipeline.agents.run import run_agents
 from bucketflow.pipeline.agents.solving import Asked, knowledge, plan_dcop, run_dcop
 from bucketflow.pipeline.cli.main import main
 from tests.device_stand_in import device

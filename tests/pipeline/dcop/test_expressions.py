@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bucketflow.pipeline.formats.dcop.expressions.arithmetic import ExpressionError
-from bucketflow.pipeline.formats.dcop.expressions.python import parse
+from bucketflow.pipeline.formats.dcop.expression_arithmetic import ExpressionError
+from bucketflow.pipeline.formats.dcop.python_expressions import parse
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow import BucketflowError, Dcop
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.generators.graphs import grid_graph, random_graph, scale_free_graph
-from bucketflow.pipeline.generators.problems import KINDS
 from bucketflow.pipeline.models.model import FORBIDDEN
+from bucketflow.pipeline.models.random_dcops import KINDS, grid_graph, random_graph, scale_free_graph
 from bucketflow.pipeline.preprocessing.preprocess import components
 
 

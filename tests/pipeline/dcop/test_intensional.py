@@ -13,8 +13,8 @@ import pytest
 
 import bucketflow
 from bucketflow import BucketflowError, Dcop
-from bucketflow.pipeline.formats.dcop.expressions.arithmetic import ExpressionError
-from bucketflow.pipeline.formats.dcop.expressions.functional import parse_functional
+from bucketflow.pipeline.formats.dcop.expression_arithmetic import ExpressionError
+from bucketflow.pipeline.formats.dcop.functional_expressions import parse_functional
 
 XML = """\
 <instance>

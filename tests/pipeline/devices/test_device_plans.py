@@ -12,22 +12,22 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.cluster import gpu as cluster_gpu
-from bucketflow.pipeline.api.answering.prepared import prepare
-from bucketflow.pipeline.api.answering.running import answered
-from bucketflow.pipeline.api.questions import Question
+from bucketflow.cluster import gpus as cluster_gpu
+from bucketflow.pipeline.answering.prepared import prepare
+from bucketflow.pipeline.answering.question import Question
+from bucketflow.pipeline.answering.running import answered
 from bucketflow.pipeline.budget import device_fit as device
 from bucketflow.pipeline.budget.device_fit import SLOTS, boxes_at_a_time
+from bucketflow.pipeline.machine.device import DeviceRates
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.planning import planner
-from bucketflow.pipeline.planning.planner import with_rates
+from bucketflow.pipeline.orders.effort import Effort
+from bucketflow.pipeline.plans import planner
 from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.planner import with_rates
 from bucketflow.pipeline.plans.problem import PlanOptions
-from bucketflow.pipeline.rates.device import DeviceRates
-from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.results.result import Result
-from bucketflow.pipeline.search.effort import Effort
 from bucketflow.pipeline.trees.costs import Rates, gpu_rates, tree_cost
 from bucketflow.pipeline.trees.tree import bucket_tree
 from tests.device_stand_in import StandIn

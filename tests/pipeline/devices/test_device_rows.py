@@ -18,9 +18,9 @@ from bucketflow import Model
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.queries import decode
 from bucketflow.tasks.gpu.arrays import is_device
-from bucketflow.tasks.relations.relation import Relation
-from bucketflow.tasks.sweeps.rows import algebra, room
-from bucketflow.tasks.sweeps.rows import device as rows_device
+from bucketflow.tasks.rows import algebra, memory_account
+from bucketflow.tasks.rows import device_algebra as rows_device
+from bucketflow.tasks.rows.relation import Relation
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import cost_models
 from tests.pipeline.rows.sparse import dense_ring, ring, sparse_models
@@ -54,13 +54,13 @@ def kept(request: pytest.FixtureRequest, few: None, monkeypatch: pytest.MonkeyPa
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Tables that steps made."""
     found: list[Any] = []
-    keep = room.Room.made
+    keep = memory_account.Room.made
 
-    def made(self: room.Room, table: Any) -> Any:
+    def made(self: memory_account.Room, table: Any) -> Any:
         found.append(table)
         return keep(self, table)
 
-    monkeypatch.setattr(room.Room, "made", made)
+    monkeypatch.setattr(memory_account.Room, "made", made)
     return found
 
 
@@ -116,7 +116,7 @@ def test_least_costs_of_every_state(place: Any, kept: None, model: Model) -> Non
 def test_slices_read_leaves_that_went_once(
     place: Any, few: None, made: list[Any], query: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "_MERGING", 20)
+    monkeypatch.setattr(memory_account, "_MERGING", 20)
     copies: list[int] = []
     upload = rows_device.upload
 
@@ -140,7 +140,7 @@ def test_slices_read_leaves_that_went_once(
 
 @pytest.mark.parametrize("query", ["optimum", "count", "partition"])
 def test_run_directories(place: Any, few: None, query: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_MERGING", 20)
+    monkeypatch.setattr(memory_account, "_MERGING", 20)
     model = ring(60, "markov" if query == "partition" else "cost", groups=4)
     whole = bucketflow.solve(model, query, representation="rows")
     for fit, memory, name in (("auto", 900_000, "slices"), ("spill", 900_000, "disk")):
@@ -163,7 +163,7 @@ def test_what_fits_in_no_slices_is_refused_with_both_numbers(
 def test_what_runs_out_of_memory_is_planned_again(place: Any, few: None, monkeypatch: pytest.MonkeyPatch) -> None:
     import cupy
 
-    join, left = room.joined_reduced, [2]
+    join, left = memory_account.joined_reduced, [2]
 
     def refusing(inputs: Any, *args: Any) -> Any:
         if is_device(inputs[0].values) and left[0]:
@@ -171,7 +171,7 @@ def test_what_runs_out_of_memory_is_planned_again(place: Any, few: None, monkeyp
             raise cupy.cuda.memory.OutOfMemoryError(1, 0)
         return join(inputs, *args)
 
-    monkeypatch.setattr(room, "joined_reduced", refusing)
+    monkeypatch.setattr(memory_account, "joined_reduced", refusing)
     found = by_rows(ring(60), "optimum")
     assert left == [0]
     assert found.value == bucketflow.solve(ring(60), representation="rows").value

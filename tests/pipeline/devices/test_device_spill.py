@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.api.answering import running
-from bucketflow.pipeline.api.answering.prepared import prepare
-from bucketflow.pipeline.api.questions import Question
-from bucketflow.pipeline.budget import boxes, slices, spill
+from bucketflow.pipeline.answering import running
+from bucketflow.pipeline.answering.prepared import prepare
+from bucketflow.pipeline.answering.question import Question
+from bucketflow.pipeline.budget import boxes, sliced_plans, spill
 from bucketflow.pipeline.budget.device_fit import SLOTS, Around
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.resources import Resources
 from bucketflow.tasks.boxes.device_stores import HostTables
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import entries, grid, named_model
@@ -209,7 +209,7 @@ def test_boxes_of_propagations_that_do_not_fit_are_done_in_parts(
 def test_propagations_leave_the_device_where_even_slices_do_not_fit(
     place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "MAX_SLICES", 1)
+    monkeypatch.setattr(sliced_plans, "MAX_SLICES", 1)
     for module in (boxes, spill):
         monkeypatch.setattr(module, "MARGIN", 0)
     model, asked = propagation("markov")

@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.api.answering import placement
+from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.compiled import device_batches as device_cases
-from bucketflow.pipeline.compiled import device_propagation as gpu_marginals
+from bucketflow.pipeline.compiled import device_cases
+from bucketflow.pipeline.compiled import device_cases as gpu_marginals
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import parse_size
-from bucketflow.pipeline.planning import message_program as message_programs
-from bucketflow.pipeline.planning.message_program import message_program, probability_leaves
-from bucketflow.pipeline.resources import Resources
-from bucketflow.pipeline.runs import device_sweeps
+from bucketflow.pipeline.plans import message_program as message_programs
+from bucketflow.pipeline.plans.message_program import message_program, probability_leaves
+from bucketflow.pipeline.runs import device_slices
 from bucketflow.pipeline.runs import slices as marginal_slices
-from bucketflow.tasks.gpu.messages.run import MessageProgram
+from bucketflow.tasks.gpu.messages.propagation import MessageProgram
 from bucketflow.tasks.sweeps.program import Program
 from bucketflow.tasks.sweeps.scaled import measured
 from tests.interpreted_device import InterpretedMessages
@@ -47,7 +47,7 @@ class OutOfMemoryError(MemoryError):
 @pytest.fixture(autouse=True)
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     with_memory(monkeypatch, FREE_BYTES)
-    for module in (gpu_marginals, device_cases, device_sweeps):
+    for module in (gpu_marginals, device_cases, device_slices):
         monkeypatch.setattr(module, "DeviceMessages", InterpretedMessages)
 
 
@@ -273,7 +273,7 @@ def test_a_device_that_runs_out_of_memory_gets_smaller_slices(monkeypatch: pytes
             if program.case_bytes > 2 * whole.peak_bytes // 3:
                 raise OutOfMemoryError("so many bytes")
 
-    monkeypatch.setattr(device_sweeps, "DeviceMessages", Small)
+    monkeypatch.setattr(device_slices, "DeviceMessages", Small)
     found = bucketflow.marginals(model, gpus=1)
     assert found.plan is not None
     assert found.plan.slices > 1
@@ -293,7 +293,7 @@ def test_slices_that_no_double_holds_are_left_to_the_cpu(monkeypatch: pytest.Mon
     assert swept
     found = bucketflow.marginals(model, gpus=1, gpu_memory=whole.plan.peak_bytes // 2)
     equal(found, bucketflow.marginals(model))
-    monkeypatch.setattr(device_sweeps, "default_memory_bytes", lambda: 1000)
+    monkeypatch.setattr(device_slices, "default_memory_bytes", lambda: 1000)
     with pytest.raises(bucketflow.BudgetError, match=r"needs .*, where 1 kB is free"):
         bucketflow.marginals(model, gpus=1)
 
@@ -315,7 +315,7 @@ def test_a_run_directory_keeps_what_devices_found(tmp_path: Path, monkeypatch: p
                 raise KeyboardInterrupt
             return super().run(findings)
 
-    monkeypatch.setattr(device_sweeps, "DeviceMessages", Dying)
+    monkeypatch.setattr(device_slices, "DeviceMessages", Dying)
     with pytest.raises(bucketflow.StoppedError):
         bucketflow.marginals(model, gpus=1, gpu_memory=whole.plan.peak_bytes // 3, workdir=run)
     swept = []

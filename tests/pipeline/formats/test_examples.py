@@ -11,7 +11,7 @@ import pytest
 import bucketflow
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.examples import Example, example_path, examples
-from bucketflow.pipeline.formats import load
+from bucketflow.pipeline.formats.read import load
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)

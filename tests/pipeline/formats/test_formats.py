@@ -14,9 +14,9 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline.errors import FormatError, ModelError
-from bucketflow.pipeline.formats import load, load_evidence
+from bucketflow.pipeline.formats.read import load, load_evidence
 from bucketflow.pipeline.formats.text import source
-from bucketflow.pipeline.formats.writers import save
+from bucketflow.pipeline.formats.write import save
 from bucketflow.pipeline.models.model import FORBIDDEN, Model
 
 Read = Callable[[str, str], Model]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bucketflow.pipeline.errors import FormatError
-from bucketflow.pipeline.formats import load, load_evidence
+from bucketflow.pipeline.formats.read import load, load_evidence
 from bucketflow.pipeline.models.model import Model
 
 DATA = Path(os.environ.get("BUCKETFLOW_DATA") or Path(__file__).resolve().parents[3] / ".." / "shared" / "data")

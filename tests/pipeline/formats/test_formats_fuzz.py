@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.errors import BudgetError, FormatError, ModelError
-from bucketflow.pipeline.formats import load, load_evidence
+from bucketflow.pipeline.formats.read import load, load_evidence
 
 SAMPLES = {
     "a.wcsp": "p 3 3 4 10\n2 3 2\n2 0 1 1 2\n0 0 4\n1 2 99\n-1 2 0 1\n1 3\n1 0 0 -1\n0 2 0\n",

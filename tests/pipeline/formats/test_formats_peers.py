@@ -9,7 +9,7 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline.errors import BudgetError, FormatError
-from bucketflow.pipeline.formats import load
+from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.models.model import Model
 
 Read = Callable[[str, str], Model]

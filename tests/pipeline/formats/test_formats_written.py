@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import BucketflowError, Model
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.formats import load
-from bucketflow.pipeline.formats.writers import save
+from bucketflow.pipeline.formats.read import load
+from bucketflow.pipeline.formats.write import save
 from bucketflow.pipeline.models.model import FORBIDDEN, Function, row_function
 
 from ...models import assignments, bayes_models, cost_models, markov_models

@@ -21,23 +21,24 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.cluster.connections.connect import local_client
-from bucketflow.pipeline.api.answering import placement, prepared
-from bucketflow.pipeline.api.questions import question_of
+from bucketflow.cluster.connect import local_client
+from bucketflow.pipeline.answering import placement, prepared
+from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.boxes import MARGIN
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.planning import planner, remembered
-from bucketflow.pipeline.resources import Resources
-from bucketflow.pipeline.results.figures import plan_figures
-from bucketflow.pipeline.runs.boxes import boxes as outofcore
-from bucketflow.pipeline.runs.boxes.boxes import Boxes
+from bucketflow.pipeline.plans import planner
+from bucketflow.pipeline.plans import planner as remembered
+from bucketflow.pipeline.results.proof import plan_figures
+from bucketflow.pipeline.runs import dense_boxes as outofcore
+from bucketflow.pipeline.runs.dense_boxes import Boxes
 from bucketflow.pipeline.trees.tree import Tree, build_tree
 from bucketflow.storage import ledger
 from bucketflow.storage.chunks import write_chunk
 from bucketflow.tasks.boxes import stores
-from bucketflow.tasks.boxes.boxes import run_box
+from bucketflow.tasks.boxes.box import run_box
 from bucketflow.tasks.sweeps.scaled import Scaled, joined_scales
 from tests.killing import killing_one, stopped
 from tests.memory import traced, traced_boxes

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.cluster.connections.connect import local_client
-from bucketflow.pipeline.api.answering import placement
+from bucketflow.cluster.connect import local_client
+from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.runs import slices as marginal_slices
 from bucketflow.storage import ledger
-from bucketflow.storage.errors import DiskFullError
-from bucketflow.storage.folders.rundir import stored_plan, write_json
+from bucketflow.storage.run_folder import stored_plan, write_json
+from bucketflow.storage.spec import DiskFullError
 from tests.killing import killing_one, stopped
 from tests.models import grid
 
@@ -172,7 +172,7 @@ def test_resume_after_a_signal(
     path, expected, memory = long_run
     run = tmp_path / "run"
     asked = ("marginals", path, "--evidence", "x0=1", "--joint", "x3,x40", "--memory", f"{memory}B", "--fit", "slice")
-    small_groups = "from bucketflow.pipeline.api.answering import placement; placement.TASK_SECONDS = 0.0"
+    small_groups = "from bucketflow.pipeline.answering import placement; placement.TASK_SECONDS = 0.0"
     ended = stopped(3, how, *asked, "--workdir", run, setup=small_groups)
     assert ended.returncode == (4 if how == signal.SIGINT else -signal.SIGKILL), ended.stderr
     before = ledger.load(run / "tables")

@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
-from bucketflow.cluster.connections.connect import local_client
-from bucketflow.pipeline.api.answering import placement
+from bucketflow.cluster.connect import local_client
+from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.compiled import batch_program as batches
-from bucketflow.pipeline.evidence.case_files import case_writer, read_cases
+from bucketflow.pipeline.compiled import case_program as batches
 from bucketflow.pipeline.examples import example_path
+from bucketflow.pipeline.formats.case_files import case_writer, read_cases
 from bucketflow.pipeline.models.model import Function
 from tests.models import named_model
 

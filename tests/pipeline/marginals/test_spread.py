@@ -14,13 +14,13 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api.answering import placement, propagate
+from bucketflow.pipeline.answering import placement, propagate
 from bucketflow.pipeline.compiled.compiled import compile_model
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.planning import parts as spread
-from bucketflow.pipeline.planning.parts import both_ways_in_parts
+from bucketflow.pipeline.plans import worker_parts as spread
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.problem import Problem
+from bucketflow.pipeline.plans.worker_parts import both_ways_in_parts
 from bucketflow.pipeline.preprocessing.preprocess import Network
 from bucketflow.pipeline.queries.arithmetic import Partition
 from bucketflow.pipeline.runs.parts import sweep_parts

@@ -14,12 +14,12 @@ from dask.utils import parse_bytes
 import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.memory import COMPILED_PROCESS_BYTES, default_memory_bytes
-from bucketflow.pipeline.api.answering.prepared import prepare
-from bucketflow.pipeline.api.questions import Question
+from bucketflow.pipeline.answering.prepared import prepare
+from bucketflow.pipeline.answering.question import Question
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options, parse_size
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.resources import Resources
-from bucketflow.tasks.code_files import impatient
+from bucketflow.tasks.compiler.code_cache import impatient
 from tests.memory import traced
 from tests.models import grid
 

@@ -15,20 +15,18 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline import plans
-from bucketflow.pipeline.budget import fit, slices
+from bucketflow.pipeline.budget import fit, sliced_plans
 from bucketflow.pipeline.budget.fit import fitted
-from bucketflow.pipeline.errors import BudgetError
-from bucketflow.pipeline.formats import load
-from bucketflow.pipeline.planning import planner
-from bucketflow.pipeline.planning.planner import plan_tree, whole_plan
-from bucketflow.pipeline.planning.remembered import forget_plans
+from bucketflow.pipeline.errors import BudgetError, format_bytes, format_count
+from bucketflow.pipeline.formats.read import load
+from bucketflow.pipeline.orders import min_fill, tree_search
+from bucketflow.pipeline.orders.effort import LEAST, SHARE, Effort
+from bucketflow.pipeline.orders.tree_search import search_trees
+from bucketflow.pipeline.plans import planner
 from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.planner import forget_plans, plan_tree, whole_plan
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
-from bucketflow.pipeline.search import min_fill, orders
-from bucketflow.pipeline.search.effort import LEAST, SHARE, Effort
-from bucketflow.pipeline.search.orders import search_trees
-from bucketflow.pipeline.text import format_bytes, format_count
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.tree import Tree
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT
@@ -103,7 +101,7 @@ def test_numbers_that_no_float_holds_are_written() -> None:
 def test_a_long_search_asks_once_whether_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = replace(grid(8, 12, 3), targets=None)
     asked = []
-    monkeypatch.setattr(orders, "_DOUBTFUL_PLANNING", 0.04)
+    monkeypatch.setattr(tree_search, "_DOUBTFUL_PLANNING", 0.04)
 
     def check(tree: object) -> None:
         asked.append(tree)
@@ -154,7 +152,7 @@ def least_sliced(problem: Problem, tree: Tree) -> int:
     with suppress(BudgetError):
         while True:
             whole = plan_tree(problem, PlanOptions(memory_bytes=memory), RATES, tree)
-            slices.sliced_plan(problem, PlanOptions(memory_bytes=memory), RATES, [whole], Effort(spent=inf))
+            sliced_plans.sliced_plan(problem, PlanOptions(memory_bytes=memory), RATES, [whole], Effort(spent=inf))
             memory //= 2
     return memory + 1
 

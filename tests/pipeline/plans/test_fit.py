@@ -10,20 +10,21 @@ from typing import Any
 import pytest
 
 from bucketflow.pipeline.budget import fit
-from bucketflow.pipeline.budget import slices as in_slices
+from bucketflow.pipeline.budget import sliced_plans as in_slices
 from bucketflow.pipeline.budget.fit import fitted
-from bucketflow.pipeline.budget.slices import CLOSE, sliced_plan
+from bucketflow.pipeline.budget.sliced_plans import CLOSE, sliced_plan
 from bucketflow.pipeline.errors import BudgetError
-from bucketflow.pipeline.planning import planner, remembered
-from bucketflow.pipeline.planning.planner import conditioned_plan, whole_plans
+from bucketflow.pipeline.orders import tree_search
+from bucketflow.pipeline.orders.effort import Effort
+from bucketflow.pipeline.plans import planner
+from bucketflow.pipeline.plans import planner as remembered
 from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.planner import conditioned_plan, whole_plans
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
-from bucketflow.pipeline.search import orders
-from bucketflow.pipeline.search.effort import Effort
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.memory import Sizing, sweep_peak
 from bucketflow.pipeline.trees.tree import Tree
-from bucketflow.tasks.gpu.tiling.lowering import device_step
+from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.steps.semiring import min_plus
 from bucketflow.tasks.steps.step import Step, make_step
 
@@ -256,7 +257,7 @@ def test_passes_are_looked_for_in_steps_that_may_need_most(monkeypatch: pytest.M
 
 def test_the_plan_of_one_sweep_is_made_once_for_all_memory_that_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     searches = 0
-    search = orders.search_trees
+    search = tree_search.search_trees
 
     def counted(*args: Any, **given: Any) -> list[Tree]:
         nonlocal searches

@@ -13,17 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.bounds import order as depth_first
 from bucketflow.pipeline.errors import BudgetError, ModelError
-from bucketflow.pipeline.planning import planner
+from bucketflow.pipeline.orders import depth_first, min_fill, tree_search
+from bucketflow.pipeline.orders.forests import Rearranger, group_units, pairwise_forest
+from bucketflow.pipeline.orders.min_fill import min_fill_order, primal_graph
+from bucketflow.pipeline.orders.tree_search import refine_tree, search_order, search_tree, search_trees
+from bucketflow.pipeline.plans import planner
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
-from bucketflow.pipeline.search import min_fill, orders
-from bucketflow.pipeline.search.forests import Rearranger, group_units, pairwise_forest
-from bucketflow.pipeline.search.min_fill import min_fill_order, primal_graph
-from bucketflow.pipeline.search.orders import refine_tree, search_order, search_tree, search_trees
 from bucketflow.pipeline.trees.costs import Rates, tree_cost
-from bucketflow.pipeline.trees.sizes import Sizer
-from bucketflow.pipeline.trees.tree import bucket_tree, elimination_order
+from bucketflow.pipeline.trees.tree import Sizer, bucket_tree, elimination_order
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 
 CELLS_ONLY = Rates(1.0, 1.0, 1e30, 0.0, 0.0)
@@ -68,7 +66,7 @@ def test_min_fill_takes_the_least_fill_at_every_step(network, seed):
 @settings(max_examples=50, deadline=None)
 @given(networks(), st.booleans(), st.data())
 def test_incremental_fill_equals_counting_again(network, even, data):
-    from bucketflow.pipeline.search import greedy_orders
+    from bucketflow.pipeline.orders import greedy_orders
 
     dims, scopes = network
     n = len(dims)
@@ -92,7 +90,7 @@ def test_incremental_fill_equals_counting_again(network, even, data):
 
 @pytest.mark.parametrize("rule", range(5))
 def test_compiled_orders_are_permutations_and_price_their_buckets(rule):
-    from bucketflow.pipeline.search import greedy_orders
+    from bucketflow.pipeline.orders import greedy_orders
 
     scopes, n = grid(9), 81
     adjacency = np.array([[a & (2**64 - 1), a >> 64] for a in primal_graph(n, scopes)], dtype=np.uint64)
@@ -182,10 +180,10 @@ def test_what_no_search_helps_is_refused_before_it_is_searched_or_lowered(monkey
 
     scopes = tuple(combinations(range(120), 2))
     problem = Problem((3,) * 120, scopes, MIN_PLUS, 8)
-    monkeypatch.setattr(orders, "Rearranger", never)
+    monkeypatch.setattr(tree_search, "Rearranger", never)
     monkeypatch.setattr(planner, "make_step", never)
     with monkeypatch.context() as patch:
-        patch.setattr(orders, "pairwise_forest", never)
+        patch.setattr(tree_search, "pairwise_forest", never)
         with pytest.raises(BudgetError, match=r"would sweep .*e\+57 cells"):
             next(planner.whole_plans(problem, PlanOptions(memory_bytes=10**9), Rates()))
     # whoever asks for a search gets it
@@ -196,14 +194,14 @@ def test_what_no_search_helps_is_refused_before_it_is_searched_or_lowered(monkey
 def test_searches_by_other_rates_share_what_orders_give(monkeypatch: pytest.MonkeyPatch) -> None:
     dims, scopes = (3,) * 64, grid(8)
     made: list[tuple[int, ...]] = []
-    original = orders.pairwise_forest
+    original = tree_search.pairwise_forest
 
     def counted(*args):
         made.append(args[3])
         return original(*args)
 
-    monkeypatch.setattr(orders, "pairwise_forest", counted)
-    starts = orders.Starts(dims, scopes)
+    monkeypatch.setattr(tree_search, "pairwise_forest", counted)
+    starts = tree_search.Starts(dims, scopes)
     for rates in (Rates(1e5, 1e5, 1e5), Rates(1e5, 8e5, 1e6), Rates(1e6, 1e6, 1e5)):
         shared = search_trees(dims, scopes, rates=rates, longest=0.1, starts=starts)
         once = len(made)
@@ -221,7 +219,7 @@ def test_an_order_is_searched_without_a_tree(monkeypatch):
         raise AssertionError("an order is all that was asked for")
 
     for name in ("bucket_tree", "merged_cliques", "tree_cost", "pairwise_forest"):
-        monkeypatch.setattr(orders, name, never)
+        monkeypatch.setattr(tree_search, name, never)
     monkeypatch.setattr(depth_first, "_COMPILED_FROM", 0.0)
     dims, scopes = (3,) * 81, grid(9)
     cells, order = search_order(dims, scopes, seconds=0.01)
@@ -303,7 +301,7 @@ def test_more_time_is_not_worse():
 
 def test_small_models_load_no_compiler():
     code = (
-        "import sys; from bucketflow.pipeline.search.orders import search_tree;"
+        "import sys; from bucketflow.pipeline.orders.tree_search import search_tree;"
         "n = 50; search_tree((2,) * n, [(i, i + 1) for i in range(n - 1)]);"
         "sys.exit(any(m in sys.modules for m in ('numba', 'cotengra', 'dask', 'zarr', 'cupy')))"
     )

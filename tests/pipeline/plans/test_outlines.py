@@ -9,14 +9,14 @@ from random import Random
 
 import pytest
 
-from bucketflow.pipeline.budget.box_bounds import Tables
-from bucketflow.pipeline.planning import planner
-from bucketflow.pipeline.planning.outlines import Outline, first_plan, live_cells
-from bucketflow.pipeline.planning.planner import plan_tree, plan_within, whole_plans
-from bucketflow.pipeline.planning.two_way import StepBuilder
+from bucketflow.pipeline.budget.boxes import Tables
+from bucketflow.pipeline.orders import tree_search
+from bucketflow.pipeline.orders.effort import LEAST, SHARE, Effort
+from bucketflow.pipeline.plans import planner
+from bucketflow.pipeline.plans.lower_bounds import Outline, first_plan, live_cells
+from bucketflow.pipeline.plans.planner import plan_tree, plan_within, whole_plans
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem, sliced_dims
-from bucketflow.pipeline.search import orders
-from bucketflow.pipeline.search.effort import LEAST, SHARE, Effort
+from bucketflow.pipeline.plans.two_way_steps import StepBuilder
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.tree import Tree, bucket_tree
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
@@ -141,12 +141,12 @@ def test_further_trees_that_fit_only_in_slices_are_not_planned(monkeypatch: pyte
 def test_a_search_goes_by_its_own_time_unless_seconds_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that does other things meanwhile makes the same plan."""
     problem, slow = grid(9, 12, 3), Rates(1e6, 1e6, 1e6)
-    found = orders.search_trees(problem.dims, problem.scopes, rates=slow, longest=0.5)
+    found = tree_search.search_trees(problem.dims, problem.scopes, rates=slow, longest=0.5)
     hours = count(0, 3600)
-    monkeypatch.setattr(orders.time, "monotonic", lambda: float(next(hours)))
-    assert orders.search_trees(problem.dims, problem.scopes, rates=slow, longest=0.5) == found
+    monkeypatch.setattr(tree_search.time, "monotonic", lambda: float(next(hours)))
+    assert tree_search.search_trees(problem.dims, problem.scopes, rates=slow, longest=0.5) == found
     effort = Effort()
-    orders.search_trees(problem.dims, problem.scopes, rates=slow, seconds=0.5, effort=effort)
+    tree_search.search_trees(problem.dims, problem.scopes, rates=slow, seconds=0.5, effort=effort)
     assert effort.spent < 0.1
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bucketflow.pipeline.planning.planner import conditioned_plan, plan_tree, with_rates
 from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.planner import conditioned_plan, plan_tree, with_rates
 from bucketflow.pipeline.plans.prediction import REFERENCE, Around, step_seconds
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.trees.costs import Rates, gpu_rates

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.trees import input_joins as prejoin
+from bucketflow.pipeline.trees import rewrites as prejoin
 from bucketflow.pipeline.trees.costs import Rates, sized_work
-from bucketflow.pipeline.trees.input_joins import with_joined_inputs
-from bucketflow.pipeline.trees.sizes import Sizer
-from bucketflow.pipeline.trees.tree import Tree, build_tree
+from bucketflow.pipeline.trees.rewrites import with_joined_inputs
+from bucketflow.pipeline.trees.tree import Sizer, Tree, build_tree
 from tests.models import bayes_models, brute_log10_sum, brute_optimum, cost_models, markov_models
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.budget.boxes import Boxing
 from bucketflow.pipeline.budget.fit import fitted
-from bucketflow.pipeline.planning.planner import whole_plan, whole_plans, with_rates
+from bucketflow.pipeline.orders.forests import Rearranger, group_units, split_steps
+from bucketflow.pipeline.plans.planner import whole_plan, whole_plans, with_rates
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
-from bucketflow.pipeline.search.forests import Rearranger, group_units, split_steps
 from bucketflow.pipeline.trees.costs import (
     Rates,
     gpu_rates,
@@ -27,9 +27,8 @@ from bucketflow.pipeline.trees.costs import (
     steps_cost,
     tree_cost,
 )
-from bucketflow.pipeline.trees.sizes import Sizer
-from bucketflow.pipeline.trees.slicing import _Incidence
-from bucketflow.pipeline.trees.tree import Tree
+from bucketflow.pipeline.trees.cutsets import _Incidence
+from bucketflow.pipeline.trees.tree import Sizer, Tree
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT, Semiring, min_plus
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps import scaled

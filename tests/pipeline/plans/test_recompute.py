@@ -13,9 +13,9 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.compiled.structure import skeleton_of
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.planning.parts import both_ways_in_parts
-from bucketflow.pipeline.planning.recompute import with_parts_again
 from bucketflow.pipeline.plans.problem import Problem
+from bucketflow.pipeline.plans.recompute import with_parts_again
+from bucketflow.pipeline.plans.worker_parts import both_ways_in_parts
 from bucketflow.pipeline.queries.arithmetic import Partition
 from bucketflow.pipeline.trees.costs import Rates
 from tests.models import bayes_models, grid, markov_models

@@ -11,15 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
-from bucketflow.cluster.threads import ThreadPool
-from bucketflow.pipeline.api.answering import placement, propagate
-from bucketflow.pipeline.api.answering.prepared import prepare
-from bucketflow.pipeline.api.questions import question_of
+from bucketflow.cluster.pool import ThreadPool
+from bucketflow.pipeline.answering import placement, propagate
+from bucketflow.pipeline.answering.prepared import prepare
+from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.planning import parts
-from bucketflow.pipeline.resources import Resources
+from bucketflow.pipeline.plans import worker_parts
 from bucketflow.pipeline.runs.parts import sweep_parts
 from tests.models import grid
 from tests.pipeline.marginals.test_spread import branching
@@ -77,8 +77,8 @@ def test_parts_for_workers_are_those_that_are_shown(monkeypatch: pytest.MonkeyPa
     model = branching(4, 3, 4)
     monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)
     monkeypatch.setattr(placement, "DaskPools", lambda *_: nullcontext(ThreadPool(2)))
-    monkeypatch.setattr(parts, "_PART_SECONDS", 0.0)
-    monkeypatch.setattr(parts, "_START_SECONDS", 0.0)
+    monkeypatch.setattr(worker_parts, "_PART_SECONDS", 0.0)
+    monkeypatch.setattr(worker_parts, "_START_SECONDS", 0.0)
     ran: list[Any] = []
     monkeypatch.setattr(propagate, "sweep_parts", lambda run: (ran.append(run.plan.parts), sweep_parts(run))[1])
     shown = prepare(question_of(model, "marginals"), Resources(Options(workers=2)))
@@ -104,6 +104,6 @@ def test_only_marginals_are_asked_of_some_variables() -> None:
 
 def test_what_was_found_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     free = iter([100, 50])
-    monkeypatch.setattr("bucketflow.pipeline.resources.default_memory_bytes", lambda: next(free))
+    monkeypatch.setattr("bucketflow.pipeline.machine.resources.default_memory_bytes", lambda: next(free))
     found = Resources(bucketflow.pipeline.options.Options())
     assert found.memory_bytes == found.host_bytes == found.memory_bytes == 100

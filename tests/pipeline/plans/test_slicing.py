@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.trees.costs import Rates, tree_cost
-from bucketflow.pipeline.trees.slicing import _Incidence, slice_count, slice_tree
+from bucketflow.pipeline.trees.cutsets import _Incidence, slice_count, slice_tree
 from bucketflow.pipeline.trees.tree import Tree, bucket_tree
 
 CELLS_ONLY = Rates(1.0, 1.0, 1e30, 0.0, 0.0)

@@ -15,13 +15,13 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.planning.planner import plan_tree, whole_plan
+from bucketflow.pipeline.plans.planner import plan_tree, whole_plan
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
-from bucketflow.pipeline.trees import stars
+from bucketflow.pipeline.trees import rewrites
 from bucketflow.pipeline.trees.costs import Rates, two_way_seconds
-from bucketflow.pipeline.trees.stars import MOST_INPUTS, split_stars
+from bucketflow.pipeline.trees.rewrites import MOST_INPUTS, split_stars
 from bucketflow.pipeline.trees.tree import bucket_tree
-from bucketflow.tasks.dense import contract
+from bucketflow.tasks.cpu.dense import contract
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring
 from tests.models import named_model
 from tests.pipeline.plans.test_trees import check, problems
@@ -93,7 +93,7 @@ def test_a_step_takes_any_number_of_tables(semiring: Semiring, cells: int) -> No
 
 
 def test_the_worked_example() -> None:
-    assert doctest.testmod(stars).failed == 0
+    assert doctest.testmod(rewrites).failed == 0
 
 
 def test_steps_of_functions_alone_stay_whole() -> None:

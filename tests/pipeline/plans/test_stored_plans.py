@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from bucketflow.pipeline.api.answering.prepared import plan_options, prepare
-from bucketflow.pipeline.api.questions import Question, question_of
+from bucketflow.pipeline.answering.prepared import plan_options, prepare
+from bucketflow.pipeline.answering.question import Question, question_of
 from bucketflow.pipeline.budget.boxes import MARGIN
-from bucketflow.pipeline.budget.stored import plan_record, stored_plan
+from bucketflow.pipeline.budget.stored_plans import plan_record, stored_plan
 from bucketflow.pipeline.errors import IncompatibleRunError
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
-from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.trees.costs import Rates
 from tests.models import grid
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.search.orders import search_tree
+from bucketflow.pipeline.orders.tree_search import search_tree
 from bucketflow.pipeline.trees.costs import Rates, tree_cost
 from bucketflow.pipeline.trees.tree import Tree, bucket_tree, elimination_order, junction_tree
 

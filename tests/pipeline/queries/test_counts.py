@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.api.answering import counts
-from bucketflow.pipeline.api.answering import prepared as prepared_module
+from bucketflow.pipeline.answering import counts
+from bucketflow.pipeline.answering import prepared as prepared_module
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.preprocessing.preprocess import Network, reduce_model
 from bucketflow.pipeline.queries import counting

@@ -19,9 +19,8 @@ from bucketflow.pipeline.models.function import (
     least_costs,
     row_function,
 )
-from bucketflow.pipeline.preprocessing import consistency, together
-from bucketflow.pipeline.preprocessing.fixed import full_states
-from bucketflow.pipeline.preprocessing.preprocess import Network, reduce_model
+from bucketflow.pipeline.preprocessing import consistency, leaf_groups
+from bucketflow.pipeline.preprocessing.preprocess import Network, full_states, reduce_model
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.tasks.sweeps.scaled import Scaled, measured, measured_each
 from tests.models import named_model
@@ -166,7 +165,7 @@ def test_leaf_tables_made_together_are_those_made_alone(
     network, shuffled = reduced(kind, query, seed), random.Random(seed)
     arithmetic = arithmetic_for(network)
     axes = {node: tuple(shuffled.sample(scope, len(scope))) for node, scope in enumerate(network.scopes)}
-    monkeypatch.setattr(together, "_TOGETHER_CELLS", cells)
+    monkeypatch.setattr(leaf_groups, "_TOGETHER_CELLS", cells)
     found = arithmetic.leaves(axes)
     assert [*found] == [*axes]
     for node, leaf in enumerate(network.leaves):
@@ -176,18 +175,18 @@ def test_leaf_tables_made_together_are_those_made_alone(
 def test_small_tables_are_few_groups() -> None:
     network = reduced("cost", "optimum", 0)
     axes = dict(enumerate(network.scopes))
-    found = [*together.groups(network, axes)]
+    found = [*leaf_groups.groups(network, axes)]
     assert sorted(node for group in found for node in group.nodes) == [*axes]
     several = [group for group in found if len(group.nodes) > 1]
     assert len(several) == 1
     large = [node for node, scope in axes.items() if math.prod(network.dims[v] for v in scope) > 1 << 10]
     assert set(large) <= {group.nodes[0] for group in found if len(group.nodes) == 1}
     assert len(found) - 1 <= len(large) + 1
-    assert together.made_together(network, {}, lambda group: []) == {}
+    assert leaf_groups.made_together(network, {}, lambda group: []) == {}
 
 
 def test_tables_that_might_underflow_are_made_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "_FEW_TABLES", 0)
+    monkeypatch.setattr(leaf_groups, "_FEW_TABLES", 0)
     tiny, usual = np.array([1e-200, 1e-150]), np.array([0.5, 0.25])
     functions = [Function((v,), values) for v in range(3) for values in ((tiny, tiny) if v == 1 else (usual, usual))]
     network = reduce_model(named_model("markov", [2] * 3, functions), "partition", {})

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.models.function import FORBIDDEN, Function
-from bucketflow.pipeline.preprocessing import links
-from bucketflow.pipeline.preprocessing.links import with_links
+from bucketflow.pipeline.preprocessing import wide_tables
+from bucketflow.pipeline.preprocessing.wide_tables import with_links
 from tests.models import named_model
 
 
@@ -39,8 +39,8 @@ def listed(draw: st.DrawFn) -> Model:
 @given(model=listed(), cells=st.sampled_from([1, 12, 64]))
 def test_chains_have_the_same_optima(model: Model, cells: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(links, "_LARGE_CELLS", 0)
-        patch.setattr(links, "_LINK_CELLS", cells)
+        patch.setattr(wide_tables, "_LARGE_CELLS", 0)
+        patch.setattr(wide_tables, "_LINK_CELLS", cells)
         found = bucketflow.solve(model)
     wanted = bucketflow.solve(model, representation="dense")
     assert (found.status, found.value) == (wanted.status, wanted.value)
@@ -58,8 +58,8 @@ def test_chains_have_the_same_optima(model: Model, cells: int) -> None:
 @given(model=listed())
 def test_every_assignment_has_one_of_the_links(model: Model) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(links, "_LARGE_CELLS", 0)
-        patch.setattr(links, "_LINK_CELLS", 1)
+        patch.setattr(wide_tables, "_LARGE_CELLS", 0)
+        patch.setattr(wide_tables, "_LINK_CELLS", 1)
         chained = with_links(model)
     for query in ("partition", "count"):
         if query == "count" or model.kind == "markov":

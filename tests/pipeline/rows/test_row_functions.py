@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.api.answering import counts
+from bucketflow.pipeline.answering import counts
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.models.function import Function, compact
 from bucketflow.pipeline.models.model import Model

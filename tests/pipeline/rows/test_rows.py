@@ -14,24 +14,24 @@ from hypothesis import given
 import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api.answering import by_rows
-from bucketflow.pipeline.api.answering import prepared as prepared_module
-from bucketflow.pipeline.api.answering.by_rows import in_slices
-from bucketflow.pipeline.api.answering.prepared import Prepared, prepare
-from bucketflow.pipeline.api.answering.running import _run, answered
-from bucketflow.pipeline.api.questions import question_of
+from bucketflow.pipeline.answering import prepared as prepared_module
+from bucketflow.pipeline.answering import row_trials
+from bucketflow.pipeline.answering.prepared import Prepared, prepare
+from bucketflow.pipeline.answering.question import question_of
+from bucketflow.pipeline.answering.row_trials import in_slices
+from bucketflow.pipeline.answering.running import _run, answered
 from bucketflow.pipeline.budget import rows_fit
 from bucketflow.pipeline.errors import BudgetError, ModelError
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.planning.planner import HopelessError
+from bucketflow.pipeline.orders.tree_search import search_tree
+from bucketflow.pipeline.plans.planner import HopelessError
 from bucketflow.pipeline.queries import decode
-from bucketflow.pipeline.resources import Resources
-from bucketflow.pipeline.results.figures import plan_figures
+from bucketflow.pipeline.results.proof import plan_figures
 from bucketflow.pipeline.runs.slices import run_group, slices_of
-from bucketflow.pipeline.search.orders import search_tree
-from bucketflow.tasks.relations.sides.host import Host
-from bucketflow.tasks.sweeps.rows import algebra, best, room
-from bucketflow.tasks.sweeps.rows.room import NoRoomError
+from bucketflow.tasks.rows import algebra, best_rows, memory_account
+from bucketflow.tasks.rows.host import Host
+from bucketflow.tasks.rows.memory_account import NoRoomError
 from tests.memory import traced
 from tests.models import brute_count
 from tests.pipeline.queries.test_counts import chain
@@ -136,15 +136,15 @@ def test_tables_keep_to_their_budget(compiled: bool, monkeypatch: pytest.MonkeyP
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Results are said to take more memory than they do."""
     monkeypatch.setattr(Host, "compiles", lambda *_: False)
-    monkeypatch.setattr(room, "_MERGING", 20)
+    monkeypatch.setattr(memory_account, "_MERGING", 20)
 
 
 @pytest.mark.parametrize("query", ["optimum", "partition", "count"])
 def test_rows_are_tried_before_long_sweeps(query: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model = dense_ring("markov" if query == "partition" else "cost")
     monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
-    monkeypatch.setattr(by_rows, "_LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(by_rows, "_TRIAL_PART", 1.0)
+    monkeypatch.setattr(row_trials, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(row_trials, "_TRIAL_PART", 1.0)
     options: Any = {"tree": "bucket"}  # neither bounds nor diagrams
     tried = bucketflow.solve(model, query, **options)
     dense = bucketflow.solve(model, query, representation="dense", **options)
@@ -154,7 +154,7 @@ def test_rows_are_tried_before_long_sweeps(query: Any, monkeypatch: pytest.Monke
     assert tried.to_dict()["rows"]["largest_rows"] == tried.rows_work.largest_rows < tried.rows_work.largest_cells
     assert tried.value == dense.value
     assert tried.log10 is dense.log10 is None or tried.log10 == pytest.approx(dense.log10, rel=1e-12)
-    monkeypatch.setattr(by_rows, "_TRIAL_PART", 1e-9)
+    monkeypatch.setattr(row_trials, "_TRIAL_PART", 1e-9)
     ended = bucketflow.solve(model, query, **options)
     assert ended.rows_work is None
     assert (ended.value, ended.log10) == (dense.value, dense.log10)
@@ -163,10 +163,10 @@ def test_rows_are_tried_before_long_sweeps(query: Any, monkeypatch: pytest.Monke
 
 def test_whoever_asks_for_all_cells_does_not_wait_for_rows_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
-    monkeypatch.setattr(by_rows, "_LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(by_rows, "_TRIAL_PART", 1e12)
+    monkeypatch.setattr(row_trials, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(row_trials, "_TRIAL_PART", 1e12)
     allowed = []
-    monkeypatch.setattr(by_rows, "tried", lambda trial, *_: allowed.append(trial.most_work))
+    monkeypatch.setattr(row_trials, "tried", lambda trial, *_: allowed.append(trial.most_work))
     model, options = dense_ring("markov"), dict[str, Any](tree="bucket")
     bucketflow.solve(model, "partition", **options)
     bucketflow.solve(model, "partition", method="dense", **options)
@@ -298,13 +298,13 @@ def test_small_tables_are_multiplied_before_rows_meet_them(monkeypatch: pytest.M
     pairs = [(a, b) for a in range(9) for b in range(9, 12)]
     functions += [([names[a], names[b]], rng.integers(0, 9, (4, 4))) for a, b in pairs]
     model = Model.build("cost", dict.fromkeys(names, 4), functions, top=1000)
-    inputs, join = [0], room.joined_reduced
+    inputs, join = [0], memory_account.joined_reduced
 
     def counted(tables: Any, *args: Any) -> Any:
         inputs.append(len(tables))
         return join(tables, *args)
 
-    monkeypatch.setattr(room, "joined_reduced", counted)
+    monkeypatch.setattr(memory_account, "joined_reduced", counted)
     monkeypatch.setattr(algebra, "CELLS_OF_A_ROW", 0)
     found = bucketflow.solve(model, representation="rows", tree="junction")
     assert found.value == bucketflow.solve(model, representation="dense").value
@@ -315,7 +315,7 @@ def test_rows_with_few_cells_are_decoded_as_arrays(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
     monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
     model = dense_ring()
-    monkeypatch.setattr(best, "best_row", None)
+    monkeypatch.setattr(best_rows, "best_row", None)
     found = []
     for cells, share in ((10**6, 0.0), (0, 1e6)):
         monkeypatch.setattr(decode, "WHOLE_CELLS", cells)

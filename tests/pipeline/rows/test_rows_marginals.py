@@ -12,12 +12,11 @@ from hypothesis import given
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.budget import rows_fit
-from bucketflow.pipeline.runs.rows import steps as row_steps
-from bucketflow.pipeline.runs.rows import tables as row_tables
+from bucketflow.pipeline.runs import row_boxes as row_steps
+from bucketflow.pipeline.runs import row_sweep as row_tables
 from bucketflow.storage import ledger
-from bucketflow.tasks.relations.sides.host import Host
-from bucketflow.tasks.sweeps.rows import room
-from bucketflow.tasks.sweeps.rows import scaled as scaled_rows
+from bucketflow.tasks.rows import memory_account, scaled_rows
+from bucketflow.tasks.rows.host import Host
 from bucketflow.tasks.sweeps.scaled import Scaled, measured
 from tests.memory import traced
 from tests.pipeline.marginals.test_marginal_outofcore import chunks_written
@@ -210,7 +209,7 @@ def test_a_box_with_another_scale_takes_nothing_of_what_was_there(
 
 def test_disk_is_chosen_where_slices_repeat_much(monkeypatch: pytest.MonkeyPatch) -> None:
     model, options = ring(60, "markov", groups=4), dict[str, Any](representation="rows", memory=TINY)
-    monkeypatch.setattr(room, "_MERGING", 20)  # results are said to take more memory than they do
+    monkeypatch.setattr(memory_account, "_MERGING", 20)  # results are said to take more memory than they do
     ways = {}
     for worth in (1e9, 0.0):
         monkeypatch.setattr(rows_fit, "_WORTH_STORING", worth)

@@ -13,19 +13,19 @@ import zarr
 
 from bucketflow import Model
 from bucketflow.pipeline.errors import BudgetError
-from bucketflow.pipeline.runs.rows import disk as rows_on_disk
-from bucketflow.pipeline.runs.rows import steps as row_steps
-from bucketflow.pipeline.runs.rows import tables as row_tables
+from bucketflow.pipeline.runs import row_boxes as row_steps
+from bucketflow.pipeline.runs import row_ledger as rows_on_disk
+from bucketflow.pipeline.runs import row_sweep as row_tables
 from bucketflow.storage import ledger
-from bucketflow.tasks.relations.joins import joined_reduced
-from bucketflow.tasks.relations.ordering import forget_layouts
-from bucketflow.tasks.relations.relation import Dense, from_dense, restricted
+from bucketflow.tasks.rows import algebra, memory_account
+from bucketflow.tasks.rows.best_rows import best_row
+from bucketflow.tasks.rows.joins import joined_reduced
 from bucketflow.tasks.rows.keys import Keys
+from bucketflow.tasks.rows.ordering import forget_layouts
+from bucketflow.tasks.rows.relation import Dense, from_dense, restricted
 from bucketflow.tasks.steps import step as step_module
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step
-from bucketflow.tasks.sweeps.rows import algebra, room
-from bucketflow.tasks.sweeps.rows.best import best_row
 from tests.memory import traced
 from tests.pipeline.rows.test_rows_stored import plain as plain
 from tests.pipeline.rows.test_rows_stored import stored
@@ -93,7 +93,7 @@ def test_decoding_keeps_to_its_budget() -> None:
         from_dense(Dense(Keys(scope, (60, 60)), rng.integers(1, 1000, 3_600)), MIN_PLUS)
         for scope in ((0, 1), (1, 2), (0, 2))
     ]
-    room_ = room.Room(4_000_000)
+    room_ = memory_account.Room(4_000_000)
     peak_bytes, found = traced(lambda: best_row(tables, MIN_PLUS, room_))
     assert peak_bytes <= room_.nbytes + 2 * sum(table.nbytes for table in tables)
     whole = joined_reduced(tables, (), MIN_PLUS)
@@ -110,12 +110,12 @@ def test_rows_made_of_arrays_are_in_the_account() -> None:
     step = make_step(3, (0, 1, 2), ((0, 1), (2, 1), (2, 0)), (0,), (200, 200, 200), MIN_PLUS)
     refused = 0
     for nbytes in (700_000, 2_000_000, 16_000_000):
-        choice = algebra.Choice(MIN_PLUS, (200, 200, 200), room.Room(nbytes))
+        choice = algebra.Choice(MIN_PLUS, (200, 200, 200), memory_account.Room(nbytes))
 
         def is_refused(choice: algebra.Choice = choice) -> bool:
             try:
                 choice.joined(step, arrays)
-            except room.NoRoomError:
+            except memory_account.NoRoomError:
                 return True
             return False
 

@@ -14,23 +14,22 @@ from hypothesis import given, settings
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.budget import boxes, rows_fit, spill
-from bucketflow.pipeline.errors import BudgetError
+from bucketflow.pipeline.errors import BudgetError, format_bytes
 from bucketflow.pipeline.models.function import Function
-from bucketflow.pipeline.runs.rows import disk as rows_on_disk
-from bucketflow.pipeline.runs.rows import steps as row_steps
-from bucketflow.pipeline.runs.rows import tables as row_tables
-from bucketflow.pipeline.runs.rows.splits import Split, sample_of_rows, split
-from bucketflow.pipeline.text import format_bytes
+from bucketflow.pipeline.runs import row_boxes as row_steps
+from bucketflow.pipeline.runs import row_ledger as rows_on_disk
+from bucketflow.pipeline.runs import row_sweep as row_tables
+from bucketflow.pipeline.runs.row_ledger import Split, sample_of_rows, split
 from bucketflow.storage import ledger
-from bucketflow.tasks.boxes import row_boxes
-from bucketflow.tasks.boxes import row_tables as row_table_files
-from bucketflow.tasks.boxes.row_boxes import RowBoxes, even_chunks, known_run, run_row_box
-from bucketflow.tasks.relations.relation import Relation
-from bucketflow.tasks.relations.sides.host import Host
+from bucketflow.tasks.boxes import row_box
+from bucketflow.tasks.boxes import sorted_runs as row_table_files
+from bucketflow.tasks.boxes.row_box import RowBoxes, even_chunks, known_run, run_row_box
+from bucketflow.tasks.rows import algebra, memory_account
+from bucketflow.tasks.rows.host import Host
 from bucketflow.tasks.rows.keys import Keys
+from bucketflow.tasks.rows.relation import Relation
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step
-from bucketflow.tasks.sweeps.rows import algebra, room
 from tests.memory import traced
 from tests.pipeline.rows.sparse import COSTS, FEW, WEIGHTS, dense_ring, ring, sparse_models
 
@@ -269,7 +268,7 @@ def test_chunks_that_are_made_again_are_as_long_as_those_that_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A box that is repaired may take more than when it was done."""
-    monkeypatch.setattr(row_boxes, "_CHUNK_BYTES", (1 << 8, 1 << 26))
+    monkeypatch.setattr(row_box, "_CHUNK_BYTES", (1 << 8, 1 << 26))
     calls: list[str] = []
 
     def repaired(boxes: RowBoxes[Any], path: tuple[int, ...], *rest: Any) -> Any:
@@ -322,7 +321,7 @@ def test_sums_remove_tables_that_were_read(tmp_path: Path) -> None:
 
 def test_ways_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     model, options = ring(60, groups=4), dict[str, Any](representation="rows", memory=900_000)
-    monkeypatch.setattr(room, "_MERGING", 20)  # results are said to take more memory than they do
+    monkeypatch.setattr(memory_account, "_MERGING", 20)  # results are said to take more memory than they do
     with pytest.raises(BudgetError, match=r"by rows a table needs at least .*; --fit slice or --fit spill would find"):
         bucketflow.solve(model, fit="refuse", **options)
     monkeypatch.setattr(rows_fit, "_WORTH_STORING", 1e9)

@@ -10,8 +10,8 @@ import pytest
 
 from bucketflow.pipeline.budget import rows_fit
 from bucketflow.pipeline.budget.rows_fit import rows_plan
-from bucketflow.pipeline.planning.row_bounds import expected_work, states_left
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
+from bucketflow.pipeline.plans.row_bounds import expected_work, states_left
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.tree import Tree, bucket_tree
 from bucketflow.tasks.steps.semiring import MIN_PLUS

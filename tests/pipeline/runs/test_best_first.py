@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow.pipeline.api.answering import answers, placement
-from bucketflow.pipeline.bounds.buckets.slice_bounds import SliceBounds, affordable, slice_bounds
-from bucketflow.pipeline.bounds.network import CostNetwork
+from bucketflow.pipeline.answering import answers, placement
+from bucketflow.pipeline.cost_networks.cost_network import CostNetwork
 from bucketflow.pipeline.errors import StoppedError
+from bucketflow.pipeline.minibuckets.slice_bounds import SliceBounds, affordable, slice_bounds
 from bucketflow.pipeline.models.model import FORBIDDEN, Model
 from bucketflow.pipeline.runs import best_first, slices
 from bucketflow.pipeline.runs.run import Run
-from tests.pipeline.bounds.networks import cost_networks
+from tests.pipeline.proofs.networks import cost_networks
 
 from ..plans.test_budget import grid
 

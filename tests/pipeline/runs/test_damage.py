@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow.pipeline.cli.printing.inspect import run_facts
-from bucketflow.pipeline.rates import disk
+from bucketflow.pipeline.cli.show_run import run_facts
+from bucketflow.pipeline.machine import disk
 from bucketflow.storage import ledger
-from bucketflow.storage.folders.rundir import read_json, stored_plan, write_json
+from bucketflow.storage.run_folder import read_json, stored_plan, write_json
 from tests.models import grid
 from tests.pipeline.runs.test_outofcore import MARGIN
 

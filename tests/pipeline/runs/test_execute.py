@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from bucketflow import Model
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.api.answering.prepared import prepare
-from bucketflow.pipeline.api.questions import Question
+from bucketflow.pipeline.answering.prepared import prepare
+from bucketflow.pipeline.answering.question import Question
+from bucketflow.pipeline.machine.resources import Resources
+from bucketflow.pipeline.models.query import Query
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.planning.parts import in_parts, slices_per_task
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.preprocessing import together as module_together
+from bucketflow.pipeline.plans.worker_parts import in_parts, slices_per_task
+from bucketflow.pipeline.preprocessing import leaf_groups as module_together
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
-from bucketflow.pipeline.query_kinds import Query
-from bucketflow.pipeline.resources import Resources
 from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.runs.slices import Slices, run_group, slices_of
 from bucketflow.pipeline.trees.costs import Rates
@@ -95,7 +95,7 @@ def test_parts_end_at_small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = run_of().plan
     sizes = [table_bytes(plan.tree.dims, s.axes, plan.itemsize) for s in plan.steps]
     limit = sorted(sizes)[len(sizes) // 4]
-    monkeypatch.setattr("bucketflow.pipeline.planning.parts.MAX_SENT_BYTES", limit)
+    monkeypatch.setattr("bucketflow.pipeline.plans.worker_parts.MAX_SENT_BYTES", limit)
     parts = in_parts(plan, 4, 0.0, Rates(), 1 << 40)
     assert len(parts.cuts) > 1
     assert all(size <= limit for s, size in zip(plan.steps, sizes, strict=True) if s.node in parts.cuts)

@@ -17,13 +17,12 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster import pool
-from bucketflow.cluster.connections.connect import local_client
+from bucketflow.cluster.connect import local_client
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline import resources
-from bucketflow.pipeline.api.answering import placement
+from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.budget import spill
-from bucketflow.pipeline.rates import disk
-from bucketflow.pipeline.runs.boxes import boxes
+from bucketflow.pipeline.machine import disk, resources
+from bucketflow.pipeline.runs import dense_boxes
 from bucketflow.storage import ledger
 from tests.killing import killing_one, stopped
 from tests.memory import traced_boxes
@@ -181,8 +180,8 @@ def damaged(run: Path, how: str) -> int:
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that has to be waited for, which makes compression pay."""
-    monkeypatch.setattr("bucketflow.pipeline.runs.boxes.boxes.default_memory_bytes", lambda: 0)
-    monkeypatch.setattr("bucketflow.pipeline.api.answering.prepared.measured_disk_rate", lambda _: 1e6)
+    monkeypatch.setattr("bucketflow.pipeline.runs.dense_boxes.default_memory_bytes", lambda: 0)
+    monkeypatch.setattr("bucketflow.pipeline.answering.prepared.measured_disk_rate", lambda _: 1e6)
 
 
 def compressed_tables(run: Path) -> list[str]:
@@ -237,7 +236,7 @@ def test_lost_chunks_are_computed_again(tmp_path: Path, how: str, monkeypatch: p
         lines = [line for line in path.read_text().splitlines() if json.loads(line)["table"] != "result"]
         path.write_text("".join(line + "\n" for line in lines))
     done: list[Any] = []
-    from bucketflow.pipeline.runs.boxes import boxes as outofcore
+    from bucketflow.pipeline.runs import dense_boxes as outofcore
 
     original = outofcore.run_box
 
@@ -270,7 +269,7 @@ def test_repeated_boxes_leave_no_further_receipts(
     tmp_path: Path, query: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cluster repeats a task whose worker dies between the receipt and the result."""
-    model, original = grid(7, 7, 4, kind), boxes.run_box
+    model, original = grid(7, 7, 4, kind), dense_boxes.run_box
 
     def repeated(*args: Any) -> Any:
         first = yield from original(*args)
@@ -278,7 +277,7 @@ def test_repeated_boxes_leave_no_further_receipts(
         assert first == again
         return again
 
-    monkeypatch.setattr(boxes, "run_box", repeated)
+    monkeypatch.setattr(dense_boxes, "run_box", repeated)
     options: dict[str, Any] = {"fit": "spill", "memory": budget(model, query, 6), "workdir": tmp_path / "run"}
     assert bucketflow.solve(model, query, **options).plan is not None
     written = ledger.history(tmp_path / "run" / "tables")
@@ -288,14 +287,14 @@ def test_repeated_boxes_leave_no_further_receipts(
 @pytest.mark.parametrize("resumed", [False, True])
 def test_what_steps_took_is_in_the_ledger_alone(tmp_path: Path, resumed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept for every box, it would take more than all else that is known of them."""
-    kept: list[boxes.Boxes[Any]] = []
-    original = boxes.Boxes.complete
+    kept: list[dense_boxes.Boxes[Any]] = []
+    original = dense_boxes.Boxes.complete
 
-    def complete(one: boxes.Boxes[Any]) -> None:
+    def complete(one: dense_boxes.Boxes[Any]) -> None:
         original(one)
         kept.append(one)
 
-    monkeypatch.setattr(boxes.Boxes, "complete", complete)
+    monkeypatch.setattr(dense_boxes.Boxes, "complete", complete)
     model = grid(7, 7, 4)
     options: dict[str, Any] = {"fit": "spill", "memory": budget(model, "optimum", 6), "workdir": tmp_path / "run"}
     bucketflow.solve(model, **options)

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.api.answering import answers as answer
-from bucketflow.pipeline.api.answering import placement
-from bucketflow.pipeline.cli.printing.inspect import run_facts
+from bucketflow.pipeline.answering import answers as answer
+from bucketflow.pipeline.answering import placement
+from bucketflow.pipeline.cli.show_run import run_facts
 from bucketflow.pipeline.runs import slices as execute
-from bucketflow.storage import ledger
-from bucketflow.storage.folders import rundir
+from bucketflow.storage import ledger, run_folder
 from tests.models import grid
 
 CASES = [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("count", "forbids")]
@@ -165,14 +164,14 @@ def test_a_disk_that_is_full_when_something_is_written(
 ) -> None:
     """What can be resumed is said to be; nothing can before there is a plan."""
     model = grid(5, 5, 3)
-    original = rundir.os.replace
+    original = run_folder.os.replace
 
     def full(source: Any, target: Path) -> None:
         if target.name == name:
             raise OSError(errno.ENOSPC, "no space")
         original(source, target)
 
-    monkeypatch.setattr(rundir.os, "replace", full)
+    monkeypatch.setattr(run_folder.os, "replace", full)
     with pytest.raises(bucketflow.StoppedError, match=f"no space left for .*free some space {advice}$"):
         bucketflow.solve(model, workdir=tmp_path / "run")
     monkeypatch.undo()

@@ -1,0 +1,275 @@
+"""Opening a Dask client: a local cluster of single-threaded processes, or a scheduler's address."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from multiprocessing import resource_tracker
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from . import address as addresses
+from .address import ClusterError as ClusterError
+from .address import ClusterLostError, verify_listening
+
+T = TypeVar("T")
+
+
+@contextmanager
+def local_client(workers: int) -> Iterator[Any]:
+    """Start ``workers`` processes of one thread each and yield their client; stop them on the way out.
+
+    Dask's own memory limit is off: plans keep their budgets themselves, and a worker that pauses or spills
+    behind their back only makes them wrong.
+    """
+    from distributed import Client, LocalCluster
+
+    with ExitStack() as opened:
+        with children_ignore_interrupts():
+            cluster = opened.enter_context(
+                LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    memory_limit=0,
+                    dashboard_address=None,
+                    scheduler_kwargs=NO_DASHBOARD,
+                    silence_logs=logging.CRITICAL,
+                )
+            )
+        without_web_server(cluster)
+        yield opened.enter_context(Client(cluster))
+
+
+# A scheduler that listens answers within this.
+_ANSWER_SECONDS = 5.0
+
+# Dask serves its figures on a port, without a dashboard too; any free one, until it is closed.
+NO_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+
+
+def without_web_server(cluster: Any) -> None:
+    """Close the port on which a scheduler of this process serves its figures: nobody was told of it."""
+    cluster.loop.add_callback(cluster.scheduler.http_server.stop)
+
+
+@contextmanager
+def children_ignore_interrupts() -> Iterator[None]:
+    """Start processes and threads that Ctrl-C does not reach, and that start others like them.
+
+    A terminal sends it to all processes at once. It is for this one, which stops the others.
+    """
+    resource_tracker.ensure_running()  # where it is not, starting it lets the signal through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def client_of(given: Any, address: str | None, *, with_workers: bool = True) -> AbstractContextManager[Any]:
+    """The client that the caller gave, or one of the scheduler at an address.
+
+    Raises
+    ------
+    ClusterError
+        On entering, if no scheduler answers there, or it has no workers that can be used and some are needed.
+    """
+    if given is not None:
+        return nullcontext(given)
+    return remote_client(str(address)) if with_workers else connection(str(address))
+
+
+@contextmanager
+def remote_client(address: str) -> Iterator[Any]:
+    """Connect to a running scheduler and yield its client.
+
+    Raises
+    ------
+    ClusterError
+        If nothing answers there, no worker is attached, or the workers cannot import bucketflow.
+    """
+    with connection(address, addresses.PATIENCE_SECONDS) as client:
+        verify_workers(client)
+        try:
+            yield client
+        except ClusterLostError:
+            logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # it would say the same once more
+            raise
+
+
+@contextmanager
+def connection(address: str, patience_seconds: float = 0.0) -> Iterator[Any]:
+    """Connect to a scheduler, whatever workers it has, and yield its client.
+
+    Raises
+    ------
+    ClusterError
+        If nothing answers there.
+    """
+    from distributed import Client
+
+    verify_listening(address, patience_seconds)
+    if address.startswith("tls://"):
+        verify_certificates(address)
+    try:
+        client = Client(address, timeout=max(patience_seconds, _ANSWER_SECONDS), set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise ClusterError(f"no Dask scheduler answers at {address} ({error})") from None
+    with client:
+        yield client
+
+
+class Link:
+    """Asks a scheduler that may be gone again and again, over one connection.
+
+    Parameters
+    ----------
+    given : distributed.Client, optional
+        Used as long as it is connected.
+    """
+
+    def __init__(self, given: Any = None):
+        self._given = given
+        self._kept: Any = None
+        self._address = ""
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+    def client(self, address: str) -> Any:
+        """Return a client of a scheduler; None where that is gone."""
+        if self._given is not None and self._given.status == "running":
+            return self._given
+        if self._kept is None or self._kept.status != "running" or self._address != address:
+            self._opened.close()
+            self._kept = None
+            try:
+                self._kept, self._address = self._opened.enter_context(connection(address)), address
+            except ClusterError:
+                return None
+        return self._kept
+
+    def asked(self, address: str, question: Callable[[Any], T]) -> T | None:
+        """Return what a question finds with a client; None where the scheduler is gone, or goes away meanwhile."""
+        client = self.client(address)
+        try:
+            return None if client is None else question(client)
+        except OSError:
+            return None
+
+
+def verify_certificates(address: str) -> None:
+    """Make sure that we and a scheduler accept each other's certificates, those of Dask's configuration.
+
+    Raises
+    ------
+    ClusterError
+        If there are none, or one side refuses.
+    """
+    from ssl import SSLError
+
+    from distributed.security import Security
+
+    try:
+        context = Security().get_connection_args("client")["ssl_context"]
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"the certificates for {address} cannot be used: {error}") from None
+    if context is None:
+        raise ClusterError(
+            f"{address} needs certificates: name them in Dask's configuration, distributed.comm.tls.ca-file and "
+            "distributed.comm.tls.client.cert and .key"
+        )
+    try:
+        place = addresses.host_and_port(address)
+        with (
+            socket.create_connection(place, timeout=_ANSWER_SECONDS) as plain,
+            context.wrap_socket(plain) as secured,
+        ):
+            accepted = secured.recv(1)  # a certificate of ours that is refused is refused only now
+    except SSLError as error:
+        raise ClusterError(f"{address} and we refuse each other's certificates ({error.reason or error})") from None
+    except OSError as error:
+        raise ClusterError(f"no Dask scheduler answers at {address} ({error.strerror or error})") from None
+    if not accepted:
+        raise ClusterError(f"{address} refuses our certificate")
+
+
+def verify_workers(client: Any, patience_seconds: float | None = None) -> None:
+    """Make sure that there are workers, and that they have this version of the package.
+
+    Raises
+    ------
+    ClusterError
+        Naming a worker that does not.
+    """
+    try:
+        client.wait_for_workers(1, timeout=addresses.PATIENCE_SECONDS if patience_seconds is None else patience_seconds)
+    except TimeoutError:
+        raise ClusterError(f"the scheduler at {client.scheduler.address} has no workers") from None
+    from .. import __version__
+
+    for worker, version in client.run(worker_version, on_error="return").items():
+        if version != __version__:
+            has = f"bucketflow {version}" if isinstance(version, str) else f"no bucketflow ({version})"
+            raise ClusterError(f"worker {worker} has {has}, this is bucketflow {__version__}")
+
+
+def verify_shared(client: Any, folder: Path) -> None:
+    """Make sure that every worker sees what this process writes into a folder, and the other way round.
+
+    Raises
+    ------
+    ClusterError
+        Naming a worker that does not.
+    """
+    token = uuid.uuid4().hex
+    path = folder / f"view-{token}"
+    path.write_text(token)
+    try:
+        for worker, answer in client.run(_looked_into, path, on_error="return").items():
+            theirs = path.with_name(answer) if isinstance(answer, str) else None
+            if theirs is None or _read(theirs) != token:
+                why = f" ({answer})" if isinstance(answer, Exception) else ""
+                raise ClusterError(
+                    f"worker {worker} does not share {folder} with this process{why}; give a --workdir on a file "
+                    "system that all workers have under the same path"
+                )
+    finally:
+        for left in folder.glob(f"view-{token}*"):
+            left.unlink(missing_ok=True)
+
+
+def _looked_into(path: Path) -> str | None:
+    """On a worker: copy the client's token into a file of its own and return that file's name."""
+    token = _read(path)
+    if token is None:
+        return None
+    theirs = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
+    theirs.write_text(token)
+    return theirs.name
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return None
+
+
+def worker_version() -> str:
+    """Return the version of bucketflow where this runs."""
+    from .. import __version__
+
+    return __version__

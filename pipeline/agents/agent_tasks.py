@@ -1,0 +1,103 @@
+"""Running agents: each a task that gets messages, in this process or on workers, and what they find together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...cluster.pool import Pool
+from ...tasks.sweeps.program import pick
+from .agent import Decided, Knowledge, Message, Sent, assign, cost_at, util
+from .network import Clock, Network, Traffic, going_down, going_up
+from .pseudo_tree import PseudoTree
+
+
+@dataclass(frozen=True)
+class Found:
+    """What agents found.
+
+    Parameters
+    ----------
+    total : int or None
+        The least cost, or a bound that no assignment is below; None if everything is forbidden.
+    states : dict of int to int
+        By variable.
+    util, value : Clock
+        How long both phases would take, agents working at the same time.
+    computing : float
+        Seconds that all agents computed together.
+    """
+
+    total: int | None
+    states: dict[int, int]
+    util: Clock
+    value: Clock
+    computing: float
+
+
+def run_agents(
+    tree: PseudoTree, known: Mapping[int, Knowledge], pool: Pool, network: Network, traffic: Traffic
+) -> Found:
+    """Send UTIL messages from the leaves to the roots, and VALUE messages back."""
+    plans = {agent: knowledge.plan for agent, knowledge in known.items()}
+    given = {agent: pool.put(knowledge) for agent, knowledge in known.items()}
+    sent: dict[int, Any] = {}
+    messages: dict[int, Any] = {}
+    for agent in reversed(tree.walk):
+        below = [messages[child] for child in tree.children[agent]]
+        sent[agent] = pool.submit(util, given[agent], {}, *below)
+        messages[agent] = pool.submit(message_of, sent[agent])
+    up = gathered(pool, {agent: pool.submit(report_of, handle) for agent, handle in sent.items()})
+    util_clock = going_up(tree, plans, up, network, traffic)
+    total = total_of(list(gathered(pool, {root: messages[root] for root in tree.roots}).values()), known)
+    computing = sum(seconds for seconds, _ in up.values())
+    if total is None:
+        return Found(None, {}, util_clock, Clock(), computing)
+    decided: dict[int, Any] = {}
+    for agent in tree.walk:
+        parent = tree.parents[agent]
+        above = {} if parent < 0 else pool.submit(known_of, decided[parent], plans[agent].separator)
+        decided[agent] = pool.submit(decide, given[agent], sent[agent], above)
+    outcomes: dict[int, Decided] = gathered(pool, decided)
+    states = {v: outcomes[agent].states[v] for agent in tree.walk for v in plans[agent].owned}
+    down = {agent: Clock(outcome.seconds, plans[agent].value_checks) for agent, outcome in outcomes.items()}
+    value_clock = going_down(tree, plans, down, network, traffic)
+    return Found(total, states, util_clock, value_clock, computing + sum(clock.seconds for clock in down.values()))
+
+
+def gathered(pool: Pool, handles: Mapping[int, Any]) -> dict[int, Any]:
+    """Fetch the results of all agents at once."""
+    return dict(zip(handles, pool.get(pool.submit(together, *handles.values())), strict=True))
+
+
+def total_of(messages: list[Message], known: Mapping[int, Knowledge]) -> int | None:
+    """Return the least cost of all that roots found; None if one of them forbids everything."""
+    semiring = next(iter(known.values())).semiring
+    totals = [cost_at(message, {}, semiring) for message in messages]
+    return None if None in totals else sum(total for total in totals if total is not None)
+
+
+def together(*parts: Any) -> tuple[Any, ...]:
+    """Task: small results as one."""
+    return parts
+
+
+def message_of(sent: Sent) -> Message:
+    """Task: the message alone, which travels to the parent; what was kept does not."""
+    return sent.message
+
+
+def report_of(sent: Sent) -> tuple[float, int]:
+    """Task: how long an agent computed, and the bytes of its message."""
+    return sent.seconds, sent.message.nbytes
+
+
+def decide(knowledge: Knowledge, sent: Sent, above: Mapping[int, int]) -> Decided:
+    """Task: decide where the tables are that were kept."""
+    return assign(knowledge, sent.kept, above)
+
+
+def known_of(decided: Decided, variables: tuple[int, ...]) -> dict[int, int]:
+    """Task: what a child is told, the states of its separator."""
+    return pick(decided.states, variables)

@@ -1,0 +1,175 @@
+"""Counting: how many sweeps it takes, planned beforehand, and their residues put together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.steps.semiring import mod_sum_product
+from ..errors import BudgetError, InternalError
+from ..orders.tree_search import HOPELESS_SECONDS
+from ..plans.plan import Plan
+from ..plans.planner import relowered
+from ..plans.residue_sweeps import plan_of_points, with_evaluations
+from ..plans.row_bounds import least_seconds
+from ..preprocessing.consistency import allowed
+from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf
+from ..preprocessing.preprocess import Leaf, Network, fixed_value
+from ..queries.arithmetic import Arithmetic
+from ..queries.counting import (
+    CountEstimate,
+    CountResidue,
+    Levels,
+    Spectrum,
+    combine,
+    enough_primes,
+    most_primes,
+    powers_of,
+    prefix_sum,
+    root_of_unity,
+    spectrum,
+)
+from ..results.result import Result
+from ..runs.run import Run
+from ..runs.slices import TABLES
+from ..trees.costs import Rates
+from .answers import swept_total
+
+# A count up to here follows from its logarithm, whose rounding is far below half a unit.
+_LOG_EXACT = 1 << 30
+# A table of so many cells is not made only to look at its costs.
+_LARGE_CELLS = 1 << 24
+# Any prime: how residues are swept does not depend on it.
+_SOME_PRIME = 2**31 - 1
+
+
+def counted_plan(
+    plan: Plan,
+    network: Network,
+    arithmetic: Arithmetic[Any],
+    rates: Rates,
+    memory_bytes: int,
+    longest: float = HOPELESS_SECONDS,
+) -> Plan:
+    """Add to the plan of a count the sweeps modulo primes that follow the first.
+
+    Parameters
+    ----------
+    longest : float
+        Seconds that sweeps by rows may take, however few their rows.
+
+    Raises
+    ------
+    BudgetError
+        If they would take longer than anyone waits.
+    """
+    fixed = fixed_value(network)
+    if not isinstance(arithmetic, CountEstimate) or fixed is None:
+        return plan
+    spread = spectrum_of(network, arithmetic, int(fixed))
+    if spread is None and _is_small(network):
+        return plan
+    primes = most_primes(sum(map(math.log, network.dims)))
+    points = spread.points if spread else 1
+    found = with_evaluations(plan, mod_sum_product(_SOME_PRIME), points, primes, rates, memory_bytes)
+    if plan.row_bounds is None and found.seconds > HOPELESS_SECONDS:
+        raise BudgetError(
+            f"the count takes {found.sweeps:,} sweeps of {float(plan.cells):.3g} cells, {found.seconds:.3g} s in all"
+        )
+    if plan.row_bounds is not None and (least := least_seconds_by_rows(found)) > longest:
+        raise BudgetError(
+            f"the count takes {found.sweeps:,} sweeps by rows, one after the other, at least {least:.3g} s in "
+            f"all, allowed {longest:.3g}"
+        )
+    return found
+
+
+def least_seconds_by_rows(plan: Plan) -> float:
+    """Return what all sweeps of a plan by rows take at least."""
+    return plan.sweeps * plan.slices * least_seconds(plan)
+
+
+def _is_small(network: Network) -> bool:
+    """Whether the first sweep alone proves any count."""
+    return math.prod(network.dims) <= _LOG_EXACT
+
+
+def count(run: Run[Any]) -> Result:
+    """Count the assignments that are possible, exactly."""
+    network = run.network
+    fixed = fixed_value(network)
+    if fixed is None:
+        return Result("count", "ok", value=0)
+    arithmetic = run.arithmetic
+    assert isinstance(arithmetic, CountEstimate)
+    spread = spectrum_of(network, arithmetic, int(fixed))
+    if run.planned is None:
+        return Result("count", "ok", value=network.free_states)
+    bound = swept_total(run, TABLES)
+    if bound is None:
+        return Result("count", "ok", value=0)
+    if spread is None and _is_small(network):
+        return Result("count", "ok", value=round(math.exp(bound)) * network.free_states)
+    points = spread.points if spread else 1
+    levels: Levels = {}
+    chosen = enough_primes(bound, points)
+    residues = [(_residue(run, arithmetic.scale, prime, spread, levels), prime) for prime in chosen]
+    value = combine(residues)
+    if value and math.log(value) > bound + 1e-6:
+        raise InternalError("the residues of the count contradict each other")
+    return Result("count", "ok", value=value * network.free_states)
+
+
+def spectrum_of(network: Network, arithmetic: CountEstimate, fixed: int) -> Spectrum | None:
+    """Find out whether sums of finite costs can reach ``top``, from the leaf tables."""
+    if arithmetic.scale is None:
+        return None
+    bound, unit = 0, 0
+    for leaf in network.leaves:
+        for finite in _finite_costs(network, leaf):
+            bound += int(finite.max(initial=0))
+            unit = math.gcd(unit, int(np.gcd.reduce(finite, axis=None, initial=0)))
+    return spectrum(network, arithmetic.scale, bound, max(unit, 1), fixed)
+
+
+def _finite_costs(network: Network, leaf: Leaf) -> Iterator[NDArray[np.int64]]:
+    """Costs of a leaf's table; where it is large, those of each of its functions, rows and default."""
+    if math.prod([network.dims[v] for v in leaf.scope]) < _LARGE_CELLS:
+        costs = cost_leaf(network, leaf, leaf.scope)
+        yield costs[costs < COST_LIMIT]
+        return
+    model = network.model
+    for f in leaf.functions:
+        function = model.functions[f]
+        values = function.values if function.rows is None else np.append(function.values, function.default)
+        yield values[allowed(model, f, values)] - model.lowest[f]
+
+
+def _residue(run: Run[Any], scale: CostScale | None, prime: int, spread: Spectrum | None, levels: Levels) -> int:
+    """Return the count modulo a prime."""
+    points, unit = (spread.points, spread.unit) if spread else (1, 1)
+    root = root_of_unity(prime, points)
+    powers, places = powers_of(root, points, prime), np.arange(points, dtype=np.int64)
+    some = CountResidue(run.network, mod_sum_product(prime), scale, unit, powers, places, levels)
+    together = run.plan.evaluations.together if run.plan.evaluations else 1
+    values: list[int] = []
+    for start in range(0, points, together):
+        values += _evaluated(run, replace(some, points=some.points[start : start + together]))
+    return prefix_sum(values, spread.limit, root, prime) if spread else values[0]
+
+
+def _evaluated(run: Run[Any], residue: CountResidue) -> list[int]:
+    """Evaluate the generating polynomial at some points modulo a prime, in one sweep."""
+    plan, count = run.plan, len(residue.points)
+    problem = replace(run.problem, semiring=residue.semiring)
+    planned = relowered(plan, problem) if count == 1 else plan_of_points(plan, residue.semiring, count)
+    again = replace(run, planned=planned, problem=problem, arithmetic=residue, progress=None)
+    found: list[int] = swept_total(again, f"{TABLES}_{residue.semiring.modulus}_{residue.points[0]}")
+    if run.progress is not None:
+        run.progress(count * plan.reported_bytes)
+    return found

@@ -1,0 +1,330 @@
+"""Workers that help a chain: ways of their own, and slices of its network, best bound first; all share the best total.
+
+The chain itself goes on as it would alone. What workers find and prove is taken over between its own steps, so that
+neither a worker that is lost nor a cluster that is gone changes more than the time.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
+from itertools import product
+from typing import Any, Protocol
+
+from ...cluster.address import ClusterError
+from ...cluster.crew import Crew
+from ...cluster.dask_pool import DaskPool
+from ...cluster.driver import leave_slot
+from ...cluster.pool import Pool
+from ..cost_networks.cost_network import CostNetwork
+from ..machine.resources import Resources
+from ..proofs.limits import Limits
+from ..proofs.outcome import Method, Outcome
+from ..proofs.portfolio import Chain
+from ..proofs.remote_prover import Part, helped, restricted, sliced_variables
+from ..proofs.turns import Way
+from ..runs.pools import DaskPools
+
+#: Workers help from so many CPU seconds of a chain on; those that have to be started take about as many themselves.
+_WORTH_SECONDS, _STARTED_SECONDS = 1.0, 3.0
+#: What workers told is read so often.
+_OFTEN_SECONDS = 0.2
+#: Ways that one worker each goes for all of the network, if there are so many; the others take slices.
+_WAYS: tuple[Way, ...] = ("rows", "search", "diagram")
+#: Slices for each worker; seconds of a slice's first turn, each takes twice as long as the one before.
+_SLICES_A_WORKER, _SLICE_SECONDS = 8, 2.0
+#: A slice whose turn would take longer is sliced itself, into so many.
+_LONG_SECONDS, _PARTS = 8.0, 8
+_LOG = logging.getLogger(__name__)
+
+
+class Hands(Protocol):
+    """Where parts of a search run: a crew of workers."""
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at the same time."""
+        ...
+
+    @property
+    def at_work(self) -> int:
+        """How many tasks have not ended."""
+        ...
+
+    def start(self, key: Any, function: Any, *args: Any) -> None:
+        """Start a task."""
+        ...
+
+    def say(self, word: Any) -> None:
+        """Tell everybody."""
+        ...
+
+    def heard(self) -> list[Any]:
+        """Return what was told."""
+        ...
+
+    def ended(self) -> list[tuple[Any, Any]]:
+        """Return what ended."""
+        ...
+
+    def close(self) -> None:
+        """End all tasks."""
+        ...
+
+
+@dataclass(order=True)
+class Slice:
+    """A slice that is open, by the states that variables have in it: no total of it is below ``lower``."""
+
+    lower: float
+    number: int
+    states: dict[int, int] = field(compare=False)
+    seconds: float = field(default=_SLICE_SECONDS, compare=False)
+
+    @property
+    def was_run(self) -> bool:
+        """Whether it had a turn."""
+        return self.seconds > _SLICE_SECONDS
+
+
+class _Opening:
+    """A pool that is opened while this thread does other things."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._opened, self._thread = ExitStack(), ThreadPoolExecutor(1)
+        self._pool = self._thread.submit(self._opened.enter_context, DaskPools(resources))
+
+    def pool(self) -> Pool | None:
+        """Return it, once it is there; raise what opening it raised."""
+        return self._pool.result() if self._pool.done() else None
+
+    def close(self) -> None:
+        """Close it where it was opened, as Dask's clients want to be; one that is being opened is waited for."""
+        with self._thread:
+            self._thread.submit(self._opened.close).result()
+
+
+@dataclass
+class Helpers:
+    """What runs on workers for one chain.
+
+    Parameters
+    ----------
+    chain : Chain
+    resources : Resources
+
+    Attributes
+    ----------
+    turns, unrun : int
+        Turns of slices that were run, and slices that were closed without any.
+    """
+
+    chain: Chain
+    resources: Resources
+    hands: Hands | None = None
+    turns: int = 0
+    unrun: int = 0
+    closed: bool = False
+    _opening: _Opening | None = None
+    _given: dict[int, CostNetwork] = field(default_factory=dict)
+    _ways: dict[int, Way] = field(default_factory=dict)
+    _running: dict[int, Slice] = field(default_factory=dict)
+    _open: list[Slice] = field(default_factory=list)
+    _base: tuple[CostNetwork, tuple[int, ...]] | None = None
+    _sliced: bool = False
+    _made: int = 0
+    _looked_at: float = 0.0
+
+    def look(self) -> None:
+        """Take over what workers found, and give them more to do; begin once that pays."""
+        now = time.monotonic()
+        if self.closed or now - self._looked_at < _OFTEN_SECONDS:
+            return
+        try:
+            if self.hands is not None:
+                self._exchange(self.hands)
+            elif self._opening is not None:
+                self._begin(self._opening)
+            elif self.chain.spent >= self._worth_seconds and self.chain.order and not self.chain.done:
+                leave_slot()
+                self._opening = _Opening(self.resources)
+        except (ClusterError, OSError, TimeoutError) as error:
+            _LOG.warning("workers do not help any more: %s", error)
+            self.close()
+        self._looked_at = time.monotonic()
+
+    def close(self) -> None:
+        """Let everybody end."""
+        self.closed = True
+        if self.hands is not None:
+            self._drop()
+            if self.turns or self.unrun:
+                _LOG.info("%d turns of slices on workers, %d slices never run", self.turns, self.unrun)
+            self.hands.close()
+            self.hands = None
+        if self._opening is not None:
+            self._opening.close()
+            self._opening = None
+
+    @property
+    def _worth_seconds(self) -> float:
+        return _WORTH_SECONDS if self.resources.asked.remote else _STARTED_SECONDS
+
+    def _begin(self, opening: _Opening) -> None:
+        """Send everybody a part, if the pool is there; the chain goes on until it is."""
+        pool = opening.pool()
+        if pool is None:
+            return
+        if not isinstance(pool, DaskPool):
+            raise ClusterError("there are no workers")
+        self.start(Crew(pool))
+
+    def start(self, hands: Hands) -> None:
+        """Send ways, and the first slices."""
+        small = self.chain.small
+        self.hands, self._base = hands, (small, self.chain.order or tuple(range(len(small.dims))))
+        if self.chain.method == "auto":
+            for way in (_WAYS[:1] if self.resources.gpu_count else _WAYS)[: hands.slots]:
+                self._ways[self._made] = way
+                self._send(hands, self.chain.small, way, math.inf)
+        self._fill(hands)
+
+    def _send(self, hands: Hands, network: CostNetwork, method: Method | Way, seconds: float) -> None:
+        asked, number = self.chain.limits, self._made
+        device_bytes = self.resources.memory_bytes if self.resources.gpu_count else None
+        limits = Limits(asked.memory_bytes, asked.seed + number, asked.prune, device_bytes=device_bytes)
+        self._made += 1
+        self._given[number] = network
+        hands.start(number, _told, number, Part(replace(network, made=()), self.chain.upper, method, limits, seconds))
+
+    def _fill(self, hands: Hands) -> None:
+        """Give slices to whoever has nothing to do, those of the least bounds first."""
+        if self._sliced and not self._open:
+            return
+        for _ in range(hands.slots - hands.at_work):
+            if not self._sliced:
+                self._slice(Slice(-math.inf, 0, {}), _SLICES_A_WORKER * hands.slots)
+                self._sliced = True
+            found = self._next()
+            if found is None:
+                return
+            self._running[self._made] = found
+            self.turns += 1
+            self._send(hands, self._network(found), self.chain.method, found.seconds)
+
+    def _network(self, found: Slice) -> CostNetwork:
+        assert self._base is not None
+        return restricted(self._base[0], found.states)
+
+    def _slice(self, found: Slice, count: int) -> bool:
+        """Open the slices of a slice; False if that has one assignment that matters."""
+        assert self._base is not None
+        variables = sliced_variables(self._network(found), self._base[1], count)
+        for number, chosen in enumerate(product(*(range(self._base[0].dims[v]) for v in variables))):
+            part = Slice(found.lower, number, found.states | dict(zip(variables, chosen, strict=True)))
+            part.lower = max(part.lower, self._network(part).least)
+            self._open.append(part)
+        heapify(self._open)
+        return bool(variables)
+
+    def _next(self) -> Slice | None:
+        """Return the open slice of the least bound; close those that hold nothing better than what is known."""
+        upper = math.inf if self.chain.upper is None else self.chain.upper
+        while self._open:
+            found = heappop(self._open)
+            if found.lower >= upper:
+                self.unrun += not found.was_run
+                self._drop()
+            elif found.seconds <= _LONG_SECONDS or not self._slice(found, _PARTS):
+                return found
+        return None
+
+    def _drop(self) -> None:
+        """Leave the open slices."""
+        self.unrun += sum(not each.was_run for each in self._open)
+        self._open.clear()
+
+    def _exchange(self, hands: Hands) -> None:
+        for number, lower, states in hands.heard():
+            self._hear(number, lower, states)
+        for number, result in [] if self.closed else hands.ended():
+            if isinstance(result, BaseException):
+                self._failed(number, result)
+            else:
+                self._ended(number, *result)
+        if not (self.chain.done or self.closed):
+            self._fill(hands)
+            self._conclude()
+        if not self.closed:
+            hands.say(self.chain.upper)
+
+    def _hear(self, number: int, lower: float, states: list[int] | None) -> None:
+        """Take a bound and an assignment of a part."""
+        if number not in self._given:
+            return
+        found = None if states is None else self._given[number].restored(tuple(states))
+        if number in self._running:
+            self._running[number].lower = max(self._running[number].lower, lower)
+            lower = -math.inf
+        self.chain.take(max(lower, self.chain.lower), found, self._ways.get(number, "slices"))
+
+    def _ended(self, number: int, outcome: Outcome, seconds: float) -> None:
+        tried, way = self.chain.turns.tried, self._ways.get(number, "slices")
+        tried[f"{way} on workers"] = tried.get(f"{way} on workers", 0.0) + seconds
+        lower = outcome.lower if outcome.feasible or self.chain.upper is not None else math.inf
+        self._hear(number, lower, None if outcome.states is None else list(outcome.states))
+        again = self._running.pop(number, None)
+        del self._given[number]
+        if again is not None and not outcome.proved:
+            heappush(self._open, replace(again, number=number, seconds=2 * again.seconds))
+
+    def _failed(self, number: int, error: BaseException) -> None:
+        """Give up a way that failed; without a slice nothing is known of all of them."""
+        _LOG.warning("%s failed on a worker: %r", self._ways.get(number, "a slice"), error)
+        del self._given[number]
+        if number not in self._ways:
+            self.close()
+
+    def _conclude(self) -> None:
+        """Take the bound that all slices have together."""
+        if not self._sliced:
+            return
+        waiting = [each.lower for each in (*self._open[:1], *self._running.values())]
+        upper = self.chain.upper
+        lower = min(waiting, default=math.inf)
+        if upper is not None:
+            lower = min(lower, upper)
+        self.chain.take(max(lower, self.chain.lower), None, "slices")
+
+
+def _told(member: Any, number: int, part: Part) -> tuple[Outcome, float]:
+    """Task: search a part, and tell by whom things are told."""
+    return helped(_Post(member, number), part)
+
+
+@dataclass
+class _Post:
+    """A member of a crew who says which part it is about."""
+
+    member: Any
+    number: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody is there any more."""
+        self.member.heard()
+        return bool(self.member.alone)
+
+    def heard(self) -> int | None:
+        """Return the best total that is known."""
+        best: int | None = self.member.heard()
+        return best
+
+    def tell(self, message: tuple[int, list[int] | None]) -> None:
+        """Tell what was found."""
+        self.member.tell((self.number, *message))

@@ -1,0 +1,114 @@
+"""Counts and sums of models that are clauses, or nearly so, by search with components that are known."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ...cluster.memory import peak_rss_bytes
+from ..errors import BudgetError, InternalError
+from ..options import Options
+from ..orders.min_fill import min_fill_order
+from ..preprocessing.preprocess import Network, fixed_value
+from ..queries.clauses import Formula, UnfitError, formula_of, has_mixed_tables
+from ..results.proof import SearchWork
+from ..results.result import Result
+from .question import Question
+from .strategy import spare_bytes
+
+if TYPE_CHECKING:
+    from ...tasks.counting.count import Count, Counted
+
+# Two orders take turns: one that clauses decide as well as the tree, and one of the tree alone.
+_SPREADS = (32.0, float(1 << 20))
+# Roundings of a sum of products, for each variable and each clause of weights: some on the way to its root.
+_ROUNDINGS = 8
+
+
+@dataclass
+class SearchedSum:
+    """A question about a sum or a count, as a search that can be gone on with."""
+
+    question: Question
+    options: Options
+    network: Network
+    started: float
+
+    @cached_property
+    def formula(self) -> Formula | None:
+        """The model as clauses; None where these are too many, or their weights too far from 1."""
+        try:
+            return formula_of(self.network, self.question.model)
+        except UnfitError:
+            return None
+
+    def run(self, most_work: float, stop: Callable[[], bool] = bool) -> Result | None:
+        """Go on until the answer is found, so much work was done or it is told to end; None if it was not found."""
+        return self._run(most_work, stop) if self.suits else None
+
+    @property
+    def suits(self) -> bool:
+        """Whether the model is clauses or mostly zero."""
+        return not self._unsuited and self.formula is not None and self.formula.suits
+
+    @cached_property
+    def _unsuited(self) -> bool:
+        return has_mixed_tables(self.network, self.question.model)
+
+    def forced(self) -> Result:
+        """Answer, whatever it takes but memory.
+
+        Raises
+        ------
+        BudgetError
+            If it does not fit memory, or the model makes too many clauses.
+        """
+        found = self._run(math.inf, bool) if self.formula else None
+        if found is None:
+            why = "does not fit memory; give more --memory" if self.formula else "is too many clauses for a search"
+            raise BudgetError(f"the {self.question.query} {why}")
+        return found
+
+    def _run(self, most_work: float, stop: Callable[[], bool]) -> Result | None:
+        from ...tasks.counting.count import NoRoomError
+
+        planned = time.perf_counter()
+        try:
+            found = self._count.run(most_work, stop)
+        except NoRoomError:
+            return None
+        if found is None:
+            return None
+        seconds = {"plan": planned - self.started, "run": time.perf_counter() - planned}
+        return replace(self._result(found), seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+
+    @cached_property
+    def _count(self) -> Count:
+        from ...tasks.counting.count import Count
+
+        assert self.formula is not None
+        network = self.network
+        order = min_fill_order(network.dims, network.scopes, self.options.seed)
+        memory_bytes = spare_bytes(self.question, self.options)
+        return Count([self.formula.ordered(order, spread) for spread in _SPREADS], memory_bytes)
+
+    def _result(self, found: Counted) -> Result:
+        network, formula = self.network, self.formula
+        assert formula is not None
+        counting = network.query == "count"
+        roundings = 0 if counting else _ROUNDINGS * (len(formula.owners) + len(network.model.functions))
+        work = SearchWork(len(formula.clauses), found.nodes, found.hits, found.forgotten, roundings * 2.0**-53)
+        if counting:
+            if found.value > math.prod(network.dims):
+                raise InternalError("more assignments were counted than there are")
+            return Result("count", "ok", value=found.value * network.free_states, search=work)
+        if found.log == -math.inf:
+            return Result("partition", "infeasible", search=work)
+        fixed = fixed_value(network)
+        assert fixed is not None
+        log = math.fsum([fixed, math.log(network.free_states), formula.log_scale, found.log])
+        return Result("partition", "ok", log10=log / math.log(10), search=work)

@@ -1,0 +1,426 @@
+"""Optima of models that are too much to sweep: proved by bounds, or bracketed by them in the time there is."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...cluster.memory import peak_rss_bytes
+from ...tasks.cpu.threads import return_freed_pages, return_large_blocks
+from ..cost_networks.cost_network import CostNetwork, States, Units, cost_network, model_of
+from ..errors import BudgetError, InternalError
+from ..machine.resources import Resources
+from ..options import Effort, Options
+from ..preprocessing.preprocess import Network, fixed_value
+from ..proofs.outcome import Outcome
+from ..results.bounds import Bounds, Number, relative_gap
+from ..results.proof import Proof
+from ..results.result import Result
+from .cut_offs import cut_off, optimum_bounds, within
+from .question import Question, question_of
+from .strategy import COPIES, is_swept, soon_swept_cells, sweep_cells
+from .watching import History, Point, Watch, Watcher
+
+if TYPE_CHECKING:
+    from ..proofs.portfolio import Chain
+    from ..proofs.provers.layer_files import Finished, RowFiles
+    from .helpers import Helpers
+    from .prepared import Prepared
+    from .run_folder import Kept
+    from .running import Progress
+
+# An order for a sweep is searched for this part of what was spent already; in the first seconds, when only short sweeps
+# are planned, for as long as before any sweep.
+_ORDER_SHARE, _FIRST_SECONDS = 0.2, 1.0
+# Where nothing fits memory and no time was given, bounds are tried for so many CPU seconds.
+_PATIENCE = 60.0
+# What to do where costs are too large for exact bounds.
+_EXACT = "a sweep of every cell (--method dense, without --time and --gap) is exact"
+# With less memory than this freed blocks are worth returning, which takes time.
+_SCARCE_BYTES = 1 << 30
+
+
+def solved(
+    question: Question, options: Options, effort: Effort, progress: Progress | None, watch: Watch | None = None
+) -> Result:
+    """Answer a question about one value; optima whose sweep would take long by way of bounds, which can be watched.
+
+    Raises
+    ------
+    BudgetError
+        If no plan fits memory, and bounds did not prove an optimum in a minute where no time was given.
+    """
+    if question.query != "optimum":
+        effort.refuse_for(question.query)
+    started = time.perf_counter()
+    by_rows = _by_rows(question, options, effort)
+    if by_rows is not None:
+        return by_rows
+    if question.query != "optimum":
+        from .sums import summed
+
+        return summed(question, options, effort, progress)
+    if is_swept(question, options, effort):
+        found = _swept(question, options, progress, patient=effort.method != "dense")
+    elif options.folder is None:
+        found = Task.of(question, options, effort, started).watched(watch).result(progress)
+    else:
+        found = _in_directory(question, options, effort, started, progress, watch)
+    if found.proof is not None:
+        logging.getLogger(__name__).info(found.proof.reason)
+    return within(found, question.model, effort)
+
+
+def _by_rows(question: Question, options: Options, effort: Effort) -> Result | None:
+    """Answer by rows where functions are large, and rows take less than making them dense, and than the given time."""
+    if effort.method not in ("auto", "rows") or not question.is_large:
+        return None
+    from .running import answered_by_rows
+
+    found = answered_by_rows(question, options, math.inf if effort.time is None else effort.time)
+    assert found is None or isinstance(found, Result)
+    return found and within(found, question.model, effort)
+
+
+def _swept(question: Question, options: Options, progress: Progress | None, *, patient: bool = True) -> Result:
+    """Sweep every cell."""
+    from .running import answer
+
+    found = answer(question, options, progress, patient=patient)
+    assert isinstance(found, Result)
+    return found
+
+
+def _in_directory(
+    question: Question,
+    options: Options,
+    effort: Effort,
+    started: float,
+    progress: Progress | None,
+    watch: Watch | None,
+) -> Result:
+    """Search in the run directory of the options, from what it holds."""
+    from .run_folder import Kept, opened, resumable
+
+    assert options.folder is not None
+    with opened(options.folder) as rundir, resumable(options.folder):
+        kept = Kept.of(rundir, question, options, effort)
+        before = kept.answer(question)
+        return before or Task.of(question, options, effort, started, kept).watched(watch).kept_result(progress)
+
+
+@dataclass
+class Task:
+    """A question with its network of integer costs."""
+
+    question: Question
+    options: Options
+    effort: Effort
+    resources: Resources
+    network: Network
+    fixed: float | int
+    costs: CostNetwork
+    units: Units
+    chain: Chain
+    started: float
+    kept: Kept | None = None
+    helpers: Helpers | None = None
+    ended: bool = False
+    history: History = field(default_factory=History)
+
+    @classmethod
+    def of(cls, question: Question, options: Options, effort: Effort, started: float, kept: Kept | None = None) -> Task:
+        """Turn what is left of the model into integer costs."""
+        from ..proofs.limits import Limits
+        from ..proofs.portfolio import Chain
+
+        resources = Resources(replace(options, workdir=None))
+        network, _ = question.reduced
+        fixed = fixed_value(network)
+        assert fixed is not None
+        costs, units = cost_network(network)
+        memory_bytes = max(resources.host_bytes - question.model.nbytes - COPIES * 8 * costs.cells, 0)
+        if memory_bytes < _SCARCE_BYTES:
+            return_large_blocks()
+            return_freed_pages()
+        device_bytes = resources.memory_bytes if resources.gpu_count and not resources.distributed else None
+        limits = Limits(
+            memory_bytes,
+            seed=options.seed,
+            prune=effort.prune,
+            device_bytes=device_bytes,
+            threads=resources.threads,
+            swept_cells=soon_swept_cells(question, options),
+        )
+        chain = Chain(costs, cut_off(question.model, effort, units, fixed), effort.method, limits)
+        task = cls(question, options, effort, resources, network, fixed, costs, units, chain, started, kept)
+        if resources.distributed and effort.method != "dense":
+            from .helpers import Helpers
+
+            task.helpers = Helpers(chain, resources)
+        known = kept.bounds() if kept else None
+        if known is not None:
+            task.take(known)
+        chain.limits = replace(limits, eliminate=task.elimination, stop=task.enough, on_bounds=task.improved)
+        return task
+
+    def watched(self, watch: Watch | None) -> Task:
+        """Tell bounds that improved, and what is tried."""
+        if watch is None:
+            return self
+        limits, watcher = self.chain.limits, Watcher(watch, self.between)
+
+        def improved(lower: int, total: int | None) -> None:
+            limits.on_bounds(lower, total)
+            watcher.improved(lower, total, self.chain.best)
+
+        self.chain.limits = replace(limits, on_bounds=improved, on_way=watcher.begins)
+        return self
+
+    @cached_property
+    def sweep_cells(self) -> float | None:
+        """About what sweeping the whole would take, where that was weighed; its order may take as long as a proof."""
+        weighed = self.effort.method == "auto" and not self.effort.limited
+        return sweep_cells(self.network, self.options.seed) if weighed else None
+
+    def elimination(self, network: CostNetwork, upper: int | None) -> _Elimination | None:
+        """Plan to sweep every cell of a smaller network; None if that does not fit."""
+        from .prepared import prepare
+
+        spent = self.chain.spent
+        seconds = None if spent < _FIRST_SECONDS else _ORDER_SHARE * spent
+        resources = Resources(replace(self.resources.asked, order_time=seconds, representation="dense"))
+        try:
+            prepared = prepare(question_of(model_of(network, upper), "optimum"), resources)
+        except BudgetError:
+            return None
+        elimination = _Elimination(network, prepared, self.enough, self.helpers)
+        return elimination if elimination.seconds <= self.left else None
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        given = math.inf if self.effort.time is None else self.effort.time
+        return given - (time.perf_counter() - self.started)
+
+    def improved(self, lower: int, total: int | None) -> None:
+        """Keep bounds that improved."""
+        self.history.add(lower, total)
+        if self.kept is not None:
+            self.kept.improve(lambda: self._dressed(self.chain.outcome()))
+
+    def enough(self) -> bool:
+        """Whether to end with the bounds there are; once it was, it stays so. What helpers found is taken before."""
+        if self.helpers is not None and not self.ended:
+            self.helpers.look()
+        self.ended = self.ended or self.chain.done or self._is_enough()
+        return self.ended
+
+    def _is_enough(self) -> bool:
+        if self.left <= 0:
+            return True
+        if self.effort.gap is not None and self.gap() <= self.effort.gap:
+            return True
+        hopeless = self.chain.dense is None and "dense" in self.chain.turns.hopeless
+        return self.effort.time is None and hopeless and self.chain.spent > _PATIENCE
+
+    def gap(self) -> float:
+        """Difference of the bounds, as a part of the larger one."""
+        chain = self.chain
+        if chain.total is None:
+            return math.inf
+        return 0.0 if chain.done else relative_gap(self._cost(chain.lower), self._cost(chain.total))
+
+    def _cost(self, total: int) -> float | int:
+        sign = 1 if self.question.model.kind == "cost" else -1
+        return self.units.base + self.units.unit * total + sign * self.fixed
+
+    def take(self, known: Mapping[str, Any]) -> None:
+        """Begin with the assignment and the bound of an earlier run, as far as they are confirmed."""
+        local = self._local(known.get("assignment"))
+        if local is not None:
+            self.chain.improve(local)
+        chain, proof = self.chain, known.get("proof") or {}
+        self.history.earlier = [(t, lower, upper) for t, lower, upper in proof.get("history", ())]
+        if proof.get("least_total") is not None and proof.get("unit") == self.units.unit:
+            chain.lower = max(chain.lower, chain.at_least(int(proof["least_total"])))
+
+    def _local(self, assignment: dict[str, Any] | None) -> tuple[int, ...] | None:
+        """Turn named states into places among those that are left; None if they do not fit."""
+        model, network = self.question.model, self.network
+        if assignment is None or set(assignment) != set(model.names):
+            return None
+        places = [int(network.places[v][model.state_index(v, assignment[model.names[v]])]) for v in network.variables]
+        return None if min(places, default=0) < 0 else tuple(places)
+
+    def result(self, progress: Progress | None) -> Result:
+        """Run the chain; where it ends without a proof and no bounds were asked for, refuse."""
+        try:
+            self._run_chain()
+            if not self.effort.limited and not self.chain.outcome().proved:
+                return self._unproved(progress)
+        except KeyboardInterrupt:
+            if self.chain.total is None:
+                raise
+            return self._dressed(self.chain.outcome())
+        found = self._dressed(self.chain.outcome())
+        note = None if found.status != "bounded" or (found.proof and found.proof.close) else self._why_open()
+        return found if note is None else replace(found, notes=(note,))
+
+    def _why_open(self) -> str | None:
+        """Why bounds did not close; None where the time was over."""
+        if self.chain.done:
+            return f"bounds count such large costs in units of {self.units.unit}; {_EXACT}"
+        if self.effort.time is not None:
+            return None
+        return "it ended unproved for want of memory; give more --memory, or --time to go on longer"
+
+    def _run_chain(self) -> None:
+        """Run the chain, with room on disk for layers that exceed memory."""
+        with ExitStack() as stack:
+            if self.helpers is not None:
+                stack.callback(self.helpers.close)
+            files = cache(lambda: self._row_files(stack))
+            self.chain.limits = replace(self.chain.limits, files=files, finished=lambda: self._finished(files))
+            self.chain.run()
+
+    def _row_files(self, stack: ExitStack) -> RowFiles:
+        from .run_folder import row_files
+
+        return row_files(self.options, stack)
+
+    def _finished(self, files: Callable[[], RowFiles]) -> Finished | None:
+        if self.options.folder is None:
+            return None
+        from .run_folder import finished_layers
+
+        return finished_layers(self.options.folder, files)
+
+    def kept_result(self, progress: Progress | None) -> Result:
+        """The same, and keep what is known in the run directory, however it ends."""
+        assert self.kept is not None
+        final = False
+        try:
+            found = self.result(progress)
+            final = found.status == "optimal" or (found.status == "infeasible" and self.effort.upper_bound is None)
+            return found
+        finally:
+            self.kept.write(found if final else self._dressed(self.chain.outcome()), final=final)
+
+    def _unproved(self, progress: Progress | None) -> Result:
+        """Sweep if anything fits, or refuse with what is known."""
+        if self.effort.method == "auto":
+            try:
+                return _swept(self.question, replace(self.options, workdir=None), progress)
+            except BudgetError as error:
+                raise BudgetError(
+                    f"{error}; {self._known()}; run with --time to get the best in a given time"
+                ) from None
+        raise BudgetError(
+            f"the method {self.effort.method!r} does not fit memory; {self._known()}; give more --memory, or run with "
+            "--time to get the best in a given time"
+        )
+
+    def _known(self) -> str:
+        found = self._bounds(self.chain.outcome())
+        if found.lower is None or found.upper is None:
+            bound = f"at least {found.lower}" if found.upper is None else f"at most {found.upper}"
+            return f"the optimum is {bound}, and no assignment is known"
+        return f"the optimum lies between {found.lower} and {found.upper}"
+
+    def _bounds(self, outcome: Outcome) -> Bounds:
+        return self.between(outcome.lower, outcome.states, closed=outcome.proved)
+
+    def between(self, lower: int, states: States | None, *, closed: bool) -> Bounds:
+        """Return what a least total and an assignment of the network of costs say about the optimum."""
+        return optimum_bounds(self.network, self.fixed, self.units.at_least(lower), states, closed=closed)
+
+    def _history(self, outcome: Outcome) -> list[Point]:
+        if outcome.feasible:
+            self.history.add(outcome.lower, outcome.total)
+        return self.history.points(lambda least: self.between(least, None, closed=False))
+
+    def _dressed(self, outcome: Outcome) -> Result:
+        from ..cost_networks.preparation import removed_by
+
+        chain = self.chain
+        found = self._bounds(outcome) if outcome.feasible else Bounds("optimum", "infeasible")
+        status: Literal["optimal", "bounded", "infeasible"] = found.status
+        lower, upper = (None, None) if status == "infeasible" else (found.lower, found.upper)
+        if status == "optimal":
+            best: Number | None = found.value if found.log10 is None else found.log10
+            lower = upper = best
+        proof = Proof(
+            chain.way or "none",
+            lower,
+            upper,
+            None if lower is None or upper is None else relative_gap(lower, upper),
+            {way: round(seconds, 3) for way, seconds in chain.turns.tried.items()},
+            {rule: vars(what) for rule, what in removed_by(chain.reports).items()},
+            outcome.lower,
+            self.units.unit,
+            sweep_cells=self.sweep_cells,
+            gap_given=self.effort.gap,
+            history=self._history(outcome),
+        )
+        elapsed = time.perf_counter() - self.started
+        return Result(
+            "optimum",
+            status,
+            found.value,
+            found.log10,
+            found.assignment,
+            seconds={"plan": 0.0, "run": elapsed, "decode": 0.0},
+            peak_rss_bytes=peak_rss_bytes(),
+            proof=proof,
+        )
+
+
+class _EnoughError(Exception):
+    """The time is over, or the bounds are close enough."""
+
+
+@dataclass(frozen=True)
+class _Elimination:
+    """A plan that sweeps every cell of a network."""
+
+    network: CostNetwork
+    prepared: Prepared
+    enough: Callable[[], bool]
+    helpers: Helpers | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Predicted."""
+        return self.prepared.plan.seconds if self.prepared.plan else 0.0
+
+    def run(self) -> Outcome | None:
+        """Run the plan, on all workers if there are any; None if that was ended."""
+        from .placement import temporary_folder
+        from .running import answered
+
+        if self.helpers is not None:
+            self.helpers.close()
+        try:
+            with temporary_folder(self.prepared.plan, self.prepared.resources) as folder:
+                found = answered(self.prepared, self._look, folder, [])
+        except _EnoughError:
+            return None
+        assert isinstance(found, Result)
+        if found.assignment is None:
+            return Outcome(self.network.constant, feasible=False)
+        states = tuple(int(found.assignment[str(v)]) for v in range(len(self.network.dims)))
+        total = self.network.total(states)
+        if total != found.value:
+            raise InternalError(f"an assignment of total {total} was swept as {found.value}")
+        return Outcome(int(total), int(total), states)
+
+    def _look(self, done: int, planned: int) -> None:
+        if self.enough():
+            raise _EnoughError

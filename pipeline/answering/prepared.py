@@ -1,0 +1,308 @@
+"""A question that is planned and ready to run: the one place where its way is chosen, up the tree or both ways."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from ...tasks.steps.semiring import Semiring
+from ..budget.fit import Prices, fitted
+from ..errors import BudgetError, ModelError
+from ..machine.cpu import cached_rates, is_worth_measuring
+from ..machine.disk import measured_disk_rate
+from ..machine.resources import Resources
+from ..orders.tree_search import HOPELESS_SECONDS
+from ..plans.plan import Plan
+from ..plans.planner import HopelessError, remembered_with_rates, whole_plan
+from ..plans.problem import PlanOptions, Problem
+from ..preprocessing.leaf_rows import leaf_rows, possible
+from ..preprocessing.preprocess import Network
+from ..queries.arithmetic import Arithmetic, arithmetic_for
+from ..trees.costs import Rates
+from ..trees.tree import Target, Tree
+from .counts import counted_plan
+from .placement import divided
+from .question import Question
+
+if TYPE_CHECKING:
+    from ..budget.device_fit import Around
+
+#: So many rows are joined in a second.
+ROWS_PER_SECOND: Final = 1e7
+# Less than what starting took.
+_SMALL_BYTES = 1 << 25
+# Where no plan of all cells fits, rows are joined for about a minute.
+PATIENCE: Final = 3e8
+# Where all cells are asked for, for a second or two.
+SHORT_PATIENCE: Final = 1.5e7
+# Nor are they tried where more than so many times as many are expected: tables agree in far fewer than if they were
+# independent, but not in so few.
+_VAIN: Final = 1e12
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A question that is planned and ready to run.
+
+    Parameters
+    ----------
+    question : Question
+    resources : Resources
+        Where it runs; without devices where those cannot compute it.
+    network : Network
+    arithmetic : Arithmetic
+    problem : Problem
+    prices : Prices or None
+        None where nothing is left to eliminate.
+    seconds : float
+        Spent on preprocessing and planning.
+    stored : mapping or None
+        What a run directory holds of the plan.
+    why_rows : str
+        Why tables are rows, if they are.
+    most_work : float
+        Rows that joins may have.
+    """
+
+    question: Question
+    resources: Resources
+    network: Network
+    arithmetic: Arithmetic[Any]
+    problem: Problem
+    prices: Prices | None = None
+    seconds: float = 0.0
+    stored: Mapping[str, Any] | None = None
+    why_rows: str = ""
+    most_work: float = inf
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that runs."""
+        return self.prices.chosen if self.prices else None
+
+    @property
+    def memory_bytes(self) -> int:
+        """The budget of the model and the tables of a task."""
+        return self.stored["memory_bytes"] if self.stored else self.resources.memory_bytes
+
+
+def known_rates(semiring: Semiring) -> Rates:
+    """Return what is known of this machine without measuring."""
+    return cached_rates(semiring) or Rates()
+
+
+def prepare(
+    question: Question,
+    resources: Resources,
+    stored: Mapping[str, Any] | None = None,
+    rates: Callable[[Semiring], Rates] = known_rates,
+    patient: bool = True,
+) -> Prepared:
+    """Preprocess and plan a question.
+
+    Parameters
+    ----------
+    stored : mapping, optional
+        The plan of an earlier run, to be made again.
+    rates : callable
+        This machine's rates for a semiring, for predictions.
+    patient : bool
+        Whether joins by rows may take about a minute where no plan of all cells fits.
+
+    Raises
+    ------
+    BudgetError
+        If no acceptable plan fits the budgets.
+    """
+    start = time.perf_counter()
+    found = replace(unplanned(question, resources), stored=stored)
+    if found.network.leaves:
+        found = _with_plan(found, rates, patient)
+    return replace(found, seconds=time.perf_counter() - start)
+
+
+def unplanned(question: Question, resources: Resources) -> Prepared:
+    """Preprocess a question, and choose its numbers."""
+    network, targets = question.reduced
+    arithmetic = arithmetic_for(network)
+    if targets is not None and not arithmetic.fits_doubles:
+        resources = resources.without_devices()
+    return Prepared(question, resources, network, arithmetic, problem_of(network, arithmetic, targets))
+
+
+def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates], patient: bool) -> Prepared:
+    """Plan by rows where that was asked for, or where all cells are refused and few of them possible."""
+    asked, stored = prepared.resources.asked, prepared.stored
+    if asked.representation == "rows" or (stored and stored.get("rows")):
+        return planned(by_rows(prepared, leaf_rows(prepared.network), "as was asked"), rates)
+    try:
+        return planned(prepared, rates)
+    except BudgetError as refused:
+        if stored or asked.representation == "dense" or asked.fit != "auto":
+            raise
+        from ..budget.rows_fit import is_sparse
+        from ..plans.row_bounds import expected_work
+
+        counts = leaf_rows(prepared.network)
+        why = f"as {possible(prepared.network, counts)}, and all cells are refused: {refused}"
+        rows = by_rows(prepared, counts, why, PATIENCE if patient else SHORT_PATIENCE)
+        tree = refused.tree if isinstance(refused, HopelessError) else None
+        vain = tree is not None and expected_work(tree, counts) > _VAIN * rows.most_work
+        if vain or not is_sparse(rows.problem):
+            raise
+        return planned(rows, rates, tree)
+
+
+def by_rows(prepared: Prepared, rows: tuple[int, ...], why: str, most_work: float = inf) -> Prepared:
+    """Return a question whose tables are rows, those of leaves so many at most, not planned."""
+    return replace(
+        prepared, problem=replace(prepared.problem, rows=rows), why_rows=why, most_work=most_work, prices=None
+    )
+
+
+def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree | None = None) -> Prepared:
+    """Choose the way, or make the stored plan again; predict it, and cut into parts what workers share.
+
+    Parameters
+    ----------
+    tree : Tree, optional
+        One that a search found, for tables by rows.
+    """
+    problem, resources, stored = prepared.problem, prepared.resources, prepared.stored
+    if stored:
+        from ..budget.stored_plans import stored_plan
+
+        wanted = plan_options(prepared.arithmetic, resources, stored["memory_bytes"])
+        prices = Prices(stored_plan(problem, wanted, Rates(), stored))
+    elif problem.rows is not None:
+        prices = _rows_prices(prepared, tree)
+    else:
+        prices = cheapest_way(problem, prepared.arithmetic, resources)
+    plan, both_ways = prices.chosen, problem.targets is not None
+    if not plan.device:
+        resources = resources.without_devices()
+    if problem.rows is not None:
+        known = Rates()
+    elif not plan.device:
+        known = rates(problem.semiring) if is_worth_measuring(plan.seconds) else Rates()
+    else:
+        known = Rates() if both_ways else resources.device_rates(problem.semiring).rates
+    if known != Rates() and (stored or not plan.device):
+        plan = remembered_with_rates(plan, known)
+    if not stored or plan.slices == 1:  # slices stay in the groups that have receipts
+        plan = divided(plan, resources, known, lambda: prepared.memory_bytes)
+    if prepared.network.query == "count":
+        longest = min(prepared.most_work / ROWS_PER_SECOND, HOPELESS_SECONDS)
+        plan = counted_plan(plan, prepared.network, prepared.arithmetic, known, prepared.memory_bytes, longest)
+    return replace(prepared, resources=resources, prices=replace(prices, chosen=plan))
+
+
+def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
+    """Plan by rows, where a spill was asked for with tables on disk."""
+    from ..budget.rows_fit import rows_plan, with_stored_rows
+
+    problem, resources = prepared.problem, prepared.resources
+    stored = resources.asked.fit == "spill"
+    resources = resources.without_devices() if stored else resources
+    options = plan_options(prepared.arithmetic, resources, resources.memory_bytes)
+    plan = rows_plan(problem, options, Rates(), tree, prepared.most_work)
+    if stored:
+        return Prices(with_stored_rows(plan, resources.memory_bytes))
+    asked, fits = resources.asked, plan.peak_bytes <= resources.memory_bytes
+    if fits or asked.fit != "auto" or asked.disk_bytes == 0 or plan.device:
+        plan = replace(plan, stored_bytes=0, most_stored_bytes=0)
+    return Prices(plan)
+
+
+def cheapest_way(problem: Problem, arithmetic: Arithmetic[Any], resources: Resources) -> Prices:
+    """Choose how tables of all cells run: whole, in slices or spilled, on this machine's cores or a device.
+
+    For both ways the machine is asked for its memory only where the plan needs more than next to nothing.
+    """
+    asked, both_ways = resources.asked, problem.targets is not None
+    if both_ways and asked.memory is asked.gpu_memory is None and asked.fit != "spill":
+        # a refusal names the memory that there is
+        with suppress(BudgetError):
+            plan = whole_plan(problem, plan_options(arithmetic, resources, 1 << 62), Rates(), _end_search)
+            if plan.peak_bytes <= _SMALL_BYTES:
+                return Prices(plan)
+    wanted = plan_options(arithmetic, resources, resources.memory_bytes)
+    if not wanted.device:
+        rate = partial(measured_disk_rate, asked.folder)
+        return fitted(problem, wanted, Rates(), asked.fit, resources.disk_bytes, rate)
+    from ..budget.device_fit import fitted_for_device, fitted_propagation_for_device
+
+    if both_ways:
+        return fitted_propagation_for_device(problem, wanted, asked.fit, lambda: _around(resources))
+    device = resources.device_rates(problem.semiring)
+    around = _around(resources, link_rate=device.link_bytes_per_second)
+    return fitted_for_device(problem, wanted, asked.fit, around, device.rates, resources.gpu_count)
+
+
+def _end_search(tree: Tree) -> None:
+    """End a search that takes longer than asking the machine for its memory."""
+    raise BudgetError("no small plan was found at once")
+
+
+def problem_of(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[Target] | None) -> Problem:
+    """Return what the planner is given."""
+    semiring, goals = arithmetic.semiring, None if targets is None else tuple(targets)
+    return Problem(
+        network.dims,
+        network.scopes,
+        semiring,
+        semiring.itemsize,
+        network.model.nbytes,
+        goals,
+        functions=sum([len(leaf.functions) for leaf in network.leaves]),
+        evaluated=len(network.model.functions),
+    )
+
+
+def _around(resources: Resources, **link: float) -> Around:
+    """What is there for tables that leave a device; they are files where others have to see them."""
+    from ..budget.device_fit import Around
+
+    asked = resources.asked
+    rate = partial(measured_disk_rate, asked.folder)
+    files = asked.folder is not None or asked.remote
+    return Around(resources.host_bytes, files, resources.disk_bytes, rate, **link)
+
+
+def plan_options(arithmetic: Arithmetic[Any], resources: Resources, memory_bytes: int) -> PlanOptions:
+    """Turn what the caller asks into what the planner is asked."""
+    asked = resources.asked
+    order: Any = asked.order
+    if not isinstance(order, str):
+        order = local_order(arithmetic.network, order)
+    return PlanOptions(
+        tree=asked.tree,
+        order=order,
+        order_seconds=asked.order_time,
+        seed=asked.seed,
+        memory_bytes=memory_bytes,
+        decode=arithmetic.decodes,
+        threads=1 if resources.distributed else resources.threads,
+        device=asked.gpus is not None,
+    )
+
+
+def local_order(network: Network, names: Sequence[str]) -> list[int]:
+    """Turn an order given by names into local variables; it must name all that are left to eliminate."""
+    model = network.model
+    unknown = [name for name in names if name not in model.index]
+    if unknown:
+        raise ModelError(f"the order names {unknown[0]!r}, which is not a variable of the model")
+    if len(set(names)) < len(names):
+        raise ModelError("the order names a variable twice")
+    listed = [network.local[model.index[n]] for n in names if model.index[n] in network.local]
+    missing = set(range(len(network.dims))) - set(listed)
+    if missing:
+        name = model.names[network.variables[min(missing)]]
+        raise ModelError(f"the order lacks {len(missing)} variables, {name!r} among them")
+    return listed

@@ -1,0 +1,200 @@
+"""Questions as the user asks them: a query on a model under evidence, checked before anything is computed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import __version__
+from ..errors import ModelError
+from ..formats.read import load_evidence
+from ..models.findings import likelihood, named_findings
+from ..models.model import Function, Model, checked_model
+from ..models.query import QUERIES
+from ..preprocessing.preprocess import Network, reduce_model, with_joints
+from ..preprocessing.wide_tables import with_links
+from ..queries.asked import Asked, local_targets
+from ..trees.tree import Target
+
+# Before functions of so many cells are made dense, rows are thought of.
+LARGE_CELLS = 1 << 22
+
+Array = NDArray[Any]
+Evidence = str | PathLike[str] | Mapping[str, str | int] | None
+Findings = Any
+Names = Sequence[str] | str
+
+
+def fingerprint(model: Model) -> str:
+    """Return a hash of everything in a model that an answer can depend on."""
+    digest = hashlib.sha256(repr((model.kind, model.names, model.dims, model.states, model.top)).encode())
+    digest.update(repr((model.decimals, model.maximize)).encode())
+    for f in model.functions:
+        digest.update(repr((f.scope, f.default, f.child, f.values.shape, f.values.dtype.str)).encode())
+        digest.update(np.ascontiguousarray(f.values).tobytes())
+        if f.rows is not None:
+            digest.update(np.ascontiguousarray(f.rows).tobytes())
+    return digest.hexdigest()
+
+
+def identity(model: Model, query: str, evidence: Mapping[int, int]) -> dict[str, Any]:
+    """Return what must be the same for a run to be continued."""
+    observed = {model.names[v]: int(s) for v, s in sorted(evidence.items())}
+    return {"version": __version__, "model": fingerprint(model), "query": query, "evidence": observed}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a model.
+
+    Parameters
+    ----------
+    model : Model
+    query : {"optimum", "partition", "count", "marginals", "max-marginals"}
+    hard : mapping of int to int
+        Observed states by variable.
+    soft : mapping of int to ndarray
+        Likelihoods by variable.
+    asked : Asked or None
+        What marginals are asked for; None for one value.
+    """
+
+    model: Model
+    query: str
+    hard: Mapping[int, int] = field(default_factory=dict)
+    soft: Mapping[int, Array] = field(default_factory=dict)
+    asked: Asked | None = None
+
+    def __post_init__(self) -> None:
+        if self.query not in QUERIES:
+            raise ModelError(f"unknown query {self.query!r}; one of {', '.join(QUERIES)}")
+        if self.model.kind != "cost":
+            return
+        if why := QUERIES[self.query].not_of_costs:
+            raise ModelError(why)
+        if self.soft:
+            raise ModelError("a cost network takes no likelihoods; observe a state instead")
+
+    @cached_property
+    def reduced(self) -> tuple[Network, tuple[Target, ...] | None]:
+        """What preprocessing leaves to eliminate, and the sets of its variables that are read from tables.
+
+        Soft evidence is one more function for each of its variables (Pearl 1988, virtual evidence).
+        """
+        functions = (*self.model.functions, *(Function((v,), weights) for v, weights in self.soft.items()))
+        model = replace(self.model, functions=functions) if self.soft else self.model
+        query = QUERIES[self.query].swept
+        if self.asked is None:
+            return reduce_model(model, query, self.hard), None
+        network = reduce_model(model, query, self.hard, self.asked.involved)
+        targets = local_targets(network, self.asked)
+        return (with_joints(network, targets) if network.feasible else network), tuple(targets)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether functions have so many cells that rows are thought of before they are made dense."""
+        return self.reduced[0].cells >= LARGE_CELLS
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must be the same for a run to be continued."""
+        names, asked = self.model.names, self.asked
+        same = identity(self.model, self.query, self.hard)
+        if asked is None:
+            return same
+        return {
+            **same,
+            "likelihoods": {names[v]: weights.tolist() for v, weights in sorted(self.soft.items())},
+            "variables": [names[v] for v in asked.variables],
+            "joints": [[names[v] for v in group] for group in asked.joints],
+            "families": bool(asked.families),
+        }
+
+
+def question_of(
+    model: Model,
+    query: str,
+    evidence: Findings = None,
+    query_vars: Names = "all",
+    joint: Iterable[Names] = (),
+    families: bool = False,
+) -> Question:
+    """Read evidence and names; only marginals are asked of some of the variables, and take likelihoods.
+
+    Raises
+    ------
+    ModelError
+        If they, or the query, do not fit the model.
+    """
+    checked_model(model)
+    if query in QUERIES and QUERIES[query].both_ways:
+        hard, soft = split_evidence(model, evidence)
+        return Question(model, query, hard, soft, asked_of(model, query_vars, joint, families))
+    if not is_every(query_vars) or [*joint] or families:
+        raise ModelError(f"variables, joints and families are asked of marginals, not of the {query}")
+    if query == "optimum":
+        model = with_links(model)
+    return Question(model, query, observed(model, evidence))
+
+
+def observed(model: Model, evidence: Evidence) -> dict[int, int]:
+    """Read evidence from a mapping, a pandas Series or a file into variable index → state index."""
+    evidence = named_findings(evidence)
+    if evidence is None:
+        return dict(model.evidence)
+    if isinstance(evidence, Mapping):
+        return model.observe(evidence)
+    if not isinstance(evidence, str | PathLike):
+        raise ModelError(f"evidence is a mapping of names to states, or a file, not {evidence!r}")
+    found = load_evidence(evidence, model)
+    return model.observe({model.names[v]: s for v, s in found.items()})
+
+
+def split_evidence(model: Model, evidence: Findings) -> tuple[dict[int, int], dict[int, Array]]:
+    """Separate observed states from likelihood vectors, both by variable index."""
+    evidence = named_findings(evidence)
+    if not isinstance(evidence, Mapping):
+        return observed(model, evidence), {}
+    vectors = {
+        name: e for name, e in evidence.items() if isinstance(e, Sequence | np.ndarray) and not isinstance(e, str)
+    }
+    hard = observed(model, {name: state for name, state in evidence.items() if name not in vectors})
+    soft = {}
+    for name, values in vectors.items():
+        if name not in model.index:
+            raise ModelError(f"evidence names {name!r}, which is not a variable of the model")
+        soft[model.index[name]] = likelihood(model, model.index[name], values)
+    return hard, soft
+
+
+def is_every(query_vars: Names) -> bool:
+    """Whether all variables are asked for."""
+    return isinstance(query_vars, str) and query_vars == "all"
+
+
+def _names(names: Any) -> list[Any]:
+    """Names of variables: one, or several; evidence, which a mapping would be, is none."""
+    if isinstance(names, Mapping) or not isinstance(names, Iterable):
+        raise ModelError(f"{names!r} are no names of variables")
+    return [names] if isinstance(names, str) else list(names)
+
+
+def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: bool) -> Asked:
+    """Turn names into indices."""
+    names = model.names if is_every(query_vars) else _names(query_vars)
+    groups = _names(joint)
+    groups = [groups] if groups and all(isinstance(name, str) for name in groups) else [_names(g) for g in groups]
+    unknown = [n for group in (names, *groups) for n in group if not isinstance(n, str) or n not in model.index]
+    if unknown:
+        raise ModelError(f"{unknown[0]!r} is not a variable of the model")
+    joints = [tuple(dict.fromkeys(model.index[n] for n in group)) for group in groups]
+    indices = tuple(range(len(model.functions))) if families else ()
+    scopes = [f.scope for f in model.functions] if families else []
+    every = dict.fromkeys((*joints, *(s for s in scopes if s)))
+    return Asked(tuple(dict.fromkeys(model.index[n] for n in names)), tuple(every), indices)

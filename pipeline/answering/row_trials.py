@@ -1,0 +1,190 @@
+"""Questions answered by rows: where that is tried first, and in how many slices, as tables become known."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf, log2
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ..budget.fit import Prices
+from ..errors import BudgetError, format_bytes
+from ..machine.resources import Resources
+from ..plans.plan import Plan
+from ..preprocessing.leaf_rows import leaf_rows, possible
+from ..results.proof import RowsWork
+from ..trees.costs import Rates
+from .counts import least_seconds_by_rows
+from .prepared import ROWS_PER_SECOND, SHORT_PATIENCE, Prepared, by_rows, known_rates, plan_options, planned, unplanned
+from .question import LARGE_CELLS, Question
+
+if TYPE_CHECKING:
+    from ...tasks.rows.memory_account import NoRoomError, Room
+
+A = TypeVar("A")
+
+# A shorter sweep of all cells is over before rows pay.
+_LEAST_SECONDS: Final = 2.0
+# Rows are tried for this part of what all cells are predicted to take.
+_TRIAL_PART: Final = 0.05
+# Before shorter sweeps rows are tried over the same tree: to search for one would take longer than the trial.
+_SEARCHED_SECONDS: Final = 20.0
+# Dense ways read the tables of all functions several times; a row takes as long as so many of their cells.
+_CELLS_OF_A_ROW: Final = 20
+
+_LOG = logging.getLogger(__name__)
+
+
+def tried_first(
+    prepared: Prepared, run: Callable[[Prepared], A], note: Callable[[str], None], patient: bool
+) -> A | None:
+    """Answer by rows where that takes a small part of the work of all cells; None, with a note, where it does not.
+
+    Whoever is not ``patient`` waits for a second or two at most.
+    """
+    trial = _trial(prepared, inf if patient else SHORT_PATIENCE)
+    return None if trial is None else tried(trial, run, note)
+
+
+def tried(trial: Prepared, run: Callable[[Prepared], A], note: Callable[[str], None]) -> A | None:
+    """Answer by rows within what the trial may take; None, with a note, if that does not suffice."""
+    from ...tasks.rows.memory_account import NoRoomError, TooMuchWorkError
+
+    try:
+        return run(trial)
+    except (NoRoomError, TooMuchWorkError, BudgetError) as error:
+        ended = "took too long" if isinstance(error, TooMuchWorkError) else "did not fit memory"
+        note(f"by rows it was tried first, {trial.why_rows}, and {ended}")
+        _LOG.info("by rows it %s", ended)
+        return None
+
+
+def before_all_cells(question: Question, resources: Resources, seconds: float) -> Prepared | None:
+    """Return a question by rows, for less work than making its functions dense is; None where these are small."""
+    asked = resources.asked
+    if asked.representation != "auto" or asked.fit != "auto" or asked.folder:
+        return None
+    if resources.distributed or not (question.reduced[0].feasible and question.is_large):
+        return None
+    found, cells = unplanned(question, resources), question.reduced[0].cells
+    rows = leaf_rows(found.network)
+    if sum(rows) * _CELLS_OF_A_ROW > cells:
+        return None
+    why = f"as functions have 2^{log2(cells):.0f} cells, and {possible(found.network, rows)}"
+    most_work = min(max(cells / _CELLS_OF_A_ROW, LARGE_CELLS), seconds * ROWS_PER_SECOND)
+    try:
+        return planned(by_rows(found, rows, why, most_work), known_rates)
+    except BudgetError:
+        return None
+
+
+def _trial(prepared: Prepared, most_work: float) -> Prepared | None:
+    plan, resources, asked = prepared.plan, prepared.resources, prepared.resources.asked
+    if plan is None or prepared.problem.rows is not None or prepared.stored or asked.representation != "auto":
+        return None
+    if plan.seconds < _LEAST_SECONDS or resources.distributed or asked.folder or asked.fit != "auto":
+        return None
+    from ..budget.rows_fit import is_sparse, rows_plan
+
+    counts = leaf_rows(prepared.network)
+    why = f"as {possible(prepared.network, counts)}, and all cells would take {plan.seconds:.2g} s"
+    trial = by_rows(prepared, counts, why, min(_TRIAL_PART * plan.seconds * ROWS_PER_SECOND, most_work))
+    if not is_sparse(trial.problem):
+        return None
+    options = plan_options(trial.arithmetic, trial.resources, trial.memory_bytes)
+    tree = replace(plan.tree, dims=plan.dims)
+    try:
+        if plan.seconds < _SEARCHED_SECONDS:
+            rows = rows_plan(trial.problem, replace(options, children=tree.children), Rates())
+        else:
+            rows = rows_plan(trial.problem, options, Rates(), tree)
+    except BudgetError:
+        return None
+    later = plan.evaluations and replace(plan.evaluations, together=1, steps=())
+    rows = replace(rows, evaluations=later)
+    if later and least_seconds_by_rows(rows) > trial.most_work / ROWS_PER_SECOND:
+        return None
+    return replace(trial, prices=Prices(rows))
+
+
+def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callable[[Prepared], None] | None = None) -> A:
+    """Run a question; by rows, in more slices wherever a table turns out not to fit.
+
+    Parameters
+    ----------
+    on_plan : callable, optional
+        Told what runs instead.
+
+    Raises
+    ------
+    BudgetError
+        If no number of slices makes it fit, or joins have more rows than anyone waits for.
+    """
+    whole = prepared.plan
+    if whole is None or whole.row_bounds is None:
+        return run(prepared)
+    from ...tasks.rows.memory_account import NoRoomError, TooMuchWorkError
+
+    stores = True
+    while True:
+        try:
+            return run(prepared)
+        except NoRoomError as error:
+            stores = stores and not (prepared.plan and prepared.plan.rows_stored)
+            plan = _smaller(prepared, whole, error, stores)
+            _LOG.info(
+                "by rows in %d slices%s, as a table of %d bytes does not fit",
+                *(plan.slices, " and on disk" if plan.rows_stored else "", error.needed),
+            )
+            prepared = replace(prepared, prices=Prices(plan))
+            if on_plan is not None:
+                on_plan(prepared)
+        except TooMuchWorkError:
+            raise BudgetError(
+                f"by rows it takes more than joins of {prepared.most_work:.3g} rows ({prepared.why_rows}); "
+                "--representation rows goes on however long it takes"
+            ) from None
+
+
+def _smaller(prepared: Prepared, whole: Plan, error: NoRoomError, stores: bool) -> Plan:
+    """Plan a question by rows again whose tables did not fit, as they may be made to; not on disk once that failed."""
+    from ..budget.rows_fit import stored_or_sliced, with_more_slices
+
+    asked, plan = prepared.resources.asked, prepared.plan
+    assert plan is not None
+    if asked.fit == "refuse":
+        raise BudgetError(
+            f"by rows a table needs at least {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
+            "--fit slice or --fit spill would find another way"
+        )
+    if asked.fit == "spill" and plan.rows_stored:
+        raise BudgetError(
+            f"by rows what is held of tables on disk needs {format_bytes(error.needed)}, allowed "
+            f"{format_bytes(error.allowed)}; try a larger --memory, or --fit slice"
+        )
+    options = plan_options(prepared.arithmetic, prepared.resources, prepared.memory_bytes)
+    if asked.fit == "slice" or asked.disk_bytes == 0 or whole.sliced or plan.device or not stores:
+        return with_more_slices(prepared.problem, options, plan, error)
+    return stored_or_sliced(prepared.problem, options, whole, plan, error)
+
+
+def room_for(prepared: Prepared) -> Room | None:
+    """Return what tables of rows may take; None where all are dense."""
+    plan = prepared.plan
+    if plan is None or plan.row_bounds is None:
+        return None
+    from ...tasks.rows.memory_account import Room
+    from ..budget.boxes import MARGIN
+
+    margin = MARGIN if plan.rows_stored else 0
+    return Room(prepared.memory_bytes - plan.model_bytes - plan.leaf_bytes - margin, prepared.most_work)
+
+
+def work_of(prepared: Prepared, room: Room | None) -> RowsWork | None:
+    """Return what a sweep took that kept its account in this process."""
+    if room is None or not room.tables:
+        return None
+    rows, cells = room.largest
+    disk = room.written, room.on_disk, prepared.plan.disk_bytes if prepared.plan else 0
+    return RowsWork(prepared.why_rows, room.tables, room.dense, rows, cells, room.joined, *disk)

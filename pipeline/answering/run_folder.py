@@ -1,0 +1,273 @@
+"""Run directories as the user sees them: opened for one run, taken up again only by the same run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import gettempdir
+from typing import TYPE_CHECKING, Any
+
+from ...storage.files import file_bytes, free_bytes
+from ...storage.run_folder import LAYERS, RunDir
+from ...storage.scratch import scratch_folder
+from ...storage.spec import DiskFullError, StorageError
+from ...tasks.gpu.memory import is_short
+from ..errors import BudgetError, IncompatibleRunError, StoppedError, format_bytes
+from ..models.model import Model
+from ..options import Effort, Options
+from ..plans.plan import Plan
+from ..results.result import Result
+from ..results.stored import answered_before, is_confirmed
+from .question import Question, identity
+
+if TYPE_CHECKING:
+    from ..proofs.provers.layer_files import Finished, RowFiles
+
+
+def check_identity(path: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse a directory that belongs to another run.
+
+    Raises
+    ------
+    IncompatibleRunError
+        Naming what differs.
+    """
+    found = stored.get("identity", {})
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            raise IncompatibleRunError(
+                f"{path} belongs to another run: its {name} is {_short(found.get(name))}, this one's is "
+                f"{_short(value)}; use another --workdir"
+            )
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def check_space(path: Path, plan: Plan, done_bytes: int) -> None:
+    """Refuse a plan whose tables do not fit the file system.
+
+    Raises
+    ------
+    BudgetError
+        With both numbers.
+    """
+    assert plan.spill is not None
+    check_room(path, plan.spill.disk_bytes - done_bytes)
+
+
+def check_room(path: Path, needed: int) -> None:
+    """Refuse to need more bytes than a file system has left.
+
+    Raises
+    ------
+    BudgetError
+        With both numbers.
+    """
+    free = free_bytes(path)
+    if needed > free:
+        raise BudgetError(
+            f"the tables of the plan need {format_bytes(needed)} more in {path}, which has {format_bytes(free)} "
+            "left; try a larger --memory, another --workdir, or --fit slice"
+        )
+
+
+def used_bytes(path: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return file_bytes(path, "*")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[RunDir]:
+    """Open a run directory and lock it; storage failures become errors that end as one sentence.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If the folder cannot be used.
+    StoppedError
+        If the disk is full.
+    """
+    try:
+        rundir = RunDir(path)
+    except StorageError as error:
+        raise IncompatibleRunError(str(error)) from None
+    try:
+        yield rundir
+    except DiskFullError as error:
+        raise _out_of_space(error, path) from None
+    except StorageError as error:
+        raise IncompatibleRunError(str(error)) from None
+    finally:
+        rundir.close()
+
+
+@contextmanager
+def resumable(path: Path | None) -> Iterator[None]:
+    """Turn what stops a run into an error that says how to go on; ``path`` is its run directory, if it has one."""
+    try:
+        yield
+    except DiskFullError as error:
+        raise _out_of_space(error, path) from None
+    except StorageError as error:
+        raise IncompatibleRunError(str(error)) from None
+    except MemoryError as error:
+        if path is None or not is_short(error):
+            raise
+        raise StoppedError(
+            f"the device ran out of memory ({error}); continue without it: bucketflow resume {path}"
+        ) from None
+    except KeyboardInterrupt:
+        if path is None:
+            raise
+        raise StoppedError(f"stopped; continue with: bucketflow resume {path}") from None
+
+
+def _out_of_space(error: DiskFullError, path: Path | None) -> StoppedError:
+    """Say what to do next; a run can be resumed once its plan was kept."""
+    if path is None:
+        return StoppedError(f"{error}; free some space; with a --workdir, finished chunks are kept")
+    if (path / "plan.json").exists():
+        return StoppedError(f"{error}; finished chunks are kept: free some space and resume {path}")
+    return StoppedError(f"{error}; free some space and ask the same again")
+
+
+# Run directories of answers that no plan stands for: kept, found again, and where their layers may be.
+
+# What is free is for others too, where nothing is said.
+_PART = 2
+
+
+def keep_question(rundir: RunDir, question: Question, options: Options, effort: Effort) -> None:
+    """Check that a directory belongs to the question, and keep how it is asked, unless it holds the plan of a sweep.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If it belongs to another run.
+    """
+    stored, identity = rundir.read_plan(), question.identity()
+    if stored is not None:
+        check_identity(rundir.path, stored, identity)
+    if stored is None or stored["plan"] is None:
+        asked = {**asdict(effort), "upper_bound": None if effort.upper_bound is None else str(effort.upper_bound)}
+        how = {"effort": asked, "memory": options.memory, "seed": options.seed}
+        rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None, **how})
+
+
+def kept(question: Question, options: Options, effort: Effort, find: Callable[[], Result]) -> Result:
+    """Return the answer that a run directory holds, or find it and keep it there."""
+    if options.folder is None:
+        return find()
+    with opened(options.folder) as rundir:
+        keep_question(rundir, question, options, effort)
+        known = rundir.read_result()
+        if known is not None:
+            before = answered_before(known, question.model, None, 0.0)
+            if is_confirmed(before, question.model, question.hard):
+                return before
+        found = find()
+        rundir.write_result(found.to_dict())
+        return found
+
+
+def row_files(options: Options, stack: ExitStack) -> RowFiles:
+    """Return where layers may be: in the run directory, or where temporary files go until it is closed."""
+    from ..proofs.provers.layer_files import RowFiles
+
+    def made() -> Path:
+        if options.folder is None:
+            return stack.enter_context(scratch_folder())
+        (options.folder / LAYERS).mkdir(exist_ok=True)
+        return options.folder / LAYERS
+
+    lasting = options.folder is not None
+    if options.disk_bytes is not None:
+        return RowFiles(made, options.disk_bytes, lasting=lasting)
+    there = 0 if options.folder is None else file_bytes(options.folder / LAYERS, "c.*")
+    return RowFiles(made, there + free_bytes(options.folder or Path(gettempdir())) // _PART, lasting=lasting)
+
+
+def finished_layers(folder: Path, files: Callable[[], RowFiles]) -> Finished | None:
+    """Return the layers that an earlier search for the same optimum finished in its run directory, if any."""
+    return files().finished() if (folder / LAYERS).is_dir() else None
+
+
+@contextmanager
+def bounds_directory(folder: Path | None, model: Model, query: str, hard: dict[int, int]) -> Iterator[None]:
+    """Use a run directory for bounds on one question, if there is one.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If it belongs to another question, or cannot be used.
+    StoppedError
+        Where Ctrl-C or a full disk ended it.
+    """
+    if folder is None:
+        yield
+        return
+    with opened(folder) as rundir:
+        wanted, stored = {**identity(model, query, hard), "query": f"bounds on the {query}"}, rundir.read_plan()
+        if stored is None:
+            rundir.write_plan({"identity": wanted, "source": model.source, "plan": None})
+        else:
+            check_identity(folder, stored, wanted)
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise StoppedError(f"stopped; ask the same again with --workdir {folder} to go on") from None
+
+
+# What a search for an optimum leaves in its run directory: bounds while it runs, and its answer.
+
+# Seconds between two writings of bounds that improve.
+_OFTEN = 1.0
+
+
+@dataclass
+class Kept:
+    """A run directory that is open for a search."""
+
+    rundir: RunDir
+    written: float = field(default_factory=time.perf_counter)
+
+    @classmethod
+    def of(cls, rundir: RunDir, question: Question, options: Options, effort: Effort) -> Kept:
+        """Check that a directory belongs to the question, and keep how it is asked.
+
+        Raises
+        ------
+        IncompatibleRunError
+            If it belongs to another run.
+        """
+        keep_question(rundir, question, options, effort)
+        return cls(rundir)
+
+    def answer(self, question: Question) -> Result | None:
+        """Return the answer that was found before, if it is confirmed."""
+        known = self.rundir.read_result()
+        if known is None:
+            return None
+        before = answered_before(known, question.model, None, 0.0)
+        return before if is_confirmed(before, question.model, question.hard) else None
+
+    def bounds(self) -> Mapping[str, Any] | None:
+        """Return what was known when the last search ended."""
+        return self.rundir.read_bounds()
+
+    def improve(self, known: Callable[[], Result]) -> None:
+        """Write bounds that have just improved, not too often."""
+        if time.perf_counter() - self.written >= _OFTEN:
+            self.write(known())
+
+    def write(self, found: Result, *, final: bool = False) -> None:
+        """Write what is known, or the answer."""
+        write = self.rundir.write_result if final else self.rundir.write_bounds
+        write(found.to_dict())
+        self.written = time.perf_counter()

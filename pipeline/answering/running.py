@@ -1,0 +1,220 @@
+"""Running a question: planned, where it pays, again where a device's memory ran out, or in a run directory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from ...cluster.dask_pool import DaskPool
+from ...cluster.memory import peak_rss_bytes
+from ...cluster.pool import Pool, SerialPool
+from ...storage.run_folder import RunDir
+from ...tasks.compiler.code_cache import compiler_pays
+from ...tasks.sweeps.sweep import timed_steps
+from ..errors import BudgetError, format_bytes
+from ..machine.resources import Resources
+from ..options import Options
+from ..results.result import Result
+from ..results.stored import answered_before, is_confirmed
+from ..runs.run import Run
+from .answers import optimum, partition
+from .counts import count
+from .placement import pool_for, temporary_folder, with_less_device_memory
+from .prepared import Prepared, prepare
+from .question import Question
+from .row_trials import before_all_cells, in_slices, room_for, tried, tried_first, work_of
+from .run_folder import check_identity, check_space, opened, resumable, used_bytes
+
+if TYPE_CHECKING:
+    from ..results.posteriors import Marginals
+
+# Below this, one thread is done before others have started.
+_THREADED_SECONDS = 0.05
+
+Progress = Callable[[int, int], None]
+Answer: TypeAlias = "Result | Marginals"
+A = TypeVar("A", Result, "Marginals")
+
+
+def _marginals(run: Run[Any], question: Question) -> Marginals:
+    from .propagate import marginals
+
+    return marginals(run, question)
+
+
+_ANSWERS: dict[str, Callable[[Run[Any], Question], Answer]] = {
+    "optimum": lambda run, _: optimum(run),
+    "partition": lambda run, _: partition(run),
+    "count": lambda run, _: count(run),
+    "marginals": _marginals,
+    "max-marginals": _marginals,
+}
+
+
+def answer(question: Question, options: Options, progress: Progress | None, *, patient: bool = True) -> Answer:
+    """Plan and run, in the run directory of the options if there is one.
+
+    Without one, a plan that a device has too little memory for all the same is made again for half of it. Where no
+    plan of all cells fits, joins by rows may take about a minute, or a second or two if nobody is ``patient``.
+    """
+    if options.folder is not None:
+        return _in_directory(question, options, progress, options.folder, patient)
+    notes: list[str] = []
+    resources = Resources(options)
+    while True:
+        prepared = prepare(question, resources, patient=patient)
+        found = tried_first(prepared, lambda once: answered(once, None, None, notes), notes.append, patient)
+        if found is not None:
+            return found
+        try:
+            return in_slices(prepared, lambda once: _in_temporary_folder(once, progress, notes))
+        except MemoryError as error:
+            resources = with_less_device_memory(prepared.plan, prepared.resources, error)
+            within = resources.asked.gpu_memory
+            notes.append(f"the device ran out of memory ({error}); planned again within {within}")
+
+
+def _in_temporary_folder(prepared: Prepared, progress: Progress | None, notes: list[str]) -> Answer:
+    with temporary_folder(prepared.plan, prepared.resources) as folder:
+        return answered(prepared, progress, folder, notes)
+
+
+def answered_by_rows(question: Question, options: Options, seconds: float = inf) -> Answer | None:
+    """Answer by rows, if that takes less than making all functions dense; None if they are small, or it takes more.
+
+    Rows are joined for so many seconds at most.
+    """
+    trial = before_all_cells(question, Resources(options), seconds)
+    return None if trial is None else tried(trial, lambda once: answered(once, None, None, []), lambda _: None)
+
+
+def _in_directory(
+    question: Question, options: Options, progress: Progress | None, folder: Path, patient: bool
+) -> Answer:
+    """Run in a run directory, or continue the run that it holds; a finished one answers at once."""
+    from ...tasks.boxes.box import told_steps
+
+    with opened(folder) as rundir:
+        prepared = planned_in(rundir, question, options, patient)
+        plan = prepared.plan
+        if question.asked is None and (plan is None or plan.spill is None):
+            known = rundir.read_result()
+            before = known and answered_before(known, question.model, plan, prepared.seconds)
+            if before and is_confirmed(before, question.model, question.hard):
+                return before
+        _check_memory(prepared)
+        if plan is not None and plan.spill is not None:
+            check_space(folder, plan, used_bytes(folder))
+        kept = partial(_keep_plan, rundir, question)
+        with timed_steps() as spent, _refused_again(prepared):
+            found = in_slices(prepared, lambda once: answered(once, progress, folder, []), kept)
+        rundir.write_result({**found.to_dict(), "steps": told_steps(spent)})
+        return found
+
+
+def _check_memory(prepared: Prepared) -> None:
+    """Refuse to go on with a stored plan that takes more memory than is asked for now."""
+    plan, resources = prepared.plan, prepared.resources
+    if not prepared.stored or plan is None or resources.asked.memory is None:
+        return
+    # by rows a run takes what its plan allows
+    needed = plan.peak_bytes if plan.row_bounds is None else prepared.memory_bytes
+    if needed > resources.memory_bytes:
+        raise BudgetError(
+            f"the run in {resources.asked.folder} takes {format_bytes(needed)} as it was planned, allowed "
+            f"{format_bytes(resources.memory_bytes)}; give as much --memory, or another --workdir"
+        )
+
+
+@contextmanager
+def _refused_again(prepared: Prepared) -> Iterator[None]:
+    """Say where a refusal is that of a stored plan, which other budgets do not change."""
+    try:
+        yield
+    except BudgetError as error:
+        if not prepared.stored:
+            raise
+        folder, planned = prepared.resources.asked.folder, format_bytes(prepared.memory_bytes)
+        raise BudgetError(f"{error}; {folder} keeps to its plan for {planned}: use another --workdir") from None
+
+
+def planned_in(rundir: RunDir, question: Question, options: Options, patient: bool = True) -> Prepared:
+    """Plan in a run directory, or make the plan that it holds again; it is kept there.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If the directory belongs to another run.
+    BudgetError
+        If no acceptable plan fits the budgets.
+    """
+    stored, wanted = rundir.read_plan(), question.identity()
+    if stored is not None:
+        check_identity(rundir.path, stored, wanted)
+    prepared = prepare(question, Resources(options), stored and stored["plan"], patient=patient)
+    plan = prepared.plan
+    if stored is None or (stored["plan"] is None and plan is not None):
+        _keep_plan(rundir, question, prepared)
+    return prepared
+
+
+def _keep_plan(rundir: RunDir, question: Question, prepared: Prepared) -> None:
+    from ..budget.stored_plans import plan_record
+
+    record = plan_record(prepared.plan, prepared.memory_bytes) if prepared.plan else None
+    rundir.write_plan({"identity": question.identity(), "source": question.model.source, "plan": record})
+
+
+def answered(prepared: Prepared, progress: Progress | None, folder: Path | None, notes: list[str]) -> Answer:
+    """Run a prepared question; what the caller should know besides the answer is added to ``notes``."""
+    start = time.perf_counter()
+    resources = prepared.resources
+    with resumable(resources.asked.folder), pool_for(prepared.plan, resources) as pool:
+        run = replace(_run(prepared, pool, progress), folder=folder, note=notes.append)
+        found = _ANSWERS[prepared.question.query](run, prepared.question)
+        found = replace(found, rows_work=work_of(prepared, run.room))
+    spent = time.perf_counter() - start - found.seconds.get("decode", 0.0)
+    seconds = {"plan": prepared.seconds, "run": spent, **found.seconds}
+    return replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))
+
+
+def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:
+    plan, resources, problem = prepared.plan, prepared.resources, prepared.problem
+    run = Run(prepared.network, plan, problem, prepared.arithmetic, pool, compiled=False)
+    if plan is None:
+        return run
+    several = plan.seconds > _THREADED_SECONDS and not isinstance(pool, DaskPool)
+    report = None if progress is None else accumulated(progress, plan.reported_bytes * plan.evaluated)
+    threads = resources.threads if several else 1
+    run = replace(run, threads=threads, compiled=compiler_pays(plan.cells * plan.evaluated), progress=report)
+    run = replace(run, room=room_for(prepared), disk_bytes=resources.asked.disk_bytes)
+    if not plan.device or (resources.asked.remote and isinstance(pool, SerialPool)):
+        return run
+    # both sweeps of a slice: none of its steps is placed
+    one_launch = plan.results and not plan.spill and plan.row_bounds is None
+    if one_launch:
+        return replace(run, device=True, device_bytes=resources.memory_bytes)
+    return replace(run, device=True, least_cells=resources.least_cells(problem.semiring))
+
+
+def accumulated(progress: Progress, planned: int) -> Callable[[int], None]:
+    """Return what adds up bytes done and reports them."""
+    done = 0
+
+    def report(count: int) -> None:
+        nonlocal done
+        done = min(done + count, planned)
+        progress(done, planned)
+
+    return report
+
+
+def timed(found: A, read_seconds: float) -> A:
+    """Return an answer with the time that reading took put first."""
+    return replace(found, seconds={"read": read_seconds, **found.seconds})

@@ -1,0 +1,348 @@
+"""Bounds on an optimum or a partition function, where exact elimination is too much: mini-buckets of growing size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Unpack
+
+from ...cluster.memory import peak_rss_bytes
+from ...storage.files import file_bytes, free_bytes
+from ...storage.run_folder import MESSAGES
+from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
+from ...tasks.sweeps.device_sweep import LEAST_CELLS
+from ..answering.cut_offs import OUTWARD, optimum_bounds
+from ..answering.prepared import local_order
+from ..answering.question import Evidence, observed
+from ..answering.run_folder import bounds_directory
+from ..errors import BudgetError, ModelError, format_bytes
+from ..machine.resources import Resources
+from ..minibuckets.partition import Size, partition
+from ..minibuckets.rounds import Means, OptimumBounds, SumBounds
+from ..models.checks import integer
+from ..models.model import Model
+from ..options import Bounding, Options, checked_number
+from ..orders.depth_first import depth_first_order, rearranged
+from ..orders.min_fill import min_fill_order
+from ..orders.tree_search import search_tree
+from ..preprocessing.preprocess import Network, fixed_value, reduce_model
+from ..results.bounds import Bounds, Number, Round
+from ..trees.tree import elimination_order
+
+if TYPE_CHECKING:
+    from ..minibuckets.partition import Partition
+    from ..minibuckets.run_boxes import Spilling
+
+
+# Where messages of mini-buckets may be: in memory, or in a run directory that holds all of them.
+
+
+@dataclass(frozen=True)
+class Place:
+    """Whether messages are kept in memory, or where they are on disk."""
+
+    keep: bool
+    spilling: Spilling | None = None
+
+    @property
+    def disk_bytes(self) -> int:
+        """What messages take on disk."""
+        return 0 if self.spilling is None else self.spilling.boxing.disk_bytes
+
+    @property
+    def seconds(self) -> float:
+        """What writing and reading them is predicted to take."""
+        from ..budget.spill import DISK_RATE
+
+        return 0.0 if self.spilling is None else (self.disk_bytes + self.spilling.boxing.read_bytes) / DISK_RATE
+
+
+@dataclass(frozen=True)
+class Room:
+    """What messages may take.
+
+    Parameters
+    ----------
+    resources : Resources
+    beside : int
+        Bytes of the model.
+    """
+
+    resources: Resources
+    beside: int
+
+    def place(self, split: Partition, needed: bool) -> Place | None:
+        """Return where the messages of an elimination can be; None if nowhere and it is not needed.
+
+        Raises
+        ------
+        BudgetError
+            If nowhere and it is needed, with both numbers.
+        """
+        memory = self.resources.memory_bytes
+        if split.kept_bytes + self.beside <= memory:
+            return Place(True)
+        refusal = None
+        if (folder := self.resources.asked.folder) is not None:
+            try:
+                return Place(False, self._spilling(split, folder / MESSAGES))
+            except BudgetError as error:
+                refusal = error
+        if refusal is not None and needed:
+            raise refusal
+        if split.live_bytes + self.beside <= memory:
+            return Place(False)
+        if needed:
+            raise self._refusal(split)
+        return None
+
+    def _spilling(self, split: Partition, folder: Path) -> Spilling:
+        from ..minibuckets.message_boxes import boxed
+        from ..minibuckets.run_boxes import Spilling
+
+        boxing = boxed(split, self.resources.memory_bytes - self.beside)
+        asked = self.resources.asked.disk_bytes
+        there = free_bytes(folder) + file_bytes(folder, "c.*") if asked is None else asked
+        if boxing.disk_bytes > there:
+            raise BudgetError(
+                f"messages of mini-buckets of {split.largest} cells take {format_bytes(boxing.disk_bytes)} of disk, "
+                f"more than the {format_bytes(there)} there are; give a smaller --z, a larger --memory or --disk, or "
+                "another --workdir"
+            )
+        return Spilling(boxing, folder)
+
+    def _refusal(self, split: Partition) -> BudgetError:
+        wanted, there = format_bytes(split.live_bytes + self.beside), format_bytes(self.resources.memory_bytes)
+        return BudgetError(
+            f"mini-buckets of {split.largest} cells take {wanted}, more than the {there} of memory; give a smaller "
+            "--z, a larger --memory, a --workdir for messages on disk, or --time without --z: mini-buckets grow while "
+            "they fit"
+        )
+
+
+# Where neither a size nor a time is given.
+_SECONDS = 10.0
+# With so few cells the first order is good enough.
+_EASY_CELLS = 1 << 22
+# A round takes longer than its cells by the best rate so far: what a round is the first to load counts for no other.
+_OPTIMISM = 1.5
+
+
+def bound(
+    model: Model,
+    query: str = "optimum",
+    *,
+    evidence: Evidence = None,
+    z: int | None = None,
+    time: float | None = None,
+    **options: Unpack[Bounding],
+) -> Bounds:
+    """Bound an answer from both sides by mini-bucket elimination.
+
+    Buckets whose tables together are too large are split, which relaxes the problem (Dechter & Rish 2003); the parts
+    agree on what they share before they are eliminated (Ihler et al. 2012), and for a partition function are powers
+    by Hölder's inequality (Liu & Ihler 2011). The other bound is what an assignment that is read from the messages
+    is truly worth. Costs are exact integers, everything else is rounded outwards.
+
+    Parameters
+    ----------
+    model : Model
+    query : {"optimum", "partition"}
+    evidence : mapping, path or None
+        As in :func:`bucketflow.solve`.
+    z : int, optional
+        Most variables of a mini-bucket. Without it mini-buckets grow, by cells, while memory and time allow.
+    time : float, optional
+        Wall seconds; 10 by default, none where ``z`` is given. The smallest mini-buckets are always tried.
+    **options
+        ``memory``, ``order``, ``order_time``, ``seed``, ``threads``, ``gpus`` and ``gpu_memory`` as in
+        :func:`bucketflow.solve`; one GPU is used. With ``workdir`` messages that exceed memory are on disk, in at most
+        ``disk`` bytes; what was stopped or killed is continued by asking the same again there.
+
+    Raises
+    ------
+    ModelError
+        If the query, evidence, order, ``z`` or ``time`` does not fit.
+    BudgetError
+        If mini-buckets of size ``z``, or even the smallest, do not fit ``memory``, or their messages ``disk``.
+    IncompatibleRunError
+        If ``workdir`` belongs to another question.
+    StoppedError
+        If the disk is full, or on Ctrl-C with ``workdir``: what is done by then stays there.
+    """
+    start = perf_counter()
+    resources = Resources(Options(**options))
+    _check(model, query, z, time)
+    hard = observed(model, evidence)
+    network = reduce_model(model, query, hard)  # type: ignore[arg-type]
+    fixed = fixed_value(network)
+    if fixed is None:
+        return _finished(Bounds(network.query, "infeasible"), start, start)
+    seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
+    ladder = _Ladder(_question(network, fixed, _means(resources, network)), resources, start + seconds)
+    order = ladder.order()
+    planned = perf_counter()
+    with bounds_directory(resources.asked.folder, model, query, hard):
+        rounds = tuple(ladder.climb(order, z))
+    return _finished(replace(ladder.question.found(), rounds=rounds), start, planned)
+
+
+def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
+    if query not in ("optimum", "partition"):
+        raise ModelError(f"no bounds on the query {query!r}; one of optimum, partition")
+    if query == "partition" and model.kind == "cost":
+        raise ModelError("a cost network has no partition function; ask for its optimum")
+    if z is not None and integer(z, "z", None) < 1:
+        raise ModelError(f"z is {z}; a mini-bucket has at least 1 variable")
+    checked_number("time", time, "a number of seconds")
+
+
+def _means(resources: Resources, network: Network) -> Means:
+    if not resources.gpu_count:
+        return Means(resources.threads)
+    semiring = MIN_PLUS if network.query == "optimum" else LOG_SUM
+    return Means(resources.threads, resources.least_cells(semiring) or LEAST_CELLS)
+
+
+def _searched(network: Network, order: Any, asked: Options) -> tuple[int, ...]:
+    """Buckets of an order that was asked for: by name, or all variables."""
+    tree = search_tree(
+        network.dims, network.scopes, tree="bucket", order=order, seconds=asked.order_time, seed=asked.seed
+    )
+    return rearranged(network.dims, network.scopes, elimination_order(tree))
+
+
+def _question(network: Network, fixed: float | int, means: Means) -> _Optimum | _Sum:
+    return _Optimum(network, fixed, means) if network.query == "optimum" else _Sum(network, fixed, means)
+
+
+def _finished(bounds: Bounds, start: float, planned: float) -> Bounds:
+    seconds = {"plan": planned - start, "run": perf_counter() - planned}
+    return replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+
+
+@dataclass
+class _Ladder:
+    """Mini-buckets of growing size, while memory and time allow."""
+
+    question: _Optimum | _Sum
+    resources: Resources
+    until: float
+
+    def order(self) -> tuple[int, ...]:
+        """Find an order; where it is not easy, what is to be eliminated is prepared first."""
+        asked, network = self.resources.asked, self.question.network
+        if asked.order != "auto" or asked.order_time is not None:
+            order: Any = asked.order if isinstance(asked.order, str) else local_order(network, asked.order)
+            return _searched(network, order, asked)
+        quick = rearranged(network.dims, network.scopes, min_fill_order(network.dims, network.scopes, asked.seed))
+        if partition(network.dims, network.scopes, quick, Size()).cells <= _EASY_CELLS:
+            return quick
+        if isinstance(self.question, _Optimum):
+            self.question.prepare(self._is_late)
+        return depth_first_order(self.question.dims, self.question.scopes, seed=asked.seed)
+
+    def climb(self, order: tuple[int, ...], z: int | None) -> Iterator[Round]:
+        """Run round after round."""
+        if self.question.closed:
+            return
+        if not self.question.scopes:
+            self.question.improve(partition((), (), (), Size()), True, None)
+            return
+        seconds_a_cell, cells = math.inf, 0
+        for size in _sizes(z):
+            split = partition(self.question.dims, self.question.scopes, order, size)
+            if split.cells == cells:
+                continue
+            place = self.room.place(split, needed=z is not None or not cells)
+            if place is None or (cells and self._would_be_late(split.cells * seconds_a_cell + place.seconds)):
+                return
+            start, first = perf_counter(), not cells
+            if not self.question.improve(split, place.keep, None if first else self._is_late, place.spilling):
+                return
+            seconds = perf_counter() - start
+            cells, seconds_a_cell = split.cells, min(seconds_a_cell, seconds / split.cells)
+            lower, upper = self.question.interval()
+            yield Round(
+                *(size.variables, size.cells, split.cells, split.largest, split.exact, lower, upper, seconds),
+                disk_bytes=place.disk_bytes,
+            )
+            if split.exact or self.question.closed:
+                return
+
+    def _is_late(self) -> bool:
+        return perf_counter() > self.until
+
+    def _would_be_late(self, seconds: float) -> bool:
+        return perf_counter() + _OPTIMISM * seconds > self.until
+
+    @property
+    def room(self) -> Room:
+        """What messages may take."""
+        return Room(self.resources, self.question.network.model.nbytes)
+
+
+def _sizes(z: int | None) -> Iterator[Size]:
+    if z is not None:
+        yield Size(variables=z)
+        return
+    for bits in (4, 8, 12, *range(14, 62, 2)):
+        yield Size(cells=1 << bits)
+
+
+class _Optimum(OptimumBounds):
+    """Bounds on the optimum of a model."""
+
+    def __init__(self, network: Network, fixed: float | int, means: Means) -> None:
+        model = network.model
+        super().__init__(network, None if model.top is None else model.top - int(fixed), means)
+        self.network, self.fixed = network, fixed
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Domain sizes of what is eliminated."""
+        return self.costs.dims
+
+    @property
+    def scopes(self) -> tuple[tuple[int, ...], ...]:
+        """Scopes of what is eliminated."""
+        return self.costs.scopes
+
+    def interval(self) -> tuple[Number | None, Number | None]:
+        """Lower and upper bound, as :class:`Bounds` has them."""
+        found = self.found()
+        return found.lower, found.upper
+
+    def found(self) -> Bounds:
+        """What is known."""
+        if not self.possible:
+            return Bounds("optimum", "infeasible")
+        return optimum_bounds(self.network, self.fixed, self.least_cost(), self.states, closed=self.closed)
+
+
+class _Sum(SumBounds):
+    """Bounds on the partition function of a model, or on the probability of its evidence."""
+
+    def __init__(self, network: Network, fixed: float | int, means: Means) -> None:
+        super().__init__(network, means)
+        self.network, self.dims, self.scopes = network, network.dims, network.scopes
+        self.fixed = fixed + math.log(network.free_states)
+
+    def interval(self) -> tuple[float | None, float | None]:
+        """log10 of both bounds; None where nothing is known."""
+        return self._log10(self.lower, -1), self._log10(self.upper, 1)
+
+    def found(self) -> Bounds:
+        """What is known."""
+        if self.closed:
+            return Bounds("partition", "infeasible")
+        return Bounds("partition", "bounded", *self.interval())
+
+    def _log10(self, log: float, outward: int) -> float | None:
+        if math.isinf(log):
+            return None
+        value = (log + self.fixed) / math.log(10)
+        return value + outward * OUTWARD * (1 + abs(value) + abs(self.fixed))

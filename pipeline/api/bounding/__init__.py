@@ -1,1 +1,0 @@
-"""Answers with bounds: what an optimum or a sum lies between, and optima that bounds prove."""

@@ -1,1 +1,0 @@
-"""Sums and counts without a sweep: models as clauses, and products of factors on decision diagrams."""

@@ -1,1 +1,0 @@
-"""Good assignments without a proof."""

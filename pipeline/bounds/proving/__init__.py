@@ -1,1 +1,0 @@
-"""Proving an optimum: the ways there are, the turns they have, and what is known so far."""

@@ -1,1 +1,0 @@
-"""Optima by bounded rows: layers of partial assignments, and the trail they left."""

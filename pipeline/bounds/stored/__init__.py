@@ -1,1 +1,0 @@
-"""Layers of rows on disk, for bounded searches whose layers exceed memory."""

@@ -1,0 +1,113 @@
+"""The way back through the stages of a plan out of core: what a box of each stage does there. Pure.
+
+Going up, a stage reads the tables of the stages below it and writes the one at its head. On the way back it reads
+them again, with what comes from above its head, and writes what comes from above each of them; inside a box that is
+the ordinary propagation both ways, its upward messages made again. So only tables between stages are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ...tasks.steps.semiring import Semiring
+from ...tasks.steps.step import Step
+from ..plans.problem import sliced_dims
+from ..plans.stages import Stage
+from ..plans.two_way_steps import Reading, StepBuilder
+from ..trees.tree import Tree
+
+
+@dataclass(frozen=True)
+class WayBack:
+    """What the stages on the way back are made from.
+
+    Parameters
+    ----------
+    tree : Tree
+    layouts : sequence of tuple of int
+    semiring : Semiring
+    readings : tuple of Reading
+    result_bytes : int
+        Of the beliefs that are put together, in the process that does.
+    """
+
+    tree: Tree
+    layouts: Sequence[tuple[int, ...]]
+    semiring: Semiring
+    readings: tuple[Reading, ...]
+    result_bytes: int
+    _made: dict[tuple[int, frozenset[int], tuple[int, ...]], Stage] = field(default_factory=dict)
+
+    def stage(self, head: int, nodes: Sequence[int], inputs: Iterable[int], boxed: tuple[int, ...]) -> Stage:
+        """Lower the way back through a stage for the sizes inside a box, or remember it.
+
+        Parameters
+        ----------
+        nodes : sequence of int
+            The stage's internal nodes, children first.
+        inputs : iterable of int
+            Heads of the stages below.
+        """
+        stored = frozenset(inputs)
+        key = (head, stored, boxed)
+        if key not in self._made:
+            self._made[key] = self._lowered(head, nodes, stored, boxed)
+        return self._made[key]
+
+    def _lowered(self, head: int, nodes: Sequence[int], stored: frozenset[int], boxed: tuple[int, ...]) -> Stage:
+        builder = StepBuilder(self.tree, self.layouts, self.semiring)
+        builder.sizes, number = sliced_dims(self.tree.dims, boxed), builder.number
+        tops = self.tree.roots if head < 0 else (head,)
+        if head >= 0:
+            builder.above[head] = (number.down(head),) if self.is_joined(head) else ()
+            builder.axes[number.down(head)] = self.layouts[head]
+        ends = {i for i in stored if self.beyond[i]}
+        back = tuple(builder.backward(self.readings_in(head, nodes), tops, ends))
+        roots = self.tree.roots if head < 0 else ()
+        needed = {i for step in back for i in step.inputs}.union(roots)
+        up: list[Step] = []
+        for node in reversed(nodes):
+            if node in needed:
+                up.insert(0, builder.forward(node))
+                needed.update(up[0].inputs)
+        outputs = {number.down(i): builder.above[i][0] for i in sorted(ends) if builder.above[i]}
+        needed.update(outputs.values())
+        read = tuple(i for i in (*sorted(stored), *(builder.above[head] if head >= 0 else ())) if i in needed)
+        return Stage(head, (*up, *back), boxed, read, outputs, builder.results, roots)
+
+    def readings_in(self, head: int, nodes: Sequence[int]) -> list[Reading]:
+        """Readings of a stage: those of its joins, and of its tables; those of a head are its reader's."""
+        inside = set(nodes)
+
+        def belongs(reading: Reading) -> bool:
+            node, parent = reading.node, self.tree.parent[reading.node]
+            if reading.join:
+                return node in inside
+            return node != head and (node in inside or (parent in inside if parent >= 0 else head < 0))
+
+        return [r for r in self.readings if belongs(r)]
+
+    def is_joined(self, node: int) -> bool:
+        """Whether anything comes from above a node: it has siblings, or a node above it has."""
+        while (parent := self.tree.parent[node]) >= 0:
+            if len(self.tree.children[parent - self.tree.n_leaves]) > 1:
+                return True
+            node = parent
+        return False
+
+    @cached_property
+    def beyond(self) -> tuple[bool, ...]:
+        """Whether anything is read from inside the subtree of a node, its own table aside."""
+        own = [False] * len(self.tree.scopes)
+        inside = [False] * len(self.tree.scopes)
+        for reading in self.readings:
+            if reading.join:
+                inside[reading.node] = True
+            else:
+                own[reading.node] = True
+        for j, kids in enumerate(self.tree.children):
+            if any(own[c] or inside[c] for c in kids):
+                inside[self.tree.n_leaves + j] = True
+        return tuple(inside)

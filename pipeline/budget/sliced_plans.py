@@ -1,0 +1,254 @@
+"""Plans in slices: conditioning on as few variables as bring a plan into its budget. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf, prod
+from operator import itemgetter
+
+from ..errors import BudgetError, format_bytes, format_count
+from ..orders.effort import OUTLINE_SECONDS, SLICING_SECONDS, Effort
+from ..orders.tree_search import refine_tree
+from ..plans.lower_bounds import Outline, least_bytes
+from ..plans.plan import Plan
+from ..plans.planner import joined_tree, plan_within, planning_seconds
+from ..plans.problem import PlanOptions, Problem
+from ..trees.costs import Rates, tree_cost
+from ..trees.cutsets import slice_count, slice_tree
+from ..trees.memory import table_bytes
+from ..trees.tree import Tree
+
+# Beyond this many slices, or this much repeated work, conditioning is no answer to a small budget.
+MAX_SLICES = 1 << 20
+MAX_SLICE_OVERHEAD = 64.0
+
+# A plan within this factor of the cheapest is not worth looking for a better one.
+CLOSE = 1.1
+
+# Planning time for rearranging a tree for its slices, at most.
+REARRANGING_SECONDS = 4.0
+REARRANGINGS = 2
+
+# The first turn where slices are far from the whole; slices that are then still so many times behind another way are
+# left at that.
+_SHORT_REARRANGING, _BEHIND = 0.5, 2.0
+
+# A tree is planned so often until it fits; of so many trees one is chosen before.
+_TRIES_A_TREE, _FEWEST_ESTIMATED = 2, 3
+
+# Slices that take so many times the work need another tree before others are tried of this one.
+_FAR = 8.0
+
+
+def sliced_plan(
+    problem: Problem,
+    options: PlanOptions,
+    rates: Rates,
+    wholes: Sequence[Plan | Outline],
+    effort: Effort | None = None,
+    when_far: Callable[[], None] | None = None,
+) -> Plan:
+    """Condition on as few variables as bring a plan into its budget, then rearrange its tree for the slices.
+
+    Parameters
+    ----------
+    wholes : sequence of Plan or Outline
+        Without slices, the cheapest first, which is a plan; the others are tried while they may make cheaper slices.
+    effort : Effort, optional
+        What may still be spent on better slices than the first that fit.
+    when_far : callable, optional
+        Looks for another way before a tree is rearranged whose slices take far more work than the whole.
+
+    Raises
+    ------
+    BudgetError
+        If that takes too many slices or too much repeated work.
+    """
+    effort = effort or Effort()
+    first = wholes[0]
+    assert isinstance(first, Plan)
+    # a tree that was given is not searched on unless slicing costs much
+    searched = options.tree == "refined" and isinstance(options.order, str)
+    found, refusals = _first_slices(problem, options, rates, wholes, effort, searched)
+    if not found:
+        raise refusals[0]
+    plan, slicing = min(found, key=lambda one: one[0].seconds)
+    if searched and (options.children is None or plan.seconds > CLOSE * first.seconds):
+        if (far := _is_far(plan, first, effort)) and when_far:
+            when_far()
+        rearranged = _rearranged(problem, options, rates, plan, first, effort, far=far)
+        plan = slicing.freed(plan) if rearranged is plan and not slicing.was_freed else rearranged
+    plan = replace(plan, unsliced_cells=first.cells)
+    if plan.slice_overhead > MAX_SLICE_OVERHEAD:
+        raise _refusal(first, frozenset(plan.sliced), options.memory_bytes, plan)
+    return plan
+
+
+def _first_slices(
+    problem: Problem,
+    options: PlanOptions,
+    rates: Rates,
+    wholes: Sequence[Plan | Outline],
+    effort: Effort,
+    searched: bool,
+) -> tuple[list[tuple[Plan, Slicing]], list[BudgetError]]:
+    """Slice trees as they are, as long as others may be cheaper.
+
+    Where the first does not fit, or takes far more work, the others are tried in the order of what their slices are
+    estimated to take, until one fits.
+    """
+    first = wholes[0]
+    assert isinstance(first, Plan)
+    found: list[tuple[Plan, Slicing]] = []
+    refusals: list[BudgetError] = []
+    waiting = [(whole.seconds, Slicing(problem, options, rates, whole.tree, first, effort)) for whole in wholes]
+    estimated = False
+    while waiting:
+        seconds, slicing = waiting.pop(0)
+        least = min([plan.seconds for plan, _ in found], default=inf)
+        if found and (
+            least <= CLOSE * seconds or not effort.allows(_TRIES_A_TREE * planning_seconds(slicing.whole), least)
+        ):
+            break
+        far = True
+        try:
+            plan = slicing.first()
+        except BudgetError as error:
+            refusals.append(error)
+        else:
+            far = searched and _is_far(plan, first, effort)
+            found.append((plan if far else slicing.freed(plan), slicing))
+            if far and estimated:
+                break
+        if far and not estimated and len(waiting) >= _FEWEST_ESTIMATED:
+            estimated = True
+            waiting = sorted([(each.estimate(slicing.limit), each) for _, each in waiting], key=itemgetter(0))
+    return found, refusals
+
+
+@dataclass
+class Slicing:
+    """Conditions a tree on variables of its largest tables.
+
+    Parameters
+    ----------
+    tree : Tree
+        Without slices.
+    whole : Plan
+        Of this tree or another without slices, which does not fit.
+    """
+
+    problem: Problem
+    options: PlanOptions
+    rates: Rates
+    tree: Tree
+    whole: Plan
+    effort: Effort
+
+    def __post_init__(self) -> None:
+        self.was_freed = False
+        self.limit = max((self.options.memory_bytes - self.problem.model_bytes) // self.problem.itemsize, 1)
+        unfit = self.tree is self.whole.tree and not self.whole.fits(self.options.memory_bytes)
+        self._tried = {frozenset[int]()} if unfit else set()
+
+    def first(self) -> Plan:
+        """Condition on variables of the largest tables, and of ever smaller ones, until the plan fits."""
+        while True:
+            sliced = self._sliced(self.limit)
+            if slice_count(self.tree, sliced) > MAX_SLICES:
+                raise _refusal(self.whole, sliced, self.options.memory_bytes)
+            if plan := self._made(sliced):
+                return plan
+            if self.limit == 1:
+                raise _refusal(self.whole, sliced, self.options.memory_bytes)
+            self.limit //= 2
+
+    def estimate(self, limit: int) -> float:
+        """Predict slices whose tables are within a limit, not planned."""
+        sliced = self._sliced(limit)
+        return tree_cost(self.tree, self.rates, self.problem.itemsize, sliced).seconds * slice_count(self.tree, sliced)
+
+    def _sliced(self, limit: int) -> frozenset[int]:
+        self.effort.spend(SLICING_SECONDS * len(self.tree.scopes))
+        return slice_tree(
+            self.tree,
+            limit,
+            self.rates,
+            itemsize=self.problem.itemsize,
+            seed=self.options.seed,
+            most_slices=MAX_SLICES,
+        )
+
+    def freed(self, plan: Plan) -> Plan:
+        """Give up conditioning on variables where the plan fits without: not all tables are there at the same time."""
+        self.was_freed = True
+        for v in sorted(plan.sliced, key=lambda v: -self.problem.dims[v]):
+            enough = plan.seconds <= CLOSE * self.whole.seconds or plan.seconds > _BEHIND * self.effort.known
+            if enough or not self.effort.allows(planning_seconds(plan), plan.seconds):
+                break
+            fewer = self._made(frozenset(plan.sliced) - {v})
+            if fewer and fewer.seconds < plan.seconds:
+                plan = fewer
+        return plan
+
+    def _made(self, sliced: frozenset[int]) -> Plan | None:
+        """Plan slices that were not tried before, if their largest step may fit."""
+        problem, options, tree = self.problem, self.options, self.tree
+        if sliced in self._tried or least_bytes(problem, tree, sliced) > options.memory_bytes:
+            return None
+        self._tried.add(sliced)
+        plan = plan_within(problem, options, self.rates, tree, sliced)
+        self.effort.spend(planning_seconds(plan) if plan else OUTLINE_SECONDS * len(tree.scopes))
+        return plan
+
+
+def _is_far(plan: Plan, whole: Plan, effort: Effort) -> bool:
+    """Whether slices take so much more work that another tree, for which there is time, has to come first."""
+    return plan.seconds > _FAR * whole.seconds and effort.left(plan.seconds) > _SHORT_REARRANGING
+
+
+def _rearranged(
+    problem: Problem, options: PlanOptions, rates: Rates, plan: Plan, whole: Plan, effort: Effort, *, far: bool
+) -> Plan:
+    """Rearrange a tree for its slices and condition again, a few times; return the cheapest plan on the way.
+
+    A short turn comes first where slices are ``far`` from the whole: what it finds shows what more of it is worth.
+    """
+    best = plan
+    for turn in range(-1 if far else 0, REARRANGINGS):
+        left = effort.left(best.seconds) / (REARRANGINGS - max(turn, 0)) - _TRIES_A_TREE * planning_seconds(plan)
+        seconds = min(REARRANGING_SECONDS / REARRANGINGS, best.seconds / (2 * REARRANGINGS), left)
+        if turn < 0:
+            seconds = min(seconds, _SHORT_REARRANGING)
+        elif far and best.seconds > _BEHIND * effort.known:
+            break
+        if seconds <= 0:
+            break
+        effort.spend(seconds)
+        sliced = frozenset(plan.sliced)
+        tree = replace(plan.tree, dims=problem.dims)
+        tree = refine_tree(
+            tree, sliced=sliced, seconds=seconds, seed=options.seed + turn, rates=rates, itemsize=problem.itemsize
+        )
+        tree = joined_tree(tree, problem, options, rates, sliced)
+        slicing = Slicing(problem, options, rates, tree, whole, effort)
+        try:
+            plan = slicing.freed(slicing.first())
+        except BudgetError:
+            break
+        best = min(best, plan, key=lambda plan: plan.seconds)
+    return best
+
+
+def _refusal(whole: Plan, sliced: frozenset[int], allowed_bytes: int, tried: Plan | None = None) -> BudgetError:
+    """Say what the plan needs, what is allowed, and what slicing would cost."""
+    largest = max(table_bytes(whole.tree.dims, s.axes, whole.itemsize) for s in whole.steps)
+    slices = prod(whole.dims[v] for v in sliced)
+    price = "" if tried is None else f" at {tried.slice_overhead:.3g} times the work"
+    where, otherwise = (" or more on a GPU", ", or leave --gpus out") if whole.device else ("", "")
+    return BudgetError(
+        f"the plan needs {format_bytes(whole.peak_bytes)} (largest message {format_bytes(largest)}){where}, allowed "
+        f"{format_bytes(allowed_bytes)}; slicing would take {format_count(slices)} slices or more{price}; "
+        f"try a larger --memory or a longer --order-time{otherwise}"
+    )

@@ -1,0 +1,74 @@
+"""Plans in run directories: what of a plan is written down, and how the same plan is made of it again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..errors import IncompatibleRunError
+from ..plans.plan import Plan
+from ..plans.planner import plan_tree
+from ..plans.problem import PlanOptions, Problem
+from ..trees.costs import Rates, tree_cost
+from ..trees.tree import Tree
+from .rows_fit import with_stored_rows
+from .spill import plan_spill
+
+
+def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
+    """Return what makes the same plan again, and what ``inspect`` shows; ``memory_bytes`` allow for one in memory."""
+    spill = plan.spill
+    record: dict[str, Any] = {
+        "children": [list(kids) for kids in plan.tree.children],
+        "sliced": list(plan.sliced),
+        "group": plan.group,
+        "device": plan.device,
+        "rows": plan.row_bounds is not None,
+        "rows_stored": plan.rows_stored,
+        "seconds": plan.predicted_seconds,
+    }
+    if spill is None:
+        slices = {"table": plan.slices_name, "boxes": plan.groups, "peak_bytes": plan.peak_bytes}
+        stages = [slices] if plan.sliced or plan.results else []
+        return {**record, "memory_bytes": memory_bytes, "cuts": [], "stages": stages, "disk_bytes": plan.disk_bytes}
+    return {
+        **record,
+        "memory_bytes": spill.memory_bytes,
+        "cuts": [[head, list(boxed), sorted(chunked)] for head, boxed, chunked in spill.cuts],
+        "stages": spill.records(),
+        "disk_bytes": spill.disk_bytes,
+        "disk_rate": spill.disk_rate,
+    }
+
+
+def stored_plan(problem: Problem, options: PlanOptions, rates: Rates, record: Mapping[str, Any]) -> Plan:
+    """Make the plan of a record again, whatever is allowed now.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If its tree is not one of this problem's functions.
+    """
+    children = _checked_children(problem, record["children"])
+    again = replace(options, memory_bytes=record["memory_bytes"], by_rows=record.get("rows", False))
+    tree = Tree(problem.dims, problem.scopes, children)
+    if not record["cuts"]:
+        plan = plan_tree(problem, again, rates, tree, frozenset(record["sliced"]))
+        if record.get("rows_stored", False):
+            return with_stored_rows(plan, again.memory_bytes)
+        return replace(plan, group=record["group"], unsliced_cells=tree_cost(tree, rates, problem.itemsize).cells)
+    stages = tuple((head, tuple(boxed), frozenset(chunked)) for head, boxed, chunked in record["cuts"])
+    again = replace(again, stages=stages, device=options.device and record["device"])
+    whole = plan_tree(problem, replace(again, memory_bytes=1 << 62), rates, tree)
+    return plan_spill(problem, again, rates, whole, record["disk_rate"])
+
+
+def _checked_children(problem: Problem, children: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Return the children of all inner nodes, if every node is read once at most and after it is made."""
+    leaves, seen = len(problem.scopes), set[int]()
+    for node, kids in enumerate(children, leaves):
+        if not kids or not all(0 <= kid < node and kid not in seen for kid in kids) or len({*kids}) < len(kids):
+            raise IncompatibleRunError("the stored plan is not a tree of the model's functions; use another --workdir")
+        seen.update(kids)
+    return tuple(tuple(kids) for kids in children)

@@ -1,0 +1,109 @@
+"""``bucketflow batch``: many questions from a list, made for timers and schedulers of other kinds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .ending import guarded
+from .options import Grouped, json_option, on_cluster, scheduler_option, workers_option
+
+if TYPE_CHECKING:
+    from ..batches.answering import Price
+    from ..batches.manifest import Row
+
+
+# Lines of the price table, one for all rows alike.
+_SHOWN = 20
+
+
+@click.command("batch", cls=Grouped)
+@click.argument("manifest")
+@click.option("--out", required=True, metavar="DIR", help="Where results go; what is there is not asked again.")
+@click.option("--query", default="optimum", show_default=True, help="Of rows that name none.")
+@click.option("--memory", metavar="SIZE", help="Budget of rows that name none.")
+@workers_option
+@scheduler_option
+@click.option("--gpus", metavar="all|N", help="Run large steps on GPUs.")
+@click.option("--max-time", type=click.FloatRange(min=0), metavar="S", help="Stop after so many seconds.")
+@click.option("--stop-at", metavar="HH:MM", help="Stop at this time of day.")
+@click.option("--log", "log", type=click.Choice(["json"]), help="Tell what happens on standard error.")
+@json_option
+@guarded
+@on_cluster
+def batch(manifest: str, out: str, as_json: bool, log: str | None, **options: Any) -> None:
+    """Answer the questions in MANIFEST: .csv, .jsonl or .yaml with a column `model`, or a folder of models.
+
+    Exit codes: 0 all answered, 3 some refused because of a budget, 1 some failed, 4 stopped: run it again.
+    """
+    from ..batches.batch import batch as answered
+
+    def tell(event: str, **facts: Any) -> None:
+        if log:
+            _log(event, facts)
+        if event == "prices" and not as_json:
+            _print_prices(facts["prices"])
+
+    summary = answered(manifest, out, tell=tell, **options)
+    click.echo(json.dumps(summary.to_dict()) if as_json else str(summary))
+    sys.exit(summary.exit_code)
+
+
+def _log(event: str, facts: dict[str, Any]) -> None:
+    """Write a line of JSON to standard error."""
+    from datetime import UTC, datetime
+
+    if event == "prices":
+        prices = [price for _, price in facts["prices"]]
+        finite = [price.seconds for price in prices if price.seconds < float("inf")]
+        facts = {"kinds": Counter(price.kind for price in prices), "predicted_seconds": round(sum(finite), 3)}
+    line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
+    click.echo(json.dumps(line), err=True)
+
+
+def _print_prices(prices: list[tuple[Row, Price]]) -> None:
+    """Print what the questions cost: the most expensive ones, and how many others there are."""
+    from ..errors import format_bytes, printable
+    from .show_run import show, table
+
+    alike = Counter((row.model, row.query, price) for row, price in prices)
+    shown = sorted(alike.items(), key=lambda item: (item[0][2].kind != "wrong", -item[0][2].seconds * item[1]))
+    made = table(_title(prices, len(alike)), "model", "query", "how")
+    for column in ("rows", "memory", "disk", "predicted"):
+        made.add_column(column, justify="right", no_wrap=True)
+    for (model, query, price), count in shown[:_SHOWN]:
+        how = {"wrong": price.message, "alone": "between bounds", "large": "all workers", "small": "packed"}
+        seconds = "open" if price.seconds == float("inf") else f"{price.seconds * count:.3g} s"
+        figures = [format_bytes(price.peak_bytes), format_bytes(price.disk_bytes) if price.disk_bytes else "", seconds]
+        made.add_row(printable(model.rpartition("/")[2], 30), query, how[price.kind], f"{count:,}", *figures)
+    show(made)
+
+
+def _title(prices: list[tuple[Row, Price]], lines: int) -> str:
+    kinds = Counter(price.kind for _, price in prices)
+    refused = sum(price.status == "refused" for _, price in prices)
+    whole = sum(price.seconds for _, price in prices if price.seconds < float("inf"))
+    told = [f"{len(prices):,} to ask", f"{whole:.3g} s predicted on one core", f"{kinds['small']:,} packed"]
+    told += [f"{kinds['alone']:,} between bounds"] if kinds["alone"] else []
+    told += [f"{refused:,} refused"] if refused else []
+    told += [f"{kinds['wrong'] - refused:,} wrong"] if kinds["wrong"] > refused else []
+    more = f"; the {_SHOWN} largest" if lines > _SHOWN else ""
+    return ", ".join(told) + more
+
+
+# ``bucketflow report``: one page about a run, a job, a batch or an answer.
+
+
+@click.command("report")
+@click.argument("source", metavar="DIR|RESULT.json")
+@click.option("-o", "--out", required=True, metavar="FILE.html", help="The page; it needs no network.")
+@guarded
+def report(source: str, out: str) -> None:
+    """Write a page about a run directory, a job, a batch, or an answer that --json printed."""
+    from ..report.report import report as written
+
+    written(source, out)

@@ -1,0 +1,241 @@
+"""``bucketflow warm``: every kind of question once, small, so that the first real one finds its loops compiled.
+
+And all modules as bytecode, which some installers leave to the first run, and images may forbid to write.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .ending import guarded
+from .options import json_option
+
+if TYPE_CHECKING:
+    from ..cost_networks.cost_network import CostNetwork
+    from ..models.model import Kind, Model
+
+
+_PRIME = 2**31 - 1
+_DTYPES = ("float64", "int64", "int32", "int16")
+
+
+@click.command("warm")
+@guarded
+def warm() -> None:
+    """Compile all loops for this machine ahead, for images and workers.
+
+    Modules are compiled too, where they are. The code of loops is kept in the folder $BUCKETFLOW_CACHE, by default in
+    the user's cache directory.
+    """
+    from ...tasks.compiler.code_cache import impatient
+
+    with impatient():
+        for name, job in _jobs():
+            start = time.process_time()
+            job()
+            click.echo(f"{name:24}{time.process_time() - start:6.1f} s")
+
+
+def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
+    from ..api.bound import bound
+    from ..api.solve import solve
+
+    costs = _grid("cost")
+    yield "modules", _modules
+    yield "steps of tables", _steps
+    yield "orders and trees", partial(solve, costs, method="dense", order_time=0.1)
+    yield "preparation", _preparation
+    for method in ("rows", "diagram", "search"):
+        yield method, partial(solve, costs, method=method, prune=False)
+    yield "clusters", _clusters
+    yield "triangles", _triangles
+    yield "Russian dolls", _dolls
+    yield "local search", _local_search
+    yield "sums on diagrams", _sums
+    yield "counts by search", _counts
+    yield "mini-buckets", partial(bound, _grid("markov"), query="partition", z=3)
+    yield "compiled models", _compiled
+    yield "threads", _threads
+
+
+def _modules() -> None:
+    """Write bytecode where that can be written."""
+    from compileall import compile_dir, compile_file
+
+    package = Path(__file__).parents[2]
+    compile_file(package / "__init__.py", quiet=2)
+    for room in ("cluster", "pipeline", "storage", "tasks"):
+        compile_dir(package / room, quiet=2)
+
+
+def _grid(kind: Kind, n: int = 5, d: int = 3) -> Model:
+    """Functions of four neighbours on a grid; variables of its diagonal have another size."""
+    import numpy as np
+
+    from ..models.model import Model
+
+    rng = np.random.default_rng(0)
+    names = {f"x{r}_{c}": d + (r == c) for r, c in product(range(n), repeat=2)}
+    functions = []
+    for r, c in product(range(n - 1), repeat=2):
+        scope = [f"x{r + i}_{c + j}" for i, j in product(range(2), repeat=2)]
+        values = rng.integers(1, 1000, [names[name] for name in scope])
+        functions.append((scope, values if kind == "cost" else values / 1000))
+    return Model.build(kind, names, functions)
+
+
+def _network() -> CostNetwork:
+    from ..cost_networks.cost_network import cost_network
+    from ..preprocessing.preprocess import reduce_model
+
+    return cost_network(reduce_model(_grid("cost"), "optimum", {}))[0]
+
+
+def _steps() -> None:
+    """Products of matrices, and joins along rows, in every arithmetic."""
+    import numpy as np
+
+    from ...tasks.cpu.dense import contract
+    from ...tasks.steps.semiring import SUM_PRODUCT, min_plus, mod_sum_product
+
+    sizes = {0: 64, 1: 64, 2: 64, 3: 4}
+    shapes = (((0, 1), (1, 2)), (0, 2)), (((0, 1), (1, 2), (0, 3)), (0, 2, 3)), (((0, 1, 2), (2, 3)), (0, 1))
+    for semiring in (*map(min_plus, _DTYPES), SUM_PRODUCT, mod_sum_product(_PRIME)):
+        for inputs, output in shapes:
+            tables = [np.ones([sizes[v] for v in scope], semiring.dtype).reshape(-1) for scope in inputs]
+            contract(tables, inputs, output, sizes, semiring)
+
+
+def _preparation() -> None:
+    from ..cost_networks.preparation import prepare
+
+    prepare(_network())
+
+
+def _local_search() -> None:
+    from ..proofs.provers.local_search import improve
+
+    improve(_network(), None, most_work=100_000_000, memory_bytes=1 << 28)
+
+
+def _clusters() -> None:
+    """Bounds of a cycle of four."""
+    import numpy as np
+
+    from ..cost_networks.cost_network import CostNetwork, CostTable
+    from ..proofs.provers.clusters import ClusterBounds
+
+    tables = tuple(CostTable((v, (v + 1) % 4), np.eye(2)) for v in range(4))
+    bounds = ClusterBounds(CostNetwork((2,) * 4, tables), None)
+    bounds.memory_bytes = 1 << 20
+    bounds.run(bool, lambda lower, total: None, lambda states: None)
+
+
+def _triangles() -> None:
+    """Bounds of a cycle of three."""
+    import numpy as np
+
+    from ..cost_networks.cost_network import CostNetwork, CostTable
+    from ..proofs.provers.triangles import TriangleBounds
+
+    tables = tuple(CostTable(scope, np.eye(2)) for scope in ((0, 1), (0, 2), (1, 2)))
+    bounds = TriangleBounds(CostNetwork((2,) * 3, tables), None)
+    bounds.memory_bytes = 1 << 20
+    bounds.run(bool, lambda lower, total: None, lambda states: None)
+
+
+def _dolls() -> None:
+    """Two variables that must differ."""
+    import numpy as np
+
+    from ..cost_networks.cost_network import CostNetwork, CostTable
+    from ..proofs.provers.russian_dolls import RussianDolls
+
+    costs = np.where(np.eye(2), np.inf, 0.0)
+    RussianDolls(CostNetwork((2, 2), (CostTable((0, 1), costs),)), None).run()
+
+
+def _sums() -> None:
+    import numpy as np
+
+    from ..queries.sum_diagrams import Work, total
+
+    model = _grid("markov", 3)
+    order = range(len(model.dims))
+    for modulus in (0, _PRIME):
+        tables = [(f.scope, np.asarray(f.values) if not modulus else np.ones(f.values.shape)) for f in model.functions]
+        total(model.dims, tables, order, Work(1 << 28), modulus)
+
+
+def _counts() -> None:
+    """A count in integers, and a sum in floats, by search; a component that is forgotten."""
+    import numpy as np
+
+    from ...tasks.counting.components import forget
+    from ...tasks.counting.count_state import ENTRIES, clauses_of, new_known, new_state
+    from ..api.solve import solve
+    from ..models.model import Model
+
+    clause = (np.arange(8.0) > 0.0).astype(np.float64).reshape(2, 2, 2)
+    functions = [(["x0"], np.array([0.25, 0.75]))]
+    functions += [([f"x{(v + k) % 8}" for k in (0, 1, 3)], clause) for v in range(8)]
+    model = Model.build("markov", {f"x{v}": 2 for v in range(8)}, functions)
+    for query in ("count", "partition"):
+        solve(model, query, method="search")
+    state = new_state(clauses_of(2, [(0, 2)], np.zeros(2)))
+    state.counters[ENTRIES] = 1
+    forget(state, new_known(1, 1, 1, wide=False))
+
+
+def _compiled() -> None:
+    from ...tasks.incremental import packed
+    from ..compiled.compiled import compile_model
+
+    assert packed is not None  # as it is imported, small models use it too
+    compiled = compile_model(_grid("markov", 4, 2))
+    compiled.marginals("all")
+    compiled.add("x0_0", 1)
+    compiled.marginals("all")
+
+
+def _threads() -> None:
+    """A crew of one thread, which has nothing to do."""
+    import numpy as np
+
+    from ...tasks.compiler.pthreads import blocks, together
+    from ...tasks.incremental.thread_crew import functions
+
+    nothing = np.zeros(1 << 12, np.int64)
+    given = np.array([functions().work, nothing.ctypes.data, 0])
+    crew = blocks(1, functions().work_in_thread, given.ctypes.data)
+    together(crew.ctypes.data)
+
+
+# ``bucketflow calibrate``: measure this machine, so that predictions and decisions are about it.
+
+
+@click.command("calibrate")
+@json_option
+@guarded
+def calibrate(as_json: bool) -> None:
+    """Measure CPU, disk and GPU, and keep the rates for later plans.
+
+    Predictions, the choice between slices and boxes, and what runs on a GPU follow what was measured.
+    """
+    import json
+
+    from ..machine.calibration import calibrated
+    from .show_run import print_calibration
+
+    found = calibrated()
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        print_calibration(found)

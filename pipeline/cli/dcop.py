@@ -1,0 +1,104 @@
+"""``bucketflow dpop``: a distributed problem, solved by its agents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .ending import guarded
+from .options import Grouped, json_option, scheduler_option
+
+if TYPE_CHECKING:
+    from ..results.dpop_result import DpopResult
+
+
+_HEURISTICS = "max-degree, most-connected, most-constrained, given, planned"
+
+
+@click.command("dpop", cls=Grouped)
+@click.argument("file")
+@click.option("--agents", metavar="FILE", help="A list of its variables for each agent, in YAML or JSON.")
+@click.option(
+    "--order",
+    default="max-degree",
+    show_default=True,
+    metavar="NAME|a,b,…",
+    help=f"Of the pseudo-tree: {_HEURISTICS}, or names of agents.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the search for a planned tree.")
+@click.option("--z", type=click.IntRange(min=1), metavar="N", help="Most variables of a mini-bucket (ADPOP): bounds.")
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    help="Most bytes of a message's table, by going through cut variables (MB-DPOP).  [default: no limit]",
+)
+@click.option("--latency", type=click.FloatRange(min=0), default=0.0, metavar="S", help="Seconds of any message.")
+@click.option("--bandwidth", metavar="SIZE", help="Bytes a second of a link.  [default: no limit]")
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Cores of an agent.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes for agents.")
+@scheduler_option
+@click.option("--gpus", metavar="all|N", help="Run large joins on a GPU of this machine.")
+@json_option
+@guarded
+def dpop(file: str, agents: str | None, as_json: bool, **options: Any) -> None:
+    """Solve the distributed problem in FILE by its agents' messages: DPOP, ADPOP or MB-DPOP."""
+    import time
+    from dataclasses import replace
+
+    from ..agents.dpop import dpop as solve
+    from ..api.solve import load_dcop
+    from ..options import parse_size
+
+    start = time.perf_counter()
+    problem = load_dcop(file, agents=agents)
+    read_seconds = time.perf_counter() - start
+    if options["order"] not in _HEURISTICS.split(", "):
+        options["order"] = [name.strip() for name in options["order"].split(",")]
+    if (bandwidth := options.pop("bandwidth")) is not None:
+        options["bandwidth"] = parse_size(bandwidth)
+    found = solve(problem, **options)
+    found = replace(found, seconds={"read": read_seconds, **found.seconds})
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        _print(found)
+
+
+def _print(found: DpopResult) -> None:
+    from .show_run import print_rows, show, table
+
+    print_rows(found.rows())
+    figures = table("what it cost", "")
+    figures.add_column("", overflow="fold")
+    figures.show_header = False
+    for label, text in found.metric_rows():
+        figures.add_row(label, text)
+    show(figures)
+
+
+# ``bucketflow generate``: a random distributed problem as a file.
+
+
+@click.command("generate")
+@click.argument("kind", type=click.Choice(["random", "grid", "scale-free", "coloring", "meetings"]))
+@click.argument("target")
+@click.option("--variables", type=int, default=10, show_default=True, metavar="N", help="|X|, or meetings.")
+@click.option("--domain", type=int, default=5, show_default=True, metavar="D", help="|D|: states, colours, times.")
+@click.option(
+    "--density", type=float, default=0.3, show_default=True, metavar="P1", help="Part of all pairs; of all agents."
+)
+@click.option("--tightness", type=float, default=0.0, show_default=True, metavar="P2", help="Part that is forbidden.")
+@click.option("--cost", type=int, metavar="C", help="Costs are 0 to C.  [default: 100; of conflicts 1]")
+@click.option("--links", type=int, default=2, show_default=True, metavar="M", help="Of a new node (scale-free).")
+@click.option("--agents", type=int, default=5, show_default=True, metavar="N", help="Of meetings.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@guarded
+def generate(kind: str, target: str, cost: int | None, **options: Any) -> None:
+    """Write a random problem of KIND to TARGET, a .yaml, .xml, .wcsp or .cfn file (.gz and .xz too)."""
+    from ..formats.write import save
+    from ..models.random_dcops import generate as made
+
+    options["cost"] = cost if cost is not None else 1 if kind == "coloring" else 100
+    for note in save(made(kind, **options), target):  # type: ignore[arg-type]
+        click.echo(f"bucketflow: note: {note}", err=True)

@@ -1,1 +1,0 @@
-"""Commands for problems of agents."""

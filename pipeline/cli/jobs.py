@@ -1,0 +1,188 @@
+"""``submit``, ``jobs``, ``watch``, ``result``, ``cancel`` and ``log``: runs that a cluster drives by itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .ending import guarded
+from .options import Grouped, keywords_of, load, names, planning_all, proving, prune
+
+if TYPE_CHECKING:
+    from ..jobs.job import Job
+
+
+_PROVING = ("method", "upper_bound", "time", "gap")
+_UNANSWERED = 4
+
+_scheduler = click.option("--scheduler", metavar="ADDR", help="Where JOB is an id: the scheduler that was given it.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command("submit", cls=Grouped)
+@planning_all
+@proving
+@prune
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher ones go first.")
+@click.option("--most-workers", type=click.IntRange(min=1), metavar="N", help="Keep at most so many busy.")
+@guarded
+def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
+    """Hand a query on the model in FILE to a cluster, and return at once."""
+    from ..answering.question import question_of
+    from ..jobs.submit import submitted
+    from ..options import Effort, Options
+
+    if options["workers"]:
+        raise click.UsageError("a job runs on the workers of --scheduler; --most-workers limits how many")
+    model, _ = load(file, options["memory"])
+    query, evidence, rest = keywords_of(model, options)
+    variables, joint = names(rest.pop("query_vars")), [names(group) for group in rest.pop("joint")]
+    effort = Effort(prune=not no_prune, **{name: rest.pop(name) for name in _PROVING})
+    job = submitted(question_of(model, query, evidence, variables, joint), Options(**rest), effort)
+    _print_submitted(job, as_json)
+
+
+def _print_submitted(job: Job, as_json: bool) -> None:
+    from .show_run import print_rows
+
+    record = job.record
+    facts = {"job": record.id, "directory": str(job.folder), "scheduler": record.scheduler}
+    if as_json:
+        click.echo(json.dumps({**facts, "price": dict(record.price)}))
+        return
+    print_rows([*record.price.items(), *facts.items(), ("watch", f"bucketflow watch {job.folder}")])
+
+
+@click.command("jobs")
+@click.argument("place", metavar="[DIR]", required=False)
+@click.option("--scheduler", metavar="ADDR", help="Those that this scheduler was given.")
+@_json
+@guarded
+def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
+    """List the jobs in a folder of run directories, or of a scheduler."""
+    from ..jobs.job import jobs as found
+
+    facts = [job.facts for job in found(place, scheduler=scheduler)]
+    if as_json:
+        click.echo(json.dumps([fact.to_dict() for fact in facts]))
+    elif facts:
+        _print_table(facts)
+    else:
+        click.echo("no jobs")
+
+
+@click.command("watch")
+@click.argument("job")
+@_scheduler
+@guarded
+def watch(job: str, scheduler: str | None) -> None:
+    """Show how far JOB is, until it ends."""
+    _watch(_found(job, scheduler))
+
+
+@click.command("result")
+@click.argument("job")
+@_scheduler
+@click.option("--wait", is_flag=True, help="Until there is an answer.")
+@_json
+@guarded
+def result(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
+    """Print the answer of JOB."""
+    _print_result(_found(job, scheduler), wait, as_json)
+
+
+@click.command("cancel")
+@click.argument("job")
+@_scheduler
+@guarded
+def cancel(job: str, scheduler: str | None) -> None:
+    """Stop JOB within seconds; it can be resumed."""
+    found = _found(job, scheduler)
+    click.echo(f"{found.id} {found.cancel()}")
+
+
+@click.command("log")
+@click.argument("job")
+@_scheduler
+@guarded
+def log(job: str, scheduler: str | None) -> None:
+    """Print what happened to JOB, one JSON object a line."""
+    for line in _found(job, scheduler).log():
+        click.echo(json.dumps(line))
+
+
+def resumed_job(directory: str, scheduler: str | None) -> bool:
+    """Hand the job of a run directory to its cluster again; whether there is one."""
+    from pathlib import Path
+
+    from ...storage.job_folder import JobDir
+
+    if not JobDir(Path(directory)).holds_job():
+        return False
+    found = _found(directory, None).resume(scheduler=scheduler)
+    click.echo(f"{found.id} {found.status}")
+    return True
+
+
+def _found(job: str, scheduler: str | None) -> Job:
+    from ..jobs.job import find_job
+
+    return find_job(job, scheduler)
+
+
+def _print_table(facts: list[Any]) -> None:
+    from ..errors import format_bytes, printable
+    from ..jobs.facts import duration
+    from .show_run import show, table
+
+    made = table("jobs", "job", "model", "query", "state", "done", "for")
+    made.columns[0].no_wrap = True  # to be copied
+    for column in ("workers", "peak"):
+        made.add_column(column, justify="right", no_wrap=True)
+    for fact in facts:
+        model = printable(fact.model.rpartition("/")[2], 30)
+        peak = format_bytes(fact.peak_bytes) if fact.peak_bytes else ""
+        spent = duration(fact.running_seconds) if fact.since else ""
+        made.add_row(fact.id, model, fact.query, fact.state, fact.done(), spent, str(fact.workers or ""), peak)
+    show(made)
+
+
+def _watch(job: Job) -> None:
+    """Print a line whenever something changed; on a terminal it replaces the one before."""
+    shown: list[str] = []
+    terminal = sys.stdout.isatty()
+
+    def look(job: Job) -> None:
+        facts = job.facts
+        line = f"{facts.id} {facts.state} {facts.done()}"
+        if not shown or line != shown[-1]:
+            shown.append(line)
+            click.echo(f"\r\033[K{line}" if terminal else line, nl=not terminal)
+
+    record = job.wait(seen=look)
+    if terminal or record.message:
+        click.echo(f"\n{record.message}" if terminal and record.message else record.message)
+    sys.exit(0 if record.state == "finished" else record.exit_code)
+
+
+def _print_result(job: Job, wait: bool, as_json: bool) -> None:
+    if not wait:
+        record = job.standing()
+        if record.state in ("waiting", "running"):
+            click.echo(f"bucketflow: job {record.id} is {record.state}; wait for it with --wait", err=True)
+            sys.exit(_UNANSWERED)
+    job.finished()
+    answer = job.answer()
+    click.echo(json.dumps(answer) if as_json else repr(job.result()))
+    proof = answer.get("proof")
+    if proof and not _is_close(proof):
+        sys.exit(_UNANSWERED)
+
+
+def _is_close(proof: dict[str, Any]) -> bool:
+    from ..results.proof import Proof
+
+    return Proof(**proof).close

@@ -1,1 +1,0 @@
-"""Commands about this machine: its rates, its kernels."""

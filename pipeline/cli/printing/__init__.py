@@ -1,1 +1,0 @@
-"""What commands print: plans, runs, progress, and how lines and tables look."""

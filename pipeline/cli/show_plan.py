@@ -1,0 +1,182 @@
+"""What ``plan`` prints: the plan of a question and, of an optimum that is not quick, what preparation makes of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+
+from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES
+from ...tasks.compiler.code_cache import COLD_CELLS
+from ..errors import BudgetError, format_bytes, format_cells, printable, shown_number
+from ..plans.plan import Plan
+from ..results.proof import plan_figures, removed_texts
+from ..trees.memory import step_bytes, table_bytes
+from .show_run import print_rows, show, table
+
+if TYPE_CHECKING:
+    from ..answering.outlook import Outlook, Remainder
+    from ..answering.prepared import Prepared
+
+_LARGEST_STEPS = 6
+
+
+def plan_json(found: Outlook) -> str:
+    """Return the plan as one line of JSON, None where none fits; ``seconds`` is the prediction for one core.
+
+    ``memory_bytes`` is the budget of the model and the tables, ``process_bytes`` what Python takes beside it,
+    ``impossible`` the states and entries of functions that were found to be part of no assignment;
+    ``prepared`` what preparation leaves of an optimum that is not quick, with the plan of that.
+    """
+    prepared, left = found.whole, found.remainder
+    shown: dict[str, Any] = {"query": found.question.query, "plan": None}
+    if prepared is None:
+        shown["refused"] = found.refused
+    else:
+        figures = {**(plan_figures(prepared.plan) or {}), **_details(prepared)}
+        shown |= {"plan": figures or None, "planning_seconds": prepared.seconds}
+        shown["impossible"] = vars(prepared.network.fallen)
+    return json.dumps({**shown, **({"prepared": left.to_dict()} if left else {})}, allow_nan=False)
+
+
+def _details(prepared: Prepared) -> dict[str, Any]:
+    """What only ``plan`` shows of a plan."""
+    plan = prepared.plan
+    if plan is None:
+        return {}
+    return {
+        "steps": len(plan.steps),
+        "parts": plan.part_count,
+        "stages": len(plan.spill.stages) if plan.spill else 0,
+        "read_bytes": plan.read_bytes,
+        "written_bytes": plan.written_bytes,
+        "sweeps": plan.sweeps,
+        "slice_overhead": round(plan.slice_overhead, 6),
+        "sliced": [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced],
+        "seconds": plan.predicted_seconds,
+        "memory_bytes": prepared.memory_bytes,
+        "process_bytes": process_bytes(plan),
+    }
+
+
+def print_plan(found: Outlook) -> None:
+    """Print the plan's figures and its largest steps, and the same after preparation."""
+    prepared, left = found.whole, found.remainder
+    if prepared is None:
+        print_rows([("no plan", found.refused)])
+    elif prepared.plan is None:
+        click.echo("Nothing is left to eliminate: preprocessing gives the answer.")
+        if rows := _fallen_rows(prepared):
+            print_rows(rows)
+    else:
+        print_rows(_plan_rows(prepared, prepared.plan))
+        show(_steps_table(prepared, prepared.plan))
+    if left is not None:
+        show(_comparison(prepared.plan if prepared else None, left))
+        print_rows(_remainder_rows(left))
+
+
+def _comparison(whole: Plan | None, left: Remainder) -> Table:
+    """The question and its plan before and after preparation."""
+    made = table("preparation", "")
+    for column in ("before", "after"):
+        made.add_column(column, justify="right", no_wrap=True)
+    before, after = left.report.before, left.report.after
+    for name in ("variables", "values", "functions"):
+        made.add_row(name, *(f"{getattr(size, name):,}" for size in (before, after)))
+    made.add_row("entries", f"{before.cells:,}", f"{after.cells:,}")
+    if whole or left.plan:
+        nothing = {} if left.plan or left.refused else _figures(None, "0")
+        columns = (_figures(whole, "none fits"), nothing or _figures(left.plan, "none fits"))
+        for name in columns[0]:
+            made.add_row(name, *(column[name] for column in columns))
+    return made
+
+
+def _figures(plan: Plan | None, without: str) -> dict[str, str]:
+    """What a sweep would cost; where there is no plan, the same word everywhere."""
+    if plan is None:
+        return dict.fromkeys(("width", "cells to sweep", "peak memory", "predicted"), without)
+    return {
+        "width": str(plan.cost.width),
+        "cells to sweep": format_cells(plan.cells),
+        "peak memory": format_bytes(plan.peak_bytes),
+        "predicted": f"{plan.predicted_seconds:.3g} s",
+    }
+
+
+def _remainder_rows(left: Remainder) -> list[tuple[str, str]]:
+    bounds = left.bounds
+    if bounds.status == "bounded":
+        known = f"at least {shown_number(bounds.lower)}, at most {shown_number(bounds.upper)}"
+        way = "by bounds: rows, diagrams, search and sweeps of what is left take turns; --time ends with an interval"
+        rows = [("optimum", known), ("solve", way)]
+    else:
+        known = "no assignment is possible" if bounds.lower is None else f"{shown_number(bounds.lower)}, proved"
+        rows = [("optimum", known)]
+    if left.refused:
+        rows.append(("no plan", left.refused))
+    rows += [("removed", text) for text in removed_texts(left.to_dict()["removed"])]
+    return [*rows, ("preparing", f"{left.seconds:.2f} s")]
+
+
+def process_bytes(plan: Plan) -> int:
+    """Return about what the process of a run takes besides its tables, which no budget counts."""
+    return COMPILED_PROCESS_BYTES if plan.cells * plan.evaluated >= COLD_CELLS else PROCESS_BYTES
+
+
+def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
+    names = [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced]
+    rows = plan.rows()
+    rows += [
+        ("budget", format_bytes(prepared.memory_bytes)),
+        ("process", f"some {format_bytes(process_bytes(plan))} outside the budget, for Python and its code"),
+        ("planning", f"{prepared.seconds:.2f} s"),
+        *_fallen_rows(prepared),
+    ]
+    prices = prepared.prices
+    ways = (("slicing", prices.slices), ("spilling", prices.spill)) if prices else ()
+    for label, way in ways:
+        if isinstance(way, BudgetError):
+            rows.append((label, str(way)))
+        elif way is not None:
+            rows.append(
+                (label, f"{way.tasks:,} tasks, peak {format_bytes(way.peak_bytes)}, {way.predicted_seconds:.3g} s")
+            )
+    if names:
+        rows.append(("conditioned on", ", ".join(map(printable, names[:6])) + (" …" if len(names) > 6 else "")))
+    return rows
+
+
+def _fallen_rows(prepared: Prepared) -> list[tuple[str, str]]:
+    fallen = prepared.network.fallen
+    if not (fallen.states or fallen.entries):
+        return []
+    return [("impossible", f"{fallen.states:,} states and {fallen.entries:,} entries of functions, not planned for")]
+
+
+def _steps_table(prepared: Prepared, plan: Plan) -> Table:
+    """The most expensive steps, by cells."""
+    steps = table("largest steps", "eliminates")
+    for column in ("inputs", "cells", "output", "bytes", "kernel"):
+        steps.add_column(column, justify="left" if column == "kernel" else "right", no_wrap=True)
+    sizes = plan.tree.dims
+    model, variables = prepared.network.model, prepared.network.variables
+    for step in sorted(plan.steps, key=lambda s: -s.lowered.cells)[:_LARGEST_STEPS]:
+        gone = {v for axes in step.input_axes for v in axes} - set(step.axes) - set(plan.sliced)
+        names = [model.names[variables[v]] for v in sorted(gone)]
+        steps.add_row(
+            ", ".join(printable(name, 20) for name in names[:2]) + (f" +{len(names) - 2}" if len(names) > 2 else ""),
+            str(len(step.inputs)),
+            format_cells(step.lowered.cells),
+            _short(table_bytes(sizes, step.axes, 1)),
+            format_bytes(step_bytes(step, sizes, plan.itemsize)),
+            step.lowered.regime,
+        )
+    return steps
+
+
+def _short(count: int) -> str:
+    return f"{count:,}" if count < 10_000 else f"{count:.3g}"

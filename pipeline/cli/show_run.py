@@ -1,0 +1,214 @@
+"""What ``info``, ``inspect``, ``examples`` and ``calibrate`` print, and how lines and tables are printed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich import box
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ...storage import ledger
+from ...storage.files import file_bytes
+from ...storage.run_folder import stored_bounds, stored_plan, stored_result
+from ...storage.spec import Receipt, StorageError
+from ..errors import IncompatibleRunError, format_bytes, logarithm, printable
+from ..examples import examples
+from ..models.dcop import Dcop
+from ..models.model import Model
+from ..preprocessing.preprocess import absorb, components
+
+if TYPE_CHECKING:
+    pass
+
+_LARGEST_STEPS = 6
+# Characters of a labelled line.
+_LINE = 400
+
+
+def facts_of(problem: Model | Dcop) -> dict[str, Any]:
+    """Describe a model, and of a distributed problem its agents and who owns most."""
+    if isinstance(problem, Model):
+        return model_facts(problem)
+    owned = list(map(len, problem.owned))
+    most = max(owned, default=0)
+    largest = problem.agents[owned.index(most)].name if owned else None
+    return {
+        **model_facts(problem.model),
+        "agents": len(owned),
+        "largest_agent": largest,
+        "largest_agent_variables": most,
+    }
+
+
+def model_facts(model: Model) -> dict[str, Any]:
+    """Describe a model: sizes, domains, arities, connectivity, how much of it is forbidden."""
+    functions = model.functions
+    scopes = {i: tuple(sorted(f.scope)) for i, f in enumerate(functions) if f.scope}
+    used = {v for scope in scopes.values() for v in scope}
+    return {
+        "kind": model.kind,
+        "name": model.name,
+        "variables": len(model.dims),
+        "max_domain": max(model.dims, default=0),
+        "log10_assignments": round(sum(math.log10(d) for d in model.dims), 3),
+        "functions": len(functions),
+        "max_arity": max((len(f.scope) for f in functions), default=0),
+        "row_functions": sum(f.rows is not None for f in functions),
+        "stored_values": sum(int(f.values.size) for f in functions),
+        "scopes_after_absorbing": len(absorb(scopes)),
+        "components": components(len(model.dims), list(scopes.values())),
+        "unused_variables": len(model.dims) - len(used),
+        "top": model.top,
+        "evidence": len(model.evidence),
+    }
+
+
+def print_facts(facts: dict[str, Any]) -> None:
+    """Print labelled facts, leaving out what does not apply."""
+    shown = {label: value for label, value in facts.items() if value is not None and value != ""}
+    print_rows((k.replace("_", " "), f"{v:,}" if isinstance(v, int) else str(v)) for k, v in shown.items())
+
+
+def print_rows(rows: Iterable[tuple[str, str]]) -> None:
+    """Print labelled lines: whole at any width, the terminal wraps them."""
+    rows = list(rows)
+    width = max(len(label) for label, _ in rows)
+    for label, text in rows:
+        line = Text.assemble((f"{label:<{width}}", "dim"), "  ", printable(text, _LINE))
+        show(line, soft_wrap=True, highlight=False)
+
+
+def print_run(facts: dict[str, Any]) -> None:
+    """Print how far a run directory is: its stages, and the slowest tasks."""
+    head = [(label, str(facts[label])) for label in ("model", "query", "status")]
+    if facts["answer"]:
+        found = {k: logarithm(v) if "log10" in k and v is not None else v for k, v in facts["answer"].items()}
+        head.append(("answer", ", ".join(f"{k} {v}" for k, v in found.items() if v is not None)))
+    if facts["bounds"]:
+        ends = ["unknown" if facts["bounds"][end] is None else str(facts["bounds"][end]) for end in ("lower", "upper")]
+        head.append(("bounds", " … ".join(ends)))
+    disk = f"{format_bytes(facts['disk_bytes'])} of {format_bytes(facts['disk_bytes_planned'])} planned"
+    print_rows([*head, ("on disk", disk)])
+    stages = table("stages", "table")
+    for column in ("boxes", "chunks done", "bytes", "planned peak", "seconds"):
+        stages.add_column(column, justify="right", no_wrap=True)
+    for s in facts["stages"]:
+        figures = (format_bytes(s["bytes"]), format_bytes(s["peak_bytes_planned"]), f"{s['seconds']:.2f}")
+        stages.add_row(s["table"], f"{s['boxes']:,}", f"{s['chunks_done']:,}", *figures)
+    if facts["stages"]:
+        show(stages)
+    for task in facts["slowest"]:
+        click.echo(f"slow: {task['table']} {task['chunk']} {task['seconds']} s")
+
+
+def print_examples() -> None:
+    """List the example models."""
+    for example in examples():
+        show(Text.assemble((example.name, "bold"), "  ", example.title))
+        for text in (example.description, example.query):
+            show(Padding(Text(text), (0, 0, 0, 4)))
+        for command in example.commands:
+            show(Padding(Text(f"bucketflow {command}"), (0, 0, 0, 4)))
+
+
+def print_calibration(found: dict[str, Any]) -> None:
+    """Print what a machine and its GPU do in a second."""
+    head = [("disk", f"{format_bytes(round(found['disk_bytes_per_second']))}/s")]
+    gpu = found["gpu"]
+    if gpu is None:
+        head.append(("GPU", found["gpu_missing"]))
+    else:
+        head.append(("GPU", gpu["name"]))
+        head.append(("link", f"{format_bytes(round(gpu['link_bytes_per_second']))}/s"))
+        head.append(("upload", f"{gpu['upload_seconds'] * 1e6:.0f} us at least"))
+    print_rows([*head, ("kept in", found["cache"])])
+    shown = table("rates a second", "", "kernels")
+    for column in ("cells", "of products", "bytes", "us/step", "from"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for place, kernels in (("CPU", found["cpu"]), ("GPU", gpu["kernels"] if gpu else {})):
+        for name, rates in kernels.items():
+            least = f"2^{math.log2(gpu['least_cells'][name]):.0f}" if place == "GPU" else ""
+            figures = (_rate(rates[f]) for f in ("cells_per_second", "matmul_cells_per_second", "bytes_per_second"))
+            shown.add_row(place, name, *figures, f"{rates['step_seconds'] * 1e6:.1f}", least)
+    show(shown)
+
+
+def _rate(value: float) -> str:
+    return f"{value / 1e12:.3g} T" if value >= 1e12 else f"{value / 1e9:.3g} G"
+
+
+def show(shown: RenderableType, **how: Any) -> None:
+    """Print something with names from files as they are, whatever the terminal's encoding."""
+    console = Console(markup=False, emoji=False)
+    with console.capture() as capture:
+        console.print(shown, **how)
+    click.echo(capture.get(), nl=False)
+
+
+def table(title: str, *columns: str) -> Table:
+    """A table whose first columns are text, which is folded where there is no room for it."""
+    made = Table(title=title, box=box.SIMPLE, title_justify="left", pad_edge=False)
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    return made
+
+
+# What ``bucketflow inspect`` shows: how far a run directory is, from its plan and its ledger alone.
+
+_SLOWEST = 5
+
+
+def run_facts(path: Path) -> dict[str, Any]:
+    """Describe a run directory: identity, bounds so far, stages with finished boxes and bytes, slowest tasks.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If the folder is not a run directory.
+    """
+    try:
+        stored, result, bounded = stored_plan(path), stored_result(path), stored_bounds(path)
+        plan = stored.get("plan")
+        receipts = ledger.load(path / "tables") if plan else {}
+    except StorageError as error:
+        raise IncompatibleRunError(str(error)) from None
+    return {
+        "model": stored.get("source", ""),
+        "query": stored["identity"]["query"],
+        "status": "finished" if result else "unfinished",
+        "answer": result and {name: result.get(name) for name in ("status", "value", "log10", "log10_evidence")},
+        "bounds": _bounds(bounded) if bounded and not result else None,
+        "stages": [_stage(stage, receipts) for stage in plan["stages"]] if plan else [],
+        "disk_bytes_planned": plan["disk_bytes"] if plan else 0,
+        "disk_bytes": file_bytes(path, "c*"),
+        "slowest": [_slow(r) for r in sorted(receipts.values(), key=lambda r: -r.seconds)[:_SLOWEST]],
+    }
+
+
+def _bounds(bounded: dict[str, Any]) -> dict[str, Any]:
+    proof = bounded.get("proof") or {}
+    return {name: proof.get(name) for name in ("lower", "upper", "gap")}
+
+
+def _stage(stage: dict[str, Any], receipts: dict[Any, Receipt]) -> dict[str, Any]:
+    name = stage["table"]
+    done = [r for r in receipts.values() if r.table == name]
+    return {
+        "table": name,
+        "boxes": stage["boxes"],
+        "chunks_done": len(done),
+        "bytes": sum(r.nbytes for r in done),
+        "peak_bytes_planned": stage["peak_bytes"],
+        "seconds": round(sum(r.seconds for r in done), 3),
+    }
+
+
+def _slow(receipt: Receipt) -> dict[str, Any]:
+    return {"table": receipt.table, "chunk": list(receipt.chunk), "seconds": round(receipt.seconds, 3)}

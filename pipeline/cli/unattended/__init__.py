@@ -1,1 +1,0 @@
-"""Commands about runs that nobody waits for: jobs and batches."""

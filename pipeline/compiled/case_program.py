@@ -1,0 +1,203 @@
+"""Batches of evidence: one pair of sweeps for many cases, which are the last axis of every table they change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.steps.lowering import lower
+from ...tasks.steps.semiring import SUM_PRODUCT
+from ...tasks.steps.step import Step
+from ...tasks.sweeps.case_batches import CaseProduct, CaseTable, for_all_cases, log_totals, posteriors
+from ...tasks.sweeps.scaled import LOWEST, Scaled
+from ...tasks.sweeps.sweep import freed_tables, sweep
+from ..models.findings import case_likelihoods
+from ..plans.plan import Plan
+from ..trees.memory import Sizing, sweep_peak
+from ..trees.tree import Target
+
+Array = NDArray[Any]
+
+# A block sweeps about so many cells: enough to hide what a step costs, few enough to stay in the cache.
+_BLOCK_CELLS = 1 << 25
+_MOST_CASES = 8192
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A local variable that some case observes: the leaf that takes it, and its remaining states."""
+
+    variable: int
+    leaf: int
+    states: Array
+
+
+@dataclass(frozen=True, eq=False)
+class BatchProgram:
+    """What a worker needs to answer any block of cases.
+
+    Parameters
+    ----------
+    plan : Plan
+    leaves : mapping of int to Scaled
+        Leaf tables with the findings that all cases share.
+    shared : mapping of int to Scaled
+        Tables made by steps that no case changes.
+    observations : tuple of Observation
+    steps : tuple of Step
+        The steps that a case can change and that an answer needs, without the axis of cases.
+    targets : tuple of Target
+    compiled : bool
+    """
+
+    plan: Plan
+    leaves: Mapping[int, Scaled]
+    shared: Mapping[int, Scaled]
+    observations: tuple[Observation, ...]
+    steps: tuple[Step, ...]
+    targets: tuple[Target, ...]
+    compiled: bool
+
+    @property
+    def varying(self) -> frozenset[int]:
+        """Tables with an axis of cases."""
+        return frozenset((*(o.leaf for o in self.observations), *(step.node for step in self.steps)))
+
+    @cached_property
+    def _lowered(self) -> dict[int, tuple[Step, ...]]:
+        """Steps by number of cases: all blocks but the last have the same."""
+        return {}
+
+    def block_steps(self, cases: int) -> tuple[Step, ...]:
+        """Lower the steps for a number of cases."""
+        if cases not in self._lowered:
+            axis = len(self.plan.tree.dims)
+            sizes = dict(enumerate((*self.plan.tree.dims, cases)))
+            varying = self.varying
+            self._lowered[cases] = tuple(_with_cases(step, varying, axis, sizes) for step in self.steps)
+        return self._lowered[cases]
+
+    def block_bytes(self, cases: int) -> int:
+        """Peak bytes of the tables of one block, its leaves and workspace included."""
+        steps, itemsize = self.block_steps(cases), SUM_PRODUCT.itemsize
+        leaves = {o.leaf for o in self.observations}
+        held = (
+            2 * itemsize * cases * sum(math.prod(self.plan.tree.dims[v] for v in self.plan.layouts[i]) for i in leaves)
+        )
+        answers = sum(math.prod(self.plan.tree.dims[v] for v in t) for t in self.targets)
+        sizes = (*self.plan.tree.dims, cases)
+        peak = sweep_peak(steps, Sizing(sizes, itemsize), self.kept)
+        return held + 2 * itemsize * cases * answers + peak
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """Tables that a block returns."""
+        return frozenset((*self.plan.tree.roots, *(self.plan.results[t] for t in self.targets)))
+
+    def run(self, evidence: Mapping[int, Array], cases: int, threads: int = 1) -> BlockAnswer:
+        """Answer one block: local variable → (cases,) states of the model or (cases, states) likelihoods."""
+        algebra = CaseProduct((*self.plan.tree.dims, cases), self.compiled)
+        steps = self.block_steps(cases)
+        tables = {node: for_all_cases(t) for node, t in {**self.leaves, **self.shared}.items()}
+        tables |= self._observed_leaves(evidence, algebra.endangered)
+        freed = freed_tables(steps, self.kept)
+        made = sweep(steps, tables, algebra, freed, threads=threads)
+        totals = np.zeros(cases)
+        for root in self.plan.tree.roots:
+            totals = totals + log_totals(made[root])
+        beliefs = {t: posteriors(made[self.plan.results[t]], cases) for t in self.targets}
+        return BlockAnswer(totals, beliefs, algebra.endangered)
+
+    def _observed_leaves(self, evidence: Mapping[int, Array], endangered: Array) -> dict[int, CaseTable]:
+        """Multiply the findings of every case into the leaves that take them.
+
+        A case whose products leave the range of natural numbers is marked in ``endangered``, and has zeros.
+        """
+        dims, cases = self.plan.tree.dims, len(endangered)
+        values = {o.leaf: self.leaves[o.leaf].values[:, None] for o in self.observations}
+        lows = {leaf: np.full(cases, self.leaves[leaf].low) for leaf in values}
+        for o in self.observations:
+            axes = self.plan.layouts[o.leaf]
+            found = case_likelihoods(evidence[o.variable], o.states)
+            after = math.prod([dims[v] for v in axes[axes.index(o.variable) + 1 :]])
+            split = values[o.leaf].reshape(-1, len(o.states), after, values[o.leaf].shape[-1])
+            values[o.leaf] = (split * found.values[:, None, :]).reshape(-1, cases)
+            lows[o.leaf] += found.low
+        return {leaf: self._leaf_of_cases(leaf, values[leaf], lows[leaf], endangered) for leaf in values}
+
+    def _leaf_of_cases(self, leaf: int, values: Array, lows: Array, endangered: Array) -> CaseTable:
+        lost = lows < LOWEST
+        if lost.any():
+            endangered |= lost
+            values[:, lost] = 0.0
+        scale = np.full(len(lows), self.leaves[leaf].log_scale)
+        return CaseTable(values.reshape(-1), scale, float(lows[~lost].min(initial=0.0)), 0.0, True)
+
+
+@dataclass(frozen=True)
+class BlockAnswer:
+    """What a block found, over the remaining states: ln of the totals, posteriors (cells, cases), and the
+    cases that have to be computed alone.
+    """
+
+    totals: Array
+    beliefs: dict[Target, Array]
+    endangered: Array
+
+
+def batch_program(
+    plan: Plan,
+    leaves: Mapping[int, Scaled],
+    tables: Mapping[int, Scaled],
+    observations: Sequence[Observation],
+    targets: Sequence[Target],
+    compiled: bool,
+) -> BatchProgram:
+    """Split the steps into those that a case can change and the others, whose tables are in ``tables``."""
+    varying = {o.leaf for o in observations}
+    for step in plan.steps:
+        if not varying.isdisjoint(step.inputs):
+            varying.add(step.node)
+    needed = {*plan.tree.roots, *(plan.results[t] for t in targets)}
+    for step in reversed(plan.steps):
+        if step.node in needed:
+            needed.update(step.inputs)
+    steps = tuple(step for step in plan.steps if step.node in needed and step.node in varying)
+    read = {i for step in steps for i in step.inputs} | needed
+    shared = {i: table for i, table in tables.items() if i in read and i not in varying and i not in leaves}
+    return BatchProgram(plan, leaves, shared, tuple(observations), steps, tuple(targets), compiled)
+
+
+def block_size(program: BatchProgram, memory_bytes: int) -> int:
+    """Choose how many cases are answered at once."""
+    cells = sum(step.lowered.cells for step in program.steps)
+    cases = max(16, min(_MOST_CASES, _BLOCK_CELLS // max(cells, 1)))
+    while cases > 1 and program.block_bytes(cases) > memory_bytes:
+        cases //= 2
+    return cases
+
+
+def ranges(total: int, size: int) -> Iterator[tuple[int, int]]:
+    """Cut a number of cases into blocks of equal size, the last one smaller."""
+    for start in range(0, total, size):
+        yield start, min(start + size, total)
+
+
+def run_block(program: BatchProgram, evidence: Mapping[int, Array], cases: int, threads: int) -> BlockAnswer:
+    """Task: answer one block."""
+    return program.run(evidence, cases, threads)
+
+
+def _with_cases(step: Step, varying: Collection[int], axis: int, sizes: Mapping[int, int]) -> Step:
+    """Add the axis of cases to a step, last in every table that has it."""
+    pairs = zip(step.inputs, step.input_axes, strict=True)
+    input_axes = tuple((*axes, axis) if i in varying else axes for i, axes in pairs)
+    axes = (*step.axes, axis)
+    lowered = lower(input_axes, axes, sizes, SUM_PRODUCT.dtype, SUM_PRODUCT)
+    return Step(step.node, step.inputs, input_axes, axes, lowered)

@@ -1,0 +1,234 @@
+"""A network of integer costs in float64: what bounds, diagrams, rows and searches work on.
+
+float64 holds integers up to 2**53 exactly and has an infinity for what is forbidden, so that kernels need no test for
+overflow and every bound is a sum of integers: a proof. Costs of a cost network are taken as they are; energies
+``-ln p`` are rounded down to multiples of a unit that is finer than their own rounding errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..models.model import FORBIDDEN, Function, Model
+from ..preprocessing.leaf_groups import Group
+from ..preprocessing.leaf_tables import COST_LIMIT, cost_leaves, cost_scale, energy_leaves, in_scopes
+from ..preprocessing.preprocess import Network
+
+Costs = NDArray[np.float64]
+States = tuple[int, ...]
+
+Restore = Callable[[States], States]
+"""Turns states of a smaller network's variables into states of the variables it was made from."""
+
+#: Totals stay below this, so that a few of them still add up exactly.
+LARGEST = 1 << 50
+# Cut-offs farther from 0 say no more, and are too large for compiled code and floats.
+_FARTHEST = 1 << 58
+
+
+# So many entries of each table are looked at before all of them for what they have in common.
+_GLANCE = 1 << 10
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Which totals assignments can have, if they are not forbidden: ``first``, and from there in steps of ``step``."""
+
+    first: int
+    step: int
+
+    def at_least(self, bound: int) -> int:
+        """Return the least of them that is not below a bound."""
+        return bound + (self.first - bound) % self.step
+
+    def cut_off(self, upper: int) -> int:
+        """Return the least cut-off below which there are the same of them as below ``upper``."""
+        return self.at_least(upper) - self.step + 1
+
+
+@dataclass(frozen=True, eq=False)
+class CostTable:
+    """One function: ``costs`` has an axis a variable of ``scope``, C-ordered; integers in float64, inf = forbidden."""
+
+    scope: tuple[int, ...]
+    costs: Costs
+
+
+@dataclass(frozen=True, eq=False)
+class CostNetwork:
+    """Functions that add up, over variables 0, 1, …
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Domain sizes.
+    tables : tuple of CostTable
+        Scopes are of distinct variables, not empty.
+    constant : int
+        Added to every assignment's total.
+    made : tuple of Restore
+        How the network was made smaller, oldest first; see :meth:`restored`.
+    """
+
+    dims: tuple[int, ...]
+    tables: tuple[CostTable, ...]
+    constant: int = 0
+    made: tuple[Restore, ...] = ()
+
+    @cached_property
+    def scopes(self) -> tuple[tuple[int, ...], ...]:
+        """Scopes of the tables."""
+        return tuple(table.scope for table in self.tables)
+
+    @property
+    def least(self) -> int:
+        """A total that none is below: the sum of the tables' least entries that are allowed."""
+        least = [float(table.costs.min(initial=math.inf)) for table in self.tables]
+        return self.constant + int(math.fsum(cost for cost in least if cost < math.inf))
+
+    @cached_property
+    def totals(self) -> Totals:
+        """What totals there can be: tables add multiples of a common divisor to their least entries."""
+        step = 0
+        for entries in (_GLANCE, None):
+            for table in self.tables:
+                step = step if step == 1 else _common_divisor(step, table.costs, entries)
+        return Totals(self.least, max(step, 1))
+
+    @property
+    def cells(self) -> int:
+        """Entries of all tables."""
+        return sum(table.costs.size for table in self.tables)
+
+    def total(self, states: Sequence[int]) -> float:
+        """Return the total of a full assignment; inf if it is forbidden."""
+        return self.constant + sum(float(t.costs[tuple([states[v] for v in t.scope])]) for t in self.tables)
+
+    def restored(self, states: States) -> States:
+        """Turn states of these variables into states of the variables of the first network."""
+        for restore in reversed(self.made):
+            states = restore(states)
+        return states
+
+    def smaller(
+        self, dims: tuple[int, ...], tables: tuple[CostTable, ...], constant: int, restore: Restore
+    ) -> CostNetwork:
+        """Return a network that stands for this one; ``restore`` turns its states into states of this one."""
+        return CostNetwork(dims, tables, constant, (*self.made, restore))
+
+
+@dataclass(frozen=True)
+class Units:
+    """What the integers of a cost network mean: a total ``t`` stands for costs near ``base + unit * t``.
+
+    Parameters
+    ----------
+    base : int or float
+        Cost, or energy, of total 0.
+    unit : int or float
+        A power of two; 1 for the costs of a cost network unless they are too large.
+    below, above : int
+        The true cost of an assignment of total ``t`` lies within ``t - below`` and ``t + above`` units.
+    """
+
+    base: int | float
+    unit: int | float = 1
+    below: int = 0
+    above: int = 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether totals are the costs themselves."""
+        return self.below == self.above == 0
+
+    def at_least(self, total: int) -> int | float:
+        """Return a cost that no assignment of this total or a larger one is below, rounded downwards."""
+        value = self.base + self.unit * (total - self.below)
+        return value if self.exact else math.nextafter(value, -math.inf)
+
+    def above_total(self, cost: int | float) -> int:
+        """Return the least total that only assignments dearer than ``cost`` can have, for the cut-off of a search."""
+        difference = cost - self.base
+        if abs(difference) >= _FARTHEST * self.unit:
+            return _FARTHEST if difference > 0 else -_FARTHEST
+        if self.exact:
+            return int(cost) - int(self.base) + 1
+        return math.floor(difference / self.unit) + self.below + 2
+
+
+def _common_divisor(divisor: int, costs: Costs, entries: int | None) -> int:
+    """Return the greatest number that divides ``divisor`` and what so many entries have above the least."""
+    some = costs.reshape(-1)[:entries]
+    left = some[np.isfinite(some)] - costs.min(initial=math.inf)
+    while left.size and divisor != 1:
+        divisor = math.gcd(divisor, int(left[0]))
+        left = left[np.fmod(left, divisor) != 0] if divisor else left[left != 0]
+    return divisor
+
+
+def cost_network(network: Network, most: float | None = None) -> tuple[CostNetwork, Units]:
+    """Turn what is left of a model into integer costs above a base.
+
+    ``network.constants`` (functions whose variables are all fixed) are not part of it.
+
+    Parameters
+    ----------
+    network : Network
+        Of the query "optimum".
+    most : float, optional
+        Costs (above the base) from which nothing interests: entries of at least that are forbidden, and the unit of
+        energies can be finer. It must not be below the optimum.
+    """
+    return _from_costs(network, most) if network.model.kind == "cost" else _from_energies(network, most)
+
+
+def _from_costs(network: Network, most: float | None) -> tuple[CostNetwork, Units]:
+    scale = cost_scale(network)
+    bound = scale.bound if most is None else min(scale.bound, int(most))
+    unit = max(1, 1 << (bound.bit_length() - LARGEST.bit_length() + 1)) if bound >= LARGEST else 1
+
+    def build(network: Network, group: Group) -> NDArray[np.float64]:
+        costs = cost_leaves(network, group)
+        return np.where((costs >= COST_LIMIT) | (costs > bound), np.inf, costs // unit)
+
+    tables = [CostTable(*pair) for pair in zip(network.scopes, in_scopes(network, build), strict=True)]
+    units = Units(scale.offset, unit, 0, 0 if unit == 1 else len(tables))
+    return CostNetwork(network.dims, tuple(tables)), units
+
+
+def _from_energies(network: Network, most: float | None) -> tuple[CostNetwork, Units]:
+    leaves = in_scopes(network, energy_leaves)
+    finite = [energies[np.isfinite(energies)] for energies in leaves]
+    lowest = [float(values.min(initial=math.inf)) for values in finite]
+    lowest = [low if low < math.inf else 0.0 for low in lowest]
+    spans = [float(values.max(initial=low)) - low for values, low in zip(finite, lowest, strict=True)]
+    span = math.fsum(spans) if most is None else min(math.fsum(spans), most)
+    largest = max((float(np.abs(values).max(initial=0.0)) for values in finite), default=0.0)
+    # no finer than the rounding of the logarithms themselves
+    finest = max(math.frexp(span)[1], math.frexp(largest)[1] - 2)
+    unit = 2.0 ** (finest - LARGEST.bit_length() + 1)
+    tables = []
+    for scope, energies, low in zip(network.scopes, leaves, lowest, strict=True):
+        above = energies - low
+        with np.errstate(invalid="ignore"):
+            tables.append(CostTable(scope, np.where(above > span, np.inf, np.floor(above / unit))))
+    # a logarithm may be wrong by one unit, and rounding down takes away less than another
+    units = Units(math.fsum(lowest), unit, len(tables), 2 * len(tables))
+    return CostNetwork(network.dims, tuple(tables)), units
+
+
+def model_of(network: CostNetwork, upper: int | None) -> Model:
+    """Return a network as a model of its own, with variables ``"0"``, ``"1"``, …; totals of ``upper`` are forbidden."""
+    functions = [Function((), np.asarray(network.constant, dtype=np.int64))]
+    for table in network.tables:
+        allowed = np.isfinite(table.costs)
+        costs = np.where(allowed, table.costs, 0.0).astype(np.int64)
+        functions.append(Function(table.scope, np.where(allowed, costs, FORBIDDEN)))
+    names = tuple(map(str, range(len(network.dims))))
+    return Model("cost", names, network.dims, (None,) * len(names), tuple(functions), top=upper)

@@ -1,0 +1,264 @@
+"""Functions by number while variables are taken out one by one, and how these get their states back."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cost_network import Costs, States
+from .working_network import Problem
+
+if TYPE_CHECKING:
+    from ...tasks.networks.flat import Flat
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """Restores the states of eliminated variables.
+
+    Parameters
+    ----------
+    choices : tuple
+        In the order of elimination: the variable, those that its best state depends on, and that state for each of
+        their states.
+    """
+
+    choices: tuple[tuple[int, tuple[int, ...], NDArray[np.unsignedinteger[Any]]], ...]
+
+    def __call__(self, states: States) -> States:
+        full = list(states)
+        for x, scope, best in reversed(self.choices):
+            full[x] = int(best[tuple([full[v] for v in scope])])
+        return tuple(full)
+
+
+class Pool:
+    """Functions by number while variables are eliminated; tables are only made of those that are touched."""
+
+    def __init__(self, flat: Flat) -> None:
+        self.source = flat
+        self.dims: list[int] = flat.dims.tolist()
+        scope, edges = flat.scope.tolist(), flat.edges.tolist()
+        self.scopes = {f: tuple(scope[edges[f] : edges[f + 1]]) for f in range(flat.n_functions)}
+        self.sizes: list[int] = np.diff(flat.cells).tolist()
+        function, around = flat.function[flat.incident].tolist(), flat.around.tolist()
+        self.around = [dict.fromkeys(function[around[x] : around[x + 1]]) for x in range(len(self.dims))]
+        self.tables: dict[int, Costs] = {}
+        self.unary = flat.unary.copy()
+        self.first: list[int] = flat.first.tolist()
+        self.constant = 0.0
+        self.choices: list[tuple[int, tuple[int, ...], NDArray[np.unsignedinteger[Any]]]] = []
+
+    def aligned(self, f: int, axes: Sequence[int]) -> Costs:
+        """The table of a function with axes in this order, of length one where it has none."""
+        scope = self.scopes[f]
+        table = self.table(f)
+        place = {v: i for i, v in enumerate(scope)}
+        there = [v for v in axes if v in place]
+        shape = [self.dims[v] if v in place else 1 for v in axes]
+        return table.transpose([place[v] for v in there]).reshape(shape)
+
+    def table(self, f: int) -> Costs:
+        """The table of a function."""
+        if f in self.tables:
+            return self.tables[f]
+        cells = self.source.cells
+        shape = [self.dims[v] for v in self.scopes[f]]
+        table: Costs = self.source.costs[cells[f] : cells[f + 1]].reshape(shape)
+        return table
+
+    def take_out(self, x: int, scope: tuple[int, ...], best: NDArray[Any]) -> None:
+        """Leave a variable that is in no function any more one value; restore the best for each state of others."""
+        self.choices.append((x, scope, best.astype(np.min_scalar_type(self.dims[x] - 1))))
+        self.unary[self.first[x]] = 0.0
+        self.unary[self.first[x] + 1 : self.first[x + 1]] = np.inf
+
+    def drop(self, f: int) -> None:
+        """Remove a function."""
+        for v in self.scopes.pop(f):
+            del self.around[v][f]
+        self.tables.pop(f, None)
+
+    def add(self, scope: tuple[int, ...], costs: Costs) -> None:
+        """Add a function: to the constant, to unary costs, or as a table."""
+        if not scope:
+            self.constant += float(costs)
+        elif len(scope) == 1:
+            self.unary[self.first[scope[0]] : self.first[scope[0] + 1]] += costs
+        else:
+            f = len(self.sizes)
+            self.sizes.append(costs.size)
+            self.scopes[f], self.tables[f] = scope, costs
+            for v in scope:
+                self.around[v][f] = None
+
+    def leave(self, problem: Problem, rule: str) -> int:
+        """Put what is left into a problem; return how many variables were taken out, by a rule of this name."""
+        if self.choices:
+            problem.made.append(Best(tuple(self.choices)))
+            problem.constant += self.constant
+            gone = problem.flat.n_functions
+            problem.flat, problem.folded = self.flat(), False
+            problem.count(rule, variables=len(self.choices), functions=gone - problem.flat.n_functions)
+        return len(self.choices)
+
+    def flat(self) -> Flat:
+        """Return what is left as arrays."""
+        from ...tasks.networks.flat import chosen_parts, flatten
+
+        old = np.array([f for f in self.scopes if f not in self.tables], np.int64)
+        scope = [chosen_parts(self.source.scope, self.source.edges, old)]
+        costs = [chosen_parts(self.source.costs, self.source.cells, old)]
+        arities = np.diff(self.source.edges)[old].tolist()
+        for f, table in self.tables.items():
+            scope.append(np.array(self.scopes[f], np.int64))
+            costs.append(table.reshape(-1))
+            arities.append(len(self.scopes[f]))
+        return flatten(
+            np.array(self.dims), self.unary, np.concatenate(costs), np.array(arities, np.int64), np.concatenate(scope)
+        )
+
+
+# Variables that another one determines are replaced by it, as a function of two allows one state for each of its own.
+#
+# Frequencies of the two directions of a link, say, differ by a constant. No table becomes larger by it, and no width.
+
+
+def replace(problem: Problem) -> int:
+    """Replace every variable that one of as few states determines.
+
+    Returns
+    -------
+    int
+        How many variables were replaced; they stay in the arrays, with one value.
+    """
+    flat = problem.flat
+    if not flat.n_functions:
+        return 0
+    allowed = np.add.reduceat(np.isfinite(flat.costs), flat.cells[:-1], dtype=np.int64)
+    arities = np.diff(flat.edges)
+    firsts = flat.edges[:-1]
+    most = flat.dims[flat.scope[firsts]]
+    pairs = arities == 2
+    most[pairs] = np.minimum(most[pairs], flat.dims[flat.scope[firsts[pairs] + 1]])
+    few = np.flatnonzero(pairs & (allowed <= most)).tolist()
+    if not few:
+        return 0
+    pool = _Replacing(flat)
+    pool.run(few)
+    return pool.leave(problem, "determined")
+
+
+class _Replacing(Pool):
+    """Replaces variables of functions of two."""
+
+    def run(self, few: list[int]) -> None:
+        """Look at some functions of two, and at what becomes one of two."""
+        while few:
+            f = few.pop()
+            if f not in self.scopes:
+                continue
+            for x, y in (self.scopes[f], self.scopes[f][::-1]):
+                states = self.determined(f, x, y)
+                if states is not None:
+                    few += self.replace(f, x, y, states)
+                    break
+
+    def determined(self, f: int, x: int, y: int) -> NDArray[np.intp] | None:
+        """Return the state of ``y`` for each of ``x``, any where there is none, or None."""
+        if self.dims[x] > self.dims[y]:
+            return None
+        allowed = np.isfinite(self.aligned(f, (x, y)))
+        return None if (allowed.sum(axis=1) > 1).any() else allowed.argmax(axis=1)
+
+    def replace(self, f: int, x: int, y: int, states: NDArray[np.intp]) -> list[int]:
+        """Put ``x`` in the place of ``y`` everywhere; return the functions of two that this makes."""
+        made = len(self.sizes)
+        own = self.unary[self.first[y] : self.first[y + 1]]
+        self.add((x,), self.aligned(f, (x, y))[np.arange(self.dims[x]), states] + own[states])
+        self.drop(f)
+        for g in list(self.around[y]):
+            others = tuple(v for v in self.scopes[g] if v not in (x, y))
+            self.add((*others, x), self.with_states(g, others, x, y, states))
+            self.drop(g)
+        self.take_out(y, (x,), states)
+        return [g for g in range(made, len(self.sizes)) if len(self.scopes[g]) == 2]
+
+    def with_states(self, g: int, others: tuple[int, ...], x: int, y: int, states: NDArray[np.intp]) -> Costs:
+        """Return a function of ``y`` as one of others and ``x``."""
+        table = self.aligned(g, (*others, x, y))
+        own = np.arange(self.dims[x]) if x in self.scopes[g] else np.zeros(self.dims[x], np.intp)
+        costs: Costs = table[..., own, states]
+        return costs
+
+
+# Variables with few neighbours are eliminated exactly: their functions are joined and minimised over them.
+
+#: Tables of variables of two neighbours may become larger than what they replace, up to so many cells.
+_SMALL = 1 << 12
+#: No joined table is larger.
+_LARGEST = 1 << 22
+
+
+def eliminate(problem: Problem) -> int:
+    """Eliminate every variable that leaves no larger table than it takes, or has at most two neighbours.
+
+    Returns
+    -------
+    int
+        How many variables were eliminated; they stay in the arrays, with one value.
+    """
+    pool = _Eliminating(problem.flat)
+    pool.run()
+    return pool.leave(problem, "small degree")
+
+
+class _Eliminating(Pool):
+    """Tables are only made of functions that are touched."""
+
+    def run(self) -> None:
+        """Eliminate as long as a variable qualifies, those of few functions first."""
+        queue = deque(sorted((x for x in range(len(self.dims)) if self.around[x]), key=lambda x: len(self.around[x])))
+        waiting = set(queue)
+        while queue:
+            x = queue.popleft()
+            waiting.discard(x)
+            scope = self.neighbours(x)
+            if scope is not None:
+                self.eliminate(x, scope)
+                fresh = [v for v in scope if v not in waiting and self.around[v]]
+                queue.extend(fresh)
+                waiting.update(fresh)
+
+    def neighbours(self, x: int) -> tuple[int, ...] | None:
+        """Return who shares functions with a variable that qualifies, else None."""
+        if not self.around[x]:
+            return None
+        largest = max(self.sizes[f] for f in self.around[x])
+        found: dict[int, None] = {}
+        cells = 1
+        for f in self.around[x]:
+            for v in self.scopes[f]:
+                if v != x and v not in found:
+                    found[v] = None
+                    cells *= self.dims[v]
+            if cells * self.dims[x] > _LARGEST or cells > (max(largest, _SMALL) if len(found) <= 2 else largest):
+                return None
+        return tuple(sorted(found))
+
+    def eliminate(self, x: int, scope: tuple[int, ...]) -> None:
+        """Join the functions of a variable, and take the least over its values."""
+        axes = (*scope, x)
+        joined = np.zeros([self.dims[v] for v in axes])
+        joined += self.unary[self.first[x] : self.first[x + 1]]
+        for f in list(self.around[x]):
+            joined += self.aligned(f, axes)
+            self.drop(f)
+        best = joined.argmin(axis=-1)
+        self.take_out(x, scope, best)
+        self.add(scope, joined.min(axis=-1))

@@ -1,1 +1,0 @@
-"""What was observed: findings, soft evidence, cases and their files."""

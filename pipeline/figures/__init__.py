@@ -1,1 +1,0 @@
-"""Figures from plain numbers, for pages and notebooks; they need bokeh."""

@@ -1,1 +1,0 @@
-"""Formats of Bayesian networks: BIF, Hugin, and those in XML."""

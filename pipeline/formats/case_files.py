@@ -1,0 +1,185 @@
+"""Files of cases: read in chunks, answered in blocks, written as they come, so that any number of them fits."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from ..errors import FormatError, ModelError, writing
+from ..models.cases import CaseMarginals, Cases, states_of
+from ..models.model import Model
+from .write import whole_file
+
+_CHUNK_ROWS = 1 << 16
+
+Write = Callable[[CaseMarginals], None]
+
+
+def read_cases(path: str | PathLike[str], model: Model, chunk_rows: int = _CHUNK_ROWS) -> Iterator[Cases]:
+    """Read a CSV file: a header of variable names, then one case a row; empty cells are unobserved.
+
+    Raises
+    ------
+    FormatError
+        If the file is missing, names an unknown variable or state, or has a row of another length.
+    """
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            yield from _chunks(csv.reader(file), str(path), model, chunk_rows)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise FormatError(str(path), None, "a CSV file of cases", str(error)) from None
+
+
+def _chunks(rows: Any, path: str, model: Model, chunk_rows: int) -> Iterator[Cases]:
+    header = [name.strip() for name in next(rows, [])]
+    if not header:
+        raise FormatError(path, 1, "a header of variable names", "nothing")
+    for name in header:
+        if name not in model.index or header.count(name) > 1:
+            raise FormatError(path, 1, "distinct names of variables of the model", repr(name))
+    line, none_yet = 1, True
+    while (chunk := list(islice(rows, chunk_rows))) or none_yet:
+        none_yet = False
+        # an empty line is nothing, or a case that leaves the only variable unobserved
+        cells = [row or [""] for row in chunk if row or len(header) == 1]
+        for k, row in enumerate(chunk):
+            if row and len(row) != len(header):
+                raise FormatError(path, line + k + 1, f"{len(header)} cells", str(len(row)))
+        line += len(chunk)
+        columns = list(zip(*cells, strict=True)) if cells else [()] * len(header)
+        named = zip(header, columns, strict=True)
+        yield Cases(len(cells), {model.index[name]: _states(path, model, name, column) for name, column in named})
+
+
+def _states(path: str, model: Model, name: str, cells: tuple[str, ...]) -> Any:
+    try:
+        return states_of(model, model.index[name], [cell.strip() for cell in cells])
+    except ModelError as error:
+        raise FormatError(path, None, "states of the model", str(error)) from None
+
+
+@contextmanager
+def case_writer(path: str | PathLike[str], model: Model) -> Iterator[Write]:
+    """Open a file for posteriors by its ending: ``.csv``, ``.jsonl`` or, with pyarrow, ``.parquet``.
+
+    The file takes the place of another only when all cases are answered. A row a case: its number, ``ok`` or
+    ``impossible``, log10 of the evidence, and the posteriors.
+
+    Raises
+    ------
+    ModelError
+        If the ending is another one, pyarrow is missing, or the file cannot be written.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix != ".parquet" and suffix not in _TEXT:
+        raise ModelError(f"cannot write cases to {str(path)!r}; use .csv, .jsonl or .parquet")
+    opened = _parquet if suffix == ".parquet" else _text
+    with whole_file(path) as partial, opened(path, partial, model) as write:
+        yield write
+
+
+@contextmanager
+def _text(path: str | PathLike[str], partial: Path, model: Model) -> Iterator[Write]:
+    with writing(path):
+        file = partial.open("w", newline="", encoding="utf-8")
+    try:
+        yield _checked(_TEXT[Path(path).suffix.lower()](file, model), path)
+    finally:
+        with writing(path):
+            file.close()
+
+
+def _checked(write: Write, path: str | PathLike[str]) -> Write:
+    """Return a writer of blocks whose failures are one sentence."""
+
+    def checked(block: CaseMarginals) -> None:
+        with writing(path):
+            write(block)
+
+    return checked
+
+
+def _csv_writer(file: TextIO, model: Model) -> Write:
+    writer = csv.writer(file)
+    count = 0
+
+    def write(block: CaseMarginals) -> None:
+        nonlocal count
+        if count == 0:
+            writer.writerow(["case", "status", "log10_evidence", *column_names(model, block)])
+        numbers = np.concatenate([block.log10_evidence[:, None], *block.tables.values()], axis=1).tolist()
+        for row, possible in zip(numbers, block.possible.tolist(), strict=True):
+            head = [count, "ok", row[0]] if possible else [count, "impossible", ""]
+            writer.writerow([*head, *row[1:]])
+            count += 1
+
+    return write
+
+
+def _jsonl_writer(file: TextIO, model: Model) -> Write:
+    count = 0
+
+    def write(block: CaseMarginals) -> None:
+        nonlocal count
+        tables = {name: table.tolist() for name, table in block.items()}
+        for k, (log10, possible) in enumerate(zip(block.log10_evidence.tolist(), block.possible.tolist(), strict=True)):
+            found = {
+                "case": count,
+                "status": "ok" if possible else "impossible",
+                "log10_evidence": log10 if possible else None,
+                "marginals": {name: table[k] for name, table in tables.items()},
+            }
+            file.write(json.dumps(found, allow_nan=False) + "\n")
+            count += 1
+
+    return write
+
+
+_TEXT: dict[str, Callable[[TextIO, Model], Write]] = {".csv": _csv_writer, ".jsonl": _jsonl_writer}
+
+
+@contextmanager
+def _parquet(path: str | PathLike[str], partial: Path, model: Model) -> Iterator[Write]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise ModelError("writing .parquet needs pyarrow; install bucketflow[frames], or use .csv or .jsonl") from None
+    count = 0
+    opened: list[Any] = []
+
+    def write(block: CaseMarginals) -> None:
+        nonlocal count
+        possible = block.possible
+        columns: dict[str, Any] = {
+            "case": np.arange(count, count + len(possible)),
+            "status": np.where(possible, "ok", "impossible").tolist(),
+            "log10_evidence": pyarrow.array(block.log10_evidence, mask=~possible),
+        }
+        numbers = (column for table in block.values() for column in table.T)
+        columns |= dict(zip(column_names(model, block), numbers, strict=True))
+        table = pyarrow.table(columns)
+        if not opened:
+            opened.append(parquet.ParquetWriter(partial, table.schema))
+        opened[0].write_table(table)
+        count += len(possible)
+
+    try:
+        yield _checked(write, path)
+    finally:
+        with writing(path):
+            for writer in opened:
+                writer.close()
+
+
+def column_names(model: Model, block: CaseMarginals) -> list[str]:
+    """Return ``variable=state`` for every number of a case."""
+    return [f"{name}={model.label(v, s)}" for name in block for v in [model.index[name]] for s in range(model.dims[v])]

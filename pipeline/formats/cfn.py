@@ -1,0 +1,217 @@
+"""The .cfn format of toulbar2: cost function networks in (relaxed) JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..errors import ModelError
+from ..models.model import FORBIDDEN, Function, Model
+from .cfn_grammar import MAX_DECIMALS, TOKEN, CostTable, Reader, Table, decimal_places, scaled
+from .text.source import Source
+from .text.tables import full_table, tuple_table
+from .text.tokens import Tokens
+from .text.written_words import INFINITE, blocks, cost_text, counted, highest_costs, infinite_cost, kept_names
+
+# A decimal number in a list, and the cost that is made of it.
+_NUMBER_BYTES = 136
+_COMMENT = re.compile(rb'("(?:[^"\\\n]|\\.)*")|(?m:^[ \t]*#[^\n]*)|(?<!\S)//[^\n]*')
+
+
+def read_cfn(source: Source) -> Model:
+    """Read a .cfn file.
+
+    Costs are scaled to integers exactly. A ``mustbe`` bound is strict, and limits the total only.
+
+    Raises
+    ------
+    FormatError
+        If the file is malformed, has global cost functions or interval domains, or costs too long for
+        64-bit integers.
+    """
+    if b"#" in source.data or b"//" in source.data:
+        source.blank(_COMMENT)
+    tokens = Tokens(source, TOKEN, _NUMBER_BYTES)
+    reader = Reader(tokens)
+    reader.sections()
+    functions, top, decimals = _functions(reader)
+    return Model(
+        kind="cost",
+        names=tuple(reader.names),
+        dims=tuple(reader.dims),
+        states=tuple(None if labels is None else tuple(labels) for labels in reader.labels),
+        functions=functions,
+        top=top,
+        decimals=decimals,
+        maximize=reader.maximize,
+        name=reader.name or source.stem,
+    )
+
+
+def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int]:
+    """Return the functions in stored costs, the top and the number of decimals."""
+    tokens = reader.tokens
+    bounds = [] if reader.bound is None else [reader.bound]
+    defaults = [table.default for table in reader.tables if table.default is not None]
+    decimals = max(decimal_places(part) for part in (bounds, defaults, *(t.costs for t in reader.tables)))
+    if decimals > MAX_DECIMALS:
+        raise tokens.fail(0, f"at most {MAX_DECIMALS} decimals", f"{decimals} decimals")
+    at = 0
+    known: dict[int, CostTable] = {}  # by identity: a shared function is one list of costs
+    try:
+        for table in reader.tables:
+            at = table.at
+            if id(table.costs) not in known:
+                known[id(table.costs)] = _stored(table, decimals, reader.maximize)
+        bound = int(scaled(bounds, decimals, reader.maximize)[0]) if bounds else None
+    except ValueError as error:
+        raise tokens.fail(at, str(error), "others") from None
+    functions: list[Function] = []
+    built: dict[int, Function] = {}
+    for table in reader.tables:
+        costs = known[id(table.costs)]
+        distinct = len(set(table.scope)) == len(table.scope)
+        if distinct and id(costs) in built:
+            functions.append(built[id(costs)].changed(scope=table.scope))
+        else:
+            functions.append(_function(table, costs, reader))
+        if distinct:
+            built[id(costs)] = functions[-1]
+    return tuple(functions), None if bound == FORBIDDEN else bound, decimals
+
+
+def _function(table: Table, costs: CostTable, reader: Reader) -> Function:
+    if table.rows is None:
+        return full_table(table.scope, reader.dims, costs.values, reader.tokens, table.at)
+    return tuple_table(table.scope, reader.dims, table.rows, costs.values, costs.default or 0)
+
+
+def _stored(table: Table, decimals: int, maximize: bool) -> CostTable:
+    values = scaled(table.costs, decimals, maximize)
+    default = None if table.default is None else int(scaled([table.default], decimals, maximize)[0])
+    return CostTable(values, default)
+
+
+# The CFN format, as toulbar2 reads it: names, labels, exact costs, a bound.
+
+# A value that begins with a digit would be a place in its domain.
+_WORD = re.compile(r"[^\W\d][\w.+-]*")
+
+
+@dataclass(frozen=True, eq=False)
+class _File:
+    """A model as it is written: names, values (None where they count from 0), where totals are forbidden, and by what
+    cost.
+    """
+
+    model: Model
+    names: tuple[str, ...]
+    labels: tuple[tuple[str, ...] | None, ...]
+    top: int | None
+    forbidden: str
+
+
+def cfn_lines(model: Model) -> tuple[Iterator[str], tuple[str, ...], list[str]]:
+    """Return the lines of a file, the names of its variables, and what it does not keep.
+
+    Raises
+    ------
+    ModelError
+        If the model has no costs, or costs that are infinite to the format.
+    """
+    if model.kind != "cost":
+        raise ModelError("the model holds probabilities, and .cfn holds costs; write .uai")
+    notes: list[str] = []
+    names = kept_names(model.names, _is_plain, "x", "variables", notes)
+    labels = tuple(map(_labels, model.states))
+    marked = sum(new is not None and new != old for new, old in zip(labels, model.states, strict=True))
+    if marked:
+        notes.append(f"values of {marked} variables begin with v in the file, which takes numbers for places")
+    if unfit := sum(new is None and not counted(old) for new, old in zip(labels, model.states, strict=True)):
+        notes.append(f"values of {unfit} variables are not kept, as some are no plain words: they count from 0")
+    top = _top(model)
+    return _lines(_File(model, names, labels, top, _forbidden(model, top))), names, notes
+
+
+def _is_plain(word: str) -> bool:
+    return _WORD.fullmatch(word) is not None
+
+
+def _labels(states: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return labels that the format can hold; None for none."""
+    if states is None or counted(states):
+        return None
+    marked = tuple(f"v{label}" for label in states)
+    return next((labels for labels in (states, marked) if all(map(_is_plain, labels))), None)
+
+
+def _top(model: Model) -> int | None:
+    """Return where totals are forbidden: the model's top, or what no total reaches; None if only infinity is.
+
+    Raises
+    ------
+    ModelError
+        If a cost, or a top that totals may reach, is too large.
+    """
+    infinite, open_top = infinite_cost(model), sum(highest_costs(model, ".cfn")) + 1
+    if model.top is not None and model.top < min(infinite, FORBIDDEN):
+        return model.top
+    if model.top is not None and model.top < open_top:
+        raise ModelError(f"the model cannot be written as .cfn, where a top of {INFINITE} and more is infinite")
+    return open_top if open_top < min(infinite, FORBIDDEN) else None
+
+
+def _lines(file: _File) -> Iterator[str]:
+    model, sign = file.model, ">" if file.model.maximize else "<"
+    bound = cost_text(model, FORBIDDEN if file.top is None else file.top, "inf")
+    yield f'{{"problem": {{"name": {_word(model.name)}, "mustbe": "{sign}{bound}"}},'
+    yield '"variables": {'
+    last = len(file.names) - 1
+    for v, (name, labels) in enumerate(zip(file.names, file.labels, strict=True)):
+        domain = model.dims[v] if labels is None else json.dumps(labels, ensure_ascii=False)
+        yield f'"{name}": {domain}{"," if v < last else ""}'
+    yield "},"
+    yield '"functions": {'
+    for k, function in enumerate(model.functions):
+        yield from _function_lines(file, k, function)
+    yield "}}"
+
+
+def _function_lines(file: _File, k: int, function: Function) -> Iterator[str]:
+    """Return the lines of a function, one unless it lists very many costs."""
+    model = file.model
+
+    def written(cost: int) -> str:
+        return file.forbidden if cost >= FORBIDDEN else cost_text(model, cost, "inf")
+
+    line = f'"c{k}": {{"scope": {json.dumps([file.names[v] for v in function.scope], ensure_ascii=False)}, '
+    if function.rows is None:
+        line += '"costs": ['
+        listed = (", ".join(written(cost) for (cost,) in some) for some in blocks(function.values.ravel()))
+    else:
+        line += f'"defaultcost": {written(int(function.default))}, "costs": ['
+        listed = (
+            ", ".join(f"{', '.join(map(str, row))}, {written(cost)}" for row, cost in some)
+            for some in blocks(function.rows, function.values)
+        )
+    first = True
+    for some in listed:
+        if not first:
+            yield f"{line},"
+            line = ""
+        line, first = line + some, False
+    yield f"{line}]}}{',' if k < len(model.functions) - 1 else ''}"
+
+
+def _forbidden(model: Model, top: int | None) -> str:
+    """What forbids: infinity; where utilities are maximised toulbar2 reads no such, but what brings any total down."""
+    if not model.maximize or top is None:
+        return cost_text(model, FORBIDDEN, "inf")
+    return cost_text(model, max(top, 0) - sum(min(low, 0) for low in model.lowest), "inf")
+
+
+def _word(text: str) -> str:
+    words = "_".join(re.findall(r"[\w.+-]+", text))
+    return json.dumps(words or "model", ensure_ascii=False)

@@ -1,1 +1,0 @@
-"""The .cfn format: JSON with tables, tuples and default costs."""

@@ -1,0 +1,189 @@
+"""The Hugin .net format: Bayesian networks of discrete nodes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import FormatError
+from ..models.model import Function, Model
+from .text.source import Source
+from .text.tables import cell_count, full_table
+from .text.tokens import Tokens
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){};=|]|[^\s(){};=|"]+|"', re.DOTALL)
+# A float in a list, and in the table that is made of it.
+_NUMBER_BYTES = 48
+_COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|%[^\n]*', re.DOTALL)
+_REFUSED = ("continuous", "utility", "decision", "function", "instance")
+# A potential without data is uniform; it may not claim more entries than this.
+_UNIFORM_CELLS = 1 << 20
+
+
+@dataclass
+class _Reader:
+    tokens: Tokens
+    names: dict[str, int] = field(default_factory=dict)
+    states: list[tuple[str, ...]] = field(default_factory=list)
+    potentials: list[int] = field(default_factory=list)
+    name: str = ""
+    uniform_cells: int = 0
+
+    def blocks(self) -> None:
+        """Read all nodes, and note where the potentials start (a node may come after its potential)."""
+        tokens, at, depth = self.tokens, 0, 0
+        while at < len(tokens):
+            word = tokens.items[at]
+            if word == "net":
+                at = self._attributes(tokens.expect(at + 1, "{"))[1] + 1
+            elif word == "class":
+                self.name = tokens.peek(at + 1)
+                at, depth = tokens.expect(at + 2, "{"), depth + 1
+            elif word == "}" and depth:
+                at, depth = at + 1, depth - 1
+            elif word in ("node", "discrete"):
+                at = self._node(at + 1 if word == "node" else tokens.expect(at + 1, "node"))
+            elif word == "potential":
+                self.potentials.append(at)
+                at = tokens.find("}", at) + 1
+            elif depth and tokens.peek(at + 1) == "=":
+                at = tokens.find(";", at) + 1
+            else:
+                raise self._unknown(at)
+        if depth:
+            raise tokens.fail(at, "'}' at the end of the class")
+
+    def _unknown(self, at: int) -> FormatError:
+        word = self.tokens.items[at]
+        if word in _REFUSED:
+            return self.tokens.fail(at, "discrete nodes", f"a node of kind {word!r}, which is not read")
+        return self.tokens.fail(at, "a node or a potential")
+
+    def _node(self, at: int) -> int:
+        tokens = self.tokens
+        name = tokens.peek(at)
+        if name in self.names:
+            raise tokens.fail(at, "a node that is not declared yet")
+        values, end = self._attributes(tokens.expect(at + 1, "{"))
+        if "states" not in values:
+            raise tokens.fail(at, "a node with states")
+        start, stop = values["states"]
+        labels = tuple(_unquote(s) for s in tokens.items[start:stop] if s not in ("(", ")"))
+        if not labels or len(set(labels)) < len(labels):
+            raise tokens.fail(start, "a list of different states")
+        self.names[name] = len(self.names)
+        self.states.append(labels)
+        return end + 1
+
+    def _attributes(self, at: int) -> tuple[dict[str, tuple[int, int]], int]:
+        """Read ``name = value;`` up to the closing brace, as the token range of each value."""
+        tokens = self.tokens
+        ranges: dict[str, tuple[int, int]] = {}
+        while tokens.peek(at) != "}":
+            if tokens.peek(at + 1) != "=":
+                raise tokens.fail(at, "an attribute (name = value;)")
+            end = tokens.find(";", at)
+            ranges[tokens.items[at]] = (at + 2, end)
+            at = end + 1
+        return ranges, at
+
+    def function(self, at: int) -> Function:
+        """Read a potential into a dense function with scope (parents..., child)."""
+        tokens = self.tokens
+        scope, opening = self._scope(at)
+        values, _ = self._attributes(tokens.expect(opening, "{"))
+        for key in ("model_nodes", "model_data"):
+            if key in values:
+                raise tokens.fail(values[key][0] - 2, "a table", f"{key!r}, an expression, which is not read")
+        dims = [len(labels) for labels in self.states]
+        if "data" in values:
+            start, stop = values["data"]
+            table = self._data(start, stop, cell_count(scope, dims), dims[scope[-1]])
+        else:
+            table = self._uniform(at, cell_count(scope, dims))
+        return full_table(scope, dims, table, tokens, at, child=scope[-1])
+
+    def _scope(self, at: int) -> tuple[list[int], int]:
+        tokens = self.tokens
+        start = tokens.expect(at + 1, "(")
+        end = tokens.find(")", start)
+        if end > start + 1 and tokens.items[start + 1] != "|":
+            raise tokens.fail(start + 1, "one child, then '|' and its parents")
+        scope: list[int] = []
+        for place in [*range(start + 2, end), start]:
+            variable = self.names.get(tokens.peek(place))
+            if variable is None:
+                raise tokens.fail(place, "a declared node")
+            if variable in scope:
+                raise tokens.fail(place, "different nodes")
+            scope.append(variable)
+        return scope, end + 1
+
+    def _data(self, start: int, stop: int, cells: int, child_states: int) -> NDArray[np.float64]:
+        tokens = self.tokens
+        part = [token for token in tokens.items[start:stop] if token not in ("(", ")")]
+        if len(part) != cells:
+            raise tokens.fail(start, f"{cells} numbers", f"{len(part)} numbers")
+        self._check_nesting(start, stop, child_states)
+
+        def place(k: int) -> int:
+            return [at for at in range(start, stop) if tokens.items[at] not in ("(", ")")][k]
+
+        return tokens.probabilities(part, place)
+
+    def _check_nesting(self, start: int, stop: int, child_states: int) -> None:
+        """Check that parentheses match and that the innermost lists run over the child's states."""
+        items, depth, inner = self.tokens.items, 0, -1
+        for at in range(start, stop):
+            if items[at] == "(":
+                depth, inner = depth + 1, at
+            elif items[at] == ")":
+                if inner >= start + 1 and at - inner - 1 != child_states:
+                    raise self.tokens.fail(inner, f"lists of {child_states} numbers", f"{at - inner - 1} numbers")
+                depth, inner = depth - 1, -1
+            if depth < 0:
+                break
+        if depth:
+            raise self.tokens.fail(start, "matching parentheses", "others")
+
+    def _uniform(self, at: int, cells: int) -> NDArray[np.float64]:
+        self.uniform_cells += cells
+        if self.uniform_cells > _UNIFORM_CELLS:
+            expected = f"at most {_UNIFORM_CELLS} entries in potentials without data"
+            raise self.tokens.fail(at, expected, f"{self.uniform_cells} entries")
+        return np.ones(cells)
+
+
+def read_hugin(source: Source) -> Model:
+    """Read a Hugin .net file; a potential without data is 1 everywhere.
+
+    Raises
+    ------
+    FormatError
+        If the file is malformed, or has continuous, utility, decision or function nodes, or
+        tables given by expressions.
+    """
+    tokens = Tokens(source.blank(_COMMENT), _TOKEN, _NUMBER_BYTES)
+    reader = _Reader(tokens)
+    if tokens.peek(0) not in ("net", "class"):
+        raise tokens.fail(0, "'net' or 'class'")
+    reader.blocks()
+    functions: list[Function] = []
+    done: set[int | None] = set()
+    for at in reader.potentials:
+        functions.append(reader.function(at))
+        if functions[-1].child in done:
+            raise tokens.fail(at, "one potential for each node")
+        done.add(functions[-1].child)
+    names = tuple(reader.names)
+    dims = tuple(len(labels) for labels in reader.states)
+    return Model("bayes", names, dims, tuple(reader.states), tuple(functions), name=reader.name or source.stem)
+
+
+def _unquote(token: str) -> str:
+    if not token.startswith('"'):
+        return token
+    return re.sub(r"\\(.)", r"\1", token[1:-1], flags=re.DOTALL)

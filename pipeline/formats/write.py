@@ -1,0 +1,159 @@
+"""Writing models: .uai for probabilities, .wcsp and .cfn for costs, .xml and .yaml with agents; whole or nothing."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from io import BufferedWriter
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import ModelError, writing
+from ..models.dcop import Dcop, model_of, with_agents
+from ..models.model import Model
+from .cfn import cfn_lines
+from .dcop.pydcop import pydcop_lines
+from .dcop.pydcop_agents import is_told, owner_lines
+from .dcop.xcsp import xcsp_lines
+from .text.source import strip_compression
+from .text.written_words import counted, highest_costs, lost_of_agents
+from .uai import uai_lines
+from .wcsp import wcsp_lines
+
+# Files that appear whole or not at all.
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a path to write to, which takes the place of ``path`` once all is well; a device is written directly.
+
+    Raises
+    ------
+    ModelError
+        If the file cannot be made.
+    """
+    target = Path(os.path.realpath(path))
+    if os.path.exists(target) and not os.path.isfile(target):
+        yield target
+        return
+    with writing(path):
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+        os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        with writing(path):
+            partial.chmod(0o666 & ~_umask())
+            partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# Bytes that are written together.
+_BUFFER_BYTES = 1 << 18
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The lines of a file, what it does not keep, and how its variables are named where it has no agents."""
+
+    lines: Iterable[str]
+    notes: list[str]
+    names: tuple[str, ...] = ()
+
+
+def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Write a model as its name says: .uai, .wcsp or .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP); ``.gz``, ``.xz`` too.
+
+    The file appears whole or not at all. Beside a .wcsp or .cfn of a distributed problem, ``NAME.agents.yaml`` says
+    who owns what, unless every variable has an agent of its name; :func:`load_dcop` takes it. In .xml and .yaml a
+    model without agents gets one for every variable. Returns what is not as in the model, in sentences: names, labels
+    and evidence have no place in .uai and .wcsp, whose costs are integers of at least 0 to be minimised.
+
+    Raises
+    ------
+    ModelError
+        If the format cannot hold the model, the name says no format that can be written, or a file
+        cannot be written.
+    """
+    target = Path(path)
+    suffix = Path(strip_compression(target.name)).suffix.lower()
+    written = _distributed(model, suffix) if suffix in (".xml", ".yaml", ".yml") else _plain(model, suffix, path)
+    files, notes = {target: written.lines}, [*written.notes]
+    if isinstance(model, Dcop) and written.names and not is_told(model, written.names):
+        beside = target.with_name(f"{Path(strip_compression(target.name)).stem}.agents.yaml")
+        files[beside] = owner_lines(model, written.names)
+        notes.append(f"who owns what is in {beside.name}, for --agents")
+    with ExitStack() as stack:
+        for file, lines in files.items():
+            partial = stack.enter_context(whole_file(file))
+            with writing(file):
+                _write(partial, file, lines)
+    return tuple(notes)
+
+
+def _write(partial: Path, target: Path, lines: Iterable[str]) -> None:
+    """Write the lines of a file some at a time, compressed as its name says."""
+    with ExitStack() as stack:
+        plain = stack.enter_context(partial.open("wb", buffering=_BUFFER_BYTES))
+        file = stack.enter_context(_compressed(plain, target.suffix.lower()))
+        if file is not plain:  # compressors take long for each of many small pieces
+            file = stack.enter_context(BufferedWriter(file, _BUFFER_BYTES))
+        for line in lines:
+            file.write(f"{line}\n".encode())
+
+
+def _compressed(plain: BinaryIO, suffix: str) -> AbstractContextManager[Any]:
+    if suffix == ".gz":
+        return gzip.GzipFile("", "wb", fileobj=plain, mtime=0)  # no time stamp: equal models give equal files
+    return lzma.open(plain, "wb") if suffix == ".xz" else nullcontext(plain)
+
+
+def _distributed(model: Model | Dcop, suffix: str) -> _Written:
+    dcop = with_agents(model)
+    if not dcop.model.names:
+        raise ModelError(f"the model has no variables; {suffix} holds problems with some")
+    highest_costs(dcop.model, suffix)
+    lines, notes = xcsp_lines(dcop) if suffix == ".xml" else pydcop_lines(dcop)
+    return _Written(lines, [*notes, *_lost_evidence(dcop.model)])
+
+
+def _plain(problem: Model | Dcop, suffix: str, path: str | os.PathLike[str]) -> _Written:
+    model = model_of(problem)
+    lost = list(_lost_evidence(model))
+    if isinstance(problem, Dcop):
+        lost += lost_of_agents(problem)
+    if suffix == ".uai":
+        return _Written(uai_lines(model), [*_lost(model), *lost])
+    if suffix == ".cfn":
+        lines, names, notes = cfn_lines(model)
+        return _Written(lines, [*notes, *lost], names)
+    if suffix != ".wcsp":
+        raise ModelError(f"cannot write {os.fspath(path)}: models are written as .uai, .wcsp, .cfn, .xml or .yaml")
+    lines, notes = wcsp_lines(model)
+    return _Written(lines, [*_lost(model), *lost, *notes], tuple(f"x{v}" for v in range(len(model.names))))
+
+
+def _lost(model: Model) -> Iterator[str]:
+    """Say which names and labels have no place in .uai and .wcsp."""
+    if any(name != f"x{v}" for v, name in enumerate(model.names)):
+        yield "names of variables are not kept: variables are numbered from 0 in the model's order"
+    if not all(map(counted, model.states)):
+        yield "labels of states are not kept: states are numbered from 0 in the model's order"
+
+
+def _lost_evidence(model: Model) -> Iterator[str]:
+    if model.evidence:
+        yield f"the model's evidence on {len(model.evidence)} variables is not kept"

@@ -1,1 +1,0 @@
-"""Writers, one module a format; who owns what beside formats without agents."""

@@ -1,1 +1,0 @@
-"""Random distributed problems, as the literature has them."""

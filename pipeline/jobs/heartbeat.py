@@ -1,0 +1,117 @@
+"""How far a job is: told by whoever drives it, read by whoever watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...cluster.driver import cluster_usage
+from ...cluster.memory import peak_rss_bytes
+from ...storage.job_folder import JobDir
+from ..results.bounds import Number
+from ..results.proof import plain_number
+
+# Every how many beats the cluster is asked, and the log gets a line.
+_ASKED, _LOGGED = 5, 10
+
+
+@dataclass
+class Pulse:
+    """Writes how far a run is, at every beat.
+
+    Parameters
+    ----------
+    job : JobDir
+    client : distributed.Client
+    """
+
+    job: JobDir
+    client: Any
+    _done: tuple[int, int] = (0, 0)
+    _bounds: tuple[Any, Any, str] | None = None
+    _usage: tuple[int, int] = (0, 0)
+    _beats: int = 0
+    _said: tuple[Any, ...] = (0, 0, None)
+
+    def progress(self, done: int, planned: int) -> None:
+        """Take bytes done and bytes planned."""
+        self._done = done, planned
+
+    def bounds(self, lower: Number | None, upper: Number | None, way: str) -> None:
+        """Take what an optimum lies between, and what is tried."""
+        self._bounds = plain_number(lower), plain_number(upper), way
+
+    def beat(self) -> None:
+        """Write, now and then with a look at the cluster and a line of the log."""
+        if self._beats % _ASKED == 0:
+            workers, peak = cluster_usage(self.client)
+            self._usage = workers or self._usage[0], max(peak, self._usage[1], peak_rss_bytes())
+        self._beats += 1
+        self.job.write_pulse(self._facts())
+        said = (*self._done, self._bounds)
+        if self._beats % _LOGGED == 0 and said != self._said:
+            self._said = said
+            facts = self._facts()
+            self.job.note("progress", **{name: facts[name] for name in ("done", "planned", "bounds") if facts[name]})
+
+    def _facts(self) -> dict[str, Any]:
+        done, planned = self._done
+        workers, peak = self._usage
+        return {
+            "at": time.time(),
+            "done": done,
+            "planned": planned,
+            "bounds": self._bounds and list(self._bounds),
+            "workers": workers,
+            "peak_bytes": peak,
+        }
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is.
+
+    Parameters
+    ----------
+    done_bytes, planned_bytes : int
+        Of tables.
+    seconds : float
+        Since it was last started.
+    lower, upper : number or None
+        What an optimum lies between, where bounds prove it; else None.
+    way : str
+        What is tried to close them.
+    workers : int
+        Of the cluster.
+    peak_bytes : int
+        The most memory that one of them was seen to have.
+    """
+
+    done_bytes: int = 0
+    planned_bytes: int = 0
+    seconds: float = 0.0
+    lower: Number | None = None
+    upper: Number | None = None
+    way: str = ""
+    workers: int = 0
+    peak_bytes: int = 0
+
+    @classmethod
+    def of(cls, pulse: Mapping[str, Any], started: float) -> Progress:
+        """Read a pulse."""
+        lower, upper, way = pulse.get("bounds") or (None, None, "")
+        seconds = max(pulse.get("at", started) - started, 0.0)
+        done, planned = pulse.get("done", 0), pulse.get("planned", 0)
+        return cls(done, planned, seconds, lower, upper, way, pulse.get("workers", 0), pulse.get("peak_bytes", 0))
+
+    @property
+    def share(self) -> float:
+        """Part of the bytes that is done, 0 to 1."""
+        return self.done_bytes / self.planned_bytes if self.planned_bytes else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds that are left at the rate so far; None where that is not known."""
+        return self.seconds * (1 - self.share) / self.share if self.share and self.seconds else None

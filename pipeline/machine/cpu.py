@@ -1,0 +1,186 @@
+"""What this machine does in a second: measured once with the real kernels, and cached.
+
+Only predictions use it. The search for trees runs on nominal rates, so that a plan depends on its seed and
+not on how busy the machine was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import __version__
+from ...storage.files import cache_folder, write_whole
+from ...tasks.compiler.code_cache import is_compiled
+from ...tasks.cpu.dense import run
+from ...tasks.steps.lowering import lower
+from ...tasks.steps.semiring import Semiring
+from ..trees.costs import Rates
+
+# Where measured rates are kept: JSON files in the user's cache directory, one for each machine, device and version.
+
+
+@cache
+def machine() -> str:
+    """Return what tells this machine from others that share a home directory."""
+    return f"{platform.node()}-{platform.machine()}-{os.cpu_count()}"
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return what was measured under a name with this version, or nothing."""
+    path = path_of(name)
+    try:
+        status = path.stat()
+        return dict(_content(path, status.st_ino, status.st_mtime_ns, status.st_size))
+    except (OSError, ValueError):
+        return {}
+
+
+@lru_cache(maxsize=8)
+def _content(path: Path, *_: int) -> dict[str, Any]:
+    """Read a file once for each state of it: every question asks for rates."""
+    found = json.loads(path.read_text())
+    return found if isinstance(found, dict) else {}
+
+
+def write(name: str, entries: dict[str, Any]) -> None:
+    """Add entries to what was measured; a read-only home only means that they are measured again."""
+    write_whole(path_of(name), json.dumps({**read(name), **entries}).encode())
+
+
+def path_of(name: str) -> Path:
+    """Return the file of a name."""
+    return _path(cache_folder(), name, __version__)
+
+
+@lru_cache(maxsize=8)
+def _path(folder: Path, name: str, version: str) -> Path:
+    plain = "".join(c if c.isalnum() or c in "-." else "_" for c in name)
+    return folder / f"rates-{plain}-{version}.json"
+
+
+_REPEATS = 3
+# Looking up this machine's rates takes longer than this; compiling what measures them a good part of that.
+_SHORT_SECONDS, _LONG_SECONDS = 1e-3, 10.0
+# A further table costs neither nothing nor as much as a pass of its own, whatever a busy machine says.
+_SHARES = (0.05, 0.5)
+# What earlier calibrations did not measure.
+_LATER = ("read_share", "fresh_bytes_per_second")
+# Caches in which there was code of loops.
+_SEEN: set[Path] = set()
+
+
+def cached_rates(semiring: Semiring) -> Rates | None:
+    """Return the rates that were measured for a semiring on this machine with this version, if any."""
+    return rates_of(read(machine()).get(_key(semiring)))
+
+
+def rates_of(stored: Any) -> Rates | None:
+    """Take rates from what a cache holds, or None if that is not what it should be."""
+    try:
+        rates = {f.name: float(stored[f.name]) for f in fields(Rates) if f.name in stored or f.name not in _LATER}
+    except (ValueError, KeyError, TypeError):
+        return None
+    return Rates(**rates) if all(r > 0 for r in rates.values()) else None
+
+
+def machine_rates(semiring: Semiring) -> Rates:
+    """Return this machine's rates for a semiring, measuring them (about a second) if they are not cached."""
+    rates = cached_rates(semiring)
+    return measure_again(semiring) if rates is None else rates
+
+
+def is_worth_measuring(seconds: float) -> bool:
+    """Return whether it matters what this machine does in a second to a plan of so many nominal ones."""
+    if seconds < _SHORT_SECONDS:
+        return False
+    return seconds >= _LONG_SECONDS or _loops_are_kept()
+
+
+def _loops_are_kept() -> bool:
+    """Return whether there is code of streaming loops, which is looked for until it was found once."""
+    folder = cache_folder()
+    if folder not in _SEEN and is_compiled("tasks.cpu.stream_loops", "stream"):
+        _SEEN.add(folder)
+    return folder in _SEEN
+
+
+def measure_again(semiring: Semiring) -> Rates:
+    """Measure this machine's rates for a semiring and cache them."""
+    rates = measure(semiring)
+    write(machine(), {_key(semiring): asdict(rates)})
+    return rates
+
+
+def measure(semiring: Semiring) -> Rates:
+    """Measure one core: cached streaming steps of few and more tables, a product, memory traffic, the smallest step."""
+
+    def rate(inputs: list[tuple[int, ...]], output: tuple[int, ...], *sizes: int) -> float:
+        return _step_rate(semiring, inputs, output, dict(enumerate(sizes)))
+
+    sizes = (64, 4, 256)
+    two = rate([(0, 1, 2), (1, 2)], (0, 2), *sizes)
+    full = [rate([(0, 1, 2)] * inputs, (0, 2), *sizes) for inputs in (2, 6)]
+    return Rates(
+        cells_per_second=two,
+        matmul_cells_per_second=rate([(0, 1), (1, 2)], (0, 2), 256, 256, 256),
+        bytes_per_second=_copy_rate(),
+        step_seconds=4.0 / rate([(0, 1), (1,)], (0,), 2, 2),
+        read_share=min(max((full[0] / full[1] - 1) / 4, _SHARES[0]), _SHARES[1]),
+        fresh_bytes_per_second=_fresh_rate(),
+    )
+
+
+def _step_rate(
+    semiring: Semiring, inputs: list[tuple[int, ...]], output: tuple[int, ...], sizes: dict[int, int]
+) -> float:
+    """Return cells per second of one step."""
+    lowered = lower(inputs, output, sizes, semiring.dtype, semiring)
+    tables = [np.ones(int(np.prod([sizes[v] for v in axes])), dtype=semiring.dtype) for axes in inputs]
+    return lowered.cells / _best(lambda: run(lowered, tables))
+
+
+def _copy_rate() -> float:
+    """Return bytes read plus written per second by a copy that does not fit the caches."""
+    source = np.ones(1 << 23)  # pages that nobody wrote to would be one page, in a cache
+    target = np.empty_like(source)
+    return 2 * source.nbytes / _best(lambda: np.copyto(target, source))
+
+
+def _fresh_rate() -> float:
+    """Return bytes per second of filling memory that the process did not have before."""
+    size = 1 << 25  # the allocator gives so much back each time
+    return size / _best(lambda: np.empty(size, np.uint8).fill(1))
+
+
+def _best(action: Callable[[], object]) -> float:
+    """CPU seconds of the fastest repetition, each long enough for the clock: others may run on the same core."""
+    action()
+    count = 1
+    while True:
+        start = time.thread_time()
+        for _ in range(count):
+            action()
+        if time.thread_time() - start > 5e-3:
+            break
+        count *= 4
+    times = []
+    for _ in range(_REPEATS):
+        start = time.thread_time()
+        for _ in range(count):
+            action()
+        times.append((time.thread_time() - start) / count)
+    return min(times)
+
+
+def _key(semiring: Semiring) -> str:
+    return f"{semiring.name} {semiring.dtype}"

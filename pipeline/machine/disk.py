@@ -1,0 +1,57 @@
+"""How fast a disk is: sampled, or as a calibration kept it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from . import cpu as rate_files
+
+_SAMPLE_PIECES = 32
+# Assumed of a disk that cannot be measured: it is full, or cannot be written.
+_DISK_RATE = 2e8
+
+
+def measured_disk_rate(path: Path | None) -> float:
+    """Return bytes per second of writing and reading back a sample, forced to disk; a guess if that fails.
+
+    Taken from the calibration where there is one for the file system.
+    """
+    folder = path if path is not None and path.is_dir() else Path(tempfile.gettempdir())
+    stored = rate_files.read(rate_files.machine()).get(_disk_key(folder))
+    if isinstance(stored, float) and stored > 0:
+        return stored
+    try:
+        return _sampled_rate(folder)
+    except OSError:
+        return _DISK_RATE
+
+
+def keep_disk_rate(path: Path | None) -> float:
+    """Measure the disk of a folder, of that for temporary files by default, and keep its rate for later plans."""
+    folder = path or Path(tempfile.gettempdir())
+    try:
+        rate = _sampled_rate(folder)
+    except OSError:
+        return _DISK_RATE
+    rate_files.write(rate_files.machine(), {_disk_key(folder): rate})
+    return rate
+
+
+def _disk_key(folder: Path) -> str:
+    return f"disk {folder.stat().st_dev}"
+
+
+def _sampled_rate(folder: Path) -> float:
+    piece = os.urandom(1 << 20)
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        start = time.perf_counter()
+        for _ in range(_SAMPLE_PIECES):
+            file.write(piece)
+        os.fsync(file.fileno())
+        file.seek(0)
+        while file.read(len(piece)):
+            pass
+        return 2 * _SAMPLE_PIECES * len(piece) / (time.perf_counter() - start)

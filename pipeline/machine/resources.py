@@ -1,0 +1,154 @@
+"""What was found for a caller's options: memory, cores, devices, workers; each measured once, when first needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...cluster.memory import default_memory_bytes
+from ...storage.files import free_bytes
+from ..errors import BucketflowError
+from ..options import Options, parse_size
+
+if TYPE_CHECKING:
+    from ...cluster.gpus import GpuWorker
+    from ...tasks.steps.semiring import Semiring
+    from .device import DeviceRates
+
+
+@contextmanager
+def connected(given: Any, address: str | None, *, with_workers: bool = True) -> Iterator[Any]:
+    """Enter the client that the caller gave, or one of a scheduler; what goes wrong there ends as one sentence."""
+    from ...cluster.connect import ClusterError, client_of
+
+    try:
+        with client_of(given, address, with_workers=with_workers) as client:
+            yield client
+    except ClusterError as error:
+        raise BucketflowError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Where a question can run, and within what.
+
+    Parameters
+    ----------
+    asked : Options
+    """
+
+    asked: Options
+
+    def without_devices(self) -> Resources:
+        """The same without GPUs."""
+        return self if self.asked.gpus is None else Resources(replace(self.asked, gpus=None))
+
+    @cached_property
+    def threads(self) -> int:
+        """Threads of a large step in this process: all cores that it may use, unless told."""
+        return self.asked.threads or len(os.sched_getaffinity(0))
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        """The budget for the tables of a task in bytes: with GPUs, of what is free on a device."""
+        if self.gpu_count:
+            asked = [parse_size(size) for size in (self.asked.memory, self.asked.gpu_memory) if size is not None]
+            return min([*asked[-1:], self._free_device_bytes])
+        return self.host_bytes
+
+    @property
+    def _free_device_bytes(self) -> int:
+        """What the device with the least free memory has free."""
+        from ...cluster.gpus import free_gpu_bytes
+        from ...tasks.gpu import arrays
+
+        if self.asked.remote:
+            return min(worker.free_bytes for worker in self.gpu_workers)
+        arrays.free_pools()
+        return free_gpu_bytes()
+
+    @cached_property
+    def host_bytes(self) -> int:
+        """The budget for this machine's memory in bytes."""
+        return default_memory_bytes() if self.asked.memory is None else parse_size(self.asked.memory)
+
+    @property
+    def disk_bytes(self) -> int:
+        """The budget for tables on disk in bytes: what is free where they would be, unless told."""
+        from tempfile import gettempdir
+
+        asked = self.asked.disk_bytes
+        return free_bytes(self.asked.folder or Path(gettempdir())) if asked is None else asked
+
+    @cached_property
+    def gpu_count(self) -> int:
+        """GPUs to use; 0 for none.
+
+        Raises
+        ------
+        BucketflowError
+            If they, or CuPy, are missing.
+        """
+        if self.asked.gpus is None:
+            return 0
+        if self.asked.remote:
+            return len(self.gpu_workers)
+        from ...cluster.address import ClusterError
+        from ...cluster.gpus import count_gpus
+
+        try:
+            return count_gpus(self.asked.gpus)
+        except ClusterError as error:
+            raise BucketflowError(str(error)) from None
+
+    @property
+    def gpu_workers(self) -> tuple[GpuWorker, ...]:
+        """The GPU workers of a running cluster that are to be used, with what memory they have free.
+
+        Raises
+        ------
+        BucketflowError
+            If there are fewer than asked for.
+        """
+        return self._gpu_cluster[0]
+
+    @cached_property
+    def _gpu_cluster(self) -> tuple[tuple[GpuWorker, ...], dict[Semiring, tuple[DeviceRates, int]]]:
+        """GPU workers; what the first was measured to do, and from how many cells on it beats the CPU beside it."""
+        if self.asked.gpus is None or not self.asked.remote:
+            return (), {}
+        from ...cluster.gpus import gpu_workers
+        from .device import known_device_rates
+
+        with connected(self.asked.client, self.asked.scheduler) as client:
+            workers = gpu_workers(client, self.asked.gpus)
+            (rates,) = client.run(known_device_rates, workers=[workers[0].address]).values()
+            return workers, rates
+
+    def device_rates(self, semiring: Semiring) -> DeviceRates:
+        """Return what is known of the devices: measured where they are, or nominal."""
+        from .device import cached_device_rates, nominal_device_rates
+
+        if self.asked.remote:
+            known = self._gpu_cluster[1].get(semiring)
+            return known[0] if known else nominal_device_rates(semiring)
+        return cached_device_rates(semiring) or nominal_device_rates(semiring)
+
+    def least_cells(self, semiring: Semiring) -> int | None:
+        """Return from how many cells on a step runs on the device, or None where that was not measured."""
+        from .device import cached_device_rates, least_device_cells
+
+        if self.asked.remote:
+            return self._gpu_cluster[1].get(semiring, (None, None))[1]
+        device = cached_device_rates(semiring)
+        return None if device is None else least_device_cells(semiring, device)
+
+    @property
+    def distributed(self) -> bool:
+        """Whether a Dask cluster was asked for."""
+        return self.asked.remote or bool(self.asked.workers) or self.gpu_count > 1

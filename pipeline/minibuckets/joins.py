@@ -1,0 +1,119 @@
+"""Projections of joins that are never stored: by NumPy at once where they are small, else by the dense engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.cpu.dense import run
+from ...tasks.gpu.arrays import aligned, is_device
+from ...tasks.steps.semiring import Semiring
+from ...tasks.steps.step import Step, make_step
+from ...tasks.sweeps.sweep import useful_threads
+from ..cost_networks.cost_network import CostTable
+from .partition import Scope
+
+Array = NDArray[np.float64]
+
+# NumPy takes a few microseconds for a join of few cells where a step takes hundreds; for sums it soon takes longer.
+_QUICK_CELLS, _QUICK_SUM_CELLS = 1 << 16, 1 << 13
+# Least costs over an axis of no more values are found value by value.
+_SHORT = 16
+
+
+@dataclass(frozen=True, eq=False)
+class BucketTable:
+    """A table of a bucket, or a message: ``costs`` is flat, the last variable of ``scope`` changes fastest."""
+
+    scope: Scope
+    costs: Any
+
+
+@dataclass(frozen=True)
+class Joins:
+    """How tables are joined and projected.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Domain sizes.
+    semiring : Semiring
+        Min-plus or log-sum over float64.
+    threads : int
+        Threads of large steps.
+    compiled : bool
+        Whether compiled kernels may be used.
+    device_cells : int, optional
+        Joins of at least so many cells run on the GPU, and leave their result there.
+    """
+
+    dims: tuple[int, ...]
+    semiring: Semiring
+    threads: int = 1
+    compiled: bool = True
+    device_cells: int | None = None
+
+    def projected(self, scope: Scope, tables: Sequence[BucketTable], kept: Scope) -> Any:
+        """Join tables whose variables are ``scope``, and eliminate all that are not kept; flat."""
+        cells = math.prod([self.dims[v] for v in scope])
+        if self.device_cells is not None and cells >= self.device_cells:
+            from ...tasks.gpu import launch as gpu
+
+            return gpu.run(self._step(tables, kept).lowered, [table.costs for table in tables])
+        costs = [table.costs.get() if is_device(table.costs) else table.costs for table in tables]
+        if cells > (_QUICK_CELLS if self.semiring.name == "min_plus" else _QUICK_SUM_CELLS):
+            step = self._step(tables, kept)
+            return run(step.lowered, costs, threads=useful_threads(step, self.threads), compiled=self.compiled)
+        return self._at_once(scope, tables, costs, kept)
+
+    def _step(self, tables: Sequence[BucketTable], kept: Scope) -> Step:
+        inputs = tuple([table.scope for table in tables])
+        return make_step(0, tuple(range(len(tables))), inputs, kept, self.dims, self.semiring)
+
+    def _at_once(self, scope: Scope, tables: Sequence[BucketTable], costs: Sequence[Array], kept: Scope) -> Array:
+        wide = [v for v in scope if self.dims[v] > 1]
+        views = []
+        for table, each in zip(tables, costs, strict=True):
+            inside = frozenset(table.scope)
+            views.append(each.reshape([self.dims[v] if v in inside else 1 for v in wide]))
+        joined = reduce(np.add, views)
+        gone = tuple([i for i, v in enumerate(wide) if v not in kept])
+        found = _least(joined, gone) if self.semiring.name == "min_plus" else _log_sums(joined, gone)
+        return np.asarray(found).reshape(-1)
+
+
+def _least(costs: Array, axes: Sequence[int]) -> Array:
+    """The least cost over some axes, one after the other; of short ones value by value, which takes a tenth."""
+    shape = costs.shape
+    for axis in sorted(axes, reverse=True):
+        parts = costs.reshape(math.prod(shape[:axis]), shape[axis], -1)
+        short = shape[axis] <= _SHORT
+        costs = reduce(np.minimum, [parts[:, a] for a in range(shape[axis])]) if short else parts.min(axis=1)
+        shape = shape[:axis] + shape[axis + 1 :]
+    return costs
+
+
+def _log_sums(logs: Array, axes: tuple[int, ...]) -> Array:
+    top = logs.max(axis=axes, keepdims=True)
+    top = np.where(top == -np.inf, 0.0, top)
+    with np.errstate(divide="ignore"):
+        sums: Array = np.log(np.exp(logs - top).sum(axis=axes)) + top.squeeze(axes)
+    return sums
+
+
+def ordered(table: CostTable, scope: Scope) -> Array:
+    """Return a table's values, flat, with its variables in the order of ``scope``."""
+    if table.scope == scope:
+        return table.costs.reshape(-1)
+    return np.ascontiguousarray(table.costs.transpose([table.scope.index(v) for v in scope])).reshape(-1)
+
+
+def on_one_side(arrays: Sequence[Any]) -> list[Any]:
+    """Return arrays that are all on the device if one of them is."""
+    return aligned(arrays)[0] if any(map(is_device, arrays)) else list(arrays)

@@ -1,0 +1,179 @@
+"""Messages of mini-buckets in chunk files: each chunk counts by its receipt in a ledger, from which runs go on."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...storage import ledger
+from ...storage.chunks import damaged, lost_files, read_chunk, write_chunk
+from ...storage.files import refuse_links
+from ...storage.spec import ChunkLostError, Key, Receipt
+from ...tasks.boxes.box import new_receipt
+from ...tasks.boxes.stores import box_shape, place, within
+from .message_boxes import TABLE, Boxing
+
+Array = NDArray[np.float64]
+States = Mapping[int, int]
+
+# The receipt of an elimination that is finished.
+_FINISHED: Key = ("finished", (0,))
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What is known of a message before it is read.
+
+    Parameters
+    ----------
+    least, greatest : float
+        Of its entries, the least one without -inf, the greatest one without inf.
+    shared : float
+        The greatest size of what its bucket's mini-buckets were compared by; 0 if it was not split.
+    """
+
+    least: float
+    greatest: float
+    shared: float
+
+    @classmethod
+    def of(cls, costs: Array, shared: float) -> Extent:
+        """Measure a message, or a part of one."""
+        least = float(np.min(costs, where=costs > -np.inf, initial=np.inf))
+        return cls(least, float(np.max(costs, where=costs < np.inf, initial=-np.inf)), shared)
+
+
+class MessageFiles:
+    """The messages of one elimination, in a folder of its own.
+
+    Parameters
+    ----------
+    parent : Path
+        Of folders of eliminations; what others left unfinished there is removed.
+    key : str
+        Stands for everything that messages depend on.
+    boxing : Boxing
+
+    Raises
+    ------
+    StorageError
+        If there are symbolic links.
+    """
+
+    def __init__(self, parent: Path, key: str, boxing: Boxing) -> None:
+        self.folder, self.specs = parent / key, boxing.specs
+        self._held_cells = boxing.held_cells
+        self._held: dict[int, Array] = {}
+        if not self.folder.is_dir():
+            _remove_unfinished(parent)
+        for name in (ledger.FOLDER, TABLE):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        refuse_links(self.folder)
+        self._receipts = ledger.load(self.folder)
+        self._forget(lost_files(self.folder, {TABLE: boxing.specs[0]} if boxing.specs else {}, self._receipts))
+
+    @property
+    def finding(self) -> dict[str, Any] | None:
+        """What the elimination found, if it is finished."""
+        receipt = self._receipts.get(_FINISHED)
+        return None if receipt is None else receipt.value
+
+    def finish(self, finding: dict[str, Any]) -> None:
+        """Keep what was found, and remove all messages."""
+        receipt = Receipt(*_FINISHED, 0, 0, 0.0, 0, finding, time.time())
+        ledger.append(self.folder, [receipt])
+        ledger.sync(self.folder)
+        self._receipts, self._held = {receipt.key: receipt}, {}
+        shutil.rmtree(self.folder / TABLE, ignore_errors=True)
+
+    def has(self, message: int, states: States) -> bool:
+        """Whether the part of a message that agrees with some states is there."""
+        return all((TABLE, (message, *chunk)) in self._receipts for chunk in self.specs[message].chunks_at(states))
+
+    def write(self, message: int, costs: Array, states: States, shared: float) -> None:
+        """Write the chunks that lack of a part of a message, flat; and their receipts.
+
+        Raises
+        ------
+        DiskFullError
+            If there is no room.
+        """
+        start, spec = time.perf_counter(), self.specs[message]
+        extent = vars(Extent.of(costs, shared))
+        values, receipts = costs.reshape(box_shape(spec, states)), []
+        for chunk in spec.chunks_at(states):
+            if (TABLE, key := (message, *chunk)) not in self._receipts:
+                nbytes, checksum = write_chunk(self.folder, spec, key, values[place(spec, chunk, states)])
+                receipts.append(new_receipt(TABLE, key, nbytes, checksum, start, extent))
+        ledger.append(self.folder, receipts)
+        self._receipts.update({receipt.key: receipt for receipt in receipts})
+        if not states and costs.size <= self._held_cells:
+            self._held[message] = costs
+
+    def read(self, message: int, states: States) -> Array:
+        """Return the part of a message that agrees with some states, flat, as it was made.
+
+        Raises
+        ------
+        ChunkLostError
+            If a chunk is not as it was written.
+        """
+        spec = self.specs[message]
+        shape = box_shape(spec, states)
+        if message in self._held:
+            where = tuple(slice(states[v], states[v] + 1) if v in states else slice(None) for v in spec.variables)
+            return self._held[message].reshape(spec.shape)[where].flatten()
+        values = np.empty(shape, spec.dtype)
+        for chunk in spec.chunks_at(states):
+            self._read(message, chunk, values[place(spec, chunk, states)], states)
+        return values.reshape(-1)
+
+    def _read(self, message: int, chunk: tuple[int, ...], out: Array, states: States) -> None:
+        """Read a chunk, or of it what agrees with some states."""
+        spec, key = self.specs[message], (message, *chunk)
+        receipt = self._receipts.get((TABLE, key))
+        if receipt is None:
+            raise ChunkLostError(TABLE, key, "it was not written")
+        if out.size == np.prod(spec.chunk_shape, dtype=np.int64):
+            read_chunk(self.folder, spec, receipt, out)
+            return
+        cells = np.empty(spec.chunk_shape, spec.dtype)
+        read_chunk(self.folder, spec, receipt, cells)
+        out[...] = cells[within(spec, states)]
+
+    def extent(self, message: int) -> Extent:
+        """What is known of a message that is there."""
+        chunks = self.specs[message].chunks_at({})
+        known = [Extent(**self._receipts[TABLE, (message, *chunk)].value) for chunk in chunks]
+        return Extent(
+            min(each.least for each in known),
+            max(each.greatest for each in known),
+            max(each.shared for each in known),
+        )
+
+    def verify(self) -> None:
+        """Forget every chunk that is not as it was written."""
+        self._forget(damaged(self.folder, {TABLE: self.specs[0]}, self._receipts))
+
+    def _forget(self, lost: Sequence[Receipt]) -> None:
+        for receipt in lost:
+            del self._receipts[receipt.key]
+            self._held.pop(receipt.chunk[0], None)
+
+
+def _remove_unfinished(parent: Path) -> None:
+    """Remove the messages of eliminations that were given up: for other sizes, or within other memory."""
+    for folder in _folders(parent):
+        if _FINISHED not in ledger.load(folder, [_FINISHED]):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folders(parent: Path) -> Iterable[Path]:
+    return [path for path in parent.iterdir() if path.is_dir() and not path.is_symlink()] if parent.is_dir() else []

@@ -1,0 +1,187 @@
+"""Bounds on the answers of questions, one elimination after another: what each adds to what was known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...tasks.compiler.code_cache import compiler_pays
+from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS, Semiring
+from ..cost_networks.cost_network import CostTable, States, Units, cost_network
+from ..cost_networks.preparation import prepare
+from ..preprocessing.leaf_tables import energy_leaves, in_scopes
+from ..preprocessing.preprocess import Leaf, Network
+from .joins import BucketTable, Joins, ordered
+from .least_costs import eliminate, greedy_states
+from .log_sums import log_sum_bounds
+from .message_boxes import Boxing
+from .partition import Partition
+from .run_boxes import Found, Spilling, least_total, log_sum
+
+Stop = Callable[[], bool]
+
+_EPSILON = 2.0**-50
+
+
+@dataclass(frozen=True)
+class Means:
+    """What an elimination may use: threads, and the GPU for joins of at least so many cells."""
+
+    threads: int = 1
+    device_cells: int | None = None
+
+    def joins(self, semiring: Semiring, boxing: Boxing) -> Joins:
+        """How tables are joined in boxes."""
+        compiled = compiler_pays(boxing.split.cells)
+        return Joins(boxing.split.dims, semiring, self.threads, compiled, self.device_cells)
+
+
+class OptimumBounds:
+    """Bounds on the least total of a network, and the best assignment found.
+
+    Attributes
+    ----------
+    lower : int
+        No assignment that is allowed has a smaller total.
+    cutoff : int or None
+        Only smaller totals interest: just above the next below the best, or below the least that is forbidden.
+    total, states : optional
+        The best assignment, in the network's variables.
+    costs : CostNetwork
+        What mini-buckets work on.
+    possible : bool
+        False once it is proved that everything is forbidden.
+    """
+
+    def __init__(self, network: Network, forbidden: int | None, means: Means) -> None:
+        """Start from the least costs of all functions; true costs of ``forbidden`` or more are not allowed."""
+        self.means = means
+        self.units: Units
+        self.given, self.units = cost_network(network)
+        self.costs = self.given
+        above = None if forbidden is None else self.units.above_total(forbidden - 1)
+        self.cutoff = None if above is None else self.given.totals.cut_off(above)
+        self.lower = self.costs.constant
+        self.total: int | None = None
+        self.states: States | None = None
+        self.possible = True
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is left to find."""
+        return not self.possible or (self.states is not None and self.cutoff is not None and self.cutoff <= self.lower)
+
+    def prepare(self, stop: Stop) -> None:
+        """Make the network smaller and shift its costs, which raises the bound."""
+        found = prepare(self.given, self.cutoff, stop=stop)
+        self.costs = found.network
+        if found.states is not None:
+            self._take(found.states)
+        self.possible = found.feasible or self.states is not None
+        if found.feasible:
+            self._raise(found.lower)
+        elif self.cutoff is not None:
+            self._raise(self.cutoff)
+
+    def improve(self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None) -> bool:
+        """Eliminate once, and decode if tables may be kept or are on disk; return False if it was stopped."""
+        found = self._in_memory(split, keep, stop) if spilling is None else self._on_disk(spilling, stop)
+        if found is None:
+            return False
+        self.possible = found.feasible or self.states is not None
+        self._raise(found.lower)
+        if found.states is not None:
+            self._take(self.costs.restored(found.states))
+        return True
+
+    def _raise(self, lower: int) -> None:
+        """Take a bound, which holds of what is below the cut-off; the next total that there can be is one too."""
+        lower = lower if self.cutoff is None else min(lower, self.cutoff)
+        self.lower = max(self.lower, self.given.totals.at_least(lower))
+
+    def _in_memory(self, split: Partition, keep: bool, stop: Stop | None) -> Found | None:
+        found = eliminate(
+            self.costs,
+            split,
+            upper=self.cutoff,
+            keep=keep,
+            threads=self.means.threads,
+            compiled=compiler_pays(split.cells),
+            device_cells=self.means.device_cells,
+            stop=stop,
+        )
+        if found is None:
+            return None
+        states = greedy_states(found, self.costs.dims) if keep and found.feasible else None
+        return Found(found.lower, found.feasible, states)
+
+    def _on_disk(self, spilling: Spilling, stop: Stop | None) -> Found | None:
+        joins = self.means.joins(MIN_PLUS, spilling.boxing)
+        return least_total(self.costs, spilling, self.cutoff, joins=joins, stop=stop or bool)
+
+    def _take(self, states: States) -> None:
+        """Remember an assignment if it is better than what is known."""
+        total = self.given.total(states)
+        if total < math.inf and (self.cutoff is None or total < self.cutoff):
+            self.total, self.states = int(total), states
+            self.cutoff = self.given.totals.cut_off(self.total)
+
+    def least_cost(self) -> int | float:
+        """No allowed assignment costs less; rounded downwards."""
+        return self.units.at_least(self.lower)
+
+
+class SumBounds:
+    """Bounds on the logarithm of a sum of products over all assignments.
+
+    Attributes
+    ----------
+    lower, upper : float
+        Natural logarithms; the lower is at least that of the best assignment found.
+    """
+
+    def __init__(self, network: Network, means: Means) -> None:
+        leaves = zip(network.scopes, in_scopes(network, energy_leaves), strict=True)
+        self.tables = [CostTable(scope, -energies) for scope, energies in leaves]
+        self.best = OptimumBounds(network, None, means)
+        self.means = means
+        self.lower, self.upper = -math.inf, math.inf
+        self.slack = _EPSILON * sum(_logarithms_size(network, leaf) for leaf in network.leaves)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is possible."""
+        return self.upper == -math.inf
+
+    def improve(self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None) -> bool:
+        """Eliminate once; return False if it was stopped."""
+        found = self._bounds(split, stop, spilling)
+        if found is None:
+            return False
+        self.lower = max(self.lower, found[0] - self.slack)
+        self.upper = min(self.upper, found[1] + self.slack)
+        decodes = (keep or spilling is not None) and not split.exact
+        if decodes and self.best.improve(split, keep, stop, spilling) and self.best.states is not None:
+            self.lower = max(self.lower, -self._energy())
+        return True
+
+    def _bounds(self, split: Partition, stop: Stop | None, spilling: Spilling | None) -> tuple[float, float] | None:
+        tables = [BucketTable(s, ordered(t, s)) for t, s in zip(self.tables, split.scopes, strict=False)]
+        if spilling is not None:
+            return log_sum(tables, spilling, joins=self.means.joins(LOG_SUM, spilling.boxing), stop=stop or bool)
+        means = self.means
+        return log_sum_bounds(tables, split, threads=means.threads, device_cells=means.device_cells, stop=stop)
+
+    def _energy(self) -> float:
+        """Return the energy of the best assignment, rounded upwards."""
+        assert self.best.total is not None
+        units = self.best.units
+        energy = units.base + units.unit * (self.best.total + units.above)
+        return energy + _EPSILON * abs(energy)
+
+
+def _logarithms_size(network: Network, leaf: Leaf) -> float:
+    """Return how large the logarithms are that a leaf's table adds up, for each addition."""
+    functions = [network.model.functions[f] for f in leaf.functions]
+    return len(functions) * sum(max(abs(math.log(p)) for p in function.positive) for function in functions)

@@ -1,0 +1,355 @@
+"""Mini-bucket elimination in boxes, whose messages are chunk files: whatever is added up, and whatever is cut off.
+
+Buckets follow each other, as what a message tells the bound says how it is read. A message is written as it is made:
+the least entry of its chunks is known by their receipts, and taken away when they are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...storage.spec import ChunkLostError
+from ...tasks.gpu.arrays import on_host
+from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
+from ..cost_networks.cost_network import CostNetwork, States
+from ..errors import InternalError
+from ..plans.problem import sliced_dims
+from .joins import BucketTable, Joins
+from .least_costs import MiniBuckets, Reach, Told, beginning, greedy_states, shifts
+from .log_sums import Account, magnitude, shares
+from .message_boxes import Boxing, Fixed, states_of
+from .message_files import Extent, MessageFiles
+from .message_files import States as FixedStates
+from .partition import MiniBucket, Scope
+
+Array = NDArray[np.float64]
+R = TypeVar("R")
+Answered = TypeVar("Answered")
+
+# A chunk that is lost again and again is a broken disk.
+_ATTEMPTS = 5
+
+
+class Rule(Protocol[Answered]):
+    """How the mini-buckets of a bucket agree, what its messages tell the bound, and how they are read then."""
+
+    def agreed(self, sums: Sequence[Array]) -> tuple[list[Array], float]:
+        """Return what to add to each mini-bucket so that they agree, and how large what was compared is."""
+        ...
+
+    def added(self, total: Array, share: Array) -> Array:
+        """Return what parts of a mini-bucket that fix states of a variable are together."""
+        ...
+
+    def written(self, costs: Array, parts: int) -> None:
+        """Make of a projection of one of several mini-buckets a message, in place."""
+        ...
+
+    def told(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> list[Answered] | None:
+        """Take account of a bucket's messages; None if nothing is possible."""
+        ...
+
+    def read(self, costs: Array, told: Answered | None, parts: int) -> None:
+        """Turn a message, or a table of the network, into what one of several mini-buckets joins, in place."""
+        ...
+
+
+@dataclass(eq=False)
+class Boxes(Generic[Answered]):
+    """One elimination.
+
+    Parameters
+    ----------
+    boxing : Boxing
+    files : MessageFiles
+    rule : Rule
+    joins : Joins
+    own : sequence of BucketTable
+        Tables of the network.
+    stop : callable
+        Asked before each box.
+    """
+
+    boxing: Boxing
+    files: MessageFiles
+    rule: Rule[Answered]
+    joins: Joins
+    own: Sequence[BucketTable]
+    stop: Callable[[], bool]
+    known: list[Answered] = field(default_factory=list)
+    """What the messages told that were read so far."""
+
+    def run(self) -> bool | None:
+        """Eliminate all variables; return whether anything is possible, or None if it was stopped."""
+        for minis, fixed in zip(self.boxing.split.buckets, self.boxing.fixed, strict=True):
+            made = range(len(self.known), len(self.known) + len(minis))
+            if not self._complete(minis, fixed, made):
+                return None
+            told = self.rule.told(minis, [self.files.extent(message) for message in made])
+            if told is None:
+                return False
+            self.known += told
+        return True
+
+    def _complete(self, minis: Sequence[MiniBucket], fixed: Fixed, made: range) -> bool:
+        """Run the boxes of a bucket that lack; return False if it was stopped."""
+        for states in states_of(fixed.shared, self.joins.dims):
+            if self.stop():
+                return False
+            if not all(self.files.has(message, states) for message in made):
+                self._box(minis, fixed, made, states)
+        return True
+
+    def _box(self, minis: Sequence[MiniBucket], fixed: Fixed, made: range, states: FixedStates) -> None:
+        """Write what the messages of a bucket have at some states."""
+        common = self.boxing.split.shared(minis)
+        shifts, size = self._agreed(minis, fixed, common, states) if len(minis) > 1 else ([], 0.0)
+        for mini, own, message in zip(minis, fixed.own, made, strict=True):
+            added = [BucketTable(common, shifts[message - made.start])] if shifts else []
+            for more in states_of(own, self.joins.dims):
+                at = {**states, **more}
+                if not self.files.has(message, _of(at, mini.message)):
+                    costs = self._projected(mini, [*self._tables(mini, len(minis), at), *added], mini.message, at)
+                    self.rule.written(costs, len(minis))
+                    self.files.write(message, costs, at, size)
+
+    def _agreed(
+        self, minis: Sequence[MiniBucket], fixed: Fixed, common: Scope, states: FixedStates
+    ) -> tuple[list[Array], float]:
+        """Compare mini-buckets on what they share."""
+        sums = []
+        for mini, own in zip(minis, fixed.own, strict=True):
+            total: Array | None = None
+            for more in states_of(own, self.joins.dims):
+                at = {**states, **more}
+                share = self._projected(mini, self._tables(mini, len(minis), at), common, at)
+                total = share if total is None else self.rule.added(total, share)
+            assert total is not None
+            sums.append(total)
+        return self.rule.agreed(sums)
+
+    def _projected(self, mini: MiniBucket, tables: Sequence[BucketTable], kept: Scope, states: FixedStates) -> Array:
+        joins = replace(self.joins, dims=sliced_dims(self.joins.dims, states))
+        return on_host(joins.projected(mini.scope, tables, kept))
+
+    def _tables(self, mini: MiniBucket, parts: int, states: FixedStates) -> list[BucketTable]:
+        """Read what a mini-bucket joins, at some states."""
+        return [self.table(number, _of(states, self.boxing.split.scopes[number]), parts) for number in mini.tables]
+
+    def table(self, number: int, states: FixedStates, parts: int = 1) -> BucketTable:
+        """Return a table of the network, or a message, at some states of its variables."""
+        scope, message = self.boxing.split.scopes[number], number - len(self.own)
+        costs = self._own(number, states) if message < 0 else self.files.read(message, states)
+        self.rule.read(costs, None if message < 0 else self.known[message], parts)
+        return BucketTable(scope, costs)
+
+    def _own(self, number: int, states: FixedStates) -> Array:
+        table, dims = self.own[number], self.joins.dims
+        where = tuple(slice(states[v], states[v] + 1) if v in states else slice(None) for v in table.scope)
+        part: Array = table.costs.reshape([dims[v] for v in table.scope])[where].flatten()
+        return part
+
+
+@dataclass(frozen=True, eq=False)
+class StoredCosts:
+    """A table or message of an elimination, flat, of which rows are read as they are asked for."""
+
+    boxes: Boxes[Any]
+    number: int
+
+    def __getitem__(self, cells: slice) -> Array:
+        """Return the costs of all states of the last variable."""
+        scope, dims = self.boxes.boxing.split.scopes[self.number], self.boxes.joins.dims
+        at = np.unravel_index(cells.start // dims[scope[-1]], [dims[v] for v in scope[:-1]])
+        states = dict(zip(scope[:-1], map(int, at), strict=True))
+        row: Array = self.boxes.table(self.number, states).costs
+        return row
+
+
+def unless_lost(files: MessageFiles, attempt: Callable[[], R]) -> R:
+    """Try until no chunk is lost: once one turns out to be, all are verified, and what lacks is made again."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return attempt()
+        except ChunkLostError:
+            files.verify()
+    raise InternalError(f"chunks of {files.folder} are lost as fast as they are written")
+
+
+def _of(states: FixedStates, scope: Scope) -> FixedStates:
+    return {v: state for v, state in states.items() if v in scope}
+
+
+# Bounds by mini-buckets whose messages are on disk: the same as in memory, and resumed from chunks that are there.
+
+Stop = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Spilling:
+    """Where messages of one elimination are: in boxes, in folders of their own below this one."""
+
+    boxing: Boxing
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Found:
+    """A lower bound on a network's totals, whether any is possible, and an assignment that was read from messages."""
+
+    lower: int
+    feasible: bool
+    states: States | None
+
+
+def least_total(
+    network: CostNetwork, spilling: Spilling, upper: int | None, *, joins: Joins, stop: Stop
+) -> Found | None:
+    """Bound the least total, as :func:`~.least_costs.eliminate` does, and decode; None if it was stopped.
+
+    Parameters
+    ----------
+    network : CostNetwork
+    spilling : Spilling
+    upper : int, optional
+        A cut-off, as there.
+    joins : Joins
+        Over all states of every variable.
+    stop : callable
+        Asked before each box; what is done by then stays.
+    """
+    boxing = spilling.boxing
+    tables, reach = beginning(network, boxing.split, upper)
+    if not reach.feasible:
+        return Found(reach.bound, False, None)
+    files = MessageFiles(spilling.folder, _key(MIN_PLUS.name, (reach.lower, reach.upper), tables, boxing), boxing)
+    if (known := files.finding) is not None:
+        states = known["states"]
+        return Found(known["lower"], known["feasible"], None if states is None else tuple(states))
+
+    def attempt() -> Found | None:
+        rule = _LeastRule(Reach(reach.lower, reach.upper))
+        boxes = Boxes(boxing, files, rule, joins, tables, stop)
+        feasible = boxes.run()
+        if feasible is None:
+            return None
+        return Found(rule.reach.bound, feasible, _decoded(boxes, rule.reach) if feasible else None)
+
+    found = unless_lost(files, attempt)
+    if found is not None:
+        files.finish(vars(found))
+    return found
+
+
+def log_sum(
+    tables: Sequence[BucketTable], spilling: Spilling, *, joins: Joins, stop: Stop
+) -> tuple[float, float] | None:
+    """Bound a sum of products, as :func:`~.log_sums.log_sum_bounds` does; None if it was stopped."""
+    boxing = spilling.boxing
+    files = MessageFiles(spilling.folder, _key(LOG_SUM.name, (), tables, boxing), boxing)
+    if (known := files.finding) is not None:
+        return known["lower"], known["upper"]
+
+    def attempt() -> tuple[float, float] | None:
+        rule = _LogSumRule(Account(boxing.split, tables))
+        possible = Boxes(boxing, files, rule, joins, tables, stop).run()
+        if possible is None:
+            return None
+        return rule.account.bounds() if possible else (-math.inf, -math.inf)
+
+    found = unless_lost(files, attempt)
+    if found is not None:
+        files.finish({"lower": found[0], "upper": found[1]})
+    return found
+
+
+@dataclass(frozen=True)
+class _LeastRule:
+    """Integer costs: shares are whole, messages are cut off."""
+
+    reach: Reach
+
+    def agreed(self, sums: Sequence[Array]) -> tuple[list[Array], float]:
+        return shifts(sums, self.reach.room), 0.0
+
+    def added(self, total: Array, share: Array) -> Array:
+        return np.minimum(total, share, out=total)
+
+    def written(self, costs: Array, parts: int) -> None:
+        pass
+
+    def told(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> list[Told] | None:
+        told = []
+        for extent in extents:
+            if (each := self.reach.told(extent.least)) is None:
+                return None
+            told.append(each)
+        return told
+
+    def read(self, costs: Array, told: Told | None, parts: int) -> None:
+        if told is not None:
+            told.apply(costs)
+
+
+@dataclass(frozen=True)
+class _LogSumRule:
+    """Logarithms: parts of a bucket are powers, and rounding is accounted for."""
+
+    account: Account
+
+    def agreed(self, sums: Sequence[Array]) -> tuple[list[Array], float]:
+        return shares(sums), max(map(magnitude, sums))
+
+    def added(self, total: Array, share: Array) -> Array:
+        return np.logaddexp(total, share, out=total)
+
+    def written(self, costs: Array, parts: int) -> None:
+        costs /= parts
+
+    def told(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> list[float] | None:
+        size = max((extent.shared for extent in extents), default=0.0)
+        shift = self.account.agreed(len(minis), size) if len(minis) > 1 else 0.0
+        for mini, extent in zip(minis, extents, strict=True):
+            if extent.greatest == -math.inf:
+                return None
+            self.account.sent(mini, len(minis), shift, extent.greatest, extent.greatest - extent.least)
+        return [extent.greatest for extent in extents]
+
+    def read(self, costs: Array, told: float | None, parts: int) -> None:
+        if told is not None:
+            costs -= told
+        if parts > 1:
+            costs *= parts
+
+
+def _decoded(boxes: Boxes[Told], reach: Reach) -> States:
+    """Read an assignment from messages on disk."""
+    split, n = boxes.boxing.split, len(boxes.boxing.split.dims)
+    buckets: list[tuple[BucketTable, ...]] = [()] * n
+    for v, minis in zip(split.order, split.buckets, strict=True):
+        numbers = [number for mini in minis for number in mini.tables]
+        buckets[v] = tuple(BucketTable(split.scopes[number], StoredCosts(boxes, number)) for number in numbers)
+    empty = ((),) * n
+    found = MiniBuckets(
+        split.order, reach.lower, True, split.exact, tuple(buckets), empty, (0,) * n, split.cells, split.largest
+    )
+    return greedy_states(found, split.dims)
+
+
+def _key(name: str, begun: tuple[int, ...], tables: Sequence[BucketTable], boxing: Boxing) -> str:
+    """Return a hash of everything that messages and their chunks depend on."""
+    split = boxing.split
+    chunks = [sorted(spec.chunked) for spec in boxing.specs]
+    digest = hashlib.sha256(repr((name, begun, split.dims, split.order, split.scopes, split.buckets)).encode())
+    digest.update(repr((boxing.fixed, chunks)).encode())
+    for table in tables:
+        digest.update(np.ascontiguousarray(table.costs).tobytes())
+    return digest.hexdigest()[:32]

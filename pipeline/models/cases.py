@@ -1,0 +1,176 @@
+"""Cases of evidence as columns, and their answers as arrays with an axis of cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from .findings import is_missing
+from .model import Model
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Findings of many cases.
+
+    Parameters
+    ----------
+    count : int
+    columns : mapping of int to ndarray
+        For each variable that some case observes: a state for each case, -1 where nothing is observed, shape
+        ``(count,)``; or a likelihood vector for each case, shape ``(count, states)``.
+    """
+
+    count: int
+    columns: Mapping[int, Array]
+
+    def part(self, start: int, stop: int) -> Cases:
+        """Return some of the cases."""
+        return Cases(stop - start, {v: column[start:stop] for v, column in self.columns.items()})
+
+    def findings(self, case: int) -> dict[int, int | Array]:
+        """Return what one case observes."""
+        return {
+            v: int(c[case]) if c.ndim == 1 else c[case] for v, c in self.columns.items() if c.ndim > 1 or c[case] >= 0
+        }
+
+
+def cases_of(model: Model, cases: Any) -> Cases:
+    """Read cases given as columns or as records.
+
+    Parameters
+    ----------
+    cases : mapping, data frame, or sequence of mappings
+        Name → one state label or index (None or NaN for unobserved) for each case, or → likelihoods, shape
+        ``(cases, states)``; or for each case a mapping of name to state.
+
+    Raises
+    ------
+    ModelError
+        If a name or state is unknown, or columns differ in length.
+    """
+    if hasattr(cases, "columns") and hasattr(cases, "to_dict"):
+        columns = {name: cases[name].tolist() for name in cases.columns}
+        count = len(cases)
+    elif isinstance(cases, Mapping):
+        columns = dict(cases)
+        lengths = {_length(name, column) for name, column in columns.items()}
+        if len(lengths) > 1:
+            raise ModelError(f"columns of cases have different lengths: {sorted(lengths)}")
+        count = lengths.pop() if lengths else 0
+    else:
+        records = _records(cases)
+        names = dict.fromkeys(name for case in records for name in case)
+        columns = {name: [case.get(name) for case in records] for name in names}
+        count = len(records)
+    return Cases(count, {_variable(model, name): _column(model, name, column) for name, column in columns.items()})
+
+
+def _length(name: str, column: Any) -> int:
+    if isinstance(column, Sized) and not isinstance(column, str):
+        return len(column)
+    raise ModelError(f"cases have a list of states of {name!r}, one for each case; found {type(column).__name__}")
+
+
+def _records(cases: Any) -> list[Mapping[str, Any]]:
+    records = list(cases) if isinstance(cases, Iterable) and not isinstance(cases, str) else [cases]
+    for case in records:
+        if not isinstance(case, Mapping):
+            found = type(case).__name__
+            raise ModelError(f"cases are columns by name, a data frame, or a mapping for each case; found {found}")
+    return records
+
+
+def _variable(model: Model, name: str) -> int:
+    if name not in model.index:
+        raise ModelError(f"cases name {name!r}, which is not a variable of the model")
+    return model.index[name]
+
+
+def _column(model: Model, name: str, column: Any) -> Array:
+    """Turn a column into states, or check its likelihoods."""
+    v = model.index[name]
+    if isinstance(column, np.ndarray) and column.ndim == 2:
+        weights = column.astype(np.float64)
+        if weights.shape[1] != model.dims[v] or not (np.isfinite(weights).all() and (weights >= 0.0).all()):
+            raise ModelError(f"likelihoods of {name!r} must be {model.dims[v]} finite numbers >= 0 for each case")
+        return weights
+    if isinstance(column, np.ndarray) and np.issubdtype(column.dtype, np.integer):
+        if column.size and not (column.min() >= -1 and column.max() < model.dims[v]):
+            wrong = column.min() if column.min() < -1 else column.max()
+            raise ModelError(f"cases observe {name!r} in state {wrong}; it has {model.dims[v]} states")
+        return column
+    return states_of(model, v, column)
+
+
+def states_of(model: Model, variable: int, cells: Sequence[Any]) -> Array:
+    """Turn labels or indices into states; None, NaN and the empty string are unobserved."""
+    cells = list(cells)  # an array gives another NaN each time, and none equals another
+    try:
+        different = dict.fromkeys(cells)
+    except TypeError:
+        name = model.names[variable]
+        raise ModelError(
+            f"a case observes a state of {name!r}; likelihoods are an array, a row for each case"
+        ) from None
+    known = {cell: -1 if is_missing(cell) else model.state_index(variable, cell) for cell in different}
+    return np.fromiter((known[cell] for cell in cells), dtype=np.int32, count=len(cells))
+
+
+@dataclass(frozen=True, eq=False)
+class CaseMarginals(Mapping[str, Array]):
+    """Posteriors of many cases.
+
+    Parameters
+    ----------
+    model : Model
+    tables : dict of str to ndarray, shape (cases, states)
+        All zeros for a case whose evidence is impossible.
+    log10_evidence : ndarray, shape (cases,)
+        -inf where the evidence is impossible.
+    """
+
+    model: Model
+    tables: dict[str, Array]
+    log10_evidence: Array
+
+    @property
+    def possible(self) -> Array:
+        """Which cases have evidence that is possible, shape (cases,)."""
+        return np.asarray(np.isfinite(self.log10_evidence))
+
+    def __getitem__(self, name: str) -> Array:
+        return self.tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables)
+
+    def __len__(self) -> int:
+        return len(self.tables)
+
+    def __repr__(self) -> str:
+        impossible = len(self.log10_evidence) - int(self.possible.sum())
+        return (
+            f"posteriors of {len(self.tables)} variables in {len(self.log10_evidence)} cases, {impossible} impossible"
+        )
+
+
+def no_cases(model: Model, variables: Sequence[int]) -> CaseMarginals:
+    """Return the answer to no case at all, about some variables."""
+    tables = {model.names[v]: np.zeros((0, model.dims[v])) for v in variables}
+    return CaseMarginals(model, tables, np.zeros(0))
+
+
+def joined(model: Model, blocks: Sequence[CaseMarginals]) -> CaseMarginals:
+    """Put blocks of cases behind each other."""
+    names = list(blocks[0]) if blocks else []
+    tables = {name: np.concatenate([block[name] for block in blocks]) for name in names}
+    logs = [block.log10_evidence for block in blocks]
+    return CaseMarginals(model, tables, np.concatenate(logs) if logs else np.zeros(0))

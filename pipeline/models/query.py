@@ -1,0 +1,58 @@
+"""What can be asked of a model: a row for each query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Query = Literal["optimum", "partition", "count"]
+"""What is swept up a tree."""
+
+
+@dataclass(frozen=True)
+class QueryKind:
+    """A query as users name it.
+
+    Parameters
+    ----------
+    name : str
+    swept : {"optimum", "partition", "count"}
+        What is swept up the tree.
+    both_ways : bool
+        Whether beliefs of variables are asked for, by a sweep back, instead of one value.
+    not_of_costs : str
+        Why it is not asked of cost networks, if it is not.
+    """
+
+    name: str
+    swept: Query
+    both_ways: bool = False
+    not_of_costs: str = ""
+
+
+_ROWS: Final = (
+    QueryKind("optimum", "optimum"),
+    QueryKind(
+        "partition",
+        "partition",
+        not_of_costs="a cost network has no partition function; ask for its optimum or count",
+    ),
+    QueryKind("count", "count"),
+    QueryKind(
+        "marginals",
+        "partition",
+        both_ways=True,
+        not_of_costs="a cost network has no marginal probabilities; ask for its max-marginals",
+    ),
+    QueryKind("max-marginals", "optimum", both_ways=True),
+)
+QUERIES: Final = {row.name: row for row in _ROWS}
+VALUES: Final = tuple(row.name for row in _ROWS if not row.both_ways)
+
+
+# What a caller may ask a plan to be like, by names.
+
+TreeKind = Literal["refined", "bucket", "junction"]
+Representation = Literal["auto", "dense", "rows"]
+Fit = Literal["auto", "slice", "spill", "refuse"]
+"""What to do with a plan that does not fit memory."""

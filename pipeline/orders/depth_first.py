@@ -1,0 +1,78 @@
+"""Elimination orders whose reverse walks a bucket tree depth first, heavy children last: few variables stay live."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...tasks.compiler.code_cache import Patience
+from .min_fill import MAX_WORK, min_fill_order
+
+#: Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
+_COMPILED_FROM, _LOADED_FROM = 0.5, 1 << 22
+_PATIENCE = Patience("pipeline.orders.greedy_orders", "greedy_order")
+#: Neighbours that a first order looks at where a search that is compiled can follow: one that takes longer is worse.
+_FIRST_WORK = 100_000
+
+
+def depth_first_order(
+    dims: Sequence[int], scopes: Sequence[Sequence[int]], *, seconds: float = 0.3, seed: int = 0
+) -> tuple[int, ...]:
+    """Search for an elimination order, and rearrange it depth first without changing its buckets.
+
+    Whoever assigns variables in the reverse order finishes a small subtree before it begins a large one, so that what
+    is left open is the separator of one path (the frontier). A search that would have to be compiled first is left
+    until it may take longer, and one that would have to be loaded where the first order is good enough.
+    """
+    searched = _PATIENCE.ends(0.0) or seconds >= _COMPILED_FROM
+    first = min_fill_order(dims, scopes, seed, _FIRST_WORK if searched or _PATIENCE.compiled else MAX_WORK)
+    cells = bucket_cells(dims, scopes, first)
+    if searched or (_PATIENCE.compiled and cells > _LOADED_FROM):
+        from .tree_search import search_order
+
+        fewer, found = search_order(dims, scopes, seconds=seconds, seed=seed)
+        first = found if fewer < cells else first
+    return rearranged(dims, scopes, first)
+
+
+def rearranged(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> tuple[int, ...]:
+    """Return an order with the same buckets whose reverse is a depth-first walk, the heaviest child last."""
+    parents, contexts = bucket_parents(len(dims), scopes, order)
+    weight = [0.0] * len(dims)
+    children: list[list[int]] = [[] for _ in dims]
+    for v in order:
+        weight[v] += 2.0 ** min(60.0, sum(math.log2(dims[u]) for u in contexts[v]) + math.log2(dims[v]))
+        if parents[v] >= 0:
+            weight[parents[v]] += weight[v]
+            children[parents[v]].append(v)
+    stack = sorted((v for v in order if parents[v] < 0), key=lambda v: -weight[v])
+    walk = []
+    while stack:
+        v = stack.pop()
+        walk.append(v)
+        stack.extend(sorted(children[v], key=lambda u: -weight[u]))
+    return tuple(walk[::-1])
+
+
+def bucket_parents(
+    n_variables: int, scopes: Sequence[Sequence[int]], order: Sequence[int]
+) -> tuple[list[int], list[set[int]]]:
+    """Return for each variable the one whose bucket takes its message (-1 for none), and the scope of that message."""
+    place = {v: i for i, v in enumerate(order)}
+    contexts: list[set[int]] = [set() for _ in range(n_variables)]
+    for scope in scopes:
+        first = min(scope, key=place.__getitem__)
+        contexts[first] |= set(scope) - {first}
+    parents = [-1] * n_variables
+    for v in order:
+        if contexts[v]:
+            parents[v] = min(contexts[v], key=place.__getitem__)
+            contexts[parents[v]] |= contexts[v] - {parents[v]}
+    return parents, contexts
+
+
+def bucket_cells(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> float:
+    """Return how many cells the buckets of an order have together."""
+    _, contexts = bucket_parents(len(dims), scopes, order)
+    bits = [math.log2(dims[v]) + sum(math.log2(dims[u]) for u in context) for v, context in enumerate(contexts)]
+    return math.fsum(2.0 ** min(b, 1000.0) for b in bits)

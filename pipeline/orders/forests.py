@@ -1,0 +1,290 @@
+"""From an elimination order to a refined contraction tree.
+
+The order's buckets are joined pairwise, a variable being summed out the moment no other table has it; the
+binary tree is rearranged locally; steps are then merged where not writing the table in between is cheaper.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...tasks.steps.axes import bits_of, mask_of
+from ..trees.costs import Rates, least_seconds, sized_work, step_seconds
+from ..trees.tree import Sizer, Tree, build_tree
+
+if TYPE_CHECKING:
+    from .subtree_dp import Binary
+
+
+@dataclass(frozen=True)
+class Units:
+    """Input functions grouped so that the first of a group stands for all, whose scopes it includes.
+
+    ``private`` are variables that no other unit has; they are summed out before anything else.
+    """
+
+    members: tuple[tuple[int, ...], ...]
+    masks: tuple[int, ...]
+    private: tuple[int, ...]
+
+
+@dataclass
+class Forest:
+    """A binary contraction forest over units; node ``len(units)+j`` joins ``kids[j]``.
+
+    A virtual node is not stored: the step above reads its inputs.
+    """
+
+    masks: list[int]
+    kids: list[tuple[int, int]]
+    virtual: list[bool]
+
+
+def group_units(n_variables: int, scopes: Sequence[Sequence[int]]) -> Units:
+    """Attach every function to one whose scope includes its own; functions of no variable are left out."""
+    masks = [mask_of(s) for s in scopes]
+    holders: list[list[int]] = [[] for _ in range(n_variables)]
+    members: dict[int, list[int]] = {}
+    for i in sorted(range(len(masks)), key=lambda i: -masks[i].bit_count()):
+        if not masks[i]:
+            continue
+        rarest = min(scopes[i], key=lambda v: len(holders[v]))
+        host = next((h for h in holders[rarest] if masks[i] & ~masks[h] == 0), None)
+        if host is not None:
+            members[host].append(i)
+            continue
+        members[i] = [i]
+        for v in scopes[i]:
+            holders[v].append(i)
+    private = [mask_of(v for v in scopes[i] if len(holders[v]) == 1) for i in members]
+    groups = tuple(tuple(g) for g in members.values())
+    return Units(groups, tuple(masks[i] & ~p for i, p in zip(members, private, strict=True)), tuple(private))
+
+
+class _Joiner:
+    """Builds a forest by joining tables; a variable is summed out when no other table has it."""
+
+    def __init__(self, units: Units, sizer: Sizer, n_variables: int) -> None:
+        self.forest = Forest(list(units.masks), [], [False] * len(units.masks))
+        self.holders: list[set[int]] = [set() for _ in range(n_variables)]
+        self._sizer = sizer
+        for i, mask in enumerate(units.masks):
+            for v in bits_of(mask):
+                self.holders[v].add(i)
+
+    def join(self, tables: Iterable[int]) -> int:
+        """Join tables two at a time, the smallest with what it makes the smallest result with."""
+        masks, log = self.forest.masks, self._sizer.log
+        left = sorted([(log(masks[i]), i) for i in tables])
+        while len(left) > 1:
+            _, a = left.pop(0)
+            mask = masks[a]
+            best, at = (inf, -1), 0
+            for position, one in enumerate(left):
+                if one[0] > best[0]:
+                    break  # a join is no smaller than its parts
+                both = log(mask | masks[one[1]]), one[1]
+                if both < best:
+                    best, at = both, position
+                    if best == one:
+                        break
+            del left[at]
+            node = self._join_pair(a, best[1])
+            insort(left, (log(masks[node]), node))
+        return left[0][1]
+
+    def _join_pair(self, a: int, b: int) -> int:
+        forest, holders = self.forest, self.holders
+        node, union = len(forest.masks), forest.masks[a] | forest.masks[b]
+        keep = union
+        for u in bits_of(union):
+            holding = holders[u]
+            holding.discard(a)
+            holding.discard(b)
+            if holding:
+                holding.add(node)
+            else:
+                keep ^= 1 << u
+        forest.masks.append(keep)
+        forest.kids.append((a, b))
+        forest.virtual.append(keep == union)
+        return node
+
+
+def pairwise_forest(units: Units, sizer: Sizer, n_variables: int, order: Sequence[int]) -> Forest:
+    """Join the buckets of an order two tables at a time."""
+    joiner = _Joiner(units, sizer, n_variables)
+    for v in order:
+        if joiner.holders[v]:
+            joiner.join(joiner.holders[v])
+    return joiner.forest
+
+
+def split_steps(tree: Tree, units: Units, sizer: Sizer) -> Forest:
+    """Turn the steps of a tree into joins of two tables; functions go where the one they belong to goes."""
+    joiner = _Joiner(units, sizer, len(tree.dims))
+    unit_of = {members[0]: u for u, members in enumerate(units.members)}
+    table: dict[int, int | None] = {i: unit_of.get(i) for i in range(tree.n_leaves)}
+    for j, kids in enumerate(tree.children):
+        inputs = [t for t in (table[c] for c in kids) if t is not None]
+        table[tree.n_leaves + j] = joiner.join(inputs) if inputs else None
+    return joiner.forest
+
+
+def forest_tree(forest: Forest, units: Units, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> Tree:
+    """Turn a binary forest into a tree of k-ary steps: virtual joins dissolve into the step above."""
+    n_leaves, first = len(scopes), len(units.members)
+    below = {c for pair in forest.kids for c in pair}
+
+    def inputs(node: int) -> list[int]:
+        """List what a step reads in place of a node."""
+        if node < first:
+            return [n_leaves + node] if units.private[node] else list(units.members[node])
+        if forest.virtual[node]:
+            return [i for c in forest.kids[node - first] for i in inputs(c)]
+        return [n_leaves + node]
+
+    kids: dict[int, Sequence[int]] = {}
+    for u in range(first):
+        if units.private[u] or u not in below:
+            kids[n_leaves + u] = units.members[u]
+    for j, pair in enumerate(forest.kids):
+        if not forest.virtual[first + j]:
+            kids[n_leaves + first + j] = [i for c in pair for i in inputs(c)]
+    return build_tree(tuple(dims), tuple(tuple(s) for s in scopes), kids)
+
+
+def merge_steps(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> Tree:
+    """Merge a step into the one above wherever that lowers the predicted seconds.
+
+    ``T = A·B`` then ``U = T·C`` becomes ``U = A·B·C``: T is neither written nor read, and the merged step
+    sweeps what both eliminated.
+    """
+    first = tree.n_leaves
+    masks, joined = tree.scope_masks, list(tree.joined_masks)
+    sizes = [sizer.cells(mask) for mask in masks]
+    kids = [list(c) for c in tree.children]
+
+    def seconds(inputs: list[int], node: int) -> float:
+        work = sized_work(sizer, [masks[i] for i in inputs], masks[node], [sizes[i] for i in inputs])
+        return step_seconds(work, rates, itemsize)
+
+    price = [seconds(kids[j], first + j) for j in range(len(kids))]
+    merged: dict[int, Sequence[int]] = {}
+    for j in range(len(kids)):
+        for c in sorted((c for c in kids[j] if c >= first), key=lambda c: -price[c - first]):
+            apart, union = price[j] + price[c - first], joined[j] | joined[c - first]
+            if least_seconds(sizer.cells(union), rates) >= apart:
+                continue
+            rest = [i for i in kids[j] if i != c] + kids[c - first]
+            together = seconds(rest, first + j)
+            if together < apart:
+                kids[j], price[j], joined[j] = rest, together, union
+                del merged[c]
+        merged[first + j] = kids[j]
+    return build_tree(tree.dims, tree.leaves, merged)
+
+
+class Rearranger:
+    """Local search on one binary forest: exact rearrangement of subtrees of growing size.
+
+    Attributes
+    ----------
+    seconds : float
+        Predicted time of the whole forest now.
+    changed : bool
+        Whether it was rearranged since it was last asked for.
+    """
+
+    #: (inputs of a subtree, how it is grown), in the order in which they are tried.
+    MOVES = ((6, 0), (8, 1), (8, 2), (9, 0), (10, 1), (9, 2))
+    #: Inputs of a subtree and of a random kick, once the moves find no more.
+    KICKS = (6, 6)
+
+    def __init__(self, forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int, seed: int) -> None:
+        from . import local_moves, subtree_dp
+
+        self._kernel = local_moves
+        self.first = len(forest.masks) - len(forest.kids)
+        self.tree = _binary(forest, dims, rates, itemsize)
+        subtree_dp.price_tree(self.tree, self.first)
+        self.seed = seed
+        self.changed = True
+        self._move = self._vain = 0
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds of all steps."""
+        return float(self.tree.seconds.sum())
+
+    def run(self, max_work: int) -> int:
+        """Rearrange until about ``max_work`` splits have been looked at; return how many were."""
+        spent = 0
+        if len(self.tree.kids) <= self.first + 1:
+            return spent
+        self.changed = True
+        while spent < max_work and self._vain < len(self.MOVES):
+            k, how = self.MOVES[self._move % len(self.MOVES)]
+            marks = self._kernel.Marks(*np.zeros((2, len(self.tree.kids)), dtype=np.bool_))
+            self.seed += 1
+            saved, work = self._kernel.improve(self.tree, self.first, k, how, self.seed, max_work - spent, marks)
+            spent += work + len(self.tree.kids)
+            if saved < 1e-3 * self.seconds:
+                self._move += 1
+                self._vain += 1
+            else:
+                self._vain = 0
+        if spent < max_work:
+            self.seed += 1
+            k, kick = self.KICKS
+            spent += self._kernel.iterate(self.tree, self.first, k, kick, self.seed, max_work - spent)
+        return spent
+
+    def forest(self) -> Forest:
+        """Return the current forest."""
+        t = self.tree
+        self.changed = False
+        data, width = t.masks.tobytes(), t.masks.itemsize * t.masks.shape[1]
+        masks = [int.from_bytes(data[at : at + width], "little") for at in range(0, len(data), width)]
+        kids = [(a, b) for a, b in t.kids[self.first :].tolist()]
+        return Forest(masks, kids, t.virtual.tolist())
+
+
+def _binary(forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int) -> Binary:
+    """Lay a forest out in arrays."""
+    from .subtree_dp import Binary
+
+    n, first = len(forest.masks), len(forest.masks) - len(forest.kids)
+    words = len(dims) // 64 + 1
+    data = b"".join(m.to_bytes(8 * words, "little") for m in forest.masks)
+    kids = np.full((n, 2), -1, dtype=np.int64)
+    parent = np.full(n, -1, dtype=np.int64)
+    if forest.kids:
+        kids[first:] = forest.kids
+        parent[kids[first:]] = np.arange(first, n)[:, np.newaxis]
+    logs = np.zeros(64 * words)
+    logs[: len(dims)] = np.log2(np.asarray(dims, dtype=np.float64))
+    per = [
+        1 / rates.cells_per_second,
+        1 / rates.matmul_cells_per_second,
+        itemsize / rates.bytes_per_second,
+        rates.step_seconds,
+        1 + rates.read_share,
+    ]
+    return Binary(
+        kids,
+        parent,
+        np.frombuffer(data, dtype=np.uint64).reshape(n, words).copy(),
+        np.array(forest.virtual, dtype=np.bool_),
+        np.zeros(n),
+        np.zeros(n),
+        np.zeros(n),
+        logs,
+        np.array(per),
+    )

@@ -1,0 +1,402 @@
+"""Search for a contraction tree: randomised greedy orders, then local refinement of the best.
+
+The effort is counted in units of work, not by the clock, so that a seed always gives the same tree.
+
+Four variables around one of nine states: eliminating that one first sweeps all five together, min-fill takes it last.
+
+>>> dims, scopes = (9, 3, 3, 3, 3), [(0, 1), (0, 2), (0, 3), (0, 4)]
+>>> for order in (0, 1, 2, 3, 4), "min-fill":
+...     cost = tree_cost(search_tree(dims, scopes, tree="bucket", order=order))
+...     cost.width, cost.cells
+(4, 729)
+(1, 108)
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import insort
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from ..trees.costs import Rates, tree_cost
+from ..trees.tree import Tree, bucket_tree, elimination_order, merged_cliques, sizer_of
+from .effort import FUNCTION_SECONDS, Effort
+from .forests import Forest, Rearranger, Units, forest_tree, group_units, merge_steps, pairwise_forest, split_steps
+from .min_fill import min_fill_order, primal_graph
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["OrderName", "TreeName", "elimination_order", "refine_tree", "search_order", "search_tree", "search_trees"]
+
+TreeName = Literal["refined", "bucket", "junction"]
+OrderName = Literal["auto", "min-fill", "weighted-min-fill", "min-degree", "min-size", "mixed"]
+
+#: Automatic planning spends this share of the predicted run time, up to a number of seconds, and the larger share of
+#: shorter runs up to another.
+_PLANNING_SHARE, LONGEST_PLANNING = 0.08, 8.0
+_SHORT_SHARE, _SHORT_PLANNING = 0.25, 0.2
+#: Plans cheaper than this are made without compiled code, whose loading alone takes as long.
+SMALL_SECONDS = 0.1
+#: No search makes a tree that would take longer than this, thirty years, one that somebody waits for.
+HOPELESS_SECONDS = 1e9
+_HOPELESS_PLANNING = 0.5
+#: A search that would go on for longer is begun with a quarter of this; then its best tree is looked at.
+_DOUBTFUL_PLANNING = 2.0
+#: Trees save less than this factor over the buckets of the same order.
+MOST_SAVED = 1e6
+#: Nominal speed of the searches; only the ratio to real time depends on the machine.
+_SECONDS_PER_WORK = 4e-9
+_SECONDS_PER_FOREST_VARIABLE = 25e-6
+#: The first round of a search takes this many seconds, each further one twice as long.
+_FIRST_EFFORT = 0.05
+#: Shares of a round for trying orders, and for the refinement of each of a few of them.
+_ORDER_SHARE, _START_SHARE, _STARTS = 0.35, 0.1, 3
+#: A search that takes this many times its nominal time is stopped by the clock.
+_EMERGENCY = 4.0
+#: The cheapest tree may need too much memory, so a few others are remembered.
+_KEPT = 8
+
+
+def search_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], **options: Any) -> Tree:
+    """Find a cheap contraction tree; see :func:`search_trees`."""
+    return search_trees(dims, scopes, **options)[0]
+
+
+def search_trees(
+    dims: Sequence[int],
+    scopes: Sequence[Sequence[int]],
+    *,
+    tree: TreeName = "refined",
+    order: OrderName | Sequence[int] = "auto",
+    seconds: float | None = None,
+    seed: int = 0,
+    rates: Rates | None = None,
+    itemsize: int = 8,
+    effort: Effort | None = None,
+    check: Callable[[Tree], None] | None = None,
+    longest: float = LONGEST_PLANNING,
+    starts: Starts | None = None,
+) -> list[Tree]:
+    """Find a few cheap contraction trees, the cheapest first.
+
+    Parameters
+    ----------
+    dims : sequence of int
+        Domain sizes by variable.
+    scopes : sequence of sequences of int
+        Scopes of the functions, each of distinct variables.
+    tree : {"refined", "bucket", "junction"}
+        What to build from an order. A refined tree is never dearer than the buckets of the same order.
+    order : str or sequence of int
+        A rule for the randomised greedy orders, or the order itself, naming every variable once.
+    seconds : float, optional
+        Planning time; by default a share of what the best plan so far is predicted to take.
+    seed : int
+        The same seed gives the same tree.
+    effort : Effort, optional
+        Account that the work is entered in.
+    check : callable, optional
+        Asked about the best tree once, before an automatic search goes on for long; what it raises ends the search.
+    longest : float, optional
+        Planning time of an automatic search at most.
+    starts : Starts, optional
+        Of this network, from a search by other rates.
+
+    Raises
+    ------
+    ModelError
+        If ``order`` is neither a rule nor a permutation of the variables.
+    """
+    starts = starts or Starts(dims, scopes)
+    search = _Search(starts, tree, seed, rates or Rates(), itemsize, automatic=seconds is None)
+    search.check = check if search.automatic else None
+    if not isinstance(order, str):
+        search.consider(_checked(order, len(dims)))
+        budget = longest if seconds is None else seconds
+    elif order not in get_args(OrderName):
+        raise ModelError(f"unknown order {order!r}; known are {', '.join(get_args(OrderName))}")
+    else:
+        search.consider(min_fill_order(dims, scopes, seed))
+        budget = longest if seconds is None else seconds
+    plain = not isinstance(order, str) or order in ("auto", "min-fill")
+    small = not search.best.children or (search.best_seconds <= SMALL_SECONDS and seconds is None and plain)
+    if not small and isinstance(order, str):
+        search.run(order, budget)
+    elif not small and tree == "refined":
+        search.refine_tree(search.best, budget)
+    if effort is not None:
+        effort.spend(search.spent + FUNCTION_SECONDS * len(scopes))
+    return [one for *_, one in search.trees]
+
+
+def search_order(
+    dims: Sequence[int], scopes: Sequence[Sequence[int]], *, seconds: float, seed: int = 0
+) -> tuple[float, tuple[int, ...]]:
+    """Return the order of the fewest cells among those tried in nominally so many seconds, after these cells.
+
+    Cells are those of the buckets but the last, which are one clique together. One order is tried however long it
+    takes.
+    """
+    if not dims:
+        return 0.0, ()
+    orders = _Orders(dims, scopes, "auto", seed)
+    orders.more(max(seconds / _SECONDS_PER_WORK, 1.0))
+    return orders.least, next(orders.take(1))
+
+
+def refine_tree(
+    tree: Tree,
+    *,
+    sliced: Set[int] = frozenset(),
+    seconds: float = 1.0,
+    seed: int = 0,
+    rates: Rates | None = None,
+    itemsize: int = 8,
+) -> Tree:
+    """Improve a tree by local search, for a run in which some variables are conditioned on.
+
+    The result is never dearer than the tree given, as predicted for one slice.
+    """
+    dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
+    search = _Search(Starts(dims, tree.leaves), "refined", seed, rates or Rates(), itemsize)
+    search.refine_tree(Tree(dims, tree.leaves, tree.children), seconds)
+    return Tree(tree.dims, tree.leaves, search.best.children)
+
+
+def _checked(order: Sequence[int], n_variables: int) -> tuple[int, ...]:
+    """Return the order if it is a permutation of the variables."""
+    if sorted(order) != list(range(n_variables)):
+        raise ModelError(f"an order must name each of the {n_variables} variables once")
+    return tuple(order)
+
+
+class Starts:
+    """What orders of a network give whatever the rates: searches of one network share it."""
+
+    def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> None:
+        self.dims = tuple(dims)
+        self.scopes = tuple([tuple(scope) for scope in scopes])
+        self.sizer = sizer_of(self.dims)
+        self._buckets: dict[tuple[int, ...], Tree] = {}
+        self._cliques: dict[tuple[int, ...], Tree] = {}
+        self._forests: dict[tuple[int, ...], Forest] = {}
+
+    @cached_property
+    def units(self) -> Units:
+        """Functions that go together."""
+        return group_units(len(self.dims), self.scopes)
+
+    def buckets(self, order: tuple[int, ...]) -> Tree:
+        """Return the tree of an order's buckets."""
+        if order not in self._buckets:
+            self._buckets[order] = bucket_tree(self.dims, self.scopes, order)
+        return self._buckets[order]
+
+    def cliques(self, order: tuple[int, ...]) -> Tree:
+        """Return the tree of an order's maximal cliques."""
+        if order not in self._cliques:
+            self._cliques[order] = merged_cliques(self.buckets(order))
+        return self._cliques[order]
+
+    def pairwise(self, order: tuple[int, ...]) -> Forest:
+        """Return the pairwise forest of an order."""
+        if order not in self._forests:
+            self._forests[order] = pairwise_forest(self.units, self.sizer, len(self.dims), order)
+        return self._forests[order]
+
+
+@dataclass
+class _Search:
+    """State of one search: the best tree so far and the work spent."""
+
+    starts: Starts
+    kind: TreeName
+    seed: int
+    rates: Rates
+    itemsize: int
+    spent: float = 0.0
+    automatic: bool = False
+    check: Callable[[Tree], None] | None = None
+
+    def __post_init__(self) -> None:
+        self.dims, self.scopes = self.starts.dims, self.starts.scopes
+        self.started = self._clock()
+        self.trees: list[tuple[float, int, Tree]] = []
+
+    @property
+    def best(self) -> Tree:
+        """The cheapest tree so far."""
+        return self.trees[0][2]
+
+    @property
+    def best_seconds(self) -> float:
+        """What it is predicted to take."""
+        return self.trees[0][0]
+
+    def consider(self, order: tuple[int, ...]) -> None:
+        """Price the trees that an order gives at once."""
+        starts = self.starts
+        if self.kind == "junction":
+            self._keep(starts.cliques(order))
+            return
+        self._keep(starts.buckets(order))
+        beyond = self.automatic and self.best_seconds > MOST_SAVED * HOPELESS_SECONDS
+        if self.kind == "refined" and not beyond:
+            self._keep(starts.cliques(order))
+            self._keep_forest(starts.pairwise(order))
+
+    def run(self, order: OrderName, budget: float) -> None:
+        """Alternate between trying orders and refining the best of them, with growing effort."""
+        orders = _Orders(self.dims, self.scopes, order, self.seed)
+        starts: list[Rearranger] = []
+        effort = _FIRST_EFFORT
+        while (left := self._budget(budget) - self.spent) > 0 and not self._late(budget):
+            if self.check and self.spent > _DOUBTFUL_PLANNING / 4 and self.spent + left > _DOUBTFUL_PLANNING:
+                self.check(self.best)
+                self.check = None
+            effort = left if left < 3 * effort else 2 * effort
+            share = _ORDER_SHARE if self.kind == "refined" else 1.0
+            self.spent += orders.more(share * effort / _SECONDS_PER_WORK) * _SECONDS_PER_WORK
+            tried = list(orders.take(_STARTS))
+            beyond = self.automatic and orders.least > MOST_SAVED * HOPELESS_SECONDS * self.rates.cells_per_second
+            if beyond:
+                self._keep(self.starts.buckets(tried[0]))
+                return
+            if self.kind != "refined":
+                for one in tried:
+                    self.consider(one)
+                continue
+            fresh = [self._rearranger(self.starts.pairwise(one)) for one in tried]
+            for rearranger in fresh:
+                self._work(rearranger, _START_SHARE * effort)
+            starts = sorted([*starts, *fresh], key=lambda r: r.seconds)[:_STARTS]
+            self._work(starts[0], (1 - share - _START_SHARE * len(fresh)) * effort)
+            for rearranger in starts[:2]:
+                if rearranger.changed:
+                    self._keep_forest(rearranger.forest())
+
+    def refine_tree(self, tree: Tree, budget: float) -> None:
+        """Refine a given tree."""
+        self._keep(tree)
+        rearranger = self._rearranger(split_steps(tree, self.starts.units, self.starts.sizer))
+        self._work(rearranger, self._budget(budget) - self.spent)
+        self._keep_forest(rearranger.forest())
+
+    def _rearranger(self, forest: Forest) -> Rearranger:
+        self.spent += _SECONDS_PER_FOREST_VARIABLE * max(len(self.dims), len(self.starts.units.members) / 2)
+        self.seed += 1000
+        return Rearranger(forest, self.dims, self.rates, self.itemsize, self.seed)
+
+    def _work(self, rearranger: Rearranger, seconds: float) -> None:
+        if seconds > 0:
+            self.spent += rearranger.run(int(seconds / _SECONDS_PER_WORK)) * _SECONDS_PER_WORK
+
+    def _budget(self, budget: float) -> float:
+        if not self.automatic:
+            return budget
+        seconds = self.best_seconds
+        if seconds > HOPELESS_SECONDS:
+            return min(budget, _HOPELESS_PLANNING)
+        return min(budget, max(_PLANNING_SHARE * seconds, min(_SHORT_SHARE * seconds, _SHORT_PLANNING)))
+
+    def _clock(self) -> float:
+        """Seconds that users asked for pass by the wall; others by what this thread takes, whatever else runs."""
+        return time.thread_time() if self.automatic else time.monotonic()
+
+    def _late(self, budget: float) -> bool:
+        return self._clock() - self.started > _EMERGENCY * budget + 10.0
+
+    def _keep_forest(self, forest: Forest) -> None:
+        tree = forest_tree(forest, self.starts.units, self.dims, self.scopes)
+        self._keep(merge_steps(tree, self.starts.sizer, self.rates, self.itemsize))
+
+    def _keep(self, tree: Tree) -> None:
+        """Remember a tree if it is one of the best; cells decide where seconds are beyond counting."""
+        cost = tree_cost(tree, self.rates, self.itemsize)
+        if all((cost.seconds, cost.cells) != (seconds, cells) for seconds, cells, _ in self.trees):
+            insort(self.trees, (cost.seconds, cost.cells, tree), key=itemgetter(0, 1))
+            del self.trees[_KEPT:]
+
+
+class _Orders:
+    """A pool of the best orders found by randomised greedy elimination (Kask, Gelfand, Otten, Dechter 2011)."""
+
+    KEEP = 16
+
+    def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]], rule: OrderName, seed: int) -> None:
+        from . import greedy_orders
+
+        self._kernel: ModuleType = greedy_orders
+        n = len(dims)
+        words = n // 64 + 1
+        rows = b"".join(a.to_bytes(8 * words, "little") for a in primal_graph(n, scopes))
+        self._adjacency = np.frombuffer(rows, dtype=np.uint64).reshape(n, words).copy()
+        self._logs = np.log2(np.asarray(dims, dtype=np.float64))
+        self._even = len(set(dims)) == 1
+        self._rule = rule
+        self._fills: dict[bool, NDArray[np.float64]] = {}
+        self._rng = Random(seed)
+        self.pool: list[tuple[float, tuple[int, ...]]] = []
+
+    def more(self, max_work: float) -> int:
+        """Try orders until the work is spent; return the work done."""
+        work = 0
+        order = np.empty(len(self._logs), dtype=np.int64)
+        while work < max_work:
+            rule, mix, noise = self._draw()
+            weighted = rule == 1
+            weights = self._logs if weighted else np.ones_like(self._logs)
+            if weighted not in self._fills:
+                self._fills[weighted] = self._kernel.initial_fill(self._adjacency, weights, bool(np.all(weights == 1)))
+            limit = 2 * self.pool[-1][0] if len(self.pool) >= self.KEEP else np.inf
+            cells, spent = self._kernel.greedy_order(
+                self._adjacency,
+                self._fills[weighted],
+                self._logs,
+                weights,
+                rule,
+                mix,
+                noise,
+                self._rng.getrandbits(32),
+                limit,
+                order,
+            )
+            work += spent + 10_000
+            if cells < limit:
+                self._add(cells, tuple(order.tolist()))
+        return work
+
+    @property
+    def least(self) -> float:
+        """Cells of all buckets of the best order."""
+        return self.pool[0][0]
+
+    def take(self, count: int) -> Iterator[tuple[int, ...]]:
+        """Yield the best orders that were not taken before."""
+        for i, (cells, order) in enumerate(self.pool):
+            if order and count:
+                count -= 1
+                self.pool[i] = (cells, ())
+                yield order
+
+    def _add(self, cells: float, order: tuple[int, ...]) -> None:
+        if all(cells != c for c, _ in self.pool):
+            self.pool = sorted([*self.pool, (cells, order)])[: self.KEEP]
+
+    def _draw(self) -> tuple[int, float, float]:
+        """Draw a rule, the weight of sizes in the mixed rule, and the noise."""
+        names = get_args(OrderName)[1:]
+        rule = names.index(self._rule) if self._rule != "auto" else self._rng.choice((0, 0, 1, 4, 4))
+        if rule == 1 and self._even:
+            rule = 0
+        return rule, self._rng.choice((0.1, 0.3, 0.6)), self._rng.choice((0.001, 0.1, 0.3))

@@ -1,0 +1,93 @@
+"""What a plan needs at least, from the sizes of tables and the steps where most of them are alive: before it is made.
+
+Lowering all steps takes most of the time of planning a tree, and most of the trees that are looked at do not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+
+from ...tasks.steps.step import Step
+from ..trees.costs import Rates, tree_cost
+from ..trees.memory import Sizing, leaf_bytes
+from ..trees.tree import Sizer, Tree
+from .plan import Plan
+from .problem import Problem, sliced_dims
+
+# So many steps are lowered to see that a plan does not fit.
+_LOOKED_AT = 24
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A tree that fits no memory without slices, not lowered.
+
+    Parameters
+    ----------
+    seconds : float
+        Predicted.
+    """
+
+    tree: Tree
+    seconds: float
+
+
+def outline(tree: Tree, rates: Rates, problem: Problem) -> Outline:
+    """Return a tree with what it is predicted to take."""
+    return Outline(tree, tree_cost(tree, rates, problem.itemsize).seconds)
+
+
+def first_plan(plans: Iterator[Plan | Outline]) -> tuple[Plan, Iterator[Plan | Outline]]:
+    """Return the first of some plans, which is more than an outline, and the others."""
+    first = next(plans)
+    assert isinstance(first, Plan)
+    return first, plans
+
+
+def least_bytes(problem: Problem, tree: Tree, sliced: frozenset[int] = frozenset()) -> int:
+    """Bytes that any plan of a tree needs at least: the leaves, and what the largest step reads and writes."""
+    sizes = sliced_dims(problem.dims, sliced)
+    cells = [*map(Sizer(sizes).cells, tree.scope_masks)]
+    first = tree.n_leaves
+    steps = zip(tree.children, cells[first:], strict=True)
+    largest = max([out + sum([cells[c] for c in kids if c >= first]) for kids, out in steps], default=0)
+    leaves = leaf_bytes(tree, problem.dims, problem.itemsize)
+    if sliced:
+        leaves += leaf_bytes(tree, sizes, problem.itemsize)
+    return problem.model_bytes + leaves + largest * problem.itemsize
+
+
+def live_cells(tree: Tree, order: Sequence[int]) -> list[int]:
+    """Return for each node, in an order of children first, the cells of the messages that are there when it is made."""
+    first, cells = tree.n_leaves, tree.cells
+    found = []
+    live = 0
+    for node in order:
+        live += cells[node]
+        found.append(live)
+        live -= sum([cells[c] for c in tree.children[node - first] if c >= first])
+    return found
+
+
+def exceeds(tree: Tree, order: Sequence[int], sizing: Sizing, available: int, lowered: Callable[[int], Step]) -> bool:
+    """Tell whether a sweep up a tree cannot fit, by the steps where most messages are alive.
+
+    Parameters
+    ----------
+    order : sequence of int
+        The internal nodes as they are swept.
+    available : int
+        Bytes for messages and workspace.
+    lowered : callable
+        Lowers the step of a node.
+    """
+    live = [cells * sizing.itemsize for cells in live_cells(tree, order)]
+    if max(live, default=0) > available:
+        return True
+    steps = [(live[i], lowered(order[i])) for i in nlargest(_LOOKED_AT, range(len(live)), key=live.__getitem__)]
+    return any(
+        there + sizing.most_workspace_bytes(step) > available and there + sizing.workspace_bytes(step) > available
+        for there, step in steps
+    )

@@ -1,0 +1,203 @@
+"""Plans of propagation as programs for a GPU: leaves that take findings, and the steps an answer needs. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.gpu.messages.layout import MOST_CELLS, Operation, layout_of
+from ...tasks.gpu.messages.propagation import ANSWER_CELLS, MessageProgram
+from ...tasks.gpu.messages.records import Constant, Records, least_exponents, records_of
+from ...tasks.gpu.tiling.device_limits import NOMINAL
+from ...tasks.steps.axes import fuse
+from ...tasks.steps.caches import Remembered
+from ...tasks.steps.semiring import Law, Semiring
+from ...tasks.sweeps.scaled import Scaled
+from ..errors import ModelError
+from ..trees.tree import Target
+from .stages import DeviceNeeds
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class DeviceLeaves:
+    """Leaf tables as doubles.
+
+    Parameters
+    ----------
+    law : {"sum_product", "min_plus"}
+    values : mapping of int to ndarray
+        Probabilities of at most 1; or energies or costs, infinite where nothing is possible.
+    log_scale : float
+        ln of what probabilities were divided by.
+    natural : bool
+        False if a table spans more than doubles do, so that no device can answer.
+    """
+
+    law: Law
+    values: Mapping[int, Array]
+    log_scale: float = 0.0
+    natural: bool = True
+
+
+def probability_leaves(leaves: Mapping[int, Scaled]) -> DeviceLeaves:
+    """Return tables of probabilities without their scales."""
+    scale = math.fsum(leaf.log_scale for leaf in leaves.values())
+    values = {node: np.exp(leaf.values) if leaf.logs else leaf.values for node, leaf in leaves.items()}
+    return DeviceLeaves("sum_product", values, scale, not any(leaf.logs for leaf in leaves.values()))
+
+
+def cost_leaves(leaves: Mapping[int, Array], semiring: Semiring) -> DeviceLeaves:
+    """Return tables of energies or costs; those of integers are infinite from the saturating infinity on."""
+
+    def doubles(table: Array) -> Array:
+        return np.where(table < semiring.zero, table, math.inf) if semiring.saturates else table
+
+    return DeviceLeaves("min_plus", {node: doubles(table) for node, table in leaves.items()})
+
+
+def message_program(
+    plan: Plan, leaves: DeviceLeaves, hosts: Mapping[int, int], targets: Sequence[Target], group: int = 1
+) -> MessageProgram:
+    """Turn a plan into a program that answers some targets.
+
+    Parameters
+    ----------
+    plan : Plan
+    leaves : DeviceLeaves
+        Without findings; with all states where the plan has slices.
+    hosts : mapping of int to int
+        For each variable that findings may name, the leaf that takes them.
+    targets : sequence of Target
+    group : int
+        Cases that are computed together.
+
+    Raises
+    ------
+    ModelError
+        If a step joins more tables than a block of threads has room for, or tables are too large to count.
+    """
+    results, roots = [plan.results[t] for t in targets], plan.tree.roots
+    asked = tuple(hosts.items()), tuple(results)
+    tables, operations, cells_of = _DESCRIBED.of((plan,), asked, lambda: _described(plan, hosts, results))
+    exponents = dict.fromkeys(leaves.values, 0)
+    if leaves.law == "sum_product":
+        exponents = dict(zip(leaves.values, least_exponents(list(leaves.values.values())), strict=True))
+    constants = {table: Constant(cells, exponents[tables.leaf_of(table)]) for table, cells in cells_of.items()}
+    findings = {tables.findings + v: plan.tree.dims[v] for v in hosts}
+    try:
+        kept = *results, *roots
+        more = tuple(constants.items()), tuple(findings.items()), kept, group
+        records = _RECORDS.of((plan,), more, lambda: records_of(operations, constants, findings, kept, group=group))
+    except ValueError as error:
+        raise ModelError(str(error)) from None
+    if records.shared_bytes > NOMINAL.most_shared_bytes:
+        most = max(len(op.inputs) for op in operations)
+        raise ModelError(f"a step joins {most} tables; propagation on a GPU takes about 300 at most")
+    scaled: list[int] = []
+    if leaves.law == "sum_product":
+        scaled += [op.table for op in operations if op.table in tables.hosting]
+        scaled += [step.node for step in plan.up if step.node not in roots]
+    return MessageProgram(
+        records=records,
+        constants={tables.leaf_of(table): at for table, at in records.constant_at.items()},
+        findings={v: (records.slab_at[tables.findings + v], plan.tree.dims[v]) for v in hosts},
+        targets=_places(records, results, [math.prod(plan.tree.dims[v] for v in t) for t in targets]),
+        scaled=np.array([records.numbers[table] for table in scaled], dtype=np.uint32),
+        roots=np.array([records.slab_at[root] for root in roots], dtype=np.uint32),
+        log_scale=leaves.log_scale,
+        law=leaves.law,
+    )
+
+
+def device_needs(plan: Plan) -> DeviceNeeds:
+    """Return what a slice of a plan needs on a GPU."""
+    results = tuple(plan.results.values())
+    _, operations, constants = _described(plan, {}, results)
+    cells = [*constants.values(), *(step.lowered.out_cells for step in plan.steps)]
+    if max(cells, default=0) >= MOST_CELLS:
+        return DeviceNeeds(8 * sum(cells), False)
+    layout = layout_of(operations, constants, {}, (*results, *plan.tree.roots))
+    answers = sum(math.prod(plan.tree.dims[v] for v in target) for target in plan.results) + ANSWER_CELLS
+    return DeviceNeeds(layout.fixed_bytes + layout.case_bytes(answers), layout.countable)
+
+
+def _places(records: Records, results: Sequence[int], cells: Sequence[int]) -> NDArray[np.uint32]:
+    places = np.zeros((len(results), 4), dtype=np.uint32)
+    places[:, 0] = [records.slab_at[table] for table in results]
+    places[:, 1] = cells
+    places[1:, 2] = np.cumsum(cells)[:-1]
+    return places
+
+
+def constant_values(program: MessageProgram, leaves: DeviceLeaves) -> NDArray[np.float64]:
+    """Return the leaf tables where the program expects them."""
+    values = np.zeros(program.records.constant_cells)
+    for leaf, at in program.constants.items():
+        table = leaves.values[leaf]
+        values[at : at + table.size] = table
+    return values
+
+
+class _Tables:
+    """Numbers of the tables that a plan does not have: leaves before findings, and the findings."""
+
+    def __init__(self, plan: Plan, hosts: Mapping[int, int]) -> None:
+        self._plan = plan
+        self.hosting: dict[int, list[int]] = {}
+        for v, leaf in hosts.items():
+            self.hosting.setdefault(leaf, []).append(v)
+        self.bare = 1 + max([plan.tree.n_leaves, *(step.node for step in plan.steps)])
+        self.findings = self.bare + plan.tree.n_leaves
+
+    def leaf_of(self, table: int) -> int:
+        return table - self.bare if table >= self.bare else table
+
+    def operations(self, results: Collection[int]) -> list[Operation]:
+        """Return all steps that some results need."""
+        return [*self._leaf_operations(), *_needed_operations(self._plan, results)]
+
+    def constants(self, operations: Sequence[Operation]) -> dict[int, int]:
+        """Return the cells of the tables that are read and not made, findings not among them."""
+        made, plan = {op.table for op in operations}, self._plan
+        read = dict.fromkeys(i for op in operations for i in op.inputs if i not in made and i < self.findings)
+        return {i: math.prod(plan.tree.dims[v] for v in plan.layouts[self.leaf_of(i)]) for i in read}
+
+    def _leaf_operations(self) -> Iterator[Operation]:
+        """Multiply findings into the leaves that host them."""
+        sizes = dict(enumerate(self._plan.tree.dims))
+        for leaf, variables in self.hosting.items():
+            axes = self._plan.layouts[leaf]
+            inputs = (self.bare + leaf, *(self.findings + v for v in variables))
+            yield Operation(leaf, inputs, fuse([axes, *((v,) for v in variables)], axes, sizes))
+
+
+def _described(plan: Plan, hosts: Mapping[int, int], results: Collection[int]) -> _Described:
+    """Return the tables and operations of a plan, and the cells of its constants."""
+    tables = _Tables(plan, hosts)
+    operations = tables.operations(results)
+    return tables, operations, tables.constants(operations)
+
+
+_Described = tuple[_Tables, list[Operation], dict[int, int]]
+# Describing thousands of steps takes far longer than running them.
+_DESCRIBED: Final[Remembered[_Described]] = Remembered()
+_RECORDS: Final[Remembered[Records]] = Remembered()
+
+
+def _needed_operations(plan: Plan, results: Collection[int]) -> list[Operation]:
+    """The forward sweep, for the probability of the evidence, and what some results need of the backward one."""
+    needed = {step.node for step in plan.up} | set(results)
+    for step in reversed(plan.steps):
+        if step.node in needed:
+            needed.update(step.inputs)
+    return [Operation(s.node, s.inputs, s.lowered.axes) for s in plan.steps if s.node in needed]

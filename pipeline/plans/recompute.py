@@ -1,0 +1,161 @@
+"""Making messages again to save memory: what is dropped, and what that needs. Pure.
+
+The tree is cut; only the tables at the cuts stay while the parts below them are dropped. To decode an assignment each
+part is swept again with the variables above it fixed. On the way back each part makes its upward messages again
+before the messages from above go through it: that costs at most one more forward sweep.
+
+A grid of 3 x 12 variables of eight states: kept for decoding, its messages need 229,888 bytes. Within 170,000 the
+tree is cut at some tables, and each part is swept a second time.
+
+>>> from bucketflow.pipeline.plans.problem import PlanOptions
+>>> from bucketflow.pipeline.plans.planner import plan_tree
+>>> from bucketflow.pipeline.trees.costs import Rates
+>>> from bucketflow.pipeline.trees.tree import bucket_tree
+>>> from bucketflow.tasks.steps.semiring import MIN_PLUS
+>>> scopes = [(v, v + 1) for v in range(36) if v % 3 < 2] + [(v, v + 3) for v in range(33)]
+>>> tree = bucket_tree((8,) * 36, scopes, order=range(36))
+>>> plan = plan_tree(Problem(tree.dims, tree.leaves, MIN_PLUS, itemsize=8), PlanOptions(), Rates(), tree)
+>>> for available in 1 << 20, 170_000:
+...     cuts, peak = cuts_for_decoding(tree, plan.up, Sizing(tree.dims, itemsize=8), available)
+...     len(cuts), peak
+(0, 229888)
+(4, 165376)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...tasks.steps.step import Step
+from ..trees.memory import Sizing, partition, parts_below, sweep_peak, table_bytes
+from ..trees.tree import Tree
+from .plan import Plan
+from .problem import Problem, sliced_dims
+from .two_way_steps import Reading, StepBuilder, choose_readings
+
+# Parts are halved so often at most.
+_HALVINGS = 12
+# So many cuts that need more than others before them are the last.
+_WORSE = 2
+
+
+def cuts_for_decoding(tree: Tree, steps: Sequence[Step], sizing: Sizing, available: int) -> tuple[frozenset[int], int]:
+    """Where to drop messages, and the peak of messages and workspace that follows.
+
+    Keeping all messages makes the decoding free. Where they do not fit, the tree is cut and each part swept
+    again, conditioned on the variables above it, which costs at most as much as the first sweep.
+    """
+    everything = sweep_peak(steps, sizing, [s.node for s in steps])
+    best: tuple[frozenset[int], int] = (frozenset(), everything)
+    order = [s.node for s in steps]
+    made = {s.node: table_bytes(sizing.sizes, s.axes, sizing.itemsize) for s in steps}
+    limit = everything / 2
+    tried: set[frozenset[int]] = set()
+    worse = 0
+    while best[1] > available and worse < _WORSE and limit > everything / 4096:
+        cuts = partition(tree, order, made.__getitem__, limit)
+        if cuts not in tried:
+            tried.add(cuts)
+            peak = recomputing_peak(tree, steps, sizing, cuts)
+            # ever smaller parts need less, until the tables at their cuts do
+            worse = worse + 1 if peak > best[1] else 0
+            best = min(best, (cuts, peak), key=lambda choice: choice[1])
+        limit /= 2
+    return best
+
+
+def recomputing_peak(tree: Tree, steps: Sequence[Step], sizing: Sizing, cuts: frozenset[int]) -> int:
+    """Peak of sweeping part by part, keeping the tables at the cuts, and then each part again to decode it."""
+    held = sum(table_bytes(sizing.sizes, s.axes, sizing.itemsize) for s in steps if s.node in cuts)
+    peak = 0
+    for head, part in parts_below(tree, steps, cuts).items():
+        inner = replace(sizing, sizes=sliced_dims(sizing.sizes, tree.scopes[head] if head >= 0 else ()))
+        copies = sum([table_bytes(inner.sizes, a, inner.itemsize) for s in part for a in s.input_axes])
+        again = copies + sweep_peak(part, inner, [s.node for s in part])
+        peak = max(peak, held + again, held + sweep_peak(part, sizing, ()))
+    return peak
+
+
+def remade(plan: Plan, problem: Problem, sizing: Sizing, available: int) -> Plan | None:
+    """Return a plan of both ways that makes messages again and fits, with the largest parts that do; None if none does.
+
+    Parameters
+    ----------
+    available : int
+        Bytes for messages and workspace.
+    """
+    made = {s.node: table_bytes(sizing.sizes, s.axes, sizing.itemsize) for s in plan.up}
+    limit = sum(made.values()) / 2
+    order = [s.node for s in plan.up]
+    tried: set[frozenset[int]] = {frozenset()}
+    lowered: dict[tuple[Any, ...], Step] = {}
+    peaks: list[int] = []
+    for _ in range(_HALVINGS):
+        cuts = partition(plan.tree, order, made.__getitem__, limit)
+        limit /= 2
+        if cuts in tried:
+            continue
+        # ever smaller parts need less, until the tables at their cuts do
+        if len(peaks) > _WORSE and min(peaks[-_WORSE:]) > min(peaks):
+            break
+        tried.add(cuts)
+        again = with_parts_again(plan, problem, cuts, lowered)
+        peaks.append(sweep_peak(again.steps, sizing, again.outputs))
+        if peaks[-1] <= available:
+            return replace(again, peak_bytes=plan.model_bytes + plan.leaf_bytes + peaks[-1])
+    return None
+
+
+def with_parts_again(
+    plan: Plan, problem: Problem, cuts: frozenset[int], lowered: dict[tuple[Any, ...], Step] | None = None
+) -> Plan:
+    """Return a plan of both ways that keeps only the tables at the cuts and makes the parts below them again."""
+    builder = StepBuilder(plan.tree, plan.layouts, problem.semiring, lowered)
+    back = tuple(_back_through(plan, problem, builder, cuts))
+    return replace(plan, back=back, cuts=cuts, results=builder.results, variant_from=0)
+
+
+def _back_through(plan: Plan, problem: Problem, builder: StepBuilder, cuts: Collection[int]) -> Iterator[Step]:
+    """Yield the backward steps part by part, those at the roots first, each after its upward steps."""
+    assert problem.targets is not None
+    tree = plan.tree
+    parts = parts_below(tree, plan.up, cuts)
+    parts = {**parts, -1: parts.pop(-1, [])}
+    home = {s.node: head for head, part in parts.items() for s in part}
+    readings: dict[int, list[Reading]] = {head: [] for head in parts}
+    for reading in choose_readings(tree, problem.targets):
+        node = reading.node if reading.join else tree.parent[reading.node]
+        readings[home.get(node, -1)].append(reading)
+    asked = _asked(tree, parts, home, readings)
+    for head in reversed(parts):
+        if head not in asked:
+            continue
+        below = [i for s in parts[head] for i in s.inputs if i in asked]
+        back = list(builder.backward(readings[head], None if head < 0 else (head,), below))
+        if head >= 0:
+            yield from _needed(parts[head], back)
+        yield from back
+
+
+def _asked(
+    tree: Tree, parts: dict[int, list[Step]], home: dict[int, int], readings: dict[int, list[Reading]]
+) -> set[int]:
+    """Return the heads of the parts that something is read from, in them or below them."""
+    asked = {-1}
+    for head in parts:
+        while head not in asked and (readings[head] or any(i in asked for s in parts[head] for i in s.inputs)):
+            asked.add(head)
+    return asked
+
+
+def _needed(part: Sequence[Step], back: Sequence[Step]) -> list[Step]:
+    """Return the upward steps of a part that its backward steps read, directly or not."""
+    needed = {i for step in back for i in step.inputs}
+    found = []
+    for step in reversed(part):
+        if step.node in needed:
+            found.append(step)
+            needed.update(step.inputs)
+    return found[::-1]

@@ -1,0 +1,223 @@
+"""The steps of both sweeps: every message of a tree in both directions, and where beliefs are read. Pure.
+
+The backward sweep is the adjoint of the forward one (Darwiche 2003, §4): what comes from above a node is
+combined with the node's other children and reduced to the scope of each child,
+
+    down[c] = Σ_{joined \\ scope(c)}  down[parent] ⊗ ∏_{siblings s} up[s]
+
+so that ``up[c] ⊗ down[c]`` is the belief of a table's scope (Shafer and Shenoy 1990). No clique is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ...tasks.steps.axes import bits_of
+from ...tasks.steps.semiring import Semiring
+from ...tasks.steps.step import Step, make_step
+from ..trees.costs import STORED_CELLS
+from ..trees.layouts import choose_layouts
+from ..trees.tree import Tree, elimination_order
+
+# How the tables of a plan are numbered: nodes of the tree first, then what comes from above each, then the rest.
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """The numbers of tables over a tree.
+
+    A node's table, a leaf or what its step makes on the way up, has the number of the node.
+
+    >>> number = Numbering(5)
+    >>> number.down(3), number.result(0)
+    (8, 10)
+    >>> number.is_up(3), number.is_down(8), number.node(8), number.node(3)
+    (True, True, 3, 3)
+
+    Parameters
+    ----------
+    nodes : int
+        Of the tree, leaves included.
+    """
+
+    nodes: int
+
+    def down(self, node: int) -> int:
+        """Number of what comes from above a node."""
+        return self.nodes + node
+
+    def result(self, index: int) -> int:
+        """Number of a result or a stored belief."""
+        return 2 * self.nodes + index
+
+    def is_up(self, table: int) -> bool:
+        """Whether a table is a node's own."""
+        return table < self.nodes
+
+    def is_down(self, table: int) -> bool:
+        """Whether a table is what comes from above a node."""
+        return self.nodes <= table < 2 * self.nodes
+
+    def node(self, table: int) -> int:
+        """Return the node of a table that is its own or comes from above it."""
+        return table % self.nodes
+
+
+# Two variables of a smaller belief are sooner read from its parts.
+_WORTH_STORING = 256
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Targets that are read from the belief of a node's table, or from the join of a node's inputs."""
+
+    node: int
+    join: bool
+    targets: tuple[tuple[int, ...], ...]
+
+
+def table_layouts(tree: Tree) -> tuple[tuple[int, ...], ...]:
+    """Choose the axis order of every table; where all are small, reverse elimination order is as good as any."""
+    if max(tree.cells, default=1) > STORED_CELLS:
+        return choose_layouts(tree, elimination_order(tree))
+    return ordered_layouts(tree)
+
+
+def ordered_layouts(tree: Tree) -> tuple[tuple[int, ...], ...]:
+    """Put the axes of all tables in one order: reverse elimination order, so that what a step eliminates is last."""
+    rank, latest = [0] * len(tree.dims), 0
+    for joined, scope in zip(tree.joined_masks, tree.scope_masks[tree.n_leaves :], strict=True):
+        for v in bits_of(joined & ~scope):
+            latest -= 1
+            rank[v] = latest
+    return tuple([tuple(sorted(scope, key=rank.__getitem__)) for scope in tree.scopes])
+
+
+def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[Reading, ...]:
+    """Choose the cheapest place for each target.
+
+    A place is a message with what comes from above it; for what only leaves have it is the join above such a
+    leaf, which saves the message to it.
+    """
+    first, parent = tree.n_leaves, tree.parent
+    price, place = list(tree.cells), [(node, False) for node in range(len(parent))]
+    for leaf in range(first):
+        if parent[leaf] >= 0:
+            price[leaf], place[leaf] = tree.joined_cells[parent[leaf] - first], (parent[leaf], True)
+    holders: list[list[int]] = [[] for _ in tree.dims]
+    for node, scope in enumerate(tree.scopes):
+        for v in scope:
+            holders[v].append(node)
+    found: dict[tuple[int, bool], list[tuple[int, ...]]] = {}
+    for target in targets:
+        nodes = holders[target[0]]
+        if len(target) > 1:
+            nodes = [node for node in nodes if tree.scopes[node].issuperset(target)]
+        found.setdefault(place[min(nodes, key=price.__getitem__)], []).append(target)
+    return tuple([Reading(node, join, tuple(wanted)) for (node, join), wanted in found.items()])
+
+
+class StepBuilder:
+    """Lowers steps, keeping the axes of every table; those in ``lowered`` are not lowered again."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        layouts: Sequence[tuple[int, ...]],
+        semiring: Semiring,
+        lowered: dict[tuple[Any, ...], Step] | None = None,
+    ) -> None:
+        self.tree = tree
+        self.semiring = semiring
+        self.sizes = tree.dims
+        self.axes: dict[int, tuple[int, ...]] = dict(enumerate(layouts))
+        self.results: dict[tuple[int, ...], int] = {}
+        self._layouts = layouts
+        self.number, self._made = Numbering(len(layouts)), 0
+        self._lowered = lowered
+        # what comes from above each node; nothing comes from above a root
+        self.above: dict[int, tuple[int, ...]] = dict.fromkeys(tree.roots, ())
+
+    def step(self, node: int, inputs: tuple[int, ...], axes: tuple[int, ...]) -> Step:
+        """Lower one step."""
+        self.axes[node] = axes
+        key = (node, inputs, tuple([self.axes[i] for i in inputs]), axes)
+        if self._lowered is None:
+            return make_step(*key, self.sizes, self.semiring)
+        if key not in self._lowered:
+            self._lowered[key] = make_step(*key, self.sizes, self.semiring)
+        return self._lowered[key]
+
+    def forward(self, node: int) -> Step:
+        """The step of an internal node."""
+        return self.step(node, self.tree.children[node - self.tree.n_leaves], self._layouts[node])
+
+    def backward(
+        self, readings: Sequence[Reading], tops: Sequence[int] | None = None, ends: Collection[int] = ()
+    ) -> Iterator[Step]:
+        """Messages from above, depth first, each subtree with its readings; only what a reading or an end needs.
+
+        Parameters
+        ----------
+        tops : sequence of int, optional
+            Nodes to begin at, whose ``above`` is known; the roots by default.
+        ends : collection of int
+            Nodes to which messages are made too, each a table in the axes of the node's own.
+        """
+        tree, first = self.tree, self.tree.n_leaves
+        at: dict[int, list[Reading]] = {}
+        for reading in readings:
+            at.setdefault(reading.node, []).append(reading)
+        load = [0] * len(tree.scopes)
+        for node in (*at, *ends):
+            load[node] = 1
+        for j, kids in enumerate(tree.children):
+            load[first + j] += sum([load[c] for c in kids])
+        stack = [r for r in (tree.roots if tops is None else tops) if load[r]]
+        while stack:
+            node = stack.pop()
+            if node not in self.above:
+                yield from self._down(node, end=node in ends)
+            for reading in at.get(node, ()):
+                yield from self._read(reading)
+            if node >= first:
+                below = [c for c in tree.children[node - first] if load[c]]
+                # the last to be pushed runs first: small subtrees, so that what they hold is gone soon
+                stack += sorted(below, key=lambda c: -load[c])
+
+    def _down(self, node: int, *, end: bool) -> Iterator[Step]:
+        """Make what comes from above a node; an only child sees what its parent sees, if it is no end."""
+        parent = self.tree.parent[node]
+        siblings = tuple([c for c in self.tree.children[parent - self.tree.n_leaves] if c != node])
+        inputs = (*self.above[parent], *siblings)
+        self.above[node] = self.above[parent]
+        if siblings or (end and inputs):
+            self.above[node] = (self.number.down(node),)
+            axes = self._layouts[node]
+            if node < self.tree.n_leaves:
+                # a variable that only this leaf has is not in what comes from above
+                held = {v for i in inputs for v in self.axes[i]}
+                axes = tuple([v for v in axes if v in held])
+            yield self.step(self.number.down(node), inputs, axes)
+
+    def _read(self, reading: Reading) -> Iterator[Step]:
+        tables = self.tree.children[reading.node - self.tree.n_leaves] if reading.join else (reading.node,)
+        inputs = (*self.above[reading.node], *tables)
+        if len(reading.targets) > 1 < len(inputs):
+            union = tuple(dict.fromkeys([v for i in inputs for v in self.axes[i]]))
+            cells = prod([self.sizes[v] for v in union])
+            if cells <= STORED_CELLS and (len(reading.targets) > 2 or cells > _WORTH_STORING):
+                stored = self._result()
+                yield self.step(stored, inputs, union)
+                inputs = (stored,)
+        for target in reading.targets:
+            self.results[target] = self._result()
+            yield self.step(self.results[target], inputs, target)
+
+    def _result(self) -> int:
+        """Return the number of another result."""
+        self._made += 1
+        return self.number.result(self._made - 1)

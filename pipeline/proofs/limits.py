@@ -1,0 +1,77 @@
+"""How far the chain of ways goes, and what it asks of whoever calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ..cost_networks.cost_network import CostNetwork
+from .outcome import Outcome
+
+if TYPE_CHECKING:
+    from .provers.layer_files import Finished, RowFiles
+
+OnBounds = Callable[[int, int | None], None]
+"""Is told a proven lower bound, and the total of the best assignment so far."""
+
+
+class Elimination(Protocol):
+    """A planned elimination of all cells of a network."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted."""
+        ...
+
+    def run(self) -> Outcome | None:
+        """Find the least total below the cut-off it was planned for; None if that was ended."""
+        ...
+
+
+PlanElimination = Callable[[CostNetwork, int | None], Elimination | None]
+"""Plans to sweep every cell, for totals below a cut-off; None if that does not fit."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far to go.
+
+    Parameters
+    ----------
+    memory_bytes : int
+        For one way at a time.
+    prune : bool
+        Whether to make the network smaller first.
+    eliminate : callable
+        Plans the elimination of all cells.
+    stop : callable
+        Whether to end with what was proved.
+    on_bounds : callable
+        Told a lower bound and the total of the best assignment, whenever one improved.
+    device_bytes : int, optional
+        Memory of a GPU that may be used.
+    threads : int
+        Share large layers and joins.
+    files : callable, optional
+        Return where layers may be that exceed memory.
+    finished : callable
+        Return layers there that an earlier search finished, if any.
+    on_way : callable
+        Told which way is tried next.
+    swept_cells : float
+        Networks of so few, in the buckets of an order found at once, are swept as soon as they prove not easy.
+    """
+
+    memory_bytes: int
+    seed: int = 0
+    prune: bool = True
+    eliminate: PlanElimination = lambda network, upper: None
+    stop: Callable[[], bool] = bool
+    on_bounds: OnBounds = lambda lower, total: None
+    device_bytes: int | None = None
+    threads: int = 1
+    files: Callable[[], RowFiles] | None = None
+    finished: Callable[[], Finished | None] = lambda: None
+    on_way: Callable[[str], None] = lambda way: None
+    swept_cells: float = 0.0

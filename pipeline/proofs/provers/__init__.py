@@ -1,0 +1,1 @@
+"""Ways to prove an optimum or a bound, one module for each."""

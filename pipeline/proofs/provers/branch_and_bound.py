@@ -1,0 +1,292 @@
+"""Depth-first branch and bound with soft arc consistency, for cliques whose static bounds are weak."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...cost_networks.cost_network import CostNetwork, States
+from ..outcome import Outcome
+
+Pairs = dict[tuple[int, int], NDArray[np.float64]]
+
+#: Nodes that are explored depth first below each open node, the one of the least bound first.
+_NODES = 1024
+#: Nodes between two looks at the clock are as many as take about so long.
+_SECONDS = 0.03
+#: Moves of so small a share of what is still open are not worth propagating, where costs are finer than this.
+_TINY, _COARSE = 1e-7, 1e7
+#: Tables are there so many times while a search is laid out.
+_COPIES = 3
+#: A longer trail is there beside the one it continues.
+_GROWING = 3
+#: Bytes of an open node beside its values.
+_NODE_BYTES = 160
+
+
+def search_bytes(network: CostNetwork) -> int:
+    """Bytes that laying a network out for a search takes at least."""
+    return _COPIES * 8 * network.cells
+
+
+class Search:
+    """A search for the least total below ``upper`` that goes on where it was stopped.
+
+    The open node of the least bound is explored depth first for a while, what is left of it becomes open nodes (hybrid
+    best-first search, Allouche, de Givry, Katsirelos, Schiex & Zytnicki, CP 2015). Open nodes, and what was learnt
+    about conflicts and good values, are kept from one :meth:`run` to the next.
+
+    Parameters
+    ----------
+    order : sequence of int
+        Costs are moved towards the variables that come last in it.
+    upper : int or None
+        Exclusive; None for no limit.
+
+    Attributes
+    ----------
+    memory_bytes : int
+        For the network's copy, the trail and the open nodes.
+    lower : int
+        No total is below it, or below the cut-off.
+    best : tuple of int or None
+        The best assignment that the search itself found.
+    """
+
+    def __init__(
+        self,
+        network: CostNetwork,
+        order: Sequence[int],
+        upper: int | None,
+        *,
+        memory_bytes: float = math.inf,
+    ) -> None:
+        from ....tasks.search.state import CONSTANT, INF
+
+        self.network, self.memory_bytes = network, memory_bytes
+        self.best: States | None = None
+        self._total: int | None = None
+        self._upper = INF if upper is None else upper
+        self._state = _laid_out(network, order, upper)
+        self.lower = int(self._state.memory[CONSTANT])
+        self._root: Any = None
+        self._nodes: list[tuple[int, int, bytes]] = []
+        self._made = self._pace = self._left = 0
+        self._finished = self._empty = False
+
+    @property
+    def nodes(self) -> int:
+        """Decisions that were made."""
+        from ....tasks.search.state import NODES
+
+        return int(self._state.memory[NODES])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        from ....tasks.search.state import nbytes
+
+        return nbytes(self._state) + len(self._nodes) * (_NODE_BYTES + sum(self.network.dims) // 8)
+
+    def learn(self, upper: int | None, states: States | None = None) -> None:
+        """Search only below ``upper`` from now on, and try these states first among equals."""
+        from ....tasks.search.state import bests
+
+        if upper is not None:
+            self._upper = min(self._upper, upper)
+        if states is not None:
+            bests(self._state)[:] = states
+
+    def begin_anew(self, allowed: Sequence[NDArray[np.bool_]], upper: int | None) -> None:
+        """Forget what was found, and search only assignments of these values below ``upper`` from now on.
+
+        Parameters
+        ----------
+        allowed : sequence of NDArray
+            By variable, whether each value may be taken.
+        upper : int or None
+            Not above any cut-off until the first piece was searched, as what reaches that is removed for good.
+        """
+        from ....tasks.search.branch_and_bound import FINISHED, begin_at
+        from ....tasks.search.state import INF
+
+        if self._root is None:
+            self._empty = self._explore() == FINISHED
+        self.best, self._total, self._upper = None, None, INF if upper is None else upper
+        self._nodes.clear()
+        self._left, self._finished, self.lower = _NODES, self._empty, int(self._root[0])
+        if not self._empty:
+            begin_at(self._state.memory, self._root, np.concatenate(allowed))
+
+    def dive(self, allowed: Sequence[NDArray[np.bool_]], upper: int, nodes: int) -> bool:
+        """Begin anew, and search depth first for at most so many nodes; return whether nothing is left.
+
+        What is found is ``best``, None if that is nothing. Which nodes are searched does not depend on the clock.
+        """
+        from ....tasks.search.branch_and_bound import FINISHED, FOUND, FULL, explore
+
+        self.begin_anew(allowed, upper)
+        left = nodes
+        while not self._finished and left > 0:
+            before = self.nodes
+            code = explore(self._state.memory, self._state.entries, self._upper, left)
+            left -= max(1, self.nodes - before)
+            if code == FOUND:
+                self._find()
+            elif code == FINISHED:
+                self._finished = True
+            elif code == FULL and not self._grow():
+                break
+        return self._finished
+
+    def _find(self) -> States:
+        """Take the assignment that was found; from now on only better ones count."""
+        from ....tasks.search.state import bests
+
+        found = tuple(int(a) for a in bests(self._state))
+        self.best, self._total = found, int(self.network.total(found))
+        self._upper = self._total
+        return found
+
+    def run(
+        self,
+        stop: Callable[[], bool] = lambda: False,
+        on_bounds: Callable[[int, int | None], None] = lambda lower, total: None,
+        on_states: Callable[[States], None] = lambda states: None,
+    ) -> Outcome:
+        """Go on until the proof is complete, memory is used up, or ``stop`` says so.
+
+        Parameters
+        ----------
+        on_bounds : callable
+            Called with the bound on everything open and the best total so far, now and then.
+        on_states : callable
+            Called with each better assignment.
+        """
+        from ....tasks.search.branch_and_bound import FINISHED, FOUND, FULL
+
+        while not (self._finished or stop()):
+            code = self._explore()
+            if code == FULL:
+                if not self._grow():
+                    break
+            elif code == FOUND:
+                on_states(self._find())
+            elif code == FINISHED or self._left <= 0:
+                if code != FINISHED:
+                    self._open()
+                if not self._begin_next(on_bounds):
+                    break
+        return self._outcome()
+
+    def _explore(self) -> int:
+        """Explore some nodes of those that are left below the open node; the first call only makes it consistent."""
+        from ....tasks.search.branch_and_bound import PAUSED, explore
+        from ....tasks.search.state import root_of
+
+        start, nodes = time.process_time(), min(self._pace, self._left)
+        code = explore(self._state.memory, self._state.entries, self._upper, nodes)
+        self._left -= nodes
+        if self._root is None:
+            self._root, self._pace = root_of(self._state), 1
+        elif time.process_time() - start > _SECONDS:
+            self._pace = max(1, self._pace // 2)
+        elif code == PAUSED:
+            self._pace = min(2 * self._pace, _NODES)
+        return code
+
+    def _outcome(self) -> Outcome:
+        if self._finished and (self._total is None or self._total > self._upper):
+            return Outcome(self.lower, feasible=False)
+        return Outcome(self.lower, self._total, self.best)
+
+    def _grow(self) -> bool:
+        """Make room for longer trails; False if that would be too much."""
+        from ....tasks.search.state import grown
+
+        if _GROWING * self.nbytes > self.memory_bytes:
+            return False
+        self._state = grown(self._state)
+        return True
+
+    def _open(self) -> None:
+        """Close the decisions of a depth-first search; what they leave open becomes open nodes."""
+        for bound, mask in _opened(self._state, sum(self.network.dims)):
+            heappush(self._nodes, (bound, -self._made, mask))
+            self._made += 1
+
+    def _begin_next(self, on_bounds: Callable[[int, int | None], None]) -> bool:
+        """Begin at the open node of the least bound; False if there is none, or too many."""
+        from ....tasks.search.branch_and_bound import begin_at
+        from ....tasks.search.state import INF
+
+        while self._nodes and self._nodes[0][0] >= self._upper:
+            heappop(self._nodes)
+        if not self._nodes:
+            self.lower = self._upper if self._upper < INF else self.lower
+            self._finished = True
+            return False
+        if self.nbytes > self.memory_bytes:
+            return False
+        bound, _, mask = heappop(self._nodes)
+        self.lower = max(self.lower, min(bound, self._upper))
+        on_bounds(self.lower, self._total)
+        values = np.unpackbits(np.frombuffer(mask, np.uint8), count=sum(self.network.dims))
+        begin_at(self._state.memory, self._root, values)
+        self._left = _NODES
+        return True
+
+
+def _opened(state: Any, n_values: int) -> Iterator[tuple[int, bytes]]:
+    """Take the open nodes of a depth-first search: bound and values of each."""
+    from ....tasks.search.branch_and_bound import take_open
+    from ....tasks.search.state import DEPTH
+
+    depth = int(state.memory[DEPTH])
+    masks, bounds = np.empty((depth + 1, n_values), dtype=np.bool_), np.empty(depth + 1, dtype=np.int64)
+    take_open(state.memory, masks, bounds)
+    for mask, bound in zip(np.packbits(masks, axis=1), bounds, strict=True):
+        yield int(bound), mask.tobytes()
+
+
+def _split(
+    network: CostNetwork,
+) -> tuple[int, list[NDArray[np.float64]], Pairs, list[tuple[tuple[int, ...], NDArray[np.float64]]]]:
+    """Return a constant, a cost a value, tables of pairs (ascending) and the wider ones; none is negative."""
+    constant = network.constant
+    unary = [np.zeros(d) for d in network.dims]
+    pairs: Pairs = {}
+    wide = []
+    for table in network.tables:
+        low = float(table.costs.min(initial=math.inf))
+        low = low if low < math.inf else 0.0
+        constant += int(low)
+        costs = table.costs - low
+        if len(table.scope) == 1:
+            unary[table.scope[0]] = unary[table.scope[0]] + costs
+        elif len(table.scope) == 2:
+            x, y = table.scope
+            key, costs = ((x, y), costs) if x < y else ((y, x), costs.T)
+            pairs[key] = np.ascontiguousarray(pairs[key] + costs if key in pairs else costs)
+        else:
+            wide.append((table.scope, np.ascontiguousarray(costs)))
+    return constant, unary, pairs, wide
+
+
+def _laid_out(network: CostNetwork, order: Sequence[int], upper: int | None) -> Any:
+    """Return the state of a search that has not begun."""
+    from ....tasks.search.state import new_state
+
+    constant, unary, pairs, wide = _split(network)
+    rank = np.empty(len(network.dims), dtype=np.int64)
+    rank[list(order)[::-1]] = np.arange(len(network.dims))
+    span = sum(float(table.costs[np.isfinite(table.costs)].max(initial=0.0)) for table in network.tables)
+    limit = math.inf if upper is None else upper
+    tiny = _TINY * (min(limit, constant + span) - constant) if span > _COARSE else 0.0
+    return new_state(unary, pairs, wide, constant, rank, int(max(tiny, 0.0)))

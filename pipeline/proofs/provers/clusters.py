@@ -1,0 +1,329 @@
+"""Bounds and assignments from clusters of variables that shift costs until they agree on what they share.
+
+Where short cycles are closed by pairs, as in grids, single variables can be consistent with every pair and still with
+no assignment; clusters that contain the cycles cannot. Often their bound is the optimum, and then the assignment that
+is read off them shows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...cost_networks.cost_network import CostNetwork, States
+from ...cost_networks.working_network import problem_of, tables_of
+from ..outcome import Outcome
+from .cluster_choice import Group, clusters, separators, short_cycles
+
+if TYPE_CHECKING:
+    from ....tasks.networks.clusters import Separators
+    from ....tasks.networks.flat import Flat, Integers
+
+
+# What bounds by shifted costs have in common: the bound so far, the best assignment, the grain of costs.
+
+#: Costs are multiples of a power of two, such that totals have so many bits.
+_BITS = 40
+#: Rounds of improving an assignment, both ways.
+_DESCENTS = 5
+
+
+class ShiftedBounds:
+    """A search for bounds that goes on where it was stopped.
+
+    Parameters
+    ----------
+    network : CostNetwork
+    upper : int, optional
+        Only totals below it interest.
+
+    Attributes
+    ----------
+    memory_bytes : int
+        What is held takes no more.
+    lower : int
+        No total is below it, or below the cut-off.
+    total, states : optional
+        The best assignment that it found.
+    done, hopeless : bool
+        Whether the proof is complete; whether going on would not help, or what it takes does not fit.
+    """
+
+    def __init__(self, network: CostNetwork, upper: int | None) -> None:
+        self.network, self.upper = network, upper
+        self.memory_bytes, self.lower = 0, network.least
+        self.total: int | None = None
+        self.states: States | None = None
+        self.done = self.hopeless = False
+
+    def learn(self, upper: int | None) -> None:
+        """Search only below ``upper`` from now on."""
+        if upper is not None and (self.upper is None or upper < self.upper):
+            self.upper = upper
+
+    def _outcome(self) -> Outcome:
+        """Return what is known so far."""
+        if self.done and (self.total is None or (self.upper is not None and self.upper < self.total)):
+            return Outcome(self.lower, feasible=False)
+        return Outcome(self.lower, self.total, self.states)
+
+    def _heard(self, bound: float) -> None:
+        """Take a bound, infinite if nothing is left below the cut-off."""
+        if bound == math.inf:
+            self.lower, self.done = self.lower if self.upper is None else max(self.lower, self.upper), True
+        else:
+            self.lower = max(self.lower, math.ceil(bound))
+            self.done = self.upper is not None and self.lower >= self.upper
+
+    def _offer(self, states: Integers, on_states: Callable[[States], None]) -> bool:
+        """Improve an assignment that was read off, one variable at a time; return whether it is the best so far."""
+        better = _improved(self.network, states)
+        total = self.network.total(better)
+        if total >= (math.inf if self.upper is None else self.upper):
+            return False
+        self.total, self.states, self.upper = int(total), better, int(total)
+        on_states(better)
+        return True
+
+
+def _improved(network: CostNetwork, states: Integers) -> States:
+    """Improve an assignment one variable at a time, with all others as they are."""
+    from ....tasks.networks import srmp
+
+    flat, order = problem_of(network.dims, network.tables, 0.0).flat, np.arange(len(network.dims))
+    for way in (order[::-1].copy(), order) * _DESCENTS:
+        before = states.copy()
+        srmp.decode(flat, way, states)
+        if (states == before).all():
+            break
+    return tuple(states.tolist())
+
+
+def grain_of(network: CostNetwork, upper: int | None) -> float:
+    """The power of two that shares of costs are multiples of."""
+    most = network.constant + greatest(network)
+    most = most if upper is None else min(most, upper)
+    return float(2.0 ** -max(0, _BITS - int(max(most - network.least, 0)).bit_length()))
+
+
+def greatest(network: CostNetwork) -> float:
+    """What the functions of an allowed assignment cost at most."""
+    tables = (np.where(np.isfinite(table.costs), table.costs, 0.0) for table in network.tables)
+    return math.fsum(float(costs.max(initial=0.0)) for costs in tables)
+
+
+#: Cells of a cluster, round by round; those of the first are not grown beyond the cycles through one variable.
+SIZES = (1 << 9, 1 << 12)
+#: Networks with more short cycles for a variable have too many clusters to be worth it.
+_CYCLES = 8
+#: In a mesh there are between so many and so many for a variable, on average.
+_MESH, _MESH_MOST = 0.9, 2
+#: With more variables making the clusters takes seconds.
+_VARIABLES = 10_000
+#: Sweeps between two looks at the clock; an even number. Fewer where they touch more cells.
+_SWEEPS, _WORK = 10, 20_000_000
+#: Sweeps are the last of a round if they raised the bound by less than this part of what all of it did, or by less than
+#: this part of the gap for each cell that they touched, which takes about half a nanosecond.
+_STALL, _PAYS = 1e-5, 1.5e-9
+#: What closed less than this part of the gap is not worth larger clusters, and not of use to others.
+_NOTABLE = 0.25
+#: After which sweeps an assignment is read off, besides the last.
+_DECODED = (1, 3, 10)
+#: Bytes for each cell of a cluster: its cost, twice while clusters are made, and its entries in a few separators.
+_CELL_BYTES = 40
+
+
+def is_mesh(network: CostNetwork) -> bool:
+    """Whether there is about a short cycle for each variable, as in a grid: pairs say little there, clusters much."""
+    n, scopes = len(network.dims), [s for s in network.scopes if len(s) > 1]
+    cycles = short_cycles(n, scopes, _MESH_MOST * n) if n <= _VARIABLES else None
+    return cycles is not None and len(cycles) >= _MESH * n
+
+
+class ClusterBounds(ShiftedBounds):
+    """A search for bounds that goes on where it was stopped, with ever larger clusters."""
+
+    def __init__(self, network: CostNetwork, upper: int | None) -> None:
+        super().__init__(network, upper)
+        self._sizes, self._shifted, self._constant = [*SIZES], network, float(network.constant)
+        self._sharpened: CostNetwork | None = None
+        self._grain = 0.0
+        self._cycles: Sequence[Group] | None = None
+        self._sweeps: _Sweeps | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held between two runs."""
+        kept = {id(network): network for network in (self._shifted, self._sharpened) if network is not None}
+        kept.pop(id(self.network), None)
+        swept = 0 if self._sweeps is None else self._sweeps.nbytes
+        return swept + sum(8 * network.cells for network in kept.values())
+
+    @property
+    def small(self) -> bool:
+        """Whether the smallest clusters are being swept."""
+        return self._sweeps is not None and len(self._sizes) == len(SIZES)
+
+    @property
+    def sharpened(self) -> CostNetwork | None:
+        """The network with the costs that the smallest clusters shifted, if those are whole, and made a difference."""
+        if self._sweeps is not None and self.small:
+            self._sharpened = replace(self._sweeps.shifted(), constant=int(self._sweeps.constant))
+        if self._sharpened is None or self._grain < 1.0 or not self._sharper:
+            return None
+        return replace(self._sharpened, made=self.network.made)
+
+    def rest(self) -> None:
+        """Give up what the next run can make again."""
+        self._sweeps = None
+        if self.hopeless:
+            self._shifted, self._constant = self.network, float(self.network.constant)
+
+    @property
+    def _sharper(self) -> bool:
+        """Whether clusters closed much of the gap."""
+        first = self.network.least
+        return self.upper is None or self.lower - first >= _NOTABLE * (self.upper - first)
+
+    def run(
+        self,
+        stop: Callable[[], bool],
+        on_bounds: Callable[[int, int | None], None],
+        on_states: Callable[[States], None],
+    ) -> Outcome:
+        """Go on until the proof is complete, larger clusters are needed, or it is told to stop."""
+        self.hopeless = not self.done and self._sweeps is None and not self._begin()
+        while not (self.done or self._sweeps is None or stop()):
+            self._step(on_states)
+            on_bounds(self.lower, self.total)
+        return self._outcome()
+
+    def _begin(self) -> bool:
+        """Make the clusters of the next size; return whether there are any, and room for them."""
+        dims, scopes = self.network.dims, [s for s in self._shifted.scopes if len(s) > 1]
+        if self._cycles is None:
+            few = len(dims) <= _VARIABLES
+            self._cycles = (short_cycles(len(dims), scopes, _CYCLES * len(dims)) if few else None) or ()
+        sizes = [math.prod([dims[v] for v in cycle]) for cycle in self._cycles]
+        while self._sizes and 2 * sum(size <= self._sizes[0] for size in sizes) < len(sizes):
+            del self._sizes[0]
+        if not sizes or not self._sizes:
+            return False
+        groups = clusters(dims, scopes, self._cycles, self._sizes[0], grown=len(self._sizes) < len(SIZES))
+        if _CELL_BYTES * sum(math.prod([dims[v] for v in group]) for group in groups) > self.memory_bytes:
+            return False
+        if self._grain == 0.0:
+            self._grain = grain_of(self.network, self.upper)
+        self._sweeps = _Sweeps(self._shifted, self._constant, groups, self._grain)
+        self._hear_sweeps(self._sweeps)
+        return True
+
+    def _hear_sweeps(self, sweeps: _Sweeps) -> None:
+        """Take the bound of clusters, which are of no use to anyone if one of them forbids everything."""
+        self._heard(sweeps.constant)
+        if sweeps.constant == math.inf:
+            self._sweeps = None
+
+    def _step(self, on_states: Callable[[States], None]) -> None:
+        """Sweep a few times; larger clusters are next once that raises the bound too little."""
+        sweeps = self._sweeps
+        assert sweeps is not None
+        sweeps.step(self.upper)
+        self._hear_sweeps(sweeps)
+        if self._sweeps is None:
+            return
+        stalled = sweeps.stalled(self.upper)
+        if stalled or sweeps.chunks in _DECODED or self.done:
+            stalled &= not self._offer(sweeps.decoded(), on_states)
+            self._heard(sweeps.constant)
+        if stalled and not self.done:
+            self._sizes = self._sizes[1:] if self._sharper else []
+            self._shifted, self._constant, self._sweeps = sweeps.shifted(), sweeps.constant, None
+            self._sharpened = self._sharpened or replace(self._shifted, constant=int(sweeps.constant))
+
+
+class _Sweeps:
+    """Clusters of one size, and the costs that were shifted to them."""
+
+    def __init__(self, network: CostNetwork, constant: float, groups: Sequence[Group], grain: float) -> None:
+        from ....tasks.networks.clusters import separators_of
+        from ....tasks.networks.flat import take_out
+
+        self.dims, self.grain = network.dims, grain
+        self.most = constant + greatest(network)
+        self.flat = _joined(network, groups)
+        scopes = sorted((sorted(group) for group in separators(groups)), key=lambda scope: (scope[-1], scope))
+        self.separators: Separators = separators_of(self.flat, scopes)
+        self.held = np.zeros(int(self.separators.first[-1]))
+        self.constant = self.before = self.start = constant + take_out(self.flat)
+        self.chunks = 0
+        self.work = 2 * int((np.diff(self.flat.cells)[self.separators.table]).sum())
+        self.count = max(2, min(_SWEEPS, _WORK // (2 * max(self.work, 1)) * 2))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(array.nbytes for array in (*self.flat, *self.separators, self.held))
+
+    def step(self, upper: int | None) -> None:
+        """Sweep a few times."""
+        from ....tasks.networks import clusters as agreement
+
+        most = self.most if upper is None else min(self.most, upper - 1)
+        self.chunks += 1
+        self.before = self.constant
+        self.constant = agreement.sweep(
+            self.flat, self.separators, self.held, self.grain, self.constant, float(most), self.count
+        )
+
+    def stalled(self, upper: int | None) -> bool:
+        """Whether the last sweeps raised the bound too little to go on."""
+        gap = 0.0 if upper is None else _PAYS * self.work * self.count * (upper - self.constant)
+        return self.constant - self.before <= max(_STALL * (self.constant - self.start), gap)
+
+    def settle(self) -> None:
+        """Put all costs into the tables."""
+        from ....tasks.networks import clusters as agreement
+
+        agreement.settle(self.flat, self.separators, self.held, math.inf)
+
+    def decoded(self) -> Integers:
+        """Read an assignment off."""
+        from ....tasks.networks import srmp
+
+        self.settle()
+        order = np.arange(len(self.flat.first) - 1)
+        states: Integers = np.full(len(order), -1, np.int64)
+        srmp.decode(self.flat, order, states)
+        return states
+
+    def shifted(self) -> CostNetwork:
+        """Return the clusters as functions, without the constant; their costs are multiples of the grain."""
+        self.settle()
+        return CostNetwork(self.dims, tables_of(self.flat))
+
+
+def _joined(network: CostNetwork, groups: Sequence[Group]) -> Flat:
+    """Return the clusters as tables, each function added to one of them."""
+    from ....tasks.networks.flat import flatten
+
+    dims = np.array(network.dims, np.int64)
+    scopes = [tuple(sorted(group)) for group in groups]
+    holding: dict[int, set[int]] = {}
+    for number, scope in enumerate(scopes):
+        for v in scope:
+            holding.setdefault(v, set()).add(number)
+    tables = [np.zeros([network.dims[v] for v in scope]) for scope in scopes]
+    for table in network.tables:
+        hosts = set.intersection(*(holding[v] for v in table.scope))
+        host = min(hosts, key=lambda g: (tables[g].size, g))
+        axes = sorted(table.scope)
+        costs = table.costs.transpose([table.scope.index(v) for v in axes])
+        tables[host] += costs.reshape([network.dims[v] if v in axes else 1 for v in scopes[host]])
+    costs = np.concatenate([table.reshape(-1) for table in tables])
+    arities = np.array([len(scope) for scope in scopes], np.int64)
+    return flatten(dims, np.zeros(int(dims.sum())), costs, arities, np.concatenate([np.array(s) for s in scopes]))

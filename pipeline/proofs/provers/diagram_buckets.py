@@ -1,0 +1,343 @@
+"""One elimination of all variables on decision diagrams, leaving out what reaches a cut-off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from heapq import heapify, heappop, heappush
+from operator import or_
+
+import numpy as np
+
+from ....tasks.cpu.threads import return_freed_pages
+from ....tasks.diagrams.diagram import FORBIDDEN, Spaces, as_bits
+from ....tasks.diagrams.min_plus import (
+    NOTHING,
+    Integers,
+    Join,
+    Limits,
+    NoRoomError,
+    StoppedError,
+    Summed,
+    add_last_weights,
+    from_dense,
+    n_nodes,
+)
+from ...cost_networks.cost_network import CostNetwork, CostTable, States
+
+#: Messages that serve every cut-off take at most this part of the memory.
+_KEPT_PART = 4
+#: With less memory than this, what joins freed is given back each time it was so large a part of it.
+_SCARCE_BYTES, _FREED_PART = 1 << 28, 16
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A function in a bucket: its diagram without the constant, its scope as bits, and its number of nodes."""
+
+    function: Summed
+    scope: int
+    nodes: int
+
+    @classmethod
+    def of(cls, function: Summed) -> Entry:
+        """Measure a function of which something is left; its constant is for the caller to keep."""
+        assert function.diagram is not None
+        return cls(replace(function, constant=0), as_bits(function.diagram.scope), n_nodes(function.diagram))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the diagram."""
+        return self.function.nbytes
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one elimination found.
+
+    Parameters
+    ----------
+    total : int or None
+        Least total of the assignments that were not left out; None if none was, or if it did not get so far.
+    states : tuple of int or None
+        An assignment of that total; None also if memory was too short to find it.
+    left_out : int
+        No assignment that was left out has a smaller total; ``NOTHING`` if only forbidden ones were.
+    edges : int
+        Edges of all diagrams that were made, which is what the time goes into.
+    complete : bool
+        Whether it was not stopped, by the caller or for want of memory; ``left_out`` is a bound anyway.
+    """
+
+    total: int | None
+    states: States | None
+    left_out: int
+    edges: int
+    complete: bool = True
+
+
+@dataclass(eq=False)
+class Buckets:
+    """Functions of a network as diagrams, by the variable of theirs that is eliminated first.
+
+    Variables are numbered by depth: 0 is eliminated last and stands on top of every diagram.
+
+    Parameters
+    ----------
+    depth : array
+        By variable of the network.
+    sizes : array
+        Domain sizes, by depth.
+    base : int
+        Sum of all constants, those of the kept messages too.
+    sequence : tuple of int
+        In which variables are eliminated: small buckets first, so that their constants help the large ones.
+    kept : dict
+        By variable, messages that serve every cut-off: nothing that they stand for was left out.
+    held : int
+        Bytes of all diagrams, those of the kept messages too.
+    """
+
+    depth: Integers
+    sizes: Integers
+    base: int
+    entries: list[list[Entry]]
+    spaces: Spaces
+    memory_bytes: int
+    sequence: tuple[int, ...] = ()
+    kept: dict[int, Entry] = field(default_factory=dict)
+    held: int = 0
+
+
+def buckets_of(network: CostNetwork, order: Sequence[int], memory_bytes: int) -> Buckets | None:
+    """Turn all functions into diagrams; None if one of them allows nothing.
+
+    Raises
+    ------
+    NoRoomError
+        If they do not fit.
+    """
+    depth = np.empty(len(network.dims), np.int64)
+    depth[list(order)] = np.arange(len(order))[::-1]
+    sizes = np.empty(len(network.dims), np.int64)
+    sizes[depth] = network.dims
+    buckets = Buckets(depth, sizes, network.constant, [[] for _ in sizes], Spaces(sizes.tolist()), memory_bytes)
+    if not all(_take(buckets, table) for table in network.tables):
+        return None
+    buckets.sequence = tuple(_small_first([[e.scope for e in entries] for entries in buckets.entries], buckets.spaces))
+    return buckets
+
+
+def _small_first(scopes: Sequence[Sequence[int]], spaces: Spaces) -> Iterator[int]:
+    """Yield variables such that messages come before they are needed, the smallest bucket that is ready first."""
+    unions = [reduce(or_, of_bucket, 0) for of_bucket in scopes]
+    parents = [-1] * len(unions)
+    waiting = [0] * len(unions)
+    for x in reversed(range(len(unions))):
+        rest = unions[x] & ~(1 << x)
+        if rest:
+            parents[x] = rest.bit_length() - 1
+            unions[parents[x]] |= rest
+            waiting[parents[x]] += 1
+    ready = [(spaces.rows(unions[x]), x) for x in range(len(unions)) if unions[x] and not waiting[x]]
+    heapify(ready)
+    while ready:
+        _, x = heappop(ready)
+        yield x
+        parent = parents[x]
+        if parent >= 0:
+            waiting[parent] -= 1
+            if not waiting[parent]:
+                heappush(ready, (spaces.rows(unions[parent]), parent))
+
+
+def _take(buckets: Buckets, table: CostTable) -> bool:
+    places = buckets.depth[list(table.scope)]
+    by_depth = np.argsort(places)
+    costs = table.costs.transpose(by_depth)
+    allowed = np.isfinite(costs)
+    values = np.where(allowed, np.where(allowed, costs, 0).astype(np.int64), FORBIDDEN)
+    limits = Limits(memory_bytes=buckets.memory_bytes - buckets.held)
+    function = from_dense(places[by_depth], values, buckets.sizes, limits=limits)
+    if function.diagram is None:
+        return False
+    buckets.base += function.constant
+    buckets.held += function.nbytes
+    buckets.entries[int(places.max())].append(Entry.of(function))
+    return True
+
+
+@dataclass(eq=False)
+class _Begun:
+    """A bucket whose functions are being added up: ``base`` is that before it, ``between`` the bytes of sums."""
+
+    base: int
+    entries: list[Entry]
+    between: int = 0
+    join: Join | None = None
+
+
+class Elimination:
+    """Eliminates all variables of buckets once, without changing anything but the messages that are kept.
+
+    Parameters
+    ----------
+    upper : int
+        What reaches it is left out.
+
+    Attributes
+    ----------
+    stopped : bool
+        Whether the last run was stopped; the next one goes on with the bucket where that was.
+    """
+
+    def __init__(self, buckets: Buckets, upper: int) -> None:
+        self._buckets, self.upper = buckets, upper
+        self._stop: Callable[[], bool] = bool
+        self.stopped = False
+        self._next = 0
+        self._entries = [list(entries) for entries in buckets.entries]
+        self._pure = [True] * len(buckets.entries)
+        self._base, self._held = buckets.base, buckets.held
+        self._left_out, self._edges = NOTHING, 0
+        self._unused = 0
+        # messages of this elimination only, and buckets whose functions are there just for decoding
+        self._own: set[Entry] = set()
+        self._begun: _Begun | None = None
+        self._done: list[int] | None = []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all diagrams, those of the buckets too, and of the sum that was stopped."""
+        begun = None if self._begun is None else self._begun.join
+        return self._held + (0 if begun is None else begun.nbytes)
+
+    def rest(self) -> None:
+        """Let go of the sum that was stopped; the next run begins it anew."""
+        if self._begun is not None:
+            self._begun.join = None
+
+    def run(self, stop: Callable[[], bool]) -> Round:
+        """Eliminate all variables that are left."""
+        self._stop, self.stopped = stop, False
+        try:
+            while self._next < len(self._buckets.sequence):
+                if not self._eliminate(self._buckets.sequence[self._next]):
+                    return Round(None, None, self._left_out, self._edges)
+                self._next += 1
+        except (NoRoomError, StoppedError) as error:
+            # what is left has no total below the base
+            least = min(self._base, self._left_out)
+            self.stopped = isinstance(error, StoppedError)
+            return Round(None, None, least, self._edges, complete=False)
+        states = None if self._done is None else self._decoded()
+        return Round(self._base, states, self._left_out, self._edges)
+
+    def _eliminate(self, x: int) -> bool:
+        """Send the message of a bucket; return whether anything is left."""
+        kept = self._buckets.kept.get(x)
+        if kept is not None:
+            self._send(kept, pure=True)
+            return True
+        if self._stop():
+            raise StoppedError
+        begun = self._begun = self._begun or _Begun(self._base, sorted(self._entries[x], key=_nodes))
+        message = self._message(x, begun)
+        self._begun = None
+        self._held -= begun.between
+        if message is None:
+            return False
+        self._pure[x] &= self._buckets.held + message.nbytes <= self._buckets.memory_bytes // _KEPT_PART
+        if self._pure[x]:
+            self._buckets.kept[x] = message
+            self._buckets.base += self._base - begun.base
+            self._buckets.held += message.nbytes
+        else:
+            self._own.add(message)
+        self._send(message, self._pure[x])
+        self._retire(x)
+        return True
+
+    def _retire(self, x: int) -> None:
+        """Keep the functions of a bucket that was eliminated for decoding, if there is memory for that."""
+        if self._done is None:
+            self._drop(x)
+        else:
+            self._done.append(x)
+
+    def _drop(self, x: int) -> None:
+        dropped = self._own.intersection(self._entries[x])
+        self._held -= sum(entry.nbytes for entry in dropped)
+        self._own -= dropped
+        self._entries[x] = []
+
+    def _message(self, x: int, begun: _Begun) -> Entry | None:
+        """Add all functions up, pair by pair, and take the least over the variable; None if nothing is left."""
+        while len(begun.entries) > 2:
+            a, b = self._buckets.spaces.closest([entry.scope for entry in begun.entries])
+            joined = self._joined(x, begun, [begun.entries[a], begun.entries[b]])
+            if joined is None:
+                return None
+            begun.between += joined.nbytes
+            begun.entries = sorted([*(e for i, e in enumerate(begun.entries) if i not in (a, b)), joined], key=_nodes)
+        return self._joined(x, begun, begun.entries, minimise=True)
+
+    def _joined(self, x: int, begun: _Begun, entries: list[Entry], minimise: bool = False) -> Entry | None:
+        try:
+            result = self._join(begun, entries, minimise)
+        except NoRoomError:
+            if not self._done:
+                raise
+            for y in self._done:
+                self._drop(y)
+            self._done, begun.join = None, None
+            return_freed_pages()
+            result = self._join(begun, entries, minimise)
+        self._freed(begun)
+        self._edges += result.edges
+        if result.left_out < NOTHING:
+            self._pure[x] = False
+            self._left_out = min(self._left_out, self._base + result.left_out)
+        if result.diagram is None:
+            return None
+        self._base += result.constant
+        self._held += result.nbytes
+        return Entry.of(result)
+
+    def _freed(self, begun: _Begun) -> None:
+        """Let go of a join that is complete; many of them leave pages with nothing but holes."""
+        assert begun.join is not None
+        self._unused += begun.join.nbytes
+        begun.join = None
+        if self._buckets.memory_bytes < _SCARCE_BYTES and _FREED_PART * self._unused > self._buckets.memory_bytes:
+            self._unused = 0
+            return_freed_pages()
+
+    def _join(self, begun: _Begun, entries: list[Entry], minimise: bool) -> Summed:
+        if begun.join is None:
+            functions = [entry.function for entry in entries]
+            begun.join = Join(*functions, sizes=self._buckets.sizes, minimise=minimise)
+        limits = Limits(self.upper - 1 - self._base, self._buckets.memory_bytes - self._held, self._stop)
+        return begun.join.run(limits)
+
+    def _send(self, message: Entry, pure: bool) -> None:
+        if message.scope:
+            to = message.scope.bit_length() - 1
+            self._entries[to].append(message)
+            self._pure[to] &= pure
+
+    def _decoded(self) -> States:
+        """Choose the best value of one variable after the other, from the top."""
+        sizes = self._buckets.sizes
+        states = np.zeros(len(sizes), np.int64)
+        for x, entries in enumerate(self._entries):
+            sums = np.zeros(sizes[x], np.int64)
+            for entry in entries:
+                add_last_weights(entry.function, sizes, states, sums)
+            states[x] = sums.argmin()
+        return tuple(states[self._buckets.depth].tolist())
+
+
+def _nodes(entry: Entry) -> int:
+    return entry.nodes

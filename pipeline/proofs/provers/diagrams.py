@@ -1,0 +1,235 @@
+"""Bounded bucket elimination on decision diagrams: what reaches a cut-off is left out, and the cut-off grows.
+
+A cut-off that leaves a solution below it has found an optimum; one that leaves nothing has proved a lower bound. The
+last elimination costs most, and much more the further its cut-off is above the optimum: steps double as long as
+eliminations are quick and then follow what they have cost. The total of a known assignment is the last cut-off, and
+the next one as soon as it is not expected to cost much more than one below it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from ....tasks.compiler.jit import working_seconds
+from ....tasks.diagrams.min_plus import NOTHING, NoRoomError
+from ...cost_networks.cost_network import CostNetwork, States
+from ..limits import OnBounds
+from ..outcome import Outcome
+from .diagram_buckets import Buckets, Elimination, Round, buckets_of
+
+#: The first step goes this part of the way from the lower bound to the cut-off.
+_FIRST_STEP = 32
+#: Where eliminations make more edges than this, the next one should cost not much more than this many times as much.
+_QUICK_EDGES = 300_000
+_DEARER = 4.0
+#: The last cut-off comes next if it is expected to make no more than so many times the edges of the one before it.
+_STRAIGHT = 4.0
+#: Of the growth of seconds, so that they stay finite.
+_MOST_EXPONENT = 100.0
+#: Where others closed at least this part of the gap (one of so many), growth is told from the first elimination on: as
+#: if one without any room had made so many edges.
+_FAR = 3
+_FEWEST_EDGES = 50_000
+
+
+class Deepening:
+    """Eliminations with growing cut-offs, and what they have proved so far; what was stopped goes on in the next run.
+
+    Parameters
+    ----------
+    network : CostNetwork
+        The larger its constant is compared with its tables, the more is left out.
+    order : sequence of int
+        All variables, the first to be eliminated first.
+    upper : int, optional
+        Only assignments with a smaller total are of interest.
+    lower : int, optional
+        A known lower bound.
+    memory_bytes : int
+        What diagrams, and the work on them, may take.
+    """
+
+    def __init__(
+        self, network: CostNetwork, order: Sequence[int], upper: int | None, lower: int | None, *, memory_bytes: int
+    ) -> None:
+        self._network, self._upper = network, upper
+        self._best: tuple[int, States] | None = None
+        self._running: Elimination | None = None
+        self._buckets: Buckets | None = None
+        self._no_room = False
+        try:
+            self._buckets = buckets_of(network, order, memory_bytes)
+        except NoRoomError:
+            self._no_room = True
+        base = network.constant if self._buckets is None else self._buckets.base
+        self._lower = base if lower is None else max(lower, base)
+        self._steps = Steps(base, self._lower, upper)
+        # CPU seconds that the elimination took so far which runs, or was stopped
+        self._taken = 0.0
+
+    @property
+    def seconds_left(self) -> float:
+        """CPU seconds that completing the proof is expected to take; inf where that is not known."""
+        if self._upper is None or self._lower >= self._upper:
+            return math.inf
+        ahead = [self._steps.next(self._lower, self._upper) if self._running is None else self._running.upper]
+        ahead += [self._upper] if ahead[0] < self._upper else []
+        left = math.fsum(map(self._steps.seconds, ahead)) - self._taken
+        return left if left > 0.0 else self._taken
+
+    @property
+    def nbytes(self) -> int:
+        """What is held between two runs."""
+        held = 0 if self._buckets is None else self._buckets.held
+        return held if self._running is None else self._running.nbytes
+
+    def limit(self, memory_bytes: int) -> None:
+        """Take no more memory than this from now on."""
+        if self._buckets is not None:
+            self._buckets.memory_bytes = memory_bytes
+
+    def rest(self) -> None:
+        """Let go of what only spares time in the next run."""
+        if self._running is not None:
+            self._running.rest()
+
+    def begin_anew(self) -> None:
+        """Give up the elimination that was stopped; what is known of how others grew stays."""
+        self._running, self._taken = None, 0.0
+
+    def learn(self, upper: int | None, lower: int) -> None:
+        """Take over what was proved and found elsewhere."""
+        self._lower = max(self._lower, lower)
+        if upper is None or (self._upper is not None and self._upper <= upper):
+            return
+        self._upper, self._best = upper, None
+        if self._running is not None:
+            self._running.upper = min(self._running.upper, upper)
+
+    def run(
+        self,
+        stop: Callable[[], bool] = bool,
+        on_bounds: OnBounds = lambda lower, total: None,
+        on_states: Callable[[States], None] = lambda states: None,
+    ) -> Outcome:
+        """Eliminate until nothing is left to find, or as long as it may."""
+        if self._no_room:
+            return self._outcome()
+        while self._buckets is not None and (self._upper is None or self._lower < self._upper):
+            known = self._lower, self._upper
+            cut_off, found = self._eliminated(self._buckets, stop)
+            if self._learn(found) and self._best is not None:
+                on_states(self._best[1])
+            on_bounds(self._lower, self._best[0] if self._best else None)
+            if not found.complete and self._running is None and self._steps.too_far(cut_off):
+                continue
+            undecoded = found.states is None and found.total is not None and found.total < cut_off
+            if not found.complete or (undecoded and found.total == cut_off - 1):
+                return self._outcome()
+            if found.total is None and found.left_out >= NOTHING:
+                break  # only what is forbidden was left out
+            if (self._lower, self._upper) == known:
+                return self._outcome()  # costs that are not whole: the next elimination would find the same
+            self._steps.learn(cut_off, found.edges, self._taken)
+            self._taken = 0.0
+        return self._finished()
+
+    def _eliminated(self, buckets: Buckets, stop: Callable[[], bool]) -> tuple[int, Round]:
+        """Go on with the elimination that was stopped, if something may be below its cut-off, or begin the next."""
+        running = self._running
+        if running is None or running.upper <= self._lower:
+            running = Elimination(buckets, self._steps.next(self._lower, self._upper))
+            self._taken = 0.0
+        start = working_seconds()
+        found = running.run(stop)
+        self._taken += working_seconds() - start
+        self._running = running if running.stopped else None
+        return running.upper, found
+
+    def _learn(self, found: Round) -> bool:
+        """Raise the lower bound, keep a better assignment; where only its total is known, look for it next.
+
+        Returns whether there is a better one.
+        """
+        lowest = found.left_out if found.total is None else min(found.left_out, found.total)
+        if lowest < NOTHING:
+            self._lower = max(self._lower, lowest)
+        if found.total is None or (self._upper is not None and found.total >= self._upper):
+            return False
+        self._upper = found.total + 1
+        if found.states is not None:
+            self._best = int(self._network.total(found.states)), found.states
+            self._upper = self._best[0]
+        return found.states is not None
+
+    def _outcome(self) -> Outcome:
+        if self._best is None:
+            return Outcome(self._lower)
+        return Outcome(min(self._lower, self._best[0]), *self._best)
+
+    def _finished(self) -> Outcome:
+        if self._best is None:
+            return Outcome(self._lower if self._upper is None else self._upper, feasible=False)
+        return Outcome(self._best[0], *self._best)
+
+
+class Steps:
+    """By how much the cut-off grows.
+
+    Parameters
+    ----------
+    base, lower : int
+        What all functions cost at least, and what was proved when the first elimination begins.
+    upper : int or None
+        The last cut-off.
+    """
+
+    def __init__(self, base: int, lower: int, upper: int | None) -> None:
+        gap = max(64, abs(lower) // 4) if upper is None else upper - lower
+        self._step = max(1.0, gap / _FIRST_STEP)
+        # of the last elimination: cut-off, edges, seconds; how edges grow with a cut-off, None while that says nothing
+        self._before: tuple[int, int, float] | None = None
+        self._growth: float | None = None
+        # how far the last elimination went beyond the one before; the cut-off that would have come without the last
+        self._span, self._target = 0, 0
+        self._may_go_straight = True
+        if _FAR * (lower - base) >= gap:
+            # others proved so much that the first elimination may be dear
+            self._before = base, _FEWEST_EDGES, 0.0
+
+    def next(self, lower: int, upper: int | None) -> int:
+        """Return the next cut-off, above ``lower``."""
+        target = lower + max(1, int(self._step))
+        self._target = target if upper is None else min(target, upper)
+        return self._target if upper is None or not self._goes_straight(upper - self._target) else upper
+
+    def _goes_straight(self, further: int) -> bool:
+        """Whether an elimination that goes so much further is worth it; what is known of growth holds for a while."""
+        if self._growth is None or not self._may_go_straight:
+            return False
+        return further <= self._span and self._growth * further <= math.log(_STRAIGHT)
+
+    def too_far(self, upper: int) -> bool:
+        """Whether a cut-off that there was no room for had been gone to straight, which is not done again then."""
+        was = self._may_go_straight and self._target < upper
+        self._may_go_straight &= not was
+        return was
+
+    def seconds(self, upper: int) -> float:
+        """CPU seconds that an elimination below ``upper`` is expected to take, inf where that is not known."""
+        if self._before is None or self._growth is None:
+            return math.inf
+        return self._before[2] * math.exp(min(self._growth * max(0, upper - self._before[0]), _MOST_EXPONENT))
+
+    def learn(self, upper: int, edges: int, seconds: float) -> None:
+        """Double the step, or less if eliminations become dear."""
+        step, before, edges = 2 * self._step, self._before, max(1, edges)
+        if before is not None and upper > before[0] and edges > _QUICK_EDGES:
+            # edges grow exponentially, until nearly all are there
+            self._span = upper - before[0]
+            self._growth = max(0.0, math.log(edges / before[1]) / self._span)
+            if self._growth > 0.0:
+                step = min(step, max(self._step / 2, math.log(_DEARER) / self._growth))
+        self._step = step
+        self._before = upper, edges, seconds

@@ -1,0 +1,136 @@
+"""Better assignments near the best: many variables are free at once, searched for a limited number of nodes.
+
+Where domains are large, elimination frees only a few variables that share functions; what a search excludes depends on
+costs instead (Ouali, Allouche, de Givry, Loudni, Lebbah, Loukil and Boizumault, Iterative decomposition guided variable
+neighborhood search for graphical model energy minimization, UAI 2017). How many are free adapts: more where all was
+searched in vain, fewer where it was not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+
+import numpy as np
+
+from ...cost_networks.cost_network import CostNetwork, States
+from .branch_and_bound import Search, search_bytes
+
+#: Networks of more assignments than these, in bits, and with domains of so many on average.
+_MANY_BITS, _LARGE_BITS = 384, 3
+#: Variables that are free at first and at least. A neighbourhood that was searched to its end in vain is widened, one
+#: that was not narrowed, and what finds something better narrows it most.
+_FEWEST, _WIDER, _NARROWER, _AGAIN = 8, 1.05, 1.1, 2.0
+#: Nodes of a neighbourhood.
+_NODES = 200
+#: It is laid out again, with fewer values, once only this part of the best total above the bound is left.
+_FELL = 0.5
+
+
+def is_wide(dims: Sequence[int]) -> bool:
+    """Whether a search sees only a part of a network of such domains, and an elimination frees few variables."""
+    bits = math.fsum(math.log2(d) for d in dims)
+    return bits > _MANY_BITS and bits >= _LARGE_BITS * len(dims)
+
+
+class SearchedNeighbourhoods:
+    """Searches neighbourhoods of the best assignment of a network, and goes on where it was stopped.
+
+    Parameters
+    ----------
+    network : CostNetwork
+    states : tuple of int
+        An assignment that is not forbidden.
+    seed : int
+        The same seed searches the same neighbourhoods, however fast.
+
+    Attributes
+    ----------
+    total, states
+        The best assignment so far.
+    memory_bytes : float
+        What is held may grow to; a neighbourhood that needs more is left.
+    """
+
+    def __init__(self, network: CostNetwork, states: States, *, seed: int = 0) -> None:
+        self._random, self.memory_bytes = Random(seed), math.inf
+        self._begin(network, states)
+
+    def _begin(self, network: CostNetwork, states: States) -> None:
+        self.network, self.states, self.total = network, states, int(network.total(states))
+        self._least = network.least
+        self._search: Search | None = None
+        self._laid_out_for = 0
+        self._size = float(_FEWEST)
+        beside: list[set[int]] = [set() for _ in network.dims]
+        for scope in network.scopes:
+            for v in scope:
+                beside[v].update(scope)
+        self._beside = [sorted(others - {v}) for v, others in enumerate(beside)]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        return search_bytes(self.network) if self._search is None else self._search.nbytes
+
+    def offer(self, network: CostNetwork, states: States) -> None:
+        """Go on near an assignment, if it is better, in the network that it is of."""
+        if network.total(states) >= self.total:
+            return
+        if network is self.network:
+            self.states, self.total = states, int(network.total(states))
+        else:
+            self._begin(network, states)
+
+    def run(self, stop: Callable[[], bool], on_states: Callable[[States], None]) -> None:
+        """Search neighbourhoods until told to stop, or until the best assignment is known to be an optimum."""
+        while not stop() and self.total > self._least:
+            if self.step():
+                on_states(self.states)
+
+    def step(self) -> bool:
+        """Search one neighbourhood; return whether it has a better assignment."""
+        search, n = self._laid_out(), len(self.network.dims)
+        free = set(self._ball(min(int(self._size), n)))
+        allowed = [np.full(d, v in free) for v, d in enumerate(self.network.dims)]
+        for values, state in zip(allowed, self.states, strict=True):
+            values[state] = True
+        search.memory_bytes = self.memory_bytes
+        search.learn(None, self.states)
+        ended = search.dive(allowed, self.total, _NODES)
+        found = search.best
+        if found is not None:
+            self.states, self.total = found, int(self.network.total(found))
+            factor = 1 / _AGAIN
+        else:
+            factor = _WIDER if ended else 1 / _NARROWER
+        self._size = min(max(float(_FEWEST), self._size * factor), float(max(n, _FEWEST)))
+        return found is not None
+
+    def _laid_out(self) -> Search:
+        """The search, whose root keeps the values of every assignment of at most this total."""
+        left = self.total - self._least
+        if self._search is None or left < _FELL * self._laid_out_for:
+            self._search = Search(self.network, range(len(self.network.dims)), self.total + 1)
+            self._laid_out_for = left
+        return self._search
+
+    def _ball(self, size: int) -> list[int]:
+        """Collect variables: again and again a random one of those that share a function with one before."""
+        n, ball, seen = len(self.network.dims), list[int](), set[int]()
+        near: list[int] = []
+        while len(ball) < size:
+            if not near:
+                x = self._random.randrange(n)
+                while x in seen:
+                    x = (x + 1) % n
+                near.append(x)
+                seen.add(x)
+            i = self._random.randrange(len(near))
+            near[i], near[-1] = near[-1], near[i]
+            ball.append(near.pop())
+            new = [y for y in self._beside[ball[-1]] if y not in seen]
+            seen.update(new)
+            near += new
+        return ball

@@ -1,0 +1,366 @@
+"""Optima by bounded rows: beams find assignments, mini-buckets and beams grow until nothing need be cut."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from ....tasks.compiler.code_cache import Patience
+from ....tasks.gpu.arrays import free_pools
+from ....tasks.gpu.memory import out_of_memory
+from ....tasks.rows.device_layers import DEVICE
+from ....tasks.rows.layers import host
+from ...cost_networks.cost_network import CostNetwork, States
+from ...cost_networks.preparation import prepare
+from ...minibuckets.least_costs import MiniBuckets, eliminate
+from ...minibuckets.partition import Partition, Size, partition
+from ...orders.depth_first import depth_first_order
+from ..limits import OnBounds
+from ..outcome import Outcome
+from .layered_search import LayeredSearch, Stop
+
+if TYPE_CHECKING:
+    from .layer_files import Finished, RowFiles
+    from .stored_layers import StoredLayers
+
+
+class Round(NamedTuple):
+    """Cells of the largest mini-bucket, and rows of the widest layer."""
+
+    cells: int
+    width: int
+
+
+#: The gain of larger mini-buckets is larger than that of wider layers, until they take longer.
+ROUNDS = (
+    Round(1 << 12, 300),
+    Round(1 << 14, 3_000),
+    Round(1 << 17, 10_000),
+    Round(1 << 19, 50_000),
+    Round(1 << 20, 200_000),
+    Round(1 << 22, 300_000),
+    Round(1 << 22, 1_000_000),
+    Round(1 << 24, 3_000_000),
+    Round(1 << 26, 10_000_000),
+    Round(1 << 28, 30_000_000),
+)
+#: Where there is a device, rounds begin there as soon as it is faster.
+DEVICE_ROUNDS = (
+    *ROUNDS[:4],
+    Round(1 << 22, 1_000_000),
+    *ROUNDS[7:],
+    Round(1 << 30, 100_000_000),
+)
+#: Rounds of so many rows run on a device, if there is one, with joins of so many cells.
+_DEVICE_WIDTH = 1_000_000
+_DEVICE_CELLS = 1 << 20
+
+
+#: Of a device's memory mini-buckets may take this part: the closer their bounds, the fewer rows are beside them.
+_DEVICE_PART = 0.75
+#: Layers are not shared by more threads than have so much memory each, a few times what one needs beside its rows.
+_THREAD_BYTES = 1 << 22
+#: Mini-buckets of a search on disk take this part of the memory, so that they can stay while others have their turn.
+_KEPT_PART = 6
+_STORED_BITS = (28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4)
+_LOG = logging.getLogger(__name__)
+#: NumPy takes so long for a cell of a join.
+_CELL_SECONDS = 5e-9
+_PATIENCE = Patience("tasks.cpu.stream_loops", "stream")
+#: Cells that are touched to remove what a new incumbent excludes, and seconds for another order afterwards.
+_FIXING_WORK = 30_000_000
+_ORDER_SECONDS = 0.1
+
+
+def _bucket_bytes(memory_bytes: int, on_device: bool) -> int:
+    """What larger mini-buckets than those there may take; where they would take more, layers become wider instead."""
+    return int(memory_bytes * _DEVICE_PART) if on_device else memory_bytes // 2
+
+
+class RowSearch:
+    """A search for an optimum with ever larger mini-buckets and ever wider layers; it goes on where it was stopped.
+
+    What an assignment that was found excludes is removed from the network before the next round. Where there are
+    ``files``, layers are on disk once no round is left, and nothing of them is cut. With layers that are ``finished``
+    there, the search goes on with these; network and order are those that they began with. ``best`` returns the best
+    assignment of the first network, for whoever goes on.
+
+    Parameters
+    ----------
+    network : CostNetwork
+    order : sequence of int, optional
+        Elimination order; see :func:`.depth_first.depth_first_order`. Without one the network is first made smaller
+        by the cut-off, and then ordered.
+    upper : int, optional
+        Only totals below it interest.
+    device_bytes : int, optional
+        Rounds of many rows are on the GPU, and take no more of its memory.
+    rounds : sequence of Round
+        Sizes that are tried, one after the other.
+    threads : int
+        Share large joins and layers.
+
+    Attributes
+    ----------
+    memory_bytes : int
+        Mini-buckets and rows take no more.
+    lower : int
+        No total is below it, or below the cut-off.
+    total, states : optional
+        The best assignment that the search itself found.
+    done, hopeless : bool
+        Whether the proof is complete; whether no round is left, or no memory for the next.
+    """
+
+    def __init__(
+        self,
+        network: CostNetwork,
+        order: Sequence[int] | None,
+        upper: int | None,
+        *,
+        device_bytes: int | None = None,
+        rounds: Sequence[Round],
+        threads: int = 1,
+        files: Callable[[], RowFiles] | None = None,
+        finished: Finished | None = None,
+        best: Callable[[], States | None] = lambda: None,
+    ) -> None:
+        self.network, self.order, self.upper = network, tuple(order or ()), upper
+        self.memory_bytes, self.lower = 0, network.least
+        self.total: int | None = None
+        self.states: States | None = None
+        self.done = self.hopeless = False
+        self._device_bytes, self._threads, self._files = device_bytes, threads, files
+        self._rounds = [*rounds]
+        # how often the network had been made smaller when it was given
+        self._given = len(network.made)
+        self._ordered = order is not None
+        self._split: Partition | None = None
+        self._found: MiniBuckets | None = None
+        self._layers: LayeredSearch | None = None
+        self._stored: StoredLayers | None = None
+        self._finished, self._best = finished, best
+        self._to_disk = finished is not None
+        self._stop: Stop = bool
+        self._on_states: Callable[[States], None] = lambda states: None
+
+    @property
+    def rounds_left(self) -> int:
+        """How many rounds are not done."""
+        return len(self._rounds)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of host memory that are held between two runs."""
+        if self._split is None or self._found is None or (self._device_bytes is not None and self._stored is None):
+            return 0
+        return self._split.kept_bytes + (0 if self._layers is None else self._layers.nbytes)
+
+    def rest(self) -> None:
+        """Give up what the next run can make again."""
+        if self._finished is not None and self._stored is not None:
+            # there are more layers by now, and pieces of those before are gone
+            self._finished = self._stored.files.finished()
+        self._split, self._found, self._layers, self._stored = None, None, None, None
+
+    def learn(self, upper: int | None) -> None:
+        """Search only below ``upper`` from now on."""
+        if upper is not None and (self.upper is None or upper < self.upper):
+            self.upper = upper
+        for search in (self._layers, self._stored):
+            if search is not None and self.upper is not None:
+                search.upper = min(search.upper, self.upper)
+
+    def run(self, stop: Stop, on_bounds: OnBounds, on_states: Callable[[States], None]) -> Outcome:
+        """Go on until the proof is complete, no round is left, or it is told to stop."""
+        self._stop, self._on_states = stop, on_states
+        self._limit()
+        if not self._ordered:
+            self._fix()
+        while not (self.done or self.hopeless or self._to_disk) and self._round(self._rounds[0]):
+            del self._rounds[0]
+            on_bounds(self.lower, self.total)
+            self.hopeless = not self._rounds
+        self._to_disk |= self.hopeless and self._files is not None
+        if self._to_disk and not self.done:
+            self._go_on_disk()
+        if self.done and (self.total is None or (self.upper is not None and self.upper < self.total)):
+            return Outcome(self.lower, feasible=False)
+        return Outcome(self.lower, self.total, self.states)
+
+    def _limit(self) -> None:
+        """Go on with as much memory as there is now."""
+        if self._split is None:
+            return
+        left = max(0, self.memory_bytes - self._split.kept_bytes)
+        if self._stored is not None:
+            self._stored.memory_bytes = left
+        if self._layers is not None and self._device_bytes is None:
+            self._layers.memory_bytes = left
+
+    def _round(self, sizes: Round) -> bool:
+        """Go on with a round; False if it was stopped, or if there is no memory for it."""
+        start = time.perf_counter()
+        try:
+            outcome = self._outcome(sizes)
+        except MemoryError as error:
+            if not out_of_memory(error):
+                raise
+            self.rest()
+            free_pools()
+            self.hopeless = True
+            return False
+        if outcome is None:
+            return False
+        self._take(outcome)
+        stopped = self._layers is not None and self._layers.stopped
+        self._tell(sizes, time.perf_counter() - start, stopped=stopped)
+        if stopped:
+            return False
+        self._layers = None
+        if outcome.total is not None and not self.done:
+            self._fix()
+        return True
+
+    def _tell(self, sizes: Round, seconds: float, *, stopped: bool) -> None:
+        """Log what a round did."""
+        assert self._split is not None
+        _LOG.info(
+            "layers of up to %d rows beside mini-buckets of up to %d cells, %s after %.2f s: at least %d, at most %s",
+            *(sizes.width, self._split.largest, "stopped" if stopped else "done" if self.done else "cut", seconds),
+            *(self.lower, self.upper),
+        )
+
+    def _outcome(self, sizes: Round) -> Outcome | None:
+        """Search the layers of a round, or go on with them; None if it was stopped before."""
+        if self._layers is None:
+            self._layers = self._layered(sizes)
+        return None if self._layers is None else self._layers.run(self._stop)
+
+    def _layered(self, sizes: Round) -> LayeredSearch | None:
+        """Make mini-buckets, where they are not those of the round before, for a search of the layers."""
+        device_bytes = self._device_bytes if sizes.width >= _DEVICE_WIDTH else None
+        memory_bytes = self.memory_bytes if device_bytes is None else device_bytes
+        split = partition(self.network.dims, self.network.scopes, self.order, Size(cells=sizes.cells))
+        if split.kept_bytes > _bucket_bytes(memory_bytes, device_bytes is not None) and self._split is not None:
+            # wider layers are what is left
+            split = self._split
+        if split.kept_bytes > memory_bytes:
+            self.hopeless = True
+            return None
+        if self._split is None or self._found is None or split.buckets != self._split.buckets:
+            self._eliminate(split, None if device_bytes is None else _DEVICE_CELLS, self.upper)
+        if self._found is None:
+            return None
+        left = memory_bytes - split.kept_bytes
+        threads = max(1, min(self._threads, left // _THREAD_BYTES))
+        side = host(threads) if device_bytes is None else DEVICE
+        return LayeredSearch(self.network, self._found, self.upper, memory_bytes=left, width=sizes.width, side=side)
+
+    def _go_on_disk(self) -> None:
+        """Search layers that are on disk, of which nothing is cut."""
+        from ....storage.spec import StorageError
+
+        try:
+            self._stored = self._stored or self._on_disk()
+            if self._stored is not None:
+                self._take(self._stored.run(self._stop))
+        except StorageError:
+            self._stored, self.hopeless = None, True
+            return
+        stopped = self._split is not None if self._stored is None else self._stored.stopped
+        self.hopeless = not (self.done or stopped)
+
+    def _on_disk(self) -> StoredLayers | None:
+        """Begin a search on disk, or go on with one; None if that was stopped, or there is no memory for it."""
+        from .layer_files import Beginning
+        from .stored_layers import StoredLayers
+
+        assert self._files is not None
+        self.rest()
+        begun = Beginning(self.network, self.order, 0, self.upper, self._best())
+        cells, split = self._stored_split(0 if self._finished is None else self._finished.beginning.cells)
+        if self._finished is not None and split is None:
+            # there is less memory than it began with
+            self._finished = None
+            cells, split = self._stored_split(0)
+        if self._finished is not None:
+            begun = self._finished.beginning
+        if split is not None:
+            # what rows cost so far is told by mini-buckets of the same cut-off
+            self._eliminate(split, None, begun.upper)
+        if split is None or self._found is None:
+            return None
+        files, left = self._files(), self.memory_bytes - split.kept_bytes
+        if self._finished is None:
+            files.begin(replace(begun, cells=cells))
+        side = host(max(1, min(self._threads, left // _THREAD_BYTES)))
+        _LOG.info("layers of rows go on on disk, beside mini-buckets of up to %d cells", split.largest)
+        return StoredLayers(
+            *(self.network, self._found, self.upper),
+            memory_bytes=left,
+            files=files,
+            side=side,
+            finished=self._finished,
+            best=self._best,
+        )
+
+    def _stored_split(self, cells: int) -> tuple[int, Partition | None]:
+        """Return mini-buckets of a size, or of the largest that leaves memory to others; None where none does."""
+        sizes = [cells] if cells else [1 << bits for bits in _STORED_BITS]
+        most = self.memory_bytes if cells else self.memory_bytes // _KEPT_PART
+        for size in sizes:
+            split = partition(self.network.dims, self.network.scopes, self.order, Size(cells=size))
+            if split.kept_bytes <= most:
+                return size, split
+        return 0, None
+
+    def _eliminate(self, split: Partition, device_cells: int | None, upper: int | None) -> None:
+        """Make mini-buckets for a cut-off; there are none if that was stopped."""
+        self._found, self._split = None, split
+        self._found = eliminate(
+            *(self.network, split),
+            upper=upper,
+            threads=self._threads,
+            compiled=_PATIENCE.ends(split.cells * _CELL_SECONDS),
+            device_cells=device_cells,
+            stop=self._stop,
+        )
+
+    def _take(self, outcome: Outcome) -> None:
+        """Take over what a round proved; without an assignment it is about those below the cut-off alone."""
+        self._found_better(outcome.total, outcome.states)
+        if not outcome.feasible:
+            self.done = True
+            self.lower = self.lower if self.upper is None else max(self.lower, self.upper)
+        else:
+            self.lower = max(self.lower, outcome.lower)
+            self.done = outcome.proved
+
+    def _found_better(self, total: int | None, states: States | None) -> None:
+        """Keep an assignment below the cut-off, which it lowers."""
+        if total is not None and states is not None and (self.upper is None or total < self.upper):
+            for restore in reversed(self.network.made[self._given :]):
+                states = restore(states)
+            self.total, self.states, self.upper = total, states, total
+            self._on_states(states)
+
+    def _fix(self) -> None:
+        """Remove what cannot be in a better assignment."""
+        prepared = prepare(self.network, self.upper, work=_FIXING_WORK, stop=self._stop)
+        self._found_better(prepared.total, prepared.states)
+        if self.upper is None:
+            self.lower = max(self.lower, prepared.lower)
+        else:
+            self.lower = max(self.lower, min(self.upper, prepared.lower if prepared.feasible else self.upper))
+        self.done = self.lower == self.upper or not prepared.feasible
+        smaller = sum(prepared.network.dims) < sum(self.network.dims)
+        if not self.done and smaller:
+            self.network = prepared.network
+            self.rest()
+        if not self.done and (smaller or not self._ordered):
+            self.order = depth_first_order(self.network.dims, self.network.scopes, seconds=_ORDER_SECONDS)
+            self._ordered = True

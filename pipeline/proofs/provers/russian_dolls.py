@@ -1,0 +1,253 @@
+"""Russian doll search, for functions that only forbid, between variables in an order such as that of time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...cost_networks.cost_network import CostNetwork, CostTable, States
+from ..outcome import Outcome
+
+# Networks whose functions only forbid, apart from costs of single values, as a Russian doll search has them.
+
+#: Functions that are no sums of costs of single values are at most this part of all.
+_SOFT_PART = 0.05
+#: Networks of more cells are not looked at.
+_MOST_CELLS = 1 << 20
+#: Costs that add up to at most this stay exact.
+_MOST = float(1 << 52)
+#: Of these the search has a number for each variable, zero before it begins.
+_OF_VARIABLES = ("rise", "before", "risen", "marks", "tried", "states", "best")
+
+Costs = NDArray[np.float64]
+
+
+def separated(network: CostNetwork) -> tuple[list[Costs], list[CostTable], int] | None:
+    """Move to single values what is theirs; None where functions have costs of their own.
+
+    Shifting costs between functions is undone by it: what only forbids does so again, and nothing else.
+
+    Returns
+    -------
+    unary, tables, constant
+        A cost a value, of which the least is 0; functions of two or more variables, none of them negative.
+    """
+    from ....tasks.search.russian_dolls import separate
+
+    if network.cells > _MOST_CELLS:
+        return None
+    unary, tables, soft, most = [np.zeros(d) for d in network.dims], [], 0, 0.0
+    n_tables = sum(len(scope) > 1 for scope in network.scopes)
+    for table in network.tables:
+        found = np.empty(sum(table.costs.shape))
+        if separate(np.ascontiguousarray(table.costs).reshape(-1), np.array(table.costs.shape), found):
+            rest = np.where(np.isfinite(table.costs), 0.0, np.inf)
+        else:
+            soft += 1
+            rest, found = _projected(table.costs)
+            most += float(rest[np.isfinite(rest)].max(initial=0.0))
+        most += len(table.scope) * float(np.abs(found[np.isfinite(found)]).max(initial=0.0))
+        if soft > _SOFT_PART * n_tables or most > _MOST:
+            return None
+        for x, own in zip(table.scope, np.split(found, np.cumsum(table.costs.shape)[:-1]), strict=True):
+            unary[x] += own
+        if len(table.scope) == 1:
+            unary[table.scope[0]] += rest
+        else:
+            tables.append(CostTable(table.scope, rest))
+    least = [float(costs.min()) if np.isfinite(costs).any() else 0.0 for costs in unary]
+    unary = [costs - low for costs, low in zip(unary, least, strict=True)]
+    return unary, tables, network.constant + int(math.fsum(least))
+
+
+def _projected(costs: Costs) -> tuple[Costs, Costs]:
+    """Return a table less what each value costs at least, one axis after the other, and these costs."""
+    found = []
+    for axis in range(costs.ndim):
+        least = costs.min(axis=tuple(other for other in range(costs.ndim) if other != axis), keepdims=True)
+        costs = costs - np.where(np.isfinite(least), least, 0.0)
+        found.append(least.reshape(-1))
+    return costs, np.concatenate(found)
+
+
+def laid_out(unary: list[Costs], tables: list[CostTable], order: Sequence[int]) -> Any:
+    """Return the state of a search that decides variables in an order and has not begun."""
+    from ....tasks.search.russian_dolls import NUMBERS, DollState
+    from ....tasks.search.state import integers
+
+    n, place = len(order), {v: i for i, v in enumerate(order)}
+    first = _begins(len(unary[v]) for v in order)
+    costs = integers(np.concatenate([unary[v] for v in order]))
+    rows: list[list[tuple[int, int]]] = [[] for _ in costs]
+    functions: list[list[tuple[tuple[int, ...], tuple[int, ...], int]]] = [[] for _ in order]
+    entries, size, changes, saved = [np.zeros(1, dtype=np.int64)], 1, 1, 1
+    for table in tables:
+        axes = sorted(range(len(table.scope)), key=lambda axis: place[table.scope[axis]])
+        scope, own = tuple(place[table.scope[axis]] for axis in axes), integers(table.costs.transpose(axes))
+        if own.ndim == 2:
+            for a in np.flatnonzero(own.any(axis=1)).tolist():
+                rows[first[scope[0]] + a].append((scope[1], size + a * own.shape[1]))
+        else:
+            strides = tuple(np.cumprod(own.shape[:0:-1])[::-1].tolist())
+            functions[scope[-2]].append((scope, strides, size))
+        entries.append(own.reshape(-1))
+        size, changes, saved = size + own.size, changes + 1, saved + own.shape[-1]
+    flat = [function for own in functions for function in own]
+    begins = _begins(len(scope) - 1 for scope, _, _ in flat)
+    numbers = [(begin, scope[-1], at) for begin, (scope, _, at) in zip(begins, flat, strict=False)]
+    axes_of = [pair for scope, strides, _ in flat for pair in zip(scope[:-1], strides, strict=True)]
+    return DollState(
+        first=first,
+        unary=costs,
+        rows=_begins(map(len, rows)),
+        row=_records([row for own in rows for row in own], 2),
+        wide=_begins(map(len, functions)),
+        function=_records([*numbers, (len(axes_of), 0, 0)], 3),
+        axes=_records(axes_of, 2),
+        entries=np.concatenate(entries),
+        doll=np.zeros(n + 1, dtype=np.int64),
+        costs=costs.copy(),
+        least=np.minimum.reduceat(costs, first[:-1]),
+        trail=np.zeros((changes, 3), dtype=np.int64),
+        saved=np.zeros(saved, dtype=np.int64),
+        values=np.zeros_like(costs),
+        numbers=np.zeros(NUMBERS, dtype=np.int64),
+        **{name: np.zeros(n, dtype=np.int64) for name in _OF_VARIABLES},
+    )
+
+
+def _begins(sizes: Any) -> NDArray[np.int64]:
+    """Return where each of several begins, and where the last one ends."""
+    return np.cumsum([0, *sizes], dtype=np.int64)
+
+
+def _records(rows: Sequence[tuple[int, ...]], size: int) -> NDArray[np.int64]:
+    return np.array(rows, dtype=np.int64).reshape(-1, size)
+
+
+#: Nodes between two looks at the clock are as many as take about so long.
+_SECONDS = 0.03
+#: Bytes that cells, and tables, take while a search is laid out.
+_CELL_BYTES, _TABLE_BYTES = 32, 1200
+
+
+def doll_bytes(network: CostNetwork) -> int:
+    """Bytes that laying a network out takes at most."""
+    return _CELL_BYTES * network.cells + _TABLE_BYTES * len(network.tables)
+
+
+class RussianDolls:
+    """A search for the least total below ``upper`` that goes on where it was stopped.
+
+    Variables are decided in the reverse of their order in the network, so that each doll has one more of the first.
+    Their order in files is often that of time or place, of which no elimination order knows.
+
+    Attributes
+    ----------
+    possible : bool
+        Whether functions only forbid, once costs of single values are apart.
+    lower : int
+        No total is below it, or below the cut-off.
+    """
+
+    def __init__(self, network: CostNetwork, upper: int | None) -> None:
+        self.lower = network.least
+        self._network, self._upper, self._pace = network, upper, 1
+        self._order, self._doll = range(len(network.dims))[::-1], len(network.dims) - 1
+        self._states: States | None = None
+        self._finished = self._begun = False
+        found = separated(network)
+        self.possible = found is not None
+        if found is None:
+            return
+        unary, tables, self._constant = found
+        self._finished = any(not np.isfinite(costs).any() for costs in unary)
+        self._state = laid_out(unary, tables, self._order)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        return sum(array.nbytes for array in self._state) if self.possible else 0
+
+    @property
+    def dolls_left(self) -> int:
+        """Problems that are not solved yet, the whole one too."""
+        return self._doll + 1
+
+    def learn(self, upper: int | None) -> None:
+        """Search only below ``upper`` from now on."""
+        from ....tasks.search.russian_dolls import UPPER
+
+        if upper is None or (self._upper is not None and self._upper <= upper):
+            return
+        self._upper = upper
+        if self.possible and self._begun:
+            self._state.numbers[UPPER] = min(self._state.numbers[UPPER], self._room())
+
+    def run(
+        self,
+        stop: Callable[[], bool] = lambda: False,
+        on_bounds: Callable[[int], None] = lambda lower: None,
+    ) -> Outcome:
+        """Go on until the proof is complete or ``stop`` says so; bounds are told after each doll."""
+        while self.possible and not (self._finished or stop()):
+            if not self._begun:
+                self._begin()
+            if self._explore():
+                self._end()
+                on_bounds(self.lower)
+        if not self._finished:
+            return Outcome(self.lower)
+        if self._states is None:
+            return Outcome(self.lower, feasible=False)
+        return Outcome(self.lower, self.lower, self._states)
+
+    def _room(self) -> int:
+        """What a doll must stay below for a total below the cut-off."""
+        from ....tasks.search.russian_dolls import FAR
+
+        if self._upper is None:
+            return FAR
+        return max(self._upper - self._constant, 0)
+
+    def _begin(self) -> None:
+        from ....tasks.search.russian_dolls import begin_doll
+
+        begin_doll(self._state, self._doll, self._room())
+        self._begun = True
+
+    def _explore(self) -> bool:
+        """Explore some nodes; True once the doll is finished."""
+        from ....tasks.search.russian_dolls import explore
+
+        start = time.process_time()
+        finished = explore(self._state, self._pace)
+        taken = time.process_time() - start
+        if taken > _SECONDS:
+            self._pace = max(1, self._pace // 2)
+        elif not finished:
+            self._pace *= 2
+        return bool(finished)
+
+    def _end(self) -> None:
+        """Keep what the doll costs; what reaches the cut-off proves that nothing is below."""
+        from ....tasks.search.russian_dolls import UPPER
+
+        least = int(self._state.numbers[UPPER])
+        self._state.doll[self._doll] = least
+        self._begun = False
+        if least >= self._room():
+            self._finished = True
+            self.lower = self.lower if self._upper is None else max(self.lower, self._upper)
+            return
+        self.lower = max(self.lower, self._constant + least)
+        if self._doll == 0:
+            states = np.empty(len(self._order), dtype=np.int64)
+            states[list(self._order)] = self._state.best
+            self._states, self._finished = tuple(states.tolist()), True
+        self._doll -= 1

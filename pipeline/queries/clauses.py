@@ -1,0 +1,258 @@
+"""A network of functions as clauses: what is impossible is excluded, what weighs differently has a literal of its own.
+
+Direct encoding of states, clauses of a cover of each function's zeros; weights as by Sang, Beame & Kautz (Performing
+Bayesian inference by weighted model counting, AAAI 2005), one literal for entries of equal weight that form a cube.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.counting.count_state import Clauses, clauses_of
+from ..models.model import Model
+from ..preprocessing.consistency import allowed
+from ..preprocessing.leaf_rows import Listed, is_listed, rows_left
+from ..preprocessing.leaf_tables import restricted
+from ..preprocessing.preprocess import Network
+
+Mask = NDArray[np.bool_]
+Cube = Sequence[int]
+"""A state for each variable of a function, or -1 for all of them."""
+
+# Larger formulas are not made; nor are tables looked at for their zeros that have more cells.
+_MOST_LITERALS, _MOST_VARIABLES, _MOST_CELLS = 1 << 22, 1 << 15, 1 << 20
+# Tables are covered by at most so many cubes: each takes some 50 microseconds.
+_MOST_CUBES = 1 << 15
+# Smaller weights might underflow.
+_LEAST_WEIGHT = 1e-150
+
+
+class UnfitError(Exception):
+    """A network makes a formula that is too large, or weights that floats may not hold."""
+
+
+@dataclass(eq=False)
+class Formula:
+    """Clauses whose models are the possible assignments of a network, with weights whose products are theirs.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Domain sizes of the network.
+    clauses : list
+        Literals: ``2 v`` where variable v holds, ``2 v + 1`` where it does not.
+    weights : dict
+        Of literals; 1 where nothing is said.
+    log_scale : float
+        Natural logarithm of what all products are to be multiplied by.
+    owners : list of int
+        The network's variable that a variable belongs to.
+    suits : bool
+        Whether functions whose entries above 0 differ, of several variables, are 0 for half of their entries at least:
+        others are too many weights for a search to be quick.
+    """
+
+    dims: tuple[int, ...]
+    clauses: list[tuple[int, ...]] = field(default_factory=list)
+    weights: dict[int, float] = field(default_factory=dict)
+    log_scale: float = 0.0
+    owners: list[int] = field(default_factory=list)
+    suits: bool = True
+    literals: int = 0
+
+    def __post_init__(self) -> None:
+        self._first: list[int] = []
+        for v, size in enumerate(self.dims):
+            self._first.append(len(self.owners))
+            self.owners += [v] * (1 if size == 2 else size)
+        for v, size in enumerate(self.dims):
+            if size > 2:
+                states = [self.literal(v, state) for state in range(size)]
+                self.add(states)
+                for k, state in enumerate(states):
+                    for other in states[:k]:
+                        self.add((state ^ 1, other ^ 1))
+
+    def literal(self, variable: int, state: int) -> int:
+        """Return the literal that says that a variable is in a state."""
+        first = self._first[variable]
+        return 2 * first + 1 - state if self.dims[variable] == 2 else 2 * (first + state)
+
+    def add(self, clause: Sequence[int]) -> None:
+        """Add a clause."""
+        self.clauses.append(tuple(clause))
+        self.literals += len(clause)
+        if self.literals > _MOST_LITERALS or len(self.owners) > _MOST_VARIABLES:
+            raise UnfitError
+
+    def exclude(self, scope: Sequence[int], cube: Cube) -> None:
+        """Add the clause that no assignment is in a cube."""
+        self.add([literal ^ 1 for literal in self._literals(scope, cube)])
+
+    def weigh(self, scope: Sequence[int], cube: Cube, weight: float, owner: int) -> None:
+        """Let all assignments in a cube weigh so much, by a variable that says whether one is in it."""
+        literals = self._literals(scope, cube)
+        if not literals:
+            self.log_scale += math.log(weight)
+            return
+        if len(literals) > 1:
+            inside = 2 * len(self.owners)
+            self.owners.append(owner)
+            self.add([inside, *(literal ^ 1 for literal in literals)])
+            for literal in literals:
+                self.add((inside ^ 1, literal))
+            literals = [inside]
+        self._set(literals[0], weight)
+
+    def _set(self, literal: int, weight: float) -> None:
+        self.weights[literal] = weight = self.weights.get(literal, 1.0) * weight
+        if not _LEAST_WEIGHT <= weight <= 1 / _LEAST_WEIGHT:
+            raise UnfitError
+
+    def _literals(self, scope: Sequence[int], cube: Cube) -> list[int]:
+        return [self.literal(v, state) for v, state in zip(scope, cube, strict=True) if state >= 0]
+
+    def ordered(self, order: Sequence[int], spread: float) -> Clauses:
+        """Return the clauses with ranks from 0 to ``spread``, the highest for what is eliminated last."""
+        place = np.empty(len(self.dims))
+        place[list(order)] = np.arange(len(self.dims))
+        rank = place[self.owners] * (spread / max(len(self.dims), 1))
+        if not self.weights:
+            return clauses_of(len(rank), self.clauses, rank)
+        weights = np.ones(2 * len(rank))
+        weights[list(self.weights)] = list(self.weights.values())
+        return clauses_of(len(rank), self.clauses, rank, weights)
+
+
+@dataclass(frozen=True)
+class _Cover:
+    """A function as a number that most of its entries above 0 have, cubes of zeros, and cubes that weigh otherwise.
+
+    Cubes of zeros may overlap, others do not. ``mixed`` says whether entries of several variables differ above 0.
+    """
+
+    base: float
+    zeros: tuple[Cube, ...]
+    others: tuple[tuple[Cube, float], ...]
+    mixed: bool
+
+
+def formula_of(network: Network, model: Model) -> Formula:
+    """Turn what is left of a model into clauses, with weights if it is to be summed.
+
+    Parameters
+    ----------
+    network : Network
+        Of the query "count" or "partition".
+    model : Model
+        As it is asked about: semijoins leave more zeros, which follow from the others.
+
+    Raises
+    ------
+    UnfitError
+        If these are too many, or weights too far from 1.
+    """
+    given = replace(network, model=model)
+    made = Formula(network.dims)
+    covers: dict[tuple[Any, ...], _Cover] = {}
+    entries = zeros = cubes = 0
+    mixed = False
+    for f in [f for leaf in network.leaves for f in leaf.functions]:
+        if model.functions[f].rows is not None and not is_listed(network, f):
+            listed = rows_left(given, f)
+            excluded = ~allowed(network.model, f, listed.values)
+            states = np.stack(listed.states, axis=1).tolist()
+            for k in np.flatnonzero(excluded).tolist():
+                made.exclude(listed.axes, states[k])
+            if network.query == "partition":
+                mixed = _weigh_rows(made, listed, states, float(model.functions[f].default)) or mixed
+            continue
+        scope, values = _values(given, f)
+        if network.query == "count":
+            values = allowed(network.model, f, values).astype(np.float64)
+        key = values.shape, values.tobytes()
+        if key not in covers:
+            covers[key] = _cover(values, _MOST_CUBES - cubes)
+            cubes += len(covers[key].zeros) + len(covers[key].others)
+        if covers[key].mixed:
+            entries, zeros = entries + values.size, zeros + int(np.count_nonzero(values == 0))
+        _add(made, scope, covers[key])
+    made.suits = not mixed and 2 * zeros >= entries
+    return made
+
+
+def has_mixed_tables(network: Network, model: Model) -> bool:
+    """Whether tables of several weights have too few zeros for a formula to suit, which is told before it is made."""
+    if network.query == "count":
+        return False
+    given, entries, zeros = replace(network, model=model), 0, 0
+    for f in [f for leaf in network.leaves for f in leaf.functions]:
+        if model.functions[f].rows is not None and not is_listed(network, f):
+            continue
+        try:
+            _, values = _values(given, f)
+        except UnfitError:
+            return True
+        if values.ndim > 1 and len(np.unique(values[values > 0.0])) > 1:
+            entries, zeros = entries + values.size, zeros + int(np.count_nonzero(values == 0))
+    return 2 * zeros < entries
+
+
+def _weigh_rows(made: Formula, listed: Listed, states: list[list[int]], default: float) -> bool:
+    """Let rows weigh what they are worth, all others the default; whether any but those of 0 differ from it."""
+    made.log_scale += math.log(default)
+    others = np.flatnonzero((listed.values != 0) & (listed.values != default)).tolist()
+    for k in others:
+        made.weigh(listed.axes, states[k], float(listed.values[k]) / default, owner=listed.axes[0])
+    return bool(others)
+
+
+def _add(made: Formula, scope: Sequence[int], cover: _Cover) -> None:
+    for cube in cover.zeros:
+        made.exclude(scope, cube)
+    for cube, weight in cover.others:
+        made.weigh(scope, cube, weight, owner=scope[0])
+    made.log_scale += math.log(cover.base)
+
+
+def _values(network: Network, f: int) -> tuple[tuple[int, ...], NDArray[Any]]:
+    """Return a function on the states that are left."""
+    scope = [network.local[v] for v in network.model.functions[f].scope if len(network.domains[v]) > 1]
+    if math.prod([network.dims[v] for v in scope]) > _MOST_CELLS:
+        raise UnfitError
+    found, values = restricted(network, f)
+    return found, np.ascontiguousarray(values)
+
+
+def _cover(values: NDArray[np.float64], most: int) -> _Cover:
+    levels, counts = np.unique(values[values > 0.0], return_counts=True)
+    base = float(levels[counts.argmax()]) if len(levels) and values.ndim != 1 else 1.0
+    zeros = tuple(_cubes(values == 0.0, most, apart=False))
+    others: list[tuple[Cube, float]] = []
+    for level in levels.tolist():
+        if level != base:
+            others += [(cube, level / base) for cube in _cubes(values == level, most - len(others), apart=True)]
+    return _Cover(base, zeros, tuple(others), values.ndim > 1 and len(levels) > 1)
+
+
+def _cubes(mask: Mask, most: int, apart: bool) -> Iterator[Cube]:
+    """Cover the cells of a mask by cubes within it, of which none overlap if they are to be apart."""
+    left = mask.copy()
+    for cell in map(tuple, np.argwhere(mask).tolist()):
+        if not left[cell]:
+            continue
+        if (most := most - 1) < 0:
+            raise UnfitError
+        cube: list[int | slice] = list(cell)
+        for axis in range(len(cube)):
+            state, cube[axis] = cube[axis], slice(None)
+            if not np.all((left if apart else mask)[tuple(cube)]):
+                cube[axis] = state
+        left[tuple(cube)] = False
+        yield tuple([-1 if isinstance(state, slice) else state for state in cube])

@@ -1,0 +1,196 @@
+"""Sums of products of all factors of a network, by bucket elimination on decision diagrams."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.diagrams.diagram import Diagram, Spaces, as_bits
+from ...tasks.diagrams.min_plus import diagram_bytes, n_nodes
+from ...tasks.diagrams.sum_product import Factor, Means, from_table, product
+
+Table = tuple[Sequence[int], NDArray[Any]]
+
+# A join may make so many edges, or more where that is a small part of its dense cells.
+_FREE_EDGES = 1 << 18
+# Weights have 53 bits.
+_ULP = 2.0**-52
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an elimination may take.
+
+    Parameters
+    ----------
+    memory_bytes : int
+        For diagrams, and the work on them.
+    edges : float
+        Of all joins.
+    part : float
+        Edges of a join, as a part of its dense cells; a small join may have more.
+    stop : callable
+        Whether to stop, asked after every million of edges.
+    """
+
+    memory_bytes: int
+    edges: float = math.inf
+    part: float = math.inf
+    stop: Callable[[], bool] = bool
+
+
+@dataclass(frozen=True)
+class Total:
+    """A sum of products.
+
+    Parameters
+    ----------
+    log : float
+        Its natural logarithm, -inf for 0; NaN if it was computed modulo a prime.
+    residue : int
+        The sum modulo the prime, if it was computed so.
+    error : float
+        The sum is off by at most this part of it, apart from the rounding of the logarithm.
+    edges, nodes : int
+        Edges of all diagrams that were made, and the nodes of the largest.
+    """
+
+    log: float
+    residue: int
+    error: float
+    edges: int
+    nodes: int
+
+
+def total(dims: Sequence[int], tables: Iterable[Table], order: Sequence[int], work: Work, modulus: int = 0) -> Total:
+    """Sum the product of all tables over all assignments.
+
+    Parameters
+    ----------
+    dims : sequence of int
+        Domain sizes.
+    tables : iterable of (scope, array)
+        Non-negative floats; integers below the modulus if there is one. Every variable has one at least.
+    order : sequence of int
+        The variable that is eliminated first comes first.
+    modulus : int
+        A prime below 2**31, or 0 for floats.
+
+    Raises
+    ------
+    NoRoomError
+        If it takes more memory or work than allowed.
+    VanishedError
+        If products are too small for floats.
+    StoppedError
+        If it was told to stop.
+    """
+    return _Elimination(dims, order, work, modulus).run(tables)
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """A diagram in a bucket, its scope as bits, and its number of nodes."""
+
+    diagram: Diagram
+    scope: int
+    nodes: int
+
+
+@dataclass(eq=False)
+class _Elimination:
+    """Buckets by the variable that is eliminated first, and what came out of them so far.
+
+    Variables are numbered by depth: 0 is eliminated last and stands on top of every diagram.
+    """
+
+    dims: Sequence[int]
+    order: Sequence[int]
+    work: Work
+    modulus: int
+    held: int = 0
+    edges: int = 0
+    nodes: int = 0
+    moved: int = 0
+    logs: list[float] = field(default_factory=list)
+    residue: int = 1
+
+    def __post_init__(self) -> None:
+        self.depth = np.empty(len(self.dims), np.int64)
+        self.depth[list(self.order)] = np.arange(len(self.order))[::-1]
+        self.sizes = np.empty(len(self.dims), np.int64)
+        self.sizes[self.depth] = self.dims
+        self.spaces = Spaces(self.sizes.tolist())
+        self.buckets: list[list[_Entry]] = [[] for _ in self.dims]
+
+    def run(self, tables: Iterable[Table]) -> Total:
+        """Eliminate all variables."""
+        possible = all(self._take(scope, values) for scope, values in tables)
+        possible = possible and all(self._eliminate(x) for x in reversed(range(len(self.dims))))
+        log = math.nan if self.modulus else math.fsum(self.logs) if possible else -math.inf
+        residue = self.residue if possible and self.modulus else 0
+        return Total(log, residue, self.moved * _ULP, self.edges, self.nodes)
+
+    def _take(self, scope: Sequence[int], values: NDArray[Any]) -> bool:
+        places = self.depth[list(scope)]
+        by_depth = np.argsort(places)
+        made = from_table(places[by_depth], values.transpose(by_depth), self._means(math.inf))
+        return self._put(self._kept(made))
+
+    def _eliminate(self, x: int) -> bool:
+        """Send the message of a bucket; return whether anything is left."""
+        entries = self.buckets[x]
+        self.buckets[x] = []
+        while len(entries) > 2:
+            entries = sorted(entries, key=_nodes)
+            a, b = self.spaces.closest([entry.scope for entry in entries])
+            joined = self._joined([entries[a], entries[b]])
+            if joined is None:
+                return False
+            entries = [*(e for i, e in enumerate(entries) if i not in (a, b)), joined]
+        return self._put(self._joined(entries, add_up=True))
+
+    def _joined(self, entries: list[_Entry], add_up: bool = False) -> _Entry | None:
+        """Multiply one or two functions, which are not needed any more."""
+        rows = self.spaces.rows(entries[0].scope | entries[-1].scope)
+        second = entries[1].diagram if len(entries) > 1 else None
+        made = product(entries[0].diagram, second, sizes=self.sizes, means=self._means(rows), add_up=add_up)
+        self.held -= sum(diagram_bytes(entry.diagram) for entry in entries)
+        return self._kept(made)
+
+    def _means(self, rows: float) -> Means:
+        """What a join over 2**rows cells may take."""
+        own = max(_FREE_EDGES, self.work.part * 2.0 ** min(rows, 1000.0))
+        edges = int(min(own, self.work.edges - self.edges, 1 << 62))
+        return Means(self.modulus, self.work.memory_bytes - self.held, edges, self.work.stop)
+
+    def _kept(self, made: Factor) -> _Entry | None:
+        """Account for what was made; None if it is 0 everywhere."""
+        self.edges += made.edges
+        self.moved += made.moved
+        if made.diagram is None:
+            return None
+        if self.modulus:
+            self.residue = self.residue * int(made.number) % self.modulus
+        else:
+            self.logs.append(math.log(made.number))
+        entry = _Entry(made.diagram, as_bits(made.diagram.scope), n_nodes(made.diagram))
+        self.held += diagram_bytes(made.diagram)
+        self.nodes = max(self.nodes, entry.nodes)
+        return entry
+
+    def _put(self, entry: _Entry | None) -> bool:
+        if entry is None:
+            return False
+        if entry.scope:
+            self.buckets[entry.scope.bit_length() - 1].append(entry)
+        return True
+
+
+def _nodes(entry: _Entry) -> int:
+    return entry.nodes

@@ -1,0 +1,90 @@
+"""The answer of a forward sweep in boxes: the values at the roots, and optimal states from the tables it kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice, product
+from typing import Any
+
+from ...storage.spec import ChunkLostError
+from ...tasks.boxes.codecs import root_table
+from ...tasks.boxes.stores import picked
+from ..errors import InternalError
+from ..plans.planner import lowered_step
+from ..plans.problem import sliced_dims
+from ..plans.stages import Stage
+from ..queries.decode import decode
+from .dense_boxes import ATTEMPTS, Boxes
+
+
+def swept_roots(boxes: Boxes[Any]) -> list[list[Any]]:
+    """Run every box that is not done yet; return the root tables of the boxes at the roots and their parts, in order.
+
+    They are rebuilt from their receipts.
+    """
+    boxes.resume()
+    boxes.complete()
+    return [roots for _, roots in ends(boxes)]
+
+
+def ends(boxes: Boxes[Any]) -> Iterator[tuple[dict[int, int], list[Any]]]:
+    """Yield what every box at the roots fixes, with its root tables; where it was done in parts, each of them."""
+    spill, dtype = boxes.spill, boxes.run.problem.semiring.dtype
+    stage, name = spill.stages[spill.top], boxes.found[spill.top].name
+    for number in range(spill.boxes(stage)):
+        value, states = boxes.receipts[name, (number, 0)].value, spill.states(stage, number)
+        choices = product(*(range(spill.dims[v]) for v in value["also"]))
+        for more, roots in zip(choices, value["parts"], strict=True):
+            fixed = {**states, **dict(zip(value["also"], more, strict=True))}
+            yield fixed, [root_table(root, dtype) for root in roots]
+
+
+def decoded(boxes: Boxes[Any], best: int, is_optimal: Callable[[dict[int, int]], bool]) -> dict[int, int]:
+    """Return the optimal states, given the best of :func:`ends`; chunks lost or damaged by now are computed again.
+
+    Slices are read without their chunks' checksums, which need whole chunks; so all checksums are verified
+    if the states turn out not to be optimal.
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            states = _states(boxes, best)
+        except ChunkLostError as error:
+            lost = [(error.table, error.chunk)]
+        else:
+            lost = [] if is_optimal(states) else boxes.store.damaged(boxes.by_name, boxes.receipts)
+            if not lost:
+                return states
+        boxes.forget(lost)
+        boxes.complete()
+    raise InternalError(f"chunks of {boxes.store.folder} are lost as fast as they are written")
+
+
+def _states(boxes: Boxes[Any], best: int) -> dict[int, int]:
+    """Decode stage by stage from the roots on; reads only the slices it needs."""
+    assignment = dict(next(islice(ends(boxes), best, None))[0])
+    for stage in reversed(boxes.spill.stages):
+        scope = boxes.run.plan.tree.scopes[stage.head] if stage.head >= 0 else tuple(assignment)
+        assignment |= _decoded_stage(boxes, stage, {v: assignment[v] for v in scope})
+    return assignment
+
+
+def _decoded_stage(boxes: Boxes[Any], stage: Stage, fixed: Mapping[int, int]) -> dict[int, int]:
+    """Sweep a stage again with the variables above it fixed, keeping its messages, and decode it.
+
+    Where workers hold the devices, this process does it on its CPU.
+    """
+    run, spill = boxes.run, boxes.spill
+    run = run if run.serial else replace(run, device=False)
+    sizes, problem = sliced_dims(spill.dims, fixed), run.problem
+    program = replace(run.program(stage.steps, ()), dims=spill.dims)
+    tables = dict(program.restricted_leaves(fixed))
+    for head in stage.inputs:
+        spec = boxes.specs[head]
+        receipts = [boxes.receipts[spec.name, chunk] for chunk in spec.chunks_at(fixed)]
+        tables[head] = picked(boxes.store, spec, receipts, fixed)
+    steps = tuple(lowered_step(s.node, s.inputs, s.input_axes, s.axes, sizes, problem) for s in stage.steps)
+    kept = program.again(steps, tables).run(keep=[s.node for s in steps], threads=run.threads)
+    states = dict(fixed)
+    decode(steps, {**tables, **kept}, sizes, problem.semiring, states, run.compiled)
+    return states

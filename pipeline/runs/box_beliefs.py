@@ -1,0 +1,65 @@
+"""The answer of a propagation in boxes: what all of them have found, added up."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...storage.spec import ChunkLostError, TableSpec
+from ...tasks.sweeps.beliefs import UNREACHABLE
+from ..errors import InternalError
+from ..plans.problem import sliced_dims
+from ..queries.beliefs import Beliefs, place
+from ..trees.tree import Target
+from .box_answers import ends
+from .dense_boxes import ATTEMPTS, Boxes
+
+
+def propagated(boxes: Boxes[Any]) -> Beliefs:
+    """Run every box that is not done yet and add up what all have found; tables between stages are removed."""
+    boxes.resume()
+    for _ in range(ATTEMPTS):
+        boxes.complete()
+        try:
+            beliefs = _beliefs(boxes)
+        except ChunkLostError as error:
+            boxes.forget([(error.table, error.chunk), *boxes.store.damaged(boxes.by_name, boxes.receipts)])
+            continue
+        for spec in boxes.specs.values():
+            boxes.store.delete(spec)
+        return beliefs
+    raise InternalError(f"chunks of {boxes.store.folder} are lost as fast as they are written")
+
+
+def _beliefs(boxes: Boxes[Any]) -> Beliefs:
+    """Add up what the boxes have found."""
+    arithmetic = boxes.run.arithmetic
+    total = arithmetic.joined(arithmetic.total(roots) for _, roots in ends(boxes))
+    if total is None:
+        return Beliefs(None, {})
+    tables: dict[Target, Any] = {}
+    for index, spec in boxes.found.items():
+        tables |= _stage_beliefs(boxes, index, spec)
+    return Beliefs(total, tables)
+
+
+def _stage_beliefs(boxes: Boxes[Any], index: int, spec: TableSpec) -> dict[Target, Any]:
+    """Add up the beliefs of the boxes of one stage, each target's with weights of its own."""
+    stage, dims = boxes.spill.stages[index], boxes.spill.dims
+    if not stage.results:
+        return {}
+    sizes = sliced_dims(dims, stage.boxed)
+    combiners = {t: boxes.run.arithmetic.combiner({t: tuple(dims[v] for v in t)}) for t in stage.results}
+    values = np.empty((1, spec.shape[1]), spec.dtype)
+    for number in range(spec.shape[0]):
+        boxes.store.load(spec, values, [boxes.receipts[spec.name, (number, 0)]], {spec.variables[0]: number})
+        states = boxes.spill.states(stage, number)
+        start = len(combiners)
+        for weight, (target, combiner) in zip(values[0], combiners.items(), strict=False):
+            cells = prod(sizes[v] for v in target)
+            if np.isfinite(weight) and weight != UNREACHABLE:
+                combiner.add(weight.item(), {target: (values[0, start : start + cells], place(target, states))})
+            start += cells
+    return {target: combiner.beliefs().tables[target] for target, combiner in combiners.items()}

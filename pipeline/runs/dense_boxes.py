@@ -1,0 +1,345 @@
+"""Running a plan whose tables leave memory: boxes as tasks with explicit dependencies, resumable from the receipts.
+
+A task reads boxes of stored tables, fixes the states of some variables, runs a program, and writes boxes of other
+tables, or what it found. Needs and producers are known by key: a table and a chunk of it. Where the
+tables are, a store knows; whether there is a way back makes no difference here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
+from typing import Any, Generic, TypeVar
+
+from ...cluster.memory import default_memory_bytes
+from ...cluster.pool import Node
+from ...storage.spec import ChunkLostError, Receipt, TableSpec
+from ...tasks.boxes.box import Box, run_box
+from ...tasks.boxes.codecs import Codec
+from ...tasks.boxes.stores import ChunkFiles, Key, Store
+from ...tasks.gpu.memory import DeviceMemoryError
+from ...tasks.sweeps.program import Program
+from ..errors import InternalError
+from ..plans.problem import sliced_dims
+from ..plans.stages import Spill, Stage
+from ..trees.memory import table_bytes
+from .pools import open_tables
+from .run import Run
+
+T = TypeVar("T")
+Task = tuple[int, int]
+"""The index of a stage, and the number of a box."""
+
+# A chunk that is lost again and again is a broken disk.
+ATTEMPTS = 5
+# What parts have in common is computed in each of them: a box that needs more is planned again, or given up.
+_MOST_PARTS = 1 << 6
+
+
+@dataclass
+class Boxes(Generic[T]):
+    """The boxes of all stages of a plan, over a store.
+
+    Parameters
+    ----------
+    run : Run
+        Network, arithmetic, pool and threads, and the plan.
+    store : Store
+        Where the tables between stages are.
+    keep : bool
+        Whether tables are needed after the sweep, for decoding.
+    """
+
+    run: Run[T]
+    store: Store
+    keep: bool = False
+    receipts: dict[Key, Receipt] = field(default_factory=dict)
+    wanted: dict[Task, set[Key]] = field(default_factory=dict)
+    """What each waiting task is to write."""
+    sent: dict[int, Any] = field(default_factory=dict)
+    """What the boxes of a stage share, where the pool's tasks find it."""
+    unverified: set[Key] = field(default_factory=set)
+    """Chunks that an earlier run left, of which only the lengths were compared."""
+    cut: dict[Task, tuple[int, ...]] = field(default_factory=dict)
+    """Boxes that did not fit a device, and the further variables that their parts fix by now."""
+
+    @property
+    def spill(self) -> Spill:
+        """The stages."""
+        assert self.run.plan.spill is not None
+        return self.run.plan.spill
+
+    @cached_property
+    def specs(self) -> dict[int, TableSpec]:
+        """The tables between stages, by number."""
+        model, variables, dims = self.run.network.model, self.run.network.variables, self.spill.dims
+        return {
+            number: TableSpec(
+                name=table.name,
+                variables=table.axes,
+                labels=tuple(model.names[variables[v]] for v in table.axes),
+                shape=tuple(dims[v] for v in table.axes),
+                chunked=table.chunked,
+                dtype=self.run.problem.semiring.dtype,
+            )
+            for number, table in self.spill.tables.items()
+        }
+
+    @cached_property
+    def found(self) -> dict[int, TableSpec]:
+        """What the boxes of a stage find, their weights and beliefs, by the index of the stage."""
+        specs = {}
+        for index, stage in enumerate(self.spill.stages):
+            if stage.results or stage.roots:
+                sizes = sliced_dims(self.spill.dims, stage.boxed)
+                cells = max(1, sum(1 + prod(sizes[v] for v in target) for target in stage.results))
+                shape, dtype = (self.spill.boxes(stage), cells), self.codec.belief_dtype
+                specs[index] = TableSpec(stage.found_name, (0, 1), ("box", "cell"), shape, frozenset((0,)), dtype)
+        return specs
+
+    @cached_property
+    def by_name(self) -> dict[str, TableSpec]:
+        """All tables that are stored, by name; roots alone have only receipts."""
+        found = [spec for index, spec in self.found.items() if self.spill.stages[index].results]
+        return {spec.name: spec for spec in (*self.specs.values(), *found)}
+
+    @cached_property
+    def codec(self) -> Codec[T]:
+        """How tables are stored."""
+        return self.run.arithmetic.codec
+
+    @cached_property
+    def writer(self) -> dict[str, int]:
+        """The stage that writes a table, by name."""
+        made = {self.specs[table].name: i for i, stage in enumerate(self.spill.stages) for table in stage.outputs}
+        return made | {spec.name: index for index, spec in self.found.items()}
+
+    def producer(self, key: Key) -> Task:
+        """The task that writes a chunk."""
+        name, chunk = key
+        index = self.writer[name]
+        if index in self.found and self.found[index].name == name:
+            return index, chunk[0]
+        stage, axes = self.spill.stages[index], self.by_name[name].variables
+        return index, self.spill.number(stage, {v: chunk[axes.index(v)] for v in stage.boxed})
+
+    def needs(self, task: Task) -> dict[str, list[Key]]:
+        """Keys of the chunks that a task reads, by table."""
+        stage = self.spill.stages[task[0]]
+        states = self.spill.states(stage, task[1])
+        specs = [self.specs[table] for table in stage.inputs]
+        return {spec.name: [(spec.name, chunk) for chunk in spec.chunks_at(states)] for spec in specs}
+
+    def goals(self) -> Iterator[Key]:
+        """Keys of what the answer is read from."""
+        if self.keep:
+            yield from ((spec.name, chunk) for spec in self.specs.values() for chunk in spec.chunks_at({}))
+        for spec in self.found.values():
+            yield from ((spec.name, (box, 0)) for box in range(spec.shape[0]))
+
+    def demanded(self) -> dict[Task, set[Task]]:
+        """Unfinished tasks that the answer needs, each with the unfinished ones it waits for."""
+        self.wanted = {}
+        waiting: dict[Task, set[Task]] = {}
+        stack = [key for key in self.goals() if key not in self.receipts]
+        while stack:
+            key = stack.pop()
+            task = self.producer(key)
+            self.wanted.setdefault(task, set()).add(key)
+            if task not in waiting:
+                lacking = [k for keys in self.needs(task).values() for k in keys if k not in self.receipts]
+                waiting[task] = {self.producer(k) for k in lacking}
+                stack.extend(lacking)
+        return waiting
+
+    def resume(self) -> None:
+        """Take over what an earlier run finished."""
+        if self.store.folder is not None:
+            open_tables(self.run.pool, self.store.folder)
+        self.take(self.store.known(self.by_name).values())
+        self.unverified = {*self.receipts}
+
+    def complete(self) -> None:
+        """Run what the answer lacks. Once a chunk turns out to be lost, all others are verified too.
+
+        Boxes that do not fit the device are cut until they do.
+        """
+        attempts = 0
+        while attempts < ATTEMPTS:
+            waiting = self.demanded()
+            for name in {name for keys in self.wanted.values() for name, _ in keys if name in self.by_name}:
+                self.store.create(self.by_name[name])
+            self.report_done(waiting)
+            lost, larger = self.attempt(waiting)
+            self.store.sync()
+            if not lost and not larger:
+                return
+            if lost:
+                self.forget([*lost, *self.store.damaged(self.by_name, self.receipts)])
+                attempts += 1
+            for task, error in larger.items():
+                self.cut_further(task, error)
+        raise InternalError(f"chunks of {self.store.folder} are lost as fast as they are written")
+
+    def take(self, receipts: Iterable[Receipt]) -> None:
+        """Keep receipts but for what steps took, which is more than all else and is read from the ledger."""
+        self.receipts.update({receipt.key: replace(receipt, steps={}) for receipt in receipts})
+
+    def forget(self, lost: list[Key]) -> None:
+        """Drop the receipts of lost chunks."""
+        for key in lost:
+            self.receipts.pop(key, None)
+
+    def attempt(self, waiting: Mapping[Task, set[Task]]) -> tuple[list[Key], dict[Task, DeviceMemoryError]]:
+        """Run tasks in the order of their needs; return chunks that turned out to be lost, and boxes too large."""
+        lost: list[Key] = []
+        larger: dict[Task, DeviceMemoryError] = {}
+        readers = self.open_readers(waiting)
+        for task, outcome in self.run.pool.run_graph({t: self.node(t[0], before) for t, before in waiting.items()}):
+            if isinstance(outcome, ChunkLostError):
+                lost.append((outcome.table, outcome.chunk))
+            elif isinstance(outcome, DeviceMemoryError):
+                larger[task] = outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                self.take(outcome)
+                if self.run.progress is not None:
+                    self.run.progress(self.spill.box_bytes(self.spill.stages[task[0]]))
+                if not lost:
+                    lost += self.free_inputs(task, readers)
+        return lost, larger
+
+    def node(self, index: int, before: set[Task]) -> Node:
+        """Describe a box to the pool; on the way up one that reads goes first: what it reads was just written."""
+        stage = self.spill.stages[index]
+        priority = index if stage.inputs and index <= self.spill.top else -index - 1
+        return Node(before, self.call, priority, stage.moving_bytes, self.spill.room_bytes(stage))
+
+    def call(self, task: Task) -> tuple[Any, ...]:
+        """The function call of a task, once all that it needs is there."""
+        index, number = task
+        if index not in self.sent:
+            self.sent[index] = self.run.pool.put(self.box(index))
+        read = {name: [self.receipts[key] for key in keys] for name, keys in self.needs(task).items()}
+        wanted: dict[str, set[tuple[int, ...]]] = {}
+        for name, chunk in self.wanted[task]:
+            wanted.setdefault(name, set()).add(chunk)
+        states = self.spill.states(self.spill.stages[index], number)
+        return run_box, self.sent[index], number, states, read, wanted, self.run.threads, self.cut.get(task, ())
+
+    def box(self, index: int) -> Box[T]:
+        """Build the leaf tables of a stage."""
+        stage = self.spill.stages[index]
+        overlaps = stage.moving_bytes > 0
+        outputs: dict[int, list[TableSpec]] = {}
+        for number, table in stage.outputs.items():
+            outputs.setdefault(table, []).append(self.specs[number])
+        return Box(
+            program=self.program(stage, {*stage.results.values(), *stage.roots, *(outputs if overlaps else ())}),
+            store=self.store,
+            codec=self.codec,
+            inputs={table: self.specs[table] for table in stage.inputs},
+            shared={table: self.spill.tables[table].shared for table in stage.inputs},
+            outputs={table: tuple(specs) for table, specs in outputs.items()},
+            results=tuple(stage.results.values()),
+            roots=stage.roots,
+            found=self.found.get(index),
+            overlaps=overlaps,
+            device=self.run.device,
+        )
+
+    def program(self, stage: Stage, outputs: set[int]) -> Program[T]:
+        """Build the program of a stage for the sizes inside a box, with leaves for all."""
+        run, dims = self.run, self.spill.dims
+        algebra = run.arithmetic.algebra(sliced_dims(dims, stage.boxed), run.compiled)
+        if run.device:
+            from ...tasks.sweeps.device_sweep import on_device
+
+            algebra = on_device(algebra, run.least_cells)
+        return replace(run.program(stage.steps, tuple(sorted(outputs))), dims=dims, algebra=algebra)
+
+    def open_readers(self, waiting: Mapping[Task, set[Task]]) -> dict[Any, int]:
+        """For each table, how many boxes have yet to read it; for each stage, how many of its boxes have yet to run."""
+        count: Counter[Any] = Counter(index for index, _ in waiting)
+        for index, boxes in list(count.items()):
+            count.update({self.specs[table].name: boxes for table in self.spill.stages[index].inputs})
+        return count
+
+    def free_inputs(self, task: Task, readers: dict[Any, int]) -> list[Key]:
+        """Delete the tables that nobody reads any more, unless the decoding needs them.
+
+        Returns the chunks of an earlier run that are damaged: then nothing is deleted, as they may be made from it.
+        """
+        readers[task[0]] -= 1
+        if not readers[task[0]]:
+            del self.sent[task[0]]
+        names = [*self.needs(task)]
+        for name in names:
+            readers[name] -= 1
+        gone = [] if self.keep else [name for name in names if not readers[name]]
+        lost = self.lost_of_earlier() if gone else []
+        for name in () if lost else gone:
+            self.remove(self.by_name[name])
+        return lost
+
+    def lost_of_earlier(self) -> list[Key]:
+        """Verify what an earlier run left, once; return the chunks that are damaged."""
+        receipts = {key: self.receipts[key] for key in self.unverified if key in self.receipts}
+        self.unverified.clear()
+        return self.store.damaged(self.by_name, receipts)
+
+    def remove(self, spec: TableSpec) -> None:
+        """Delete a table, and what is known of it; first the receipts of what was made from it are forced to disk."""
+        self.store.sync()
+        self.store.delete(spec)
+        self.forget([key for key in self.receipts if key[0] == spec.name])
+
+    def cut_further(self, task: Task, error: DeviceMemoryError) -> None:
+        """Do a box that did not fit the device in parts, or in more of them: in each its large tables are smaller."""
+        stage, cut = self.spill.stages[task[0]], self.cut.get(task, ())
+        sizes = sliced_dims(self.spill.dims, (*stage.boxed, *cut))
+        gains: Counter[int] = Counter()
+        for axes in (axes for step in stage.steps for axes in (*step.input_axes, step.axes)):
+            cells = table_bytes(sizes, axes, 1)
+            gains.update({v: cells**2 * (1 - 1 / sizes[v] ** 2) for v in axes if sizes[v] > 1})
+        variable = max(gains, key=lambda v: (gains[v], -v), default=None)
+        if variable is None or prod(self.spill.dims[v] for v in (*cut, variable)) > _MOST_PARTS:
+            raise error
+        if not self.cut:
+            self.run.note(f"boxes did not fit the device ({error}); they were done in parts")
+        self.cut[task] = (*cut, variable)
+
+    def report_done(self, waiting: Mapping[Task, set[Task]]) -> None:
+        """Report the bytes of the boxes that need not run."""
+        if self.run.progress is not None:
+            left = sum(self.spill.box_bytes(self.spill.stages[index]) for index, _ in waiting)
+            self.run.progress(self.spill.swept_bytes - left)
+
+
+@contextmanager
+def opened_boxes(run: Run[T], name: str, keep: bool) -> Iterator[Boxes[T]]:
+    """Open the boxes of a plan: over files in the run's folder if it has one, otherwise over host memory."""
+    store = _store(run, name)
+    try:
+        yield Boxes(run, store, keep)
+    finally:
+        store.close()
+
+
+def _store(run: Run[Any], name: str) -> Store:
+    spill, folder = run.plan.spill, run.folder and (run.folder / name).absolute()
+    assert spill is not None
+    if not run.device:
+        assert folder is not None
+        # tables that do not fit the memory beside the tasks make them wait for the disk
+        room = default_memory_bytes() - spill.peak_bytes * run.pool.width
+        return ChunkFiles(folder, spill.disk_rate if spill.disk_bytes > room else None)
+    from ...tasks.boxes.device_stores import BufferedFiles, HostTables
+    from ...tasks.gpu.memory import Pinned
+
+    return HostTables(Pinned(spill.disk_bytes)) if folder is None else BufferedFiles(folder)

@@ -1,0 +1,112 @@
+"""Both sweeps of a slice on the device of whichever process is asked: of this one, or of a GPU worker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...cluster.memory import default_memory_bytes
+from ...tasks.gpu.memory import portable_errors
+from ...tasks.gpu.messages.propagation import ONE_AT_A_TIME, DeviceMessages, MessageProgram
+from ...tasks.sweeps.scaled import Scaled
+from ..errors import BudgetError, format_bytes
+from ..plans.message_program import DeviceLeaves, constant_values, message_program
+from ..plans.plan import Plan
+from ..queries.arithmetic import Arithmetic
+from ..trees.tree import Target
+
+
+class DeviceSweeps:
+    """A program for every slice of a plan; only the program travels between processes.
+
+    Parameters
+    ----------
+    plan : Plan
+    leaves : mapping of int to table
+        Leaf tables with all states.
+    arithmetic : Arithmetic
+    memory_bytes : int
+        Budget on the device.
+    """
+
+    def __init__(self, plan: Plan, leaves: Mapping[int, Any], arithmetic: Arithmetic[Any], memory_bytes: int) -> None:
+        self._arithmetic, self._memory_bytes = arithmetic, memory_bytes
+        self._targets: tuple[Target, ...] = tuple(plan.results)
+        self._host_bytes = plan.swept_bytes
+        self._program = message_program(plan, self._leaves(leaves), {}, self._targets)
+        self._device: DeviceMessages | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_device": None}
+
+    def swept(self, leaves: Mapping[int, Any]) -> tuple[Any, dict[Target, Any]] | None:
+        """Return the total and the table of every target of a slice; None where the CPU has to.
+
+        Raises
+        ------
+        BudgetError
+            If the tables of a slice do not fit the budget.
+        DeviceMemoryError
+            If the device has less memory than its budget.
+        """
+        constants = self._leaves(leaves)
+        if not constants.natural:
+            self._check_host()
+            return None
+        with portable_errors(), ONE_AT_A_TIME:
+            if self._device is None:
+                self._device = checked_device(self._program, constants, self._memory_bytes)
+            else:
+                self._device.replace_constants(constant_values(self._program, constants))
+            answer = self._device.run(np.ones(0))
+        if answer[-1]:
+            self._check_host()
+            return None
+        places = self._program.targets.tolist()
+        tables = {t: answer[a : a + cells] for t, (_, cells, a, _) in zip(self._targets, places, strict=True)}
+        if self._program.law == "sum_product":
+            total = float(answer[-2]) + self._program.log_scale
+            return total, {target: Scaled(table) for target, table in tables.items()}
+        return self._least(answer[-2:-1]), tables
+
+    def _least(self, root: NDArray[np.float64]) -> Any:
+        """Return a least total of one cell as the arithmetic has it; None if nothing is possible."""
+        return None if root[0] == math.inf else self._arithmetic.total([root])
+
+    def _check_host(self) -> None:
+        """Refuse to leave a slice to the CPU where this machine has no memory for it."""
+        free = default_memory_bytes()
+        if self._host_bytes > free:
+            raise BudgetError(
+                "products leave the range of doubles on the GPU, and on the CPU a slice needs "
+                f"{format_bytes(self._host_bytes)}, where {format_bytes(free)} is free; ask without --gpus"
+            )
+
+    def _leaves(self, leaves: Mapping[int, Any]) -> DeviceLeaves:
+        return self._arithmetic.device_leaves(leaves)
+
+
+def checked_device(program: MessageProgram, leaves: DeviceLeaves, memory_bytes: int) -> DeviceMessages:
+    """Put a program on the device if one case fits the budget.
+
+    Raises
+    ------
+    BudgetError
+        If it does not.
+    """
+    check_case(program, memory_bytes)
+    return DeviceMessages(program, constant_values(program, leaves))
+
+
+def check_case(program: MessageProgram, memory_bytes: int) -> None:
+    """Refuse a program of which not one case, or one group of them, fits the budget."""
+    if not program.cases_within(memory_bytes):
+        needed = program.case_bytes * program.records.group + program.records.fixed_bytes
+        raise BudgetError(
+            f"all messages of a propagation need {format_bytes(needed)} on the GPU, "
+            f"allowed {format_bytes(memory_bytes)}; ask without --gpus, or for fewer variables"
+        )

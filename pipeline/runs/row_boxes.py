@@ -1,0 +1,118 @@
+"""A step by rows that is done box by box: cut by what its inputs hold, and further where a box turns out not to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Generic, TypeVar
+
+from ...cluster.pool import Node
+from ...storage.spec import ChunkLostError
+from ...tasks.boxes.row_box import INPUT_SHARE, Path, RowBoxes, TooMuchToReadError, run_row_box
+from ...tasks.rows.memory_account import NoRoomError
+from ...tasks.rows.ordering import Ranges
+from ...tasks.rows.relation import Relation
+from ..errors import BudgetError, format_bytes
+from ..plans.row_bounds import MOST_BOXES
+from .row_ledger import MOST_PARTS, RowsOnDisk, Sample, bytes_within, sample_of_rows, sample_of_runs, split
+from .run import Run
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class BoxedStep(Generic[T]):
+    """A step in boxes.
+
+    Parameters
+    ----------
+    run : Run
+    disk : RowsOnDisk
+    node : int
+        The table that it makes.
+    shared : callable
+        Returns what so many boxes share, which are about to be done.
+    """
+
+    run: Run[T]
+    disk: RowsOnDisk
+    node: int
+    shared: Callable[[int], RowBoxes[T]]
+
+    def complete(self) -> None:
+        """Do the boxes that are not done, and cut those that do not fit."""
+        boxes, disk = self.shared(0), self.disk
+        samples = [sample_of_runs(runs) for runs in boxes.stored.values()]
+        while waiting := self._cut_to_read(boxes, samples):
+            boxes = self.shared(len(waiting))
+            self._run_boxes(boxes, samples, waiting)
+        if self.node not in self.run.plan.outputs:  # those count when they are read
+            disk.room.stored(sum(run.rows for run in disk.runs(self.node)), prod(disk.keys[self.node].dims))
+
+    def _run_boxes(self, boxes: RowBoxes[T], samples: Sequence[Sample], waiting: Mapping[Path, Ranges]) -> None:
+        """Do boxes, and cut those that do not fit."""
+        sent = self.run.pool.put(boxes)
+        nodes = {path: Node(set(), lambda path: (run_row_box, sent, path, waiting[path], self.run.threads))
+                 for path in waiting}  # fmt: skip
+        lost: list[ChunkLostError] = []
+        for path, outcome in self.run.pool.run_graph(nodes):
+            if isinstance(outcome, ChunkLostError):
+                lost.append(outcome)
+            elif isinstance(outcome, NoRoomError):
+                self._cut_further(boxes, samples, path, waiting[path], outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                self.disk.record(outcome)
+        if lost:
+            self.disk.forget([(error.table, error.chunk) for error in lost])
+            raise lost[0]
+
+    def _cut_to_read(self, boxes: RowBoxes[T], samples: Sequence[Sample]) -> dict[Path, Ranges]:
+        """Cut open boxes until what they read is expected to fit; return them."""
+        limit = boxes.nbytes // INPUT_SHARE
+        while True:
+            waiting, cut = {path: ranges for path, ranges, _ in self.disk.open(self.node)}, False
+            for path, ranges in waiting.items():
+                needed = bytes_within(samples, ranges)
+                if needed > limit:
+                    cut |= self.cut(samples, path, ranges, needed / limit, reads=True)
+            if not cut:
+                return waiting
+
+    def cut(self, samples: Sequence[Sample], path: Path, ranges: Ranges, times: float, *, reads: bool) -> bool:
+        """Cut a box, and write that down; False where it cannot be."""
+        parts = int(min(max(times + 1, 2), MOST_PARTS))
+        found = split(self.disk.steps[self.node], self.disk.sizes, samples, ranges, parts, reads=reads)
+        if found is None:
+            return False
+        self.disk.cut(self.node, path, found)
+        return True
+
+    def _cut_further(
+        self, boxes: RowBoxes[T], samples: Sequence[Sample], path: Path, ranges: Ranges, error: NoRoomError
+    ) -> None:
+        """Cut a box that did not fit.
+
+        Raises
+        ------
+        BudgetError
+            If it cannot be cut, or there are too many.
+        """
+        reads = isinstance(error, TooMuchToReadError)
+        if not reads:
+            held = [boxes.algebra.keyed(table, boxes.axes[i])[0] for i, table in boxes.held.items()]
+            samples = [*samples, *(sample_of_rows(table) for table in held if isinstance(table, Relation))]
+        several = sum(1 for _ in self.disk.leaves(self.node)) < MOST_BOXES
+        times = error.needed / max(error.allowed, 1)
+        if not several or not self.cut(samples, path, ranges, times, reads=reads):
+            raise refusal(error)
+
+
+def refusal(error: NoRoomError) -> BudgetError:
+    """Return what is said where a box does not fit."""
+    return BudgetError(
+        f"by rows a box of a step needs {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
+        "try a larger --memory"
+    )

@@ -1,0 +1,337 @@
+"""What boxes of steps by rows wrote: how each step was cut, which boxes are done, and the runs that they left."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...storage.files import free_bytes
+from ...storage.spec import ChunkLostError, Receipt, TableSpec
+from ...tasks.boxes.box import new_receipt
+from ...tasks.boxes.row_box import Path, known_run, run_of
+from ...tasks.boxes.sorted_runs import RowRun
+from ...tasks.boxes.stores import ChunkFiles, Key
+from ...tasks.rows.keys import Keys, Words
+from ...tasks.rows.memory_account import NoRoomError, Room
+from ...tasks.rows.ordering import Ranges, inside
+from ...tasks.rows.relation import Relation
+from ...tasks.steps.step import Step
+from ..errors import BudgetError, format_bytes
+
+# Cutting a step by rows into boxes: ranges of states, by keys that were sampled from its inputs. Pure.
+
+_SAMPLED: Final = 1 << 12
+# What a variable has to gain more, as a part of what is read, to be chosen though it is summed out: its boxes make runs
+# of the same rows, which readers merge.
+_SUMMED_OUT: Final = 0.3
+#: Parts that a box is cut into at once.
+MOST_PARTS: Final = 16
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Keys of an input, and how many bytes each of them stands for."""
+
+    keys: Keys
+    words: Words
+    nbytes: NDArray[np.float64]
+
+    def within(self, ranges: Ranges) -> Sample:
+        """Return the part within ranges."""
+        found = inside(self.keys, self.words, ranges)
+        return Sample(self.keys, self.words[found], self.nbytes[found])
+
+
+@dataclass(frozen=True)
+class Split:
+    """A variable, and the states before which the ranges of the parts end."""
+
+    variable: int
+    cuts: tuple[int, ...]
+
+    def parts(self, ranges: Ranges, sizes: Sequence[int]) -> Iterator[Ranges]:
+        """Yield the ranges of the parts."""
+        first, stop = ranges.get(self.variable, (0, sizes[self.variable]))
+        for part in zip((first, *self.cuts), (*self.cuts, stop), strict=True):
+            yield {**ranges, self.variable: part}
+
+
+def sample_of_runs(runs: Sequence[RowRun]) -> Sample:
+    """Return what the receipts of an input on disk tell."""
+    found = [(run.samples[0], run.samples[1] * run.row_bytes) for run in runs]
+    return Sample(runs[0].keys, *(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+
+def sample_of_rows(table: Relation) -> Sample:
+    """Return some keys of an input in memory."""
+    words = table.words[:: max(1, len(table) // _SAMPLED)]
+    return Sample(table.keys, words, np.full(len(words), table.nbytes / max(len(words), 1)))
+
+
+def bytes_within(samples: Sequence[Sample], ranges: Ranges) -> float:
+    """Predict the bytes of all inputs within ranges."""
+    return float(sum(sample.within(ranges).nbytes.sum() for sample in samples))
+
+
+def split(
+    step: Step, sizes: Sequence[int], samples: Sequence[Sample], ranges: Ranges, parts: int, *, reads: bool
+) -> Split | None:
+    """Choose how a box is cut; None if it has one state of every variable.
+
+    Parameters
+    ----------
+    reads : bool
+        Whether its inputs are too large, and not what it makes.
+    """
+    inside_ = [sample.within(ranges) for sample in samples]
+    variables = [*step.axes, *(v for axes in step.input_axes for v in axes if v not in step.axes)]
+    open_ = {v: ranges.get(v, (0, sizes[v])) for v in variables}
+    candidates = [v for v, (first, stop) in open_.items() if stop - first > 1]
+    if not candidates:
+        return None
+    weights = [sample.nbytes.sum() for sample in inside_]
+    total = max(sum(weights), 1.0)
+
+    def left(v: int) -> float:
+        read = sum(w * (0.5 if v in s.keys.fields else 1.0) for s, w in zip(inside_, weights, strict=True)) / total
+        return float(read + (0.0 if v in step.axes else _SUMMED_OUT if reads else 1.0))
+
+    chosen = min(candidates, key=left)
+    own = [sample for sample in inside_ if chosen in sample.keys.fields]
+    return Split(chosen, _cuts(chosen, *open_[chosen], own, min(parts, MOST_PARTS)))
+
+
+def _cuts(variable: int, first: int, stop: int, samples: Sequence[Sample], parts: int) -> tuple[int, ...]:
+    """Return states between which about as many bytes lie; those that have so many alone are parts of their own."""
+    load: NDArray[Any] = np.full(stop - first, 1e-9)
+    for sample in samples:
+        word, shift, bits = sample.keys.fields[variable]
+        states = sample.words[:, word] >> np.uint64(shift) & np.uint64((1 << bits) - 1)
+        load += np.bincount(states.astype(np.int64) - first, sample.nbytes, stop - first)
+    behind = np.cumsum(load)
+    goals = behind[-1] * np.arange(1, parts) / parts
+    found = {int(cut) for cut in np.searchsorted(behind, goals) + first + 1}
+    found |= {int(at) for state in np.flatnonzero(load > behind[-1] / parts) + first for at in (state, state + 1)}
+    heaviest = first + int(load.argmax())
+    cuts = sorted(cut for cut in found if first < cut < stop)
+    return tuple(cuts) or ((heaviest,) if heaviest > first else (heaviest + 1,))
+
+
+# What receipts, and runs that are read, take in memory; a box writes a run of a chunk at least.
+RECEIPT_BYTES: Final = 1000
+_RUN_BYTES: Final = 2000
+_BOX_RECEIPTS: Final = 3
+
+
+@dataclass
+class RowsOnDisk:
+    """Tables of a sweep by rows that are on disk, by the step that makes them.
+
+    Parameters
+    ----------
+    store : ChunkFiles
+    steps : mapping of int to Step
+    sizes : tuple of int
+        Domain sizes.
+    room : Room
+        Where what is written is entered, and what is known of it.
+    allowed : int, optional
+        Bytes that tables may take on disk; what it has left, unless told.
+
+    Attributes
+    ----------
+    receipts : dict of Key to Receipt
+        Of boxes, and of the chunks that they wrote.
+    nbytes : int
+        Bytes of all of them.
+    """
+
+    store: ChunkFiles
+    steps: Mapping[int, Step]
+    sizes: tuple[int, ...]
+    room: Room
+    allowed: int | None = None
+    receipts: dict[Key, Receipt] = field(default_factory=dict)
+    nbytes: int = field(default=0, init=False)
+    _left: int = field(default=1 << 62, init=False)
+    _unverified: set[Key] = field(default_factory=set, init=False)
+
+    def resume(self) -> None:
+        """Take over what an earlier run finished and is still there."""
+        self.receipts = self.store.known({})
+        self.receipts = self.store.known(specs := self._specs(self.steps))
+        self.nbytes = sum(receipt.nbytes for receipt in self.receipts.values() if receipt.table in specs)
+        self.room.on_disk = max(self.room.on_disk, self.nbytes)
+        self._left = free_bytes(self.store.folder) + self.nbytes
+        self._unverified = {key for key, receipt in self.receipts.items() if receipt.table in specs}
+
+    def name(self, node: int) -> str:
+        """Name of a table."""
+        return f"rows_{node}"
+
+    @cached_property
+    def keys(self) -> dict[int, Keys]:
+        """The layout of each table, which all its runs share."""
+        sizes = self.sizes
+        return {node: Keys(step.axes, tuple([sizes[v] for v in step.axes])) for node, step in self.steps.items()}
+
+    def leaves(self, node: int) -> Iterator[tuple[Path, Ranges, Receipt | None]]:
+        """Yield the boxes of a step that are not cut, and their receipts if they are done."""
+        stack: list[tuple[Path, Ranges]] = [((), {})]
+        while stack:
+            path, ranges = stack.pop()
+            receipt = self.receipts.get((self.name(node), path))
+            if receipt is None or "variable" not in receipt.value:
+                yield path, ranges, receipt
+                continue
+            cut = Split(receipt.value["variable"], tuple(receipt.value["cuts"]))
+            stack += [((*path, i), part) for i, part in enumerate(cut.parts(ranges, self.sizes))][::-1]
+
+    def runs(self, node: int) -> Iterator[RowRun]:
+        """Yield what the finished boxes of a step wrote."""
+        for _, _, receipt in self.leaves(node):
+            run = None if receipt is None else known_run(receipt, self.keys[node], self.receipts)
+            if run is not None:
+                yield run
+
+    def open(self, node: int) -> list[tuple[Path, Ranges, Receipt | None]]:
+        """Return the boxes of a step that are not done, and the receipts of those that were."""
+        return [
+            (path, ranges, receipt)
+            for path, ranges, receipt in self.leaves(node)
+            if receipt is None or known_run(receipt, self.keys[node], self.receipts) is None
+        ]
+
+    def tell(self, node: int, values: NDArray[Any], kept: Mapping[str, Any], start: float) -> None:
+        """Write an array of few cells into the ledger itself, with what belongs to its values besides."""
+        cells = b64encode(values.tobytes()).decode()
+        value = {"values": cells, "dtype": values.dtype.name, "kept": {**kept}}
+        receipt = new_receipt(*_told_key(node), 0, 0, start, value)
+        self.store.record([receipt])
+        self.receipts[receipt.key] = receipt
+
+    def told(self, node: int) -> tuple[NDArray[Any], Mapping[str, Any]] | None:
+        """Return what the ledger itself has of a table, if that is all of it."""
+        receipt = self.receipts.get(_told_key(node))
+        if receipt is None:
+            return None
+        value = receipt.value
+        return np.frombuffer(b64decode(value["values"]), value["dtype"]).copy(), value["kept"]
+
+    def is_begun(self, node: int) -> bool:
+        """Whether a step was cut, or done in one box."""
+        return (self.name(node), ()) in self.receipts
+
+    def has(self, node: int) -> bool:
+        """Whether all of a table is on disk."""
+        return _told_key(node) in self.receipts or not self.open(node)
+
+    def cut(self, node: int, path: Path, split: Split) -> None:
+        """Write down how a box is cut; what it wrote when it was whole is deleted."""
+        if path in {found for found, _, receipt in self.open(node) if receipt is not None}:
+            self._delete_run(run_of(self.receipts[self.name(node), path], self.keys[node]))
+        value = {"variable": split.variable, "cuts": [*split.cuts]}
+        receipt = new_receipt(self.name(node), path, 0, 0, time.perf_counter(), value)
+        self.store.record([receipt])
+        self.receipts[receipt.key] = receipt
+
+    def record(self, receipts: Sequence[Receipt]) -> None:
+        """Enter what a box wrote, and its work.
+
+        Raises
+        ------
+        BudgetError
+            If tables take more of the disk than was allowed.
+        """
+        self.forget([receipt.key for receipt in receipts])
+        self.receipts.update({receipt.key: receipt for receipt in receipts})
+        written = sum(receipt.nbytes for receipt in receipts)
+        self.nbytes, self.room.written = self.nbytes + written, self.room.written + written
+        self.room.on_disk = max(self.room.on_disk, self.nbytes)
+        value = receipts[-1].value
+        self.room.elsewhere(value.get("joined", 0), value.get("work", 0.0))
+        self.check(0)
+
+    def check(self, more: int) -> None:
+        """Refuse to write so many bytes more if that is too much.
+
+        Raises
+        ------
+        BudgetError
+            With both numbers.
+        """
+        needed, allowed = self.nbytes + more, self._left if self.allowed is None else self.allowed
+        if needed > allowed:
+            limit = f"allowed {format_bytes(allowed)}"
+            if self.allowed is None:
+                limit = f"of which {self.store.folder} had {format_bytes(allowed)} left"
+            raise BudgetError(
+                f"the tables of the plan need more than {format_bytes(needed)} of disk, {limit}; "
+                "try a larger --disk or --memory, or --fit slice"
+            )
+
+    def account(self, step: Step, boxes: int = 1) -> None:
+        """Enter what is known of runs into the account of memory, and what will be of so many boxes of a step.
+
+        Raises
+        ------
+        NoRoomError
+            If that leaves little for tables.
+        """
+        receipts = len(self.receipts) + _BOX_RECEIPTS * boxes
+        runs = sum(1 for i in step.inputs if i in self.steps for _ in self.runs(i))
+        self.room.beside = receipts * RECEIPT_BYTES + runs * _RUN_BYTES
+        if (most := self.room.nbytes // 2) < self.room.beside:
+            axes = dict.fromkeys(v for scope in step.input_axes for v in scope)
+            raise NoRoomError(tuple(axes), self.room.beside, most)
+
+    def delete(self, nodes: Collection[int]) -> None:
+        """Delete tables; first the receipts of what was made from them are forced to disk.
+
+        Raises
+        ------
+        ChunkLostError
+            If a chunk is damaged that an earlier run left: nothing is deleted, as it may be needed to make it again.
+        """
+        kept = self._specs(node for node in self.steps if node not in nodes)
+        taken_over = {key: self.receipts[key] for key in self._unverified if key in self.receipts and key[0] in kept}
+        if lost := self.store.damaged(kept, taken_over):
+            raise ChunkLostError(*lost[0], "its checksum differs")
+        self._unverified.clear()
+        self.store.sync()
+        for node in nodes:
+            for run in [*self.runs(node)]:
+                self._delete_run(run)
+            self.forget([key for key in self.receipts if key[0] == self.name(node)])
+
+    def _delete_run(self, run: RowRun) -> None:
+        for spec in run.specs:
+            self.store.delete(spec)
+        self.forget([key for chunk in range(run.chunks) for key in run.keys_of(chunk)])
+
+    def forget(self, lost: Iterable[Key]) -> None:
+        """Drop the receipts of lost chunks."""
+        for key in lost:
+            receipt = self.receipts.pop(key, None)
+            self.nbytes -= receipt.nbytes if receipt else 0
+
+    def damaged(self) -> list[Key]:
+        """Verify every chunk; return the keys of those that are lost."""
+        found = self.store.damaged(self._specs(self.steps), self.receipts)
+        self._unverified.clear()
+        return found
+
+    def _specs(self, nodes: Iterable[int]) -> dict[str, TableSpec]:
+        """Return the arrays of everything that finished boxes of steps wrote, by name."""
+        return {spec.name: spec for node in nodes for run in self.runs(node) for spec in run.specs}
+
+
+def _told_key(node: int) -> Key:
+    return f"told_{node}", ()

@@ -1,0 +1,314 @@
+"""Running a sweep by rows whose tables do not fit memory: some are on disk, some steps are done box by box.
+
+What a table takes is known when it is made. A step is done in memory if it fits; if not, in boxes: ranges of states,
+each a task of its own that reads by range, joins, reduces and writes a sorted run. Boxes that turn out not to fit are
+cut further. What was cut and what is done is in the ledger. Both ways it is the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Generic, TypeVar
+
+from ...storage.spec import ChunkLostError
+from ...tasks.boxes.row_box import INPUT_SHARE, RowBoxes, RowsAlgebra, read_table, stored_run
+from ...tasks.boxes.sorted_runs import RowRun
+from ...tasks.boxes.stores import ChunkFiles
+from ...tasks.rows.memory_account import NoRoomError, Room, possible
+from ...tasks.rows.ordering import Ranges
+from ...tasks.rows.relation import Relation
+from ...tasks.steps.semiring import LOG_SUM
+from ...tasks.steps.step import Step
+from ...tasks.sweeps.program import Program
+from ...tasks.sweeps.sweep import freed_tables
+from ..errors import InternalError
+from ..queries.decode import decode, entry
+from .dense_boxes import ATTEMPTS
+from .pools import open_tables
+from .row_boxes import BoxedStep, refusal
+from .row_ledger import RowsOnDisk
+from .run import Run
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Of what tables may take, those that stay in memory have this part together, and each of them that.
+_HELD_SHARE: Final = 4
+_LARGE_SHARE: Final = 32
+# Runs, what they become together, and what that takes.
+_MERGED_COPIES: Final = 4
+# What took a join of so many rows is not done again after a stop.
+_WORTH_KEEPING: Final = 1 << 21
+# A box that is repaired may take what it took first, if that is more than what is left by such a part at most.
+_REPAIR_SHARE: Final = 16
+# Up to so many bytes what the answer is read from is kept in the ledger itself.
+_TOLD_BYTES: Final = 1 << 14
+
+
+@dataclass
+class RowTables(Generic[T]):
+    """The tables of a sweep by rows, or of both.
+
+    Parameters
+    ----------
+    run : Run
+    store : ChunkFiles
+    keep : bool
+        Whether tables are needed after the sweep, for decoding.
+
+    Attributes
+    ----------
+    held : dict of int to table
+        Messages in memory.
+    """
+
+    run: Run[T]
+    store: ChunkFiles
+    keep: bool
+    held: dict[int, T] = field(default_factory=dict)
+
+    @cached_property
+    def program(self) -> Program[T]:
+        """Steps and leaf tables."""
+        return self.run.program(self.run.plan.steps, self.run.plan.outputs)
+
+    @property
+    def algebra(self) -> RowsAlgebra[T]:
+        """What steps are done with in this process."""
+        return self.program.algebra  # type: ignore[return-value]
+
+    @property
+    def room(self) -> Room:
+        """What tables take in this process."""
+        assert self.run.room is not None
+        return self.run.room
+
+    @cached_property
+    def steps(self) -> dict[int, Step]:
+        """The step that makes each table."""
+        return {step.node: step for step in self.program.steps}
+
+    @cached_property
+    def disk(self) -> RowsOnDisk:
+        """What is on disk."""
+        return RowsOnDisk(self.store, self.steps, self.run.plan.tree.dims, self.room, self.run.disk_bytes)
+
+    def roots(self) -> list[T]:
+        """Run what is not done yet; return the root tables."""
+        found = self.outputs()
+        return [found[root] for root in self.run.plan.tree.roots]
+
+    def outputs(self) -> dict[int, T]:
+        """Run what is not done yet; return the tables that the answer is read from."""
+        open_tables(self.run.pool, self.store.folder)
+        self.disk.resume()
+        return self.complete(lambda: {node: self._whole(node) for node in self.run.plan.outputs})
+
+    def complete(self, then: Callable[[], R]) -> R:
+        """Make the tables that the answer lacks, and read them; once a chunk is lost, all others are verified too."""
+        for _ in range(ATTEMPTS):
+            try:
+                self._sweep()
+                self.store.sync()
+                return then()
+            except ChunkLostError as error:
+                self.disk.forget([(error.table, error.chunk), *self.disk.damaged()])
+        raise InternalError(f"chunks of {self.store.folder} are lost as fast as they are written")
+
+    def decoded(self, is_optimal: Callable[[dict[int, int]], bool]) -> dict[int, int]:
+        """Return the optimal states; reads only rows that agree with those found so far, lost ones are made again."""
+        for _ in range(ATTEMPTS):
+            try:
+                states = self._states()
+            except ChunkLostError as error:
+                lost = [(error.table, error.chunk)]
+            except NoRoomError as error:
+                raise refusal(error) from None
+            else:
+                lost = [] if is_optimal(states) else self.disk.damaged()
+                if not lost:
+                    return states
+            self.disk.forget([*lost, *self.disk.damaged()])
+            self.complete(lambda: None)
+        raise InternalError(f"chunks of {self.store.folder} are lost as fast as they are written")
+
+    def _states(self) -> dict[int, int]:
+        states: dict[int, int] = {}
+        for step in reversed(self.run.plan.up):
+            known = {v: states[v] for axes in step.input_axes for v in axes if v in states}
+            self.disk.account(step)
+            boxes = (self._best_within(step, known, ranges) for ranges in self._boxes_at(step, known))
+            states |= min(boxes, key=lambda found: found[0])[1]
+        return states
+
+    def _boxes_at(self, step: Step, states: Mapping[int, int]) -> Iterator[Ranges]:
+        """Yield the ranges in which a step was done, those that agree with some states."""
+        fixed = {v: (state, state + 1) for v, state in states.items()}
+        for _, ranges, _ in self.disk.leaves(step.node):
+            if all(first <= states[v] < stop for v, (first, stop) in ranges.items() if v in states):
+                yield {**ranges, **fixed}
+
+    def _best_within(self, step: Step, known: Mapping[int, int], ranges: Ranges) -> tuple[Any, dict[int, int]]:
+        """Return the least sum of the inputs of a step that agrees with states, within ranges, and its states."""
+        tables: dict[int, Any] = {node: self._read(node, ranges) for node in step.inputs}
+        sizes, semiring, states = self.run.plan.tree.dims, self.run.problem.semiring, dict(known)
+        decode((step,), tables, sizes, semiring, states, self.run.compiled, self.room)
+        read = zip(step.inputs, step.input_axes, strict=True)
+        return sum(entry(tables[node], axes, sizes, states, semiring) for node, axes in read), states
+
+    def _sweep(self) -> None:
+        self._collect()
+        needed, report = self._behind(lambda node: node in self.held or self.disk.has(node))[0], self.run.on_table()
+        for step, gone in zip(self.program.steps, self._freed, strict=True):
+            if step.node in needed:
+                self._make(step)
+                self._free(gone)
+            if report is not None:
+                report(step, None)
+        self._collect()
+
+    @cached_property
+    def _freed(self) -> Sequence[Sequence[int]]:
+        """For each step the tables that nobody needs after it."""
+        steps = self.program.steps
+        return [()] * len(steps) if self.keep else freed_tables(steps, self.run.plan.outputs)
+
+    def _behind(self, is_known: Callable[[int], bool]) -> tuple[set[int], set[int]]:
+        """Return the tables that have to be made where some are known, and those of the known that they need."""
+        unknown, known = set[int](), set[int]()
+        stack = [*(self.steps if self.keep else self.run.plan.outputs)]
+        while stack:
+            node = stack.pop()
+            if node not in self.steps or node in unknown or node in known:
+                continue
+            if is_known(node):
+                known.add(node)
+            else:
+                unknown.add(node)
+                stack.extend(self.steps[node].inputs)
+        return unknown, known
+
+    def _make(self, step: Step) -> None:
+        """Do a step in memory, or in boxes where it does not fit."""
+        self.disk.account(step)
+        if self.disk.is_begun(step.node) or not self._is_made_in_memory(step):
+            self._boxed(step).complete()
+
+    def _is_made_in_memory(self, step: Step) -> bool:
+        before, start = self.room.joined, time.perf_counter()
+        try:
+            inputs = self._fitting(step)
+            if inputs is None:
+                return False
+            made = self.algebra.step(step, inputs, self.run.threads)
+        except NoRoomError:
+            return False
+        del inputs
+        self._enter(step, made, self.room.joined - before, start)
+        return True
+
+    def _fitting(self, step: Step) -> list[T] | None:
+        """Return the inputs of a step in memory, if those on disk are small."""
+        stored = [i for i in step.inputs if i not in self.held and i in self.steps]
+        if sum(run.nbytes for i in stored for run in self.disk.runs(i)) > self.room.nbytes // INPUT_SHARE:
+            return None
+        return [self._whole(i) for i in step.inputs]
+
+    def _enter(self, step: Step, made: T, joined: int, start: float) -> None:
+        """Hold a table that was made in memory, or store it where it is large or took long."""
+        nbytes = self._bytes_of(made, step)
+        if step.node in self.run.plan.outputs and nbytes <= _TOLD_BYTES:
+            if not self.keep and any(self.disk.is_begun(i) for i in step.inputs):
+                bare, kept = self.algebra.keyed(made, step.axes)
+                self.disk.tell(step.node, bare.values, kept, start)
+            self.held[step.node] = made
+            return
+        others = sum(self._bytes_of(table, self.steps[node]) for node, table in self.held.items())
+        small = nbytes <= self.room.nbytes // _LARGE_SHARE and others + nbytes <= self.room.nbytes // _HELD_SHARE
+        if small and joined < _WORTH_KEEPING:
+            self.held[step.node] = made
+            return
+        self.disk.check(self._stored_bytes(made, step))
+        self.disk.record(stored_run(self._boxes(step, {}), (), made, start, {}))
+
+    def _bytes_of(self, table: T, step: Step) -> int:
+        bare = self.algebra.keyed(table, step.axes)[0]
+        return int(bare.nbytes if isinstance(bare, Relation) else bare.values.nbytes)
+
+    def _stored_bytes(self, table: T, step: Step) -> int:
+        """Return what the values of a table's rows take on disk; their keys are compressed."""
+        bare, kept = self.algebra.keyed(table, step.axes)
+        if isinstance(bare, Relation):
+            return int(bare.values.nbytes)
+        semiring = LOG_SUM if kept.get("logs") else self.run.problem.semiring
+        return possible(bare.values, semiring) * int(bare.values.itemsize)
+
+    def _free(self, gone: Sequence[int]) -> None:
+        """Drop tables that no step will read."""
+        for node in gone:
+            self.held.pop(node, None)
+        if any(self.disk.is_begun(node) for node in gone):
+            self._collect()
+
+    def _collect(self) -> None:
+        """Delete the tables on disk that nobody needs, not even if those in memory were lost."""
+        needed = self._behind(self.disk.has)
+        done = [node for node in self.steps if self.disk.is_begun(node) and not any(node in some for some in needed)]
+        if done:
+            self.disk.delete(done)
+
+    def _read(self, node: int, ranges: Ranges) -> T:
+        """Return the rows of a table within ranges, or a table in memory whole."""
+        if node in self.held:
+            return self.held[node]
+        if node not in self.steps:
+            return self.program.leaves[node]
+        limit = self.room.free // _MERGED_COPIES
+        table, _ = read_table(self.store, self.algebra, [*self.disk.runs(node)], ranges, limit)
+        self.room.keep(self.algebra.keyed(table, self.steps[node].axes)[0])
+        return table
+
+    def _whole(self, node: int) -> T:
+        """Return a table; what the answer is read from as an array of all cells."""
+        if node in self.held or node not in self.run.plan.outputs:
+            return self._read(node, {})
+        if (told := self.disk.told(node)) is not None:
+            return self.algebra.restored(*told)
+        found = self._read(node, {})
+        return self.algebra.made(self.steps[node], found) if node in self.steps else found
+
+    def _boxed(self, step: Step) -> BoxedStep[T]:
+        stored = {i: [*self.disk.runs(i)] for i in step.inputs if i in self.steps and i not in self.held}
+
+        def shared(count: int) -> RowBoxes[T]:
+            self.disk.account(step, count)
+            return self._boxes(step, stored)
+
+        return BoxedStep(self.run, self.disk, step.node, shared)
+
+    def _boxes(self, step: Step, stored: dict[int, list[RowRun]]) -> RowBoxes[T]:
+        held = {
+            i: self._read(i, {}) for i in step.inputs if i not in stored and (i in self.held or i not in self.steps)
+        }
+        nbytes = self.room.nbytes - self.room.beside
+        nbytes -= nbytes // _HELD_SHARE
+        lost = [receipt.value.get("nbytes", 0) for _, _, receipt in self.disk.open(step.node) if receipt is not None]
+        if lost and max(lost) - self.room.free <= self.room.nbytes // _REPAIR_SHARE:  # what fitted then is not cut now
+            nbytes = max(nbytes, *lost)
+        how = self.algebra, self.run.problem.semiring, self.run.plan.tree.dims, self.store
+        return RowBoxes(step, *how, held, stored, self.disk.name(step.node), nbytes)
+
+
+@contextmanager
+def opened_row_tables(run: Run[T], name: str, *, keep: bool) -> Iterator[RowTables[T]]:
+    """Open the tables of a sweep by rows in the run's folder."""
+    assert run.folder is not None
+    store = ChunkFiles((run.folder / name).absolute())
+    try:
+        yield RowTables(run, store, keep)
+    finally:
+        store.close()

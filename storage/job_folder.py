@@ -1,0 +1,137 @@
+"""The job of a run directory, in its folder ``job``: what was asked of which cluster, how it stands, and what happened.
+
+The record is written whole or not at all and has a checksum. The pulse, how far the run is, is replaced often and never
+forced to disk. Whoever drives the run holds a lock: it goes away with its process, so that a reader knows who is dead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from .files import opened, read_whole, write_all, written_whole
+from .ledger import ends_a_line
+from .run_folder import JOB, open_lock, read_json, try_lock, write_json
+from .spec import StorageError, disk_full
+
+_RECORD, _PULSE, _LOG = "job.json", "pulse.json", "log.jsonl"
+_PAUSE_SECONDS = 0.05
+
+
+class JobDir:
+    """The job of a run directory.
+
+    Parameters
+    ----------
+    run : Path
+        The run directory.
+    """
+
+    def __init__(self, run: Path):
+        self.run = run
+        self._folder = run / JOB
+
+    def read(self) -> dict[str, Any]:
+        """Return the record.
+
+        Raises
+        ------
+        StorageError
+            If there is none, or it is damaged.
+        """
+        record = read_json(self._folder / _RECORD)
+        if record is None:
+            raise StorageError(f"{self.run} holds no job")
+        return record
+
+    def holds_job(self) -> bool:
+        """Whether there is a record."""
+        return os.path.lexists(self._folder / _RECORD)
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Replace the record.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be written.
+        """
+        try:
+            self._folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise disk_full(error, f"no space left for {self._folder}") from None
+        write_json(self._folder / _RECORD, record)
+
+    def read_pulse(self) -> dict[str, Any]:
+        """Return how far the run was a moment ago; nothing if nobody said."""
+        with suppress(OSError, ValueError):
+            found = json.loads(read_whole(self._folder / _PULSE))
+            if isinstance(found, dict):
+                return found
+        return {}
+
+    def write_pulse(self, pulse: dict[str, Any]) -> None:
+        """Say how far the run is; where that cannot be written nothing is lost."""
+        with suppress(OSError), written_whole(self._folder / _PULSE) as file:
+            write_all(file, memoryview(json.dumps(pulse).encode()))
+
+    def note(self, event: str, **facts: Any) -> None:
+        """Append a line to the log; where that cannot be written nothing is lost."""
+        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
+        with suppress(OSError), opened(self._folder / _LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND) as file:
+            file.write(b"" if ends_a_line(file) else b"\n")
+            file.write(json.dumps(line).encode() + b"\n")
+
+    def notes(self) -> list[dict[str, Any]]:
+        """Return the lines of the log; one that was cut short is left out."""
+        try:
+            lines = read_whole(self._folder / _LOG).splitlines()
+        except OSError:
+            return []
+        found = []
+        for line in lines:
+            with suppress(ValueError):
+                found.append(json.loads(line))
+        return found
+
+    @contextmanager
+    def claimed(self, patience_seconds: float) -> Iterator[None]:
+        """Hold the lock of whoever drives the run; one that is about to end is waited for.
+
+        Raises
+        ------
+        StorageError
+            If another process keeps it.
+        """
+        end = time.monotonic() + patience_seconds
+        with open_lock(self._folder) as lock:
+            while not try_lock(lock):
+                if time.monotonic() > end:
+                    raise StorageError(f"{self.run} is driven by another process")
+                time.sleep(_PAUSE_SECONDS)
+            yield
+
+    def is_claimed(self) -> bool:
+        """Whether some process drives the run at this moment."""
+        try:
+            with open_lock(self._folder) as lock:
+                return not try_lock(lock)
+        except OSError:
+            return False
+
+
+def job_folders(place: Path) -> list[Path]:
+    """Return the run directories with a job: a folder itself, or those in it.
+
+    Raises
+    ------
+    OSError
+        If it is no folder that can be read.
+    """
+    return [path for path in (place, *sorted(place.iterdir())) if path.is_dir() and JobDir(path).holds_job()]

@@ -1,0 +1,261 @@
+"""Run directories: one run's plan, tables and ledger, used by one run at a time.
+
+Plan and answer are JSON objects that say which format they have and end with a checksum of everything else in them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from .files import PARTIAL, opened, read_whole, refuse_links, write_all, written_whole
+from .spec import DamagedError, StorageError, disk_full
+
+# Locks that go away with the process that holds them, and folders that one process uses at a time.
+
+_LOCK = "lock"
+
+
+def try_lock(file: FileIO) -> bool:
+    """Take the lock of an open file, if nobody else holds it; closing the file releases it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def open_lock(folder: Path) -> FileIO:
+    """Open the file in a folder that is locked, made if it is not there."""
+    return opened(folder / _LOCK, os.O_RDWR | os.O_CREAT)
+
+
+@dataclass(frozen=True)
+class FolderKind:
+    """What a folder is for, in the words of the sentences about it.
+
+    Parameters
+    ----------
+    name, use, busy : str
+        As in "is not a run directory", "cannot be used as a run directory", "is in use by another run".
+    mark : str
+        The file without which other content is foreign.
+    """
+
+    name: str
+    use: str
+    busy: str
+    mark: str
+
+
+def locked_folder(path: Path, kind: FolderKind, comes_before: Callable[[Path], bool]) -> FileIO:
+    """Create a folder if it does not exist, and take its lock.
+
+    Parameters
+    ----------
+    path : Path
+    kind : FolderKind
+    comes_before : callable
+        Whether something may be there before the file that marks the folder.
+
+    Raises
+    ------
+    StorageError
+        If the folder cannot be written, is something else, or is in use.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        foreign = [p.name for p in path.iterdir() if p.name != _LOCK and not comes_before(p)]
+        if foreign and not os.path.lexists(path / kind.mark):
+            raise StorageError(f"{path} is not {kind.name}: it holds {foreign[0]!r} and no {kind.mark}")
+        refuse_links(path)
+        lock = open_lock(path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be used {kind.use}: {error.strerror}") from None
+    if not try_lock(lock):
+        lock.close()
+        raise StorageError(f"{path} is {kind.busy}")
+    return lock
+
+
+_PLAN, _RESULT, _BOUNDS = "plan.json", "result.json", "bounds.json"
+_KIND = FolderKind("a run directory", "as a run directory", "in use by another run", _PLAN)
+#: The folder of a run that a cluster drives.
+JOB = "job"
+#: The folder of layers that a search goes on with while there is no answer.
+LAYERS = "layers"
+#: The folder of messages of mini-buckets, which bounds are read from.
+MESSAGES = "messages"
+# What is written here and in ledgers; other formats are not read.
+FORMAT = 4
+
+
+class RunDir:
+    """A locked run directory.
+
+    Parameters
+    ----------
+    path : Path
+        Created if it does not exist. A folder with other content is refused.
+
+    Raises
+    ------
+    StorageError
+        If the folder cannot be written, is not a run directory, or is in use.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._lock = locked_folder(path, _KIND, lambda p: p.name == JOB or _is_partial(p))
+        for left in filter(_is_partial, path.iterdir()):
+            left.unlink()
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._lock.close()
+
+    def read_plan(self) -> dict[str, Any] | None:
+        """Return the stored plan; None in a new directory, and where it is damaged and nothing was done after it.
+
+        Raises
+        ------
+        StorageError
+            If the plan is damaged or of another format and finished work depends on it.
+        """
+        try:
+            return read_json(self.path / _PLAN)
+        except DamagedError as error:
+            if not self._has_work():
+                return None
+            raise StorageError(
+                f"{error}, and finished work depends on it; remove {self.path} to begin again, or use another --workdir"
+            ) from None
+
+    def _has_work(self) -> bool:
+        kept = any(os.path.lexists(self.path / name) for name in (_RESULT, _BOUNDS))
+        return kept or any(self.path.glob("*/*/*"))
+
+    def write_plan(self, plan: dict[str, Any]) -> None:
+        """Store the plan, whole or not at all."""
+        write_json(self.path / _PLAN, plan)
+
+    def read_result(self) -> dict[str, Any] | None:
+        """Return the stored answer, if the run is finished; one that is damaged is as good as none."""
+        return stored_result(self.path)
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        """Store the answer beside the plan; what a search would have gone on with is removed."""
+        write_json(self.path / _RESULT, result)
+        shutil.rmtree(self.path / LAYERS, ignore_errors=True)
+
+    def read_bounds(self) -> dict[str, Any] | None:
+        """Return what is known of an answer that is not proved yet, if anything."""
+        return stored_bounds(self.path)
+
+    def write_bounds(self, bounds: dict[str, Any]) -> None:
+        """Store what is known before the answer is."""
+        write_json(self.path / _BOUNDS, bounds)
+
+
+def _is_partial(path: Path) -> bool:
+    """Whether a plan or an answer was left half written."""
+    return path.name.startswith((f"{_PLAN}.", f"{_RESULT}.", f"{_BOUNDS}.")) and path.name.endswith(PARTIAL)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Read a JSON object as :func:`write_json` left it; None if there is none.
+
+    Raises
+    ------
+    DamagedError
+        If anything in it was changed.
+    StorageError
+        If it is of another format or cannot be read.
+    """
+    try:
+        data = read_whole(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        raise DamagedError(f"{path} is damaged: it is not JSON") from None
+    if not isinstance(found, dict):
+        raise DamagedError(f"{path} is damaged: it is no JSON object")
+    checksum, form = found.pop("checksum", None), found.pop("format", 1)
+    if checksum == _checksum(found):
+        return found
+    if form != FORMAT:
+        raise StorageError(f"{path} has format {form}, this version of bucketflow reads format {FORMAT}")
+    raise DamagedError(f"{path} is damaged: its checksum differs")
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    """Return a hash of a JSON object that does not depend on how it is written."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON object, whole or not at all.
+
+    Raises
+    ------
+    DiskFullError
+        If no space is left.
+    """
+    plain = json.loads(json.dumps(content))
+    stored = {**plain, "format": FORMAT, "checksum": _checksum(plain)}
+    try:
+        with written_whole(path) as file:
+            write_all(file, memoryview(json.dumps(stored, indent=1).encode()))
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise disk_full(error, f"no space left for {path}") from None
+
+
+def stored_plan(path: Path) -> dict[str, Any]:
+    """Return the plan of a run directory without locking it.
+
+    Raises
+    ------
+    StorageError
+        If the folder is not a run directory, or its plan is damaged.
+    """
+    plan = read_json(path / _PLAN)
+    if plan is None:
+        raise StorageError(f"{path} is not a run directory: it has no {_PLAN}")
+    return plan
+
+
+def stored_result(path: Path) -> dict[str, Any] | None:
+    """Return the answer of a finished run, or None; one that is damaged is as good as none."""
+    return _undamaged(path / _RESULT)
+
+
+def stored_bounds(path: Path) -> dict[str, Any] | None:
+    """Return what a run without an answer knows already, or None; what is damaged is as good as none."""
+    return _undamaged(path / _BOUNDS)
+
+
+def _undamaged(path: Path) -> dict[str, Any] | None:
+    try:
+        return read_json(path)
+    except DamagedError:
+        return None
+
+
+def sweep_partial_files(folder: Path) -> None:
+    """Remove what killed tasks left half written."""
+    for path in (*folder.glob(f"*{PARTIAL}"), *folder.glob(f"*/*{PARTIAL}")):
+        path.unlink(missing_ok=True)

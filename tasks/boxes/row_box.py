@@ -1,0 +1,292 @@
+"""One box of a step by rows: read the rows of its inputs within ranges, join, reduce, write a sorted run.
+
+How many rows a box makes is known when it is made: one that does not fit says so, and is cut into smaller ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...storage import ledger
+from ...storage.spec import Receipt
+from ..rows.keys import Keys
+from ..rows.memory_account import NoRoomError, Room, possible
+from ..rows.ordering import Ranges, forget_layouts, put_back
+from ..rows.relation import Relation, Table
+from ..steps.semiring import LOG_SUM, Semiring
+from ..steps.step import Step, make_step
+from ..sweeps.sweep import Algebra
+from .box import new_receipt
+from .sorted_runs import RowRun, blocks_of, keys_name, values_name
+from .stores import Key, Store
+
+T = TypeVar("T")
+Path = tuple[int, ...]
+"""A box: which part of the whole step it is, which part of that, and so on."""
+
+#: Of the memory of a box, its inputs may take this part: they are put together, and sorted for their joins.
+INPUT_SHARE: Final = 12
+_COPIES: Final = 2
+_CHUNK_SHARE, _CHUNK_BYTES = 64, (1 << 14, 1 << 26)
+# Compressed chunks of keys are longer than plain ones by less than a byte for so many.
+_KEY_BYTES_OF_A_HEADER: Final = 128
+
+
+class TooMuchToReadError(NoRoomError):
+    """The inputs of a box do not fit."""
+
+
+class RowsAlgebra(Algebra[T], Protocol[T]):
+    """What boxes need of an algebra of rows."""
+
+    def in_room(self, room: Room) -> Self:
+        """Return the algebra with another account."""
+        ...
+
+    def keyed(self, table: T, axes: Sequence[int]) -> tuple[Table, dict[str, Any]]:
+        """Return a table with its variables, and what belongs to its values besides."""
+        ...
+
+    def restored(self, values: NDArray[Any], kept: Mapping[str, Any]) -> T:
+        """Return an array of all cells with what belongs to its values besides."""
+        ...
+
+    def within(self, table: T, axes: Sequence[int], ranges: Ranges) -> T:
+        """Return the part of a table within ranges, whose states count from there."""
+        ...
+
+    def united(self, parts: Sequence[tuple[Relation, Mapping[str, Any]]]) -> T:
+        """Return the sum of runs, each with what belongs to its values besides."""
+        ...
+
+    def made(self, step: Step, table: T) -> T:
+        """Return what a step made elsewhere as it is kept."""
+        ...
+
+
+@dataclass(frozen=True)
+class RowBoxes(Generic[T]):
+    """What all boxes of a step share.
+
+    Parameters
+    ----------
+    step : Step
+    algebra : RowsAlgebra
+    semiring : Semiring
+        Of the values, unless they are logarithms.
+    sizes : tuple of int
+        Domain sizes of all variables.
+    store : Store
+    held : mapping of int to table
+        Inputs that are in memory.
+    stored : mapping of int to sequence of RowRun
+        Inputs that are on disk.
+    name : str
+        Of the table that the boxes write.
+    nbytes : int
+        What a box may take.
+    """
+
+    step: Step
+    algebra: RowsAlgebra[T]
+    semiring: Semiring
+    sizes: tuple[int, ...]
+    store: Store
+    held: Mapping[int, T]
+    stored: Mapping[int, Sequence[RowRun]]
+    name: str
+    nbytes: int
+
+    @property
+    def keys(self) -> Keys:
+        """Layout of the table that the boxes write."""
+        return Keys(self.step.axes, tuple([self.sizes[v] for v in self.step.axes]))
+
+    @property
+    def axes(self) -> dict[int, tuple[int, ...]]:
+        """Variables of the inputs."""
+        return dict(zip(self.step.inputs, self.step.input_axes, strict=True))
+
+
+def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) -> list[Receipt]:
+    """Task: do a box; returns its receipts, which are in the ledger by then, that of the box last.
+
+    Raises
+    ------
+    NoRoomError
+        If it does not fit.
+    ChunkLostError
+        If a chunk of its inputs is missing or damaged.
+    """
+    there, before = _there(boxes, path)
+    if (boxes.name, path) in there:
+        return [*there.values()]
+    try:
+        return _done(boxes, path, ranges, threads, there, before)
+    except NoRoomError as error:
+        failure = type(error)(*error.args)
+    finally:
+        forget_layouts()
+    raise failure  # here, where no traceback keeps tables alive
+
+
+def _there(boxes: RowBoxes[Any], path: Path) -> tuple[dict[Key, Receipt], RowRun | None]:
+    """Return the receipts of undamaged chunks of a box that was done before, and the run that they are of.
+
+    If all chunks are undamaged the box's own receipt is there too, last.
+    """
+    folder, key, name = boxes.store.folder, (boxes.name, path), _run_name(boxes.name, path)
+    if folder is None or not (folder / keys_name(name)).exists():
+        return {}, None
+    receipts = ledger.load(folder, [key, (keys_name(name), None), (values_name(name), None)])
+    if key not in receipts or "rows" not in receipts[key].value:
+        return {}, None
+    run = run_of(receipts[key], boxes.keys)
+    chunks = {one: receipts[one] for n in range(run.chunks) for one in run.keys_of(n) if one in receipts}
+    for lost in boxes.store.damaged({spec.name: spec for spec in run.specs}, chunks):
+        del chunks[lost]
+    own = {key: receipts[key]} if run.with_receipts(chunks) is not None else {}
+    return chunks | own, run
+
+
+def _done(
+    boxes: RowBoxes[Any],
+    path: Path,
+    ranges: Ranges,
+    threads: int,
+    there: Mapping[Key, Receipt],
+    before: RowRun | None,
+) -> list[Receipt]:
+    start, limit = time.perf_counter(), boxes.nbytes // INPUT_SHARE
+    tables, read = {}, 0
+    for node, axes in boxes.axes.items():
+        if node in boxes.held:
+            table = boxes.held[node]
+        else:
+            table, nbytes = read_table(boxes.store, boxes.algebra, boxes.stored[node], ranges, limit - read)
+            read += nbytes
+        tables[node] = boxes.algebra.within(table, axes, ranges)
+        del table
+    room, step = Room(boxes.nbytes - _COPIES * read), boxes.step
+    sizes = sizes_within(boxes.sizes, ranges)
+    step = make_step(step.node, step.inputs, step.input_axes, step.axes, sizes, boxes.semiring, keep=False)
+    made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)
+    work = {"joined": room.joined, "work": room.done, "dense": room.dense}
+    return stored_run(boxes, path, made, start, work, there, ranges, before)
+
+
+def sizes_within(sizes: Sequence[int], ranges: Ranges) -> tuple[int, ...]:
+    """Return domain sizes within ranges."""
+    own = (ranges.get(v, (0, d)) for v, d in enumerate(sizes))
+    return tuple([stop - first for first, stop in own])
+
+
+def read_table(
+    store: Store, algebra: RowsAlgebra[T], runs: Sequence[RowRun], ranges: Ranges, limit: int
+) -> tuple[T, int]:
+    """Read the rows of all runs within ranges; returns their bytes too.
+
+    Raises
+    ------
+    TooMuchToReadError
+        If they take more than the limit.
+    ChunkLostError
+        If a chunk is missing or damaged.
+    """
+    parts: list[tuple[Relation, Mapping[str, Any]]] = []
+    nbytes = 0
+    for run in runs:
+        for part in run.read(store, ranges):
+            nbytes += part.nbytes
+            if nbytes > limit:
+                raise TooMuchToReadError(run.keys.variables, nbytes, limit)
+            parts.append((part, run.kept))
+    if not parts:
+        run = runs[0]
+        words = np.zeros((0, run.keys.n_words), np.uint64)
+        parts = [(Relation(run.keys, words, np.zeros(0, run.dtype)), run.kept)]
+    return algebra.united(parts), nbytes
+
+
+def chunk_bytes(nbytes: int) -> int:
+    """Return how large chunks are where a task may take so many bytes."""
+    low, high = _CHUNK_BYTES
+    return min(max(nbytes // _CHUNK_SHARE, low), high)
+
+
+def even_chunks(rows: int, most: int) -> int:
+    """Return how many rows chunks have of which none has more than ``most``: the last one is filled up with few."""
+    chunks = max(1, -(-rows // max(1, most)))
+    return max(1, -(-rows // chunks))
+
+
+def most_stored_bytes(rows: int, keys: Keys, itemsize: int) -> int:
+    """Return the bytes that so many rows take at most in chunk files, in however many runs."""
+    key_bytes = 8 * keys.n_words
+    filled = rows + rows // max(1, _CHUNK_BYTES[0] // (key_bytes + itemsize))
+    return filled * (key_bytes + itemsize) + filled * key_bytes // _KEY_BYTES_OF_A_HEADER
+
+
+def stored_run(
+    boxes: RowBoxes[Any],
+    path: Path,
+    table: Any,
+    start: float,
+    work: Mapping[str, Any],
+    there: Mapping[Key, Receipt] = MappingProxyType({}),
+    ranges: Ranges = MappingProxyType({}),
+    before: RowRun | None = None,
+) -> list[Receipt]:
+    """Write a table as a sorted run; returns the receipts of its chunks and, last, of the box, which are recorded.
+
+    Parameters
+    ----------
+    there : mapping of Key to Receipt
+        Of chunks that are there, undamaged.
+    ranges : mapping
+        Those that the table is within; its states count from there.
+    before : RowRun, optional
+        Of which the chunks are that are there. What a box may take, from which their rows follow, may differ today, and
+        so may the scale of the values: then all chunks are written.
+    """
+    keys = boxes.keys
+    bare, kept = boxes.algebra.resized(sizes_within(boxes.sizes, ranges)).keyed(table, boxes.step.axes)
+    semiring = LOG_SUM if kept.get("logs") else boxes.semiring
+    rows = len(bare) if isinstance(bare, Relation) else possible(bare.values, semiring)
+    dtype = bare.values.dtype
+    if before is None or (before.rows, before.dtype, before.kept) != (rows, dtype.name, kept):
+        there = {}
+        chunk_rows = even_chunks(rows, chunk_bytes(boxes.nbytes) // (8 * keys.n_words + dtype.itemsize))
+    else:
+        chunk_rows = before.chunk_rows
+    run = RowRun(_run_name(boxes.name, path), keys, rows, chunk_rows, dtype.name, kept)
+    blocks = (put_back(block, keys, ranges) for block in blocks_of(bare, semiring))
+    receipts = [*run.write(boxes.store, blocks, there)]
+    value = {"rows": rows, "chunk_rows": run.chunk_rows, "dtype": run.dtype, "kept": kept, **work}
+    value["nbytes"] = boxes.nbytes
+    receipts.append(new_receipt(boxes.name, path, 0, 0, start, value))
+    boxes.store.record(receipts)
+    return receipts
+
+
+def _run_name(table: str, path: Path) -> str:
+    return "_".join([table, *map(str, path)])
+
+
+def run_of(receipt: Receipt, keys: Keys) -> RowRun:
+    """Return the run of a box, without the receipts of its chunks."""
+    value = receipt.value
+    how = value["rows"], value["chunk_rows"], value["dtype"], value["kept"]
+    return RowRun(_run_name(receipt.table, receipt.chunk), keys, *how)
+
+
+def known_run(receipt: Receipt, keys: Keys, receipts: Mapping[Key, Receipt]) -> RowRun | None:
+    """Return the run of a box that is done; None if some chunk of it has no receipt."""
+    return run_of(receipt, keys).with_receipts(receipts)

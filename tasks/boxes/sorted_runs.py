@@ -1,0 +1,217 @@
+"""Tables of rows between steps: sorted runs, each two arrays of chunks, its keys and its values.
+
+The arrays are those of any stored table, with the number of the chunk as first axis; the last chunk is filled up with
+ones. What a reader needs to know is in the receipts: how many rows a chunk has, its first key, and some of its keys.
+"""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...storage.codecs import BLOSC
+from ...storage.spec import Receipt, TableSpec
+from ..rows.keys import Keys, Words
+from ..rows.numpy_rows import comparable
+from ..rows.ordering import Ranges, ends, inside
+from ..rows.relation import Dense, Relation, from_dense
+from ..steps.semiring import Semiring
+from .box import new_receipt
+from .stores import Key, Store
+
+Array = NDArray[Any]
+
+#: Keys of a chunk, evenly spread over it, that are kept to tell how many rows some ranges have.
+SAMPLES: Final = 8
+_BLOCK_CELLS: Final = 1 << 16
+# Chunks of keys of fewer bytes stay as they are: a file takes as much.
+_LEAST_COMPRESSED: Final = 1 << 12
+
+
+@dataclass(frozen=True)
+class RowRun:
+    """Rows in ascending order of their keys, on disk.
+
+    Parameters
+    ----------
+    name : str
+        Of its arrays but for their ends.
+    keys : Keys
+    rows, chunk_rows : int
+        Of the run, and of each chunk but the last.
+    dtype : str
+        Of the values.
+    kept : mapping
+        What belongs to the values besides.
+    receipts : sequence of (Receipt, Receipt)
+        Of the keys and the values of each chunk.
+    """
+
+    name: str
+    keys: Keys
+    rows: int
+    chunk_rows: int
+    dtype: str
+    kept: Mapping[str, Any]
+    receipts: Sequence[tuple[Receipt, Receipt]] = ()
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+        return -(-self.rows // self.chunk_rows) if self.rows else 0
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return 8 * self.keys.n_words + np.dtype(self.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on disk, uncompressed."""
+        return self.chunks * self.chunk_rows * self.row_bytes
+
+    @cached_property
+    def specs(self) -> tuple[TableSpec, TableSpec]:
+        """The arrays of keys and of values."""
+        labels, cut = ("chunk", "row", "word"), frozenset((0,))
+        shape = (self.chunks, self.chunk_rows, self.keys.n_words)
+        compression = BLOSC if 8 * self.chunk_rows * self.keys.n_words >= _LEAST_COMPRESSED else ""
+        return (
+            TableSpec(keys_name(self.name), (0, 1, 2), labels, shape, cut, "uint64", compression),
+            TableSpec(values_name(self.name), (0, 1), labels[:2], shape[:2], cut, self.dtype),
+        )
+
+    def keys_of(self, chunk: int) -> tuple[Key, Key]:
+        """Return the keys of the receipts of a chunk."""
+        ours, values = self.specs
+        return (ours.name, (chunk, 0, 0)), (values.name, (chunk, 0))
+
+    @cached_property
+    def firsts(self) -> Words:
+        """The first key of each chunk, ``(chunks, words)``."""
+        listed = [ours.value["first"] for ours, _ in self.receipts]
+        return np.array(listed, np.uint64).reshape(-1, self.keys.n_words)
+
+    @cached_property
+    def samples(self) -> tuple[Words, Array]:
+        """Some keys, and how many rows each of them stands for."""
+        found = [ours.value for ours, _ in self.receipts]
+        samples = [np.frombuffer(b64decode(value["sample"]), "<u8") for value in found]
+        words = np.concatenate([np.zeros(0, np.uint64), *samples]).reshape(-1, self.keys.n_words).astype(np.uint64)
+        counts = [len(sample) // self.keys.n_words for sample in samples]
+        return words, np.repeat([value["rows"] / n for value, n in zip(found, counts, strict=True)], counts)
+
+    def with_receipts(self, receipts: Mapping[Key, Receipt]) -> RowRun | None:
+        """Return the run with the receipts of its chunks; None if some are missing."""
+        found = [[receipts.get(key) for key in self.keys_of(chunk)] for chunk in range(self.chunks)]
+        pairs = [(ours, theirs) for ours, theirs in found if ours is not None and theirs is not None]
+        return replace(self, receipts=tuple(pairs)) if len(pairs) == self.chunks else None
+
+    def between(self, ranges: Ranges) -> range:
+        """Return the chunks that may have rows within ranges."""
+        if not self.chunks:
+            return range(0)
+        low, high = ends(self.keys, ranges)
+        firsts = comparable(self.firsts)
+        start = int(np.searchsorted(firsts, comparable(low), side="right")[0]) - 1
+        return range(max(start, 0), int(np.searchsorted(firsts, comparable(high), side="right")[0]))
+
+    def read(self, store: Store, ranges: Ranges) -> Iterator[Relation]:
+        """Yield the rows within ranges, chunk by chunk.
+
+        Raises
+        ------
+        ChunkLostError
+            If a chunk is missing or damaged.
+        """
+        words, values = self.specs
+        for chunk in self.between(ranges):
+            ours, theirs = self.receipts[chunk]
+            rows, at = int(ours.value["rows"]), {0: chunk}
+            found = np.empty((1, *words.chunk_shape[1:]), np.uint64)
+            store.load(words, found, [ours], at)
+            chosen = inside(self.keys, found[0, :rows], ranges)
+            if chosen.any():
+                entries = np.empty((1, *values.chunk_shape[1:]), self.dtype)
+                store.load(values, entries, [theirs], at)
+                yield Relation(self.keys, found[0, :rows][chosen], entries[0, :rows][chosen])
+
+    def write(self, store: Store, blocks: Iterable[Relation], there: Mapping[Key, Receipt]) -> Iterator[Receipt]:
+        """Write the rows of blocks that follow each other; yield receipts.
+
+        Parameters
+        ----------
+        there : mapping of Key to Receipt
+            Of chunks that are there, undamaged; if there are none, nothing is.
+        """
+        if not there:
+            for spec in self.specs:
+                store.delete(spec)
+        for chunk, part in enumerate(_chunks(blocks, self.chunk_rows)):
+            whole = [(part.words, np.iinfo(np.uint64).max), (part.values, part.values.dtype.type(0))]
+            for key, spec, (array, filler) in zip(self.keys_of(chunk), self.specs, whole, strict=True):
+                if key in there:
+                    yield there[key]
+                    continue
+                start, stored = time.perf_counter(), np.full(spec.chunk_shape, filler, array.dtype)
+                stored[0, : len(array)] = array
+                ((_, nbytes, checksum),) = store.save(spec, stored, [key[1]], {0: chunk})
+                yield new_receipt(*key, nbytes, checksum, start, _told(part) if spec is self.specs[0] else {})
+
+
+def keys_name(run: str) -> str:
+    """Return the name of the array of a run's keys."""
+    return f"{run}_keys"
+
+
+def values_name(run: str) -> str:
+    """Return the name of the array of a run's values."""
+    return f"{run}_values"
+
+
+def _told(part: Relation) -> dict[str, Any]:
+    """What is known of a chunk without reading it."""
+    chosen = np.unique(np.linspace(0, len(part) - 1, min(SAMPLES, len(part))).astype(np.int64))
+    # many lists of numbers take far more memory than texts
+    sample = b64encode(part.words[chosen].astype("<u8").tobytes()).decode()
+    return {"rows": len(part), "first": part.words[0].tolist(), "sample": sample}
+
+
+def _chunks(blocks: Iterable[Relation], rows: int) -> Iterator[Relation]:
+    """Cut blocks that follow each other into parts of so many rows, the last one perhaps of fewer."""
+    waiting: list[Relation] = []
+    count = 0
+    for block in blocks:
+        start = 0
+        while start < len(block):
+            part = block.rows(slice(start, start + rows - count))
+            waiting.append(part)
+            start, count = start + len(part), count + len(part)
+            if count == rows:
+                yield _joined(waiting)
+                waiting, count = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: Sequence[Relation]) -> Relation:
+    if len(parts) == 1:
+        return parts[0]
+    words = np.concatenate([part.words for part in parts])
+    return Relation(parts[0].keys, words, np.concatenate([part.values for part in parts]))
+
+
+def blocks_of(table: Dense | Relation, semiring: Semiring) -> Iterator[Relation]:
+    """Yield the rows of a table in their order, those of an array of all cells block by block."""
+    if isinstance(table, Relation):
+        yield table
+        return
+    for start in range(0, len(table), _BLOCK_CELLS):
+        yield from_dense(table, semiring, slice(start, start + _BLOCK_CELLS))

@@ -1,0 +1,139 @@
+"""Where the machine code of compiled loops is kept, in files that other processes, installations and machines can use.
+
+A file is found by what its code was made from: the sources of the function and of the modules that it may inline, the
+types of its arguments, the compiler, the processor. So it outlives a reinstallation, never fits another version, and
+many processes may write the same file at once. Nothing here needs a compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, cached_property
+from hashlib import sha256
+from pathlib import Path
+
+from ...storage.files import cache_folder
+
+_PACKAGE = Path(__file__).parents[2]
+_COMPILER = "machine_code"
+_IMPORT = re.compile(r"^from (\.+)([\w.]*) import \(?([\w, ]*)", re.MULTILINE)
+
+
+def code_folders(source: Path) -> tuple[Path, ...]:
+    """Return where the code of a module is looked for; it is written to the first that can be written to."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    first = Path(given) / "bucketflow" if given else cache_folder() / "machine-code"
+    name = f"{source.stem}-{sources_digest(source)[:16]}"
+    return first / name, _PACKAGE / "__pycache__" / "machine-code" / name
+
+
+def is_compiled(module: str, function: str) -> bool:
+    """Return whether there is code of a function of a module ("tasks.rows.layer_loops"), for whatever types."""
+    source = _PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
+    return any(next(folder.glob(f"{function}-*"), None) for folder in code_folders(source))
+
+
+@cache
+def sources_digest(source: Path) -> str:
+    """Return a digest of what code of a module is made from."""
+    digest = sha256()
+    for path in sorted(sources_of(source)):
+        digest.update(sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def sources_of(source: Path) -> set[Path]:
+    """Return a module and all modules of the package that it imports, but for the compiler's own."""
+    found, waiting = {source}, [source]
+    while waiting:
+        fresh = {path for path in _imported(waiting.pop()) if path.stem != _COMPILER} - found
+        found |= fresh
+        waiting += fresh
+    return found
+
+
+@cache
+def _imported(source: Path) -> tuple[Path, ...]:
+    """The modules of the package that one names in its import statements."""
+
+    def named() -> Iterator[Path]:
+        for dots, module, names in _IMPORT.findall(source.read_text()):
+            base = source.parents[len(dots) - 1].joinpath(*filter(None, module.split(".")))
+            yield base.with_suffix(".py")
+            yield from (base / f"{name.strip()}.py" for name in names.split(","))
+
+    return tuple(path for path in named() if path.is_file())
+
+
+_impatient = [False]
+
+
+@contextmanager
+def impatient() -> Iterator[None]:
+    """Let compiled loops do whatever they can do."""
+    _impatient[0] = True
+    try:
+        yield
+    finally:
+        _impatient[0] = False
+
+
+class Patience:
+    """Whether compiled loops had better do what NumPy can do too, with the same results.
+
+    Loading a compiler and compiled loops takes some tenths of a second, compiling them several seconds: as long as
+    NumPy took less than that in this process, it goes on.
+
+    Parameters
+    ----------
+    module, function : str
+        Of the loops.
+    loading, compiling : float
+        Seconds that are not worth it.
+    """
+
+    def __init__(self, module: str, function: str, loading: float = 0.3, compiling: float = 3.0) -> None:
+        self._module, self._function, self._loading, self._compiling = module, function, loading, compiling
+        self._spent = 0.0
+
+    def ends(self, seconds: float, ahead: float = 0.0) -> bool:
+        """Return whether loops should do what takes NumPy so many seconds, and likely more ``ahead``.
+
+        If not, these seconds are spent. Compiling takes too long to be begun for what is only likely.
+        """
+        if _impatient[0] or f"{_PACKAGE.name}.{self._module}" in sys.modules:
+            return True
+        self._spent += seconds
+        return self._spent > self._compiling or (self._spent + ahead > self._loading and self.compiled)
+
+    @cached_property
+    def compiled(self) -> bool:
+        """Whether there was code of the loops when it was first of interest."""
+        return is_compiled(self._module, self._function)
+
+
+# Whether compiled kernels pay: importing and starting the compiler costs what NumPy does millions of cells in.
+
+# NumPy sweeps 1.5 to 3 x 10^8 cells in a second: so many take as long as importing a compiler and loading loops, .2 CPU
+# seconds. From then on compiled loops are faster for far fewer.
+COLD_CELLS = 3 << 24
+_WARM_CELLS = 1 << 17
+# In the worst case NumPy sweeps that many in a second: as long as it takes less than compiling would, it goes on.
+_CELLS_PER_SECOND = 1 << 25
+_LOADING = COLD_CELLS / _CELLS_PER_SECOND
+_PATIENCE = Patience("tasks.cpu.stream_loops", "stream", loading=_LOADING)
+
+
+def compiler_pays(cells: int) -> bool:
+    """Return whether a run that sweeps so many cells should use compiled kernels.
+
+    As soon as the runs of this process have so many cells together that loading a compiler would have paid, it is
+    loaded; a process that goes on asking is as fast as one that began with a large run.
+    """
+    if cells < _WARM_CELLS:
+        return False
+    return _PATIENCE.ends(cells / _CELLS_PER_SECOND, ahead=_LOADING if "numba" in sys.modules else 0.0)

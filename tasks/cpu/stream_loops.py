@@ -1,0 +1,182 @@
+"""Streaming steps: compiled loops over rows of contiguous cells, bound by memory or by vector arithmetic.
+
+Each input is read once, in order, and each row of the output is summed in registers: the elimination of a
+variable from a join that never exists (Fioretto et al. 2018 §6.3, one row taking the place of their block of
+threads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..compiler.jit import njit
+from ..compiler.vectors import VECTOR_BYTES, clamp, fill, lanes, law_of, load, product, put_word, store, word
+from ..steps.semiring import Semiring
+from ..steps.streaming import Loops
+from .numpy_blocks import run_nest
+from .row_sums import row, row_many
+from .threads import share, split
+
+
+class Nest(NamedTuple):
+    """Addresses and counts of a nest, all int64; offset tables are in cells, one row an operand."""
+
+    addresses: int
+    outer_high: int
+    outer_low: int
+    inner: int
+    depth_high: int
+    depth_low: int
+    gather_row: int
+    inside: int
+    numbers: int
+    rows: int
+    gathers: int
+    n_outer_high: int
+    n_outer_low: int
+    n_inner: int
+    n_depth_high: int
+    depth: int
+    cells: int
+    clamping: int
+
+
+class Scratch(NamedTuple):
+    """Addresses of one thread's buffers."""
+
+    here: int
+    depth: int
+    numbers: int
+    gathered: int
+
+
+@njit(nogil=True)
+def _gather(law: Any, buffer: int, table: int, depths: int, depth: int, row: int, cells: int) -> None:
+    """Copy the rows of a table that does not have them contiguously: ``buffer (depth, cells)``."""
+    for k in range(depth):
+        at = word(depths, k)
+        for v in range(cells):
+            store(law, buffer, k * cells + v, load(law, table, at + word(row, v)))
+
+
+@njit(nogil=True)
+def _numbers(law: Any, numbers: int, tables: int, n_numbers: int, at: int, depth: int) -> None:
+    """Multiply the operands that lack the row, for every step of depth."""
+    for k in range(depth):
+        x = load(law, word(tables, 0), word(at, k))
+        for i in range(1, n_numbers):
+            x = clamp(law, product(law, x, load(law, word(tables, i), word(at, i * depth + k))))
+        store(law, numbers, k, x)
+
+
+@njit(nogil=True, cache=True)
+def stream(law: Any, nest: Any, scratch: Any, start: int, stop: int) -> None:
+    """Run outer iterations `start` to `stop` of a nest; see `Nest` and `Scratch`."""
+    size = VECTOR_BYTES // lanes(law)
+    n_operands = nest.numbers + nest.rows + nest.gathers
+    n_rows = nest.rows + nest.gathers
+    here = scratch.here
+    rows = here + 8 * nest.numbers
+    tables = nest.addresses
+    depth_rows = nest.depth_low + 8 * nest.numbers * nest.depth
+    at_gathers = nest.depth_low + 8 * (nest.numbers + nest.rows) * nest.depth
+    for k in range(nest.depth):
+        store(law, scratch.numbers, k, law.one)
+        for g in range(nest.gathers):
+            put_word(scratch.depth, (nest.rows + g) * nest.depth + k, k * nest.cells)
+        for i in range(nest.rows):
+            put_word(scratch.depth, i * nest.depth + k, word(depth_rows, i * nest.depth + k))
+    for o in range(start, stop):
+        high = o // nest.n_outer_low
+        low = o - high * nest.n_outer_low
+        for h in range(nest.n_depth_high):
+            for n in range(nest.n_inner):
+                for i in range(n_operands + 1):
+                    cell = word(nest.outer_high, i * nest.n_outer_high + high)
+                    cell += word(nest.outer_low, i * nest.n_outer_low + low)
+                    cell += word(nest.depth_high, i * nest.n_depth_high + h)
+                    cell += word(nest.inner, i * nest.n_inner + n)
+                    put_word(here, i, word(tables, i) + cell * size)
+                for g in range(nest.gathers):
+                    buffer = scratch.gathered + g * nest.depth * nest.cells * size
+                    if n == 0 or word(nest.inside, g):
+                        _gather(
+                            law,
+                            buffer,
+                            word(rows, nest.rows + g),
+                            at_gathers + 8 * g * nest.depth,
+                            nest.depth,
+                            nest.gather_row + 8 * g * nest.cells,
+                            nest.cells,
+                        )
+                    put_word(rows, nest.rows + g, buffer)
+                if nest.numbers:
+                    _numbers(law, scratch.numbers, here, nest.numbers, nest.depth_low, nest.depth)
+                out = word(here, n_operands)
+                fresh = h == 0
+                if nest.clamping:
+                    row_many(law, out, fresh, scratch.numbers, nest.depth, rows, n_rows, scratch.depth, nest.cells)
+                else:
+                    row(law, out, fresh, scratch.numbers, nest.depth, rows, n_rows, scratch.depth, nest.cells)
+
+
+def run_loops(
+    loops: Loops, semiring: Semiring, inputs: Sequence[NDArray[Any]], out: NDArray[Any], threads: int
+) -> None:
+    """Run a streaming step; threads share the outer loop.
+
+    Parameters
+    ----------
+    inputs : sequence of ndarray, C-contiguous
+    out : ndarray, shape (cells,)
+    """
+    run_nest(loops, semiring, inputs, out, lambda tables, target: _run_nest(loops, semiring, tables, target, threads))
+
+
+def _run_nest(
+    loops: Loops, semiring: Semiring, tables: Sequence[NDArray[Any]], out: NDArray[Any], threads: int
+) -> None:
+    offsets = np.empty(loops.offsets.cells, np.int64)
+    code = np.array(loops.offsets.code, np.int64)
+    fill(code.ctypes.data, code.size, offsets.ctypes.data)
+    addresses = np.array([table.ctypes.data for table in (*tables, out)], np.int64)
+    inside = np.array([loops.gathered_inside(operand) for operand in loops.operands], np.int64)
+    nest = nest_of(loops, semiring, addresses.ctypes.data, offsets.ctypes.data, inside.ctypes.data)
+    ranges = split(nest.n_outer_high * nest.n_outer_low, threads)
+    words = np.empty((len(ranges), len(addresses) * (1 + nest.depth)), np.int64)
+    values = np.empty((len(ranges), nest.depth * (1 + nest.gathers * nest.cells)), semiring.dtype)
+    law = law_of(semiring)
+
+    def work(number: int, start: int, stop: int) -> None:
+        here, numbers = words[number].ctypes.data, values[number].ctypes.data
+        depth, gathered = here + 8 * len(addresses), numbers + nest.depth * semiring.itemsize
+        stream(law, nest, Scratch(here, depth, numbers, gathered), start, stop)
+
+    share(work, ranges)
+
+
+def nest_of(loops: Loops, semiring: Semiring, addresses: int, offsets: int, inside: int) -> Nest:
+    """Return the nest of a streaming step, from where its arrays are.
+
+    Parameters
+    ----------
+    addresses
+        The operands' addresses, then that of what the loops make.
+    offsets
+        What `fill` makes of ``loops.offsets``.
+    inside
+        For each operand whether it is gathered within the inner loop.
+    """
+    roles = [operand.role for operand in loops.operands]
+    numbers, rows, gathers = (roles.count(role) for role in ("number", "row", "gather"))
+    terms = rows + gathers + (numbers > 0)
+    starts = [offsets + 8 * start for start in loops.offsets.starts]
+    groups = (loops.outer_high, loops.outer_low, loops.inner, loops.depth_high, loops.depth_low, loops.row)
+    clamping = rows + gathers > 2 or (semiring.saturates and terms > semiring.max_inputs)
+    inside += 8 * (numbers + rows)
+    counts = [loops.cells(group) for group in groups]
+    return Nest._make((addresses, *starts, inside, numbers, rows, gathers, *counts, int(clamping)))

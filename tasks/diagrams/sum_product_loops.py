@@ -1,0 +1,344 @@
+"""Compiled loops over decision diagrams whose weights are multiplied along a path, and added up where they part.
+
+A node is a set of rows that continue alike up to a factor. Weights are float64. With a ``modulus`` they are residues
+below 2**31, whose nodes are divided by their first weight that is not 0. Without, nodes are divided by their greatest
+weight, and quotients a few units in the last place apart are made the same, as what is equal but for rounding would not
+be found equal otherwise; nothing is negative, so that relative errors add up at most, and they are counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..compiler.jit import njit
+from .diagram import Diagram, Pairing
+from .hashing import filled, longer, node_of, place, rehashed, wider
+
+# Entries of the counts that the loops keep: level to go on with, states on it, edges before it, whether memory or work
+# was exhausted, whether a product is too small for a float, by how many units in the last place weights moved in all,
+# how many different weights the level has.
+LEVEL, FRONT, EDGES, EXHAUSTED, VANISHED, MOVED, KNOWN = 0, 1, 2, 3, 4, 5, 6
+N_COUNTS = 7
+
+#: Products of two positive floats below this may have lost their last bits.
+SMALLEST = 1e-290
+# Floats whose bits are nearer than this, as integers, are one; they are looked up by cells twice as wide.
+_NEAR = 64
+_CELL = 7
+_ONE = 0x3FF0000000000000
+# Units in the last place by which the operations between two levels round.
+_ROUNDED = 4
+
+
+class Reached(NamedTuple):
+    """Pairs of nodes that are reached, level after level; the arrays have room to grow.
+
+    ``child`` (int32, -1 for edges of weight 0) and ``weight`` (float64) by edge; ``pairs`` (int64) of the level that is
+    expanded next.
+    """
+
+    child: Any
+    weight: Any
+    pairs: Any
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _times(a: Any, b: Any, modulus: int, counts: Any) -> Any:
+    """Multiply two weights; tell if the product of floats is too small to be right."""
+    if modulus:
+        return np.float64((np.int64(a) * np.int64(b)) % modulus)
+    product = a * b
+    if product < SMALLEST and a > 0.0 and b > 0.0:
+        counts[VANISHED] = 1
+    return product
+
+
+@njit(cache=True, nogil=True)
+def _expand_level(
+    a: Diagram,
+    b: Diagram,
+    pairing: Pairing,
+    reached: Reached,
+    counts: Any,
+    most_bytes: int,
+    most_edges: int,
+    modulus: int,
+    scatter: Any,
+) -> Reached:
+    """Expand all states of one level; ``counts`` says which, and is moved on."""
+    i, n, at = counts[LEVEL], counts[FRONT], counts[EDGES]
+    d = pairing.sizes[i]
+    la, lb = pairing.passed_a[i], pairing.passed_b[i]
+    in_a, in_b = pairing.passed_a[i + 1] > la, pairing.passed_b[i + 1] > lb
+    below_b = b.nodes[pairing.passed_b[i + 1]]
+    room = a.nodes[pairing.passed_a[i + 1]] * below_b
+    direct = room <= 4 * n * d + 1024
+    child, weight = reached.child, reached.weight
+    if at + n * d > most_edges:
+        counts[EXHAUSTED] = 1
+        return reached
+    if at + n * d > len(child):
+        length = max(at + n * d, 2 * len(child))
+        if 12 * (len(child) + length) + 8 * n + (4 * room if direct else 0) > most_bytes:
+            counts[EXHAUSTED] = 1
+            return reached
+        child, weight = longer(child, length), longer(weight, length)
+    # room for the next level's states grows with them
+    pairs = np.empty(min(n * d, 1024), np.int64)
+    table = filled(room if direct else 4096)
+    count = 0
+    edge = at
+    base_a = a.start[la] if in_a else 0
+    base_b = b.start[lb] if in_b else 0
+    for s in range(n):
+        pair = reached.pairs[s]
+        node_a, node_b = pair >> 32, pair & 0xFFFFFFFF
+        for v in range(d):
+            w = 1.0
+            to_a, to_b = node_a, node_b
+            if in_a:
+                e = base_a + node_a * d + v
+                w = a.weight[e]
+                to_a = np.int64(a.child[e])
+            if in_b:
+                e = base_b + node_b * d + v
+                w = _times(w, b.weight[e], modulus, counts) if in_a else b.weight[e]
+                to_b = np.int64(b.child[e])
+            weight[edge] = w
+            if w == 0.0:
+                child[edge] = -1
+                edge += 1
+                continue
+            to = (to_a << 32) | to_b
+            p = to_a * below_b + to_b if direct else place(table, pairs, to, scatter)
+            t: Any = np.int64(table[p])
+            if t < 0:
+                if count == len(pairs):
+                    length = min(2 * count, n * d)
+                    if 12 * len(child) + 8 * n + 64 * length > most_bytes:
+                        counts[EXHAUSTED] = 1
+                        return reached
+                    pairs = longer(pairs, length)
+                    if not direct:
+                        table = rehashed(pairs, count, scatter)
+                        p = place(table, pairs, to, scatter)
+                t = count
+                table[p] = t
+                pairs[t] = to
+                count += 1
+            child[edge] = t
+            edge += 1
+    counts[LEVEL] = i + 1
+    counts[FRONT] = count
+    counts[EDGES] = edge
+    pairing.edges[i + 1] = edge
+    return Reached(child, weight, pairs)
+
+
+@njit(cache=True, nogil=True)
+def expand(
+    a: Diagram,
+    b: Diagram,
+    pairing: Pairing,
+    reached: Reached,
+    counts: Any,
+    last: int,
+    most_bytes: int,
+    most_edges: int,
+    quota: int,
+    modulus: int,
+    scatter: Any,
+) -> Reached:
+    """Expand level after level up to ``last``, until about ``quota`` edges were made or memory or work is exhausted.
+
+    Call again with what is returned until ``counts[LEVEL]`` is ``last``.
+    """
+    begun = counts[EDGES]
+    while counts[LEVEL] < last and counts[EDGES] - begun <= quota and not counts[EXHAUSTED]:
+        reached = _expand_level(a, b, pairing, reached, counts, most_bytes, most_edges, modulus, scatter)
+    return reached
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def sum_last(a: Diagram, b: Diagram, pairing: Pairing, reached: Reached, counts: Any, modulus: int) -> Any:
+    """Return for each state of the last level the sum of the weights of its edges."""
+    i, n = counts[LEVEL], counts[FRONT]
+    d = pairing.sizes[i]
+    la, lb = pairing.passed_a[i], pairing.passed_b[i]
+    in_a, in_b = pairing.passed_a[i + 1] > la, pairing.passed_b[i + 1] > lb
+    sums = np.empty(n)
+    for s in range(n):
+        pair = reached.pairs[s]
+        at_a = a.start[la] + (pair >> 32) * d if in_a else 0
+        at_b = b.start[lb] + (pair & 0xFFFFFFFF) * d if in_b else 0
+        total = 0.0
+        for v in range(d):
+            w = a.weight[at_a + v] if in_a else 1.0
+            if in_b:
+                w = _times(w, b.weight[at_b + v], modulus, counts)
+            total += w
+        sums[s] = np.float64(np.int64(total) % modulus) if modulus else total
+    counts[MOVED] += d + _ROUNDED
+    return sums
+
+
+@njit(cache=True, nogil=True)
+def _inverses(values: Any, modulus: int, counts: Any) -> Any:
+    """Return inverses modulo a prime, of all values but 0, by one power (Montgomery's trick)."""
+    inverses = np.empty(len(values))
+    product = 1.0
+    for s in range(len(values)):
+        inverses[s] = product
+        if values[s] != 0.0:
+            product = _times(product, values[s], modulus, counts)
+    back, exponent = 1.0, modulus - 2
+    while exponent:
+        if exponent & 1:
+            back = _times(back, product, modulus, counts)
+        product = _times(product, product, modulus, counts)
+        exponent >>= 1
+    for s in range(len(values) - 1, -1, -1):
+        if values[s] != 0.0:
+            inverses[s] = _times(inverses[s], back, modulus, counts)
+            back = _times(back, values[s], modulus, counts)
+    return inverses
+
+
+@njit(cache=True, nogil=True)
+def _cell(classes: Any, bits: int, scatter: Any) -> Any:
+    """Where the cell of a float is in a hash table, or where it belongs."""
+    mask = len(classes) - 1
+    cell = bits >> _CELL
+    p = np.int64((np.uint64(cell) * scatter) >> np.uint64(24)) & mask
+    while classes[p] >= 0 and classes[p] >> _CELL != cell:
+        p = (p + 1) & mask
+    return p
+
+
+@njit(cache=True, nogil=True)
+def _roomier(classes: Any, scatter: Any) -> Any:
+    """Twice as large a hash table of floats."""
+    grown = np.full(2 * len(classes), -1, np.int64)
+    for bits in classes:
+        if bits >= 0:
+            grown[_cell(grown, bits, scatter)] = bits
+    return grown
+
+
+@njit(cache=True, nogil=True)
+def _representative(classes: Any, bits: int, counts: Any, scatter: Any) -> Any:
+    """The float, by its bits, that stands for all near this one; this one, if there is none yet."""
+    p = _cell(classes, bits, scatter)
+    if classes[p] < 0:
+        beside = bits + _NEAR if bits & (2 * _NEAR - 1) >= _NEAR else bits - _NEAR
+        q = _cell(classes, beside, scatter)
+        if classes[q] < 0 or abs(classes[q] - bits) >= _NEAR:
+            classes[p] = bits
+            counts[KNOWN] += 1
+        else:
+            p = q
+    return classes[p]
+
+
+@njit(cache=True, nogil=True)
+def _weigh(child: Any, weight: Any, n: int, d: int, low: Any, modulus: int, counts: Any) -> Any:
+    """Multiply edges by the factors below, in place; return by what states are divided, 0 for dead ones."""
+    leads = np.empty(n)
+    for s in range(n):
+        lead = 0.0
+        for edge in range(s * d, s * d + d):
+            to = child[edge]
+            w = _times(weight[edge], low[to], modulus, counts) if to >= 0 else 0.0
+            weight[edge] = w
+            if lead == 0.0 or (w > lead and not modulus):
+                lead = w
+        leads[s] = lead
+    return leads
+
+
+@njit(cache=True, nogil=True)
+def _merge_level(
+    child: Any, weight: Any, bits: Any, d: int, ids: Any, low: Any, counts: Any, modulus: int, scatter: Any
+) -> Any:
+    """Turn the states of one level into nodes, in place; ``bits`` are those of the weights.
+
+    ``ids`` and ``low`` are the node and the factor of each state of the level below; returned are the same of this
+    level and how many nodes it has. States without any way down get node -1 and factor 0.
+    """
+    n = len(child) // d
+    my_ids = np.empty(n, np.int32)
+    my_low = _weigh(child, weight, n, d, low, modulus, counts)
+    inverses = _inverses(my_low, modulus, counts) if modulus else my_low
+    table = np.full(64, -1, np.int64)
+    classes = np.full(64, -1, np.int64)
+    classes[_cell(classes, _ONE, scatter)] = _ONE
+    counts[KNOWN] = 1
+    count = moved = 0
+    for s in range(n):
+        edge, row = s * d, count * d
+        my_ids[s] = -1
+        if my_low[s] == 0.0:
+            continue
+        while 2 * (counts[KNOWN] + d) >= len(classes):
+            classes = _roomier(classes, scatter)
+        for v in range(d):
+            w = weight[edge + v]
+            child[row + v] = ids[child[edge + v]] if w != 0.0 else 0
+            if modulus:
+                w = _times(w, inverses[s], modulus, counts)
+            elif w != 0.0:
+                w /= my_low[s]
+                if w < SMALLEST:
+                    counts[VANISHED] = 1
+            weight[row + v] = w
+            if not modulus and w != 0.0 and w != 1.0:
+                own = bits[row + v]
+                bits[row + v] = _representative(classes, own, counts, scatter)
+                moved = max(moved, abs(bits[row + v] - own))
+        my_ids[s] = node_of(child, bits, count, d, table, scatter)
+        if my_ids[s] == count:
+            count += 1
+        if 2 * count >= len(table):
+            table = wider(table)
+    counts[MOVED] += moved + _ROUNDED
+    return my_ids, my_low, count
+
+
+@njit(cache=True, nogil=True)
+def merge(
+    pairing: Pairing,
+    reached: Reached,
+    nodes: Any,
+    ids: Any,
+    low: Any,
+    counts: Any,
+    quota: int,
+    modulus: int,
+    scatter: Any,
+) -> Any:
+    """Merge level after level from the bottom, in place, until about ``quota`` edges were seen.
+
+    ``counts[LEVEL]`` levels are left to do; ``nodes`` takes their numbers of nodes. Call again with the ``ids`` and
+    ``low`` that are returned until there are none; what is left in ``low`` is then the factor of all.
+    """
+    done = 0
+    while counts[LEVEL] > 0 and done <= quota:
+        i = counts[LEVEL] - 1
+        first, last = pairing.edges[i], pairing.edges[i + 1]
+        weight = reached.weight[first:last]
+        ids, low, nodes[i] = _merge_level(
+            reached.child[first:last],
+            weight,
+            weight.view(np.int64),
+            pairing.sizes[i],
+            ids,
+            low,
+            counts,
+            modulus,
+            scatter,
+        )
+        done += last - first
+        counts[LEVEL] = i
+    return ids, low

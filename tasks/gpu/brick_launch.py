@@ -1,0 +1,105 @@
+"""Launches of ``cuda/brick.cu``: the kernel for a brick's shape and its arguments."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from ..steps.semiring import Semiring
+from .kernels import Launch, kernel
+from .stream_launch import bound_of
+from .tiling.brick_layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
+from .tiling.brick_shapes import MAX_ROWS, SHARED_BYTES
+from .tiling.passes import BrickPass
+
+_NARROW: Final = "int16"
+
+_FAR: Final = 1 << 32
+"""Cells of a slice's table that need more than 32 bits to tell."""
+
+
+def brick_launch(each: BrickPass, semiring: Semiring) -> Launch:
+    """Prepare a launch of bricks."""
+    brick = each.brick
+    constants = {
+        "INPUTS": len(brick.slices),
+        "ROWS": brick.rows,
+        "COLUMNS": brick.columns,
+        "KINDS": sum((s.rows + 2 * s.columns + 4 * s.inner) << 3 * i for i, s in enumerate(brick.slices)),
+    }
+    narrow = semiring.dtype == _NARROW and brick.columns > 1
+    # Blocks at once on a multiprocessor: three where 80 registers hold the sums and what each input needs.
+    sums = brick.rows * brick.columns * semiring.itemsize // 4 * (1 if all(s.inner for s in brick.slices) else 2)
+    constants["RESIDENT"] = 3 if sums + 6 * len(brick.slices) <= 60 else 2
+    flags = {
+        "CLAMP": semiring.saturates and not narrow and len(brick.slices) > semiring.max_inputs,
+        "NARROW": narrow,
+        "FAR_APART": max(piece.reach for piece in brick.slices) >= _FAR,
+    }
+    constants |= {flag: 1 for flag, wanted in flags.items() if wanted}
+    compiled = kernel("brick", semiring.name, semiring.dtype, **constants)
+    compiled.max_dynamic_shared_size_bytes = SHARED_BYTES
+    shared = brick.shared_cells * semiring.itemsize
+    tables = each.inputs, [each.output]
+    return Launch(compiled, _record(brick, semiring), tables, brick.blocks, brick.threads, shared)
+
+
+@cache
+def step_dtype(inputs: int) -> np.dtype[Any]:
+    """Return the layout of ``Step`` in ``cuda/brick.cu``."""
+    fields = [
+        ("inputs", "u8", inputs),
+        ("out", "u8"),
+        ("bound", "i8"),
+        ("outer_stride", "i8", (inputs + 1, MAX_OUTER)),
+        ("out_place", "i8", MAX_PLACES),
+        ("out_row", "i8", MAX_ROWS),
+        ("source", "i8", (inputs, MAX_COPIES)),
+        ("target", "i4", (inputs, MAX_COPIES)),
+        ("place", "i4", (inputs, MAX_PLACES)),
+        ("start", "i4", inputs),
+        ("row", "i4", inputs),
+        ("outer_size", "u4", MAX_OUTER),
+        ("place_size", "u4", MAX_PLACES),
+        ("copy_size", "u2", (inputs, MAX_COPIES)),
+        ("near", "u2", inputs),
+        ("copies", "u2", inputs),
+        ("first", "u2", inputs + 1),
+        ("unit", "u2", inputs),
+        ("outer_axes", "u4", 2),
+        ("place_axes", "u4", 3),
+        ("counts", "u4", 3),
+    ]
+    return np.dtype([(name, kind, shape[0] if shape else ()) for name, kind, *shape in fields], align=True)
+
+
+def _record(brick: Brick, semiring: Semiring) -> Any:
+    inputs, size = len(brick.slices), semiring.itemsize
+    record = np.zeros((), step_dtype(inputs))
+    record["bound"] = bound_of(semiring)
+    for i, axis in enumerate((*brick.bricks, *brick.stages)):
+        record["outer_size"][i] = axis.size
+        record["outer_stride"][:, i] = (*axis.strides, axis.out)
+    record["out_place"][: len(brick.out_places)] = brick.out_places
+    record["out_row"][: brick.rows] = brick.out_rows
+    record["place_size"][: len(brick.places)] = brick.places
+    for i, piece in enumerate(brick.slices):
+        copies = piece.near + piece.far
+        for name in ("source", "target", "size"):
+            scale = size if name == "target" else 1
+            record["copy_size" if name == "size" else name][i, : len(copies)] = [
+                getattr(copy, name) * scale for copy in copies
+            ]
+        record["place"][i, : len(brick.places)] = [at * size for at in piece.places]
+        record["start"][i] = piece.start * size
+        record["row"][i] = piece.row * size
+        record["near"][i], record["copies"][i] = len(piece.near), len(copies)
+        record["unit"][i] = piece.unit
+    record["outer_axes"] = (len(brick.bricks), len(brick.bricks) + len(brick.stages))
+    record["place_axes"] = (*brick.ends, len(brick.places))
+    record["first"][1:] = np.cumsum([piece.far_items for piece in brick.slices])
+    record["counts"] = (*[math.prod(a.size for a in group) for group in (brick.bricks, brick.stages)], brick.run)
+    return record

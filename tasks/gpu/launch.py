@@ -1,0 +1,80 @@
+"""Dense steps on an NVIDIA GPU, as launches of the kernels of ``cuda/*.cu``.
+
+The array module follows from the array: `bucketflow.tasks.cpu.dense.run` comes here with CuPy arrays. Integers are
+bit-equal to the CPU; sums of floats are in an order that depends on sizes only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from ..steps.lowering import Lowered
+from ..steps.semiring import Semiring
+from . import arrays
+from .brick_launch import brick_launch
+from .bucket_launch import bucket_launch, join_launch
+from .product_launch import product_launch
+from .stream_launch import rows_launch, stream_launch
+from .tiling.device_lowering import device_step
+from .tiling.passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, RowsPass, StreamPass
+
+# Arguments are written into records that all threads share, and copied when a kernel is launched.
+_LAUNCHING: Final = threading.RLock()
+
+
+class DeviceRun:
+    """A step with its kernels and their arguments, ready to run on any tables of its scopes."""
+
+    def __init__(self, step: DeviceStep, semiring: Semiring, cells: int) -> None:
+        self.semiring = semiring
+        self.cells = cells
+        self.out_bytes = cells * semiring.itemsize
+        self.workspace_bytes = step.workspace_cells * semiring.itemsize
+        self._temporaries = [place * semiring.itemsize for place in step.places]
+        self._launches = [_launch_of(each, semiring) for each in step.passes]
+
+    def __call__(self, tables: Sequence[Any], out: Any = None, workspace: Any = None) -> Any:
+        """Run on device tables; returns ``out`` or a new table of shape ``(cells,)``.
+
+        A workspace is a place in device memory with `workspace_bytes` behind it; without one it is allocated.
+        """
+        held, addresses = arrays.aligned(tables)
+        if self._temporaries:
+            block = arrays.empty(self.workspace_bytes, "uint8").data if workspace is None else workspace
+            first = block.ptr
+            addresses += [first + at for at in self._temporaries]
+        result = arrays.empty(self.cells, self.semiring.dtype) if out is None else out.reshape(-1)
+        addresses.append(result.data.ptr)
+        with _LAUNCHING:
+            for launch in self._launches:
+                launch(addresses)
+        del held  # launches are in order with what reuses its memory
+        return result if out is None else out
+
+
+def run(lowered: Lowered, tables: Sequence[Any], out: Any = None) -> Any:
+    """Run a lowered step on device tables; tables that are still on the host are copied first."""
+    return prepare(lowered)(tables, out)
+
+
+@lru_cache(maxsize=4096)
+def prepare(lowered: Lowered) -> DeviceRun:
+    """Choose the launches of a step, once for all that look alike."""
+    return DeviceRun(device_step(lowered), lowered.semiring, lowered.out_cells)
+
+
+def _launch_of(each: Pass, semiring: Semiring) -> Callable[[Sequence[int]], None]:
+    if isinstance(each, StreamPass):
+        return stream_launch(each, semiring)
+    if isinstance(each, BrickPass):
+        return brick_launch(each, semiring)
+    if isinstance(each, RowsPass):
+        return rows_launch(each, semiring)
+    if isinstance(each, BucketPass):
+        return bucket_launch(each, semiring)
+    if isinstance(each, JoinPass):
+        return join_launch(each, semiring)
+    return product_launch(each, semiring)

@@ -1,1 +1,0 @@
-"""Launches of kernels: which kernel a pass takes, and its arguments."""

@@ -1,0 +1,126 @@
+"""Which inputs of a step are joined, or copied into another order, before its bricks read them. Pure: no values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import combinations
+from typing import Final
+
+from .brick_layout import taken_cells
+from .brick_shapes import Parts, Shape, count
+from .device_limits import NOMINAL
+from .pass_axes import JOIN_CELLS, axis_masks, cells_by_mask, join_cells
+from .streams import Axis
+
+_JOIN_AXES: Final = 24
+_LARGEST_JOIN: Final = 1 << 26
+_JOIN_WORK: Final = 300.0
+"""What a cell of a join takes, in loads from shared memory."""
+
+_COPY_WORK: Final = 4.0
+"""The same for a cell of a slice."""
+
+_SAVED_READS: Final = 16.0
+"""Cells that must be read less for each that is copied."""
+
+_LAUNCH_READS: Final = 1 << 25
+"""The same for the launch of a copy."""
+
+_SMALL_SHARE: Final = 16
+"""A copy has at most one in so many cells of a step's other tables."""
+
+
+def brick_order(axes: Sequence[Axis], shape: Shape) -> list[int]:
+    """Order axes, outermost first, so that a table's part in a brick is together and in the order of its slice."""
+    taken = taken_cells(axes, shape)
+    rank: dict[int, int] = {}
+    for k, part in enumerate((*shape.columns, *shape.threads, *shape.inner, *shape.outer, *shape.rows)):
+        rank.setdefault(part.axis, k)
+    return sorted(range(len(axes)), key=lambda i: (taken[i] == axes[i].size, taken[i] > 1, -rank.get(i, 0)))
+
+
+def worth_a_copy(axes: Sequence[Axis], shape: Shape, t: int, itemsize: int) -> bool:
+    """Whether to copy an input into the order of `brick_order` first, as bricks read whole sectors for single cells."""
+    taken = taken_cells(axes, shape)
+    run = part = 1
+    broken = False
+    for i in sorted((i for i, a in enumerate(axes) if a.strides[t]), key=lambda i: axes[i].strides[t]):
+        part *= taken[i]
+        run *= 1 if broken else taken[i]
+        broken = broken or taken[i] < axes[i].size
+    wasted = (
+        part
+        * (NOMINAL.sector_bytes / (itemsize * run) - 1)
+        * math.prod([axis.size for axis in axes])
+        / math.prod(taken)
+    )
+    cells, *others = (join_cells(axes, (u,)) for u in (t, *range(len(axes[0].strides))))
+    written = math.prod([a.size for a in axes if a.out])
+    return wasted > _LAUNCH_READS + _SAVED_READS * cells and cells * _SMALL_SHARE <= sum(others) + written
+
+
+def brick_groups(axes: Sequence[Axis], shape: Shape, most: int) -> list[list[int]] | None:
+    """Put inputs into groups to be joined before, where that saves work; None if more than ``most`` are left."""
+    sizes = [axis.size for axis in axes]
+    masks, price, cells_of = axis_masks(axes, len(axes[0].strides)), _prices(shape), cells_by_mask(sizes)
+    groups = sorted(((cells_of(mask), mask, [t]) for t, mask in enumerate(masks)), key=lambda g: g[0])
+    of_cell = _JOIN_WORK * count(shape.columns + shape.rows + shape.inner + shape.outer) / math.prod(sizes)
+
+    @cache
+    def saved(one: int, other: int) -> float:
+        union = one | other
+        if max(cells_of(one), cells_of(other)) > JOIN_CELLS or union.bit_count() > _JOIN_AXES:
+            return -math.inf
+        cells = cells_of(union)
+        return -math.inf if cells > _LARGEST_JOIN else price(one) + price(other) - price(union) - cells * of_cell
+
+    def gain(one: _Group, other: _Group) -> float:
+        return saved(one[1], other[1])
+
+    def join(one: _Group, other: _Group) -> None:
+        groups.remove(one)
+        groups.remove(other)
+        union = one[1] | other[1]
+        groups.append((cells_of(union), union, sorted([*one[2], *other[2]])))
+        groups.sort(key=lambda g: g[0])
+
+    at = 0
+    while at < len(groups):
+        group = groups[at]
+        other = max(groups[at + 1 :], key=lambda g: gain(group, g), default=None)
+        if other is None or gain(group, other) < 0:
+            at += 1
+        else:
+            join(group, other)
+    while len(groups) > most:
+        one, other = max(combinations(groups, 2), key=lambda pair: gain(*pair))
+        if gain(one, other) == -math.inf:
+            return None
+        join(one, other)
+    return [members for _, _, members in groups]
+
+
+_Group = tuple[int, int, list[int]]
+"""Cells of a join, its axes and its inputs."""
+
+
+def _prices(shape: Shape) -> Callable[[int], float]:
+    """Rate what an input with some axes costs a thread: its loads in all states, and its share of the copy."""
+
+    def bits(parts: Parts) -> int:
+        return sum({1 << part.axis for part in parts})
+
+    rows, columns, inner = bits(shape.rows), bits(shape.columns), bits(shape.inner)
+    held, states, outer = count(shape.rows), count(shape.inner), count(shape.outer)
+    threads = count(shape.threads)
+
+    @cache
+    def price(mask: int) -> float:
+        load = 2.0 * held + held if mask & rows and mask & columns else 3.0 if mask & (rows | columns) else 2.0
+        times = outer * (states if mask & inner else 1)
+        copied = math.prod([part.size for part in shape.parts if mask >> part.axis & 1])
+        return load * times + _COPY_WORK * copied / threads
+
+    return price

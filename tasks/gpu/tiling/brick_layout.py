@@ -1,0 +1,296 @@
+"""Where the slices of a brick lie in shared memory, and in which order they are copied there. Pure: no values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from .brick_shapes import MAX_STATES, SHARED_BYTES, Part, Parts, Shape, count
+from .device_limits import NOMINAL
+from .streams import VECTOR_BYTES, Axis, divisor
+
+MAX_OUTER: Final = 19
+MAX_PLACES: Final = 12
+MAX_COPIES: Final = 16
+MAX_FAR: Final = 256
+"""Axes between bricks, within a brick and of a copy, and items of a table of copies; as in ``cuda/brick.cu``."""
+
+_BLOCKS: Final = 16 * NOMINAL.processors
+"""Blocks of a launch at most: several for each place on a multiprocessor."""
+
+_RUN: Final = 16
+"""Bricks that a block takes one after another at most."""
+
+_LEAST_BLOCKS: Final = 2 * NOMINAL.processors
+"""Bricks of a launch, about, below which the elimination is cut into partial sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One axis of a copy into shared memory: items, their distance in the table and in shared memory, in cells."""
+
+    size: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A brick's part of one input.
+
+    Attributes
+    ----------
+    rows, columns, inner
+        Whether it differs by a thread's rows, by its columns, and by the inner eliminated states.
+    start, cells
+        Where it begins in shared memory, and its cells there with gaps.
+    row
+        Distance of the rows.
+    places
+        Distance along every axis of threads, of inner and of outer states; 0 where it is the same.
+    unit
+        Cells that are copied at once.
+    near, far
+        Axes of the copy, fastest first: items of all threads together, and how often.
+    """
+
+    rows: bool
+    columns: bool
+    inner: bool
+    start: int
+    cells: int
+    row: int
+    places: tuple[int, ...]
+    unit: int
+    near: tuple[Copy, ...]
+    far: tuple[Copy, ...]
+
+    @property
+    def far_items(self) -> int:
+        """How often all threads copy."""
+        return math.prod([copy.size for copy in self.far])
+
+    @property
+    def reach(self) -> int:
+        """Distance in the table of its last item from the first."""
+        return sum([(copy.size - 1) * copy.source for copy in self.near + self.far])
+
+
+@dataclass(frozen=True, slots=True)
+class Brick:
+    """A launch that computes bricks.
+
+    Attributes
+    ----------
+    rows, columns, threads
+        Cells of a thread, and threads of a block.
+    places
+        Sizes of the axes of threads, of inner and of outer states.
+    ends
+        Number of the first axis of places after threads, and after inner states.
+    out_places, out_rows
+        Distance in the output along the axes of threads, and of every row.
+    slices
+        One for each input.
+    bricks, stages
+        Axes of whole bricks: of the output, and eliminated.
+    run
+        Bricks that a block takes one after another; it shares the runs with other blocks.
+    blocks
+        Blocks of threads that share all bricks.
+    """
+
+    rows: int
+    columns: int
+    threads: int
+    places: tuple[int, ...]
+    ends: tuple[int, int]
+    out_places: tuple[int, ...]
+    out_rows: tuple[int, ...]
+    slices: tuple[Slice, ...]
+    bricks: tuple[Axis, ...]
+    stages: tuple[Axis, ...]
+    run: int
+    blocks: int
+
+    @property
+    def shared_cells(self) -> int:
+        """Cells of all slices."""
+        return sum(piece.cells for piece in self.slices)
+
+    @property
+    def states(self) -> tuple[int, int]:
+        """Inner and outer eliminated states of a brick."""
+        threads, inner = self.ends
+        return math.prod(self.places[threads:inner]), math.prod(self.places[inner:])
+
+
+def with_partial(axes: Sequence[Axis], shape: Shape, out_cells: int) -> tuple[list[Axis], int]:
+    """Keep some eliminated cells in partial sums where bricks are too few; return the axes and copies of the output.
+
+    What is kept becomes further axes, at the end.
+    """
+    taken = taken_cells(axes, shape)
+    bricks = math.prod([a.size // n for a, n in zip(axes, taken, strict=True) if a.out])
+    result, copies = list(axes), 1
+    for i, axis in enumerate(axes):
+        wanted, left = -(-_LEAST_BLOCKS // (bricks * copies)), axis.size // taken[i]
+        part = 1 if axis.out else divisor(left, wanted)
+        if part > 1:
+            inside = axis.size // part
+            result[i] = replace(axis, size=inside)
+            result.append(Axis(part, tuple(s * inside for s in axis.strides), out_cells * copies))
+            copies *= part
+    return result, copies
+
+
+def kind(axes: Sequence[Axis], shape: Shape, t: int) -> tuple[bool, bool, bool]:
+    """Whether an input differs by rows, by columns and by inner states."""
+
+    def holds(parts: Parts) -> bool:
+        return any(axes[part.axis].strides[t] for part in parts)
+
+    return holds(shape.rows), holds(shape.columns), count(shape.inner) == 1 or holds(shape.inner)
+
+
+def lay_out(axes: Sequence[Axis], shape: Shape, itemsize: int) -> Brick | None:
+    """Lay out a brick; None where it does not fit."""
+    taken = taken_cells(axes, shape)
+    outer = [
+        Axis(a.size // n, tuple(s * n for s in a.strides), a.out * n)
+        for a, n in zip(axes, taken, strict=True)
+        if n < a.size
+    ]
+    stages = tuple(a for a in outer if not a.out)
+    places = shape.threads + shape.inner + shape.outer
+    threads = count(shape.threads)
+    slices, start = [], 0
+    for t in range(len(axes[0].strides)):
+        piece = _slice(axes, shape, outer, t, start, itemsize)
+        slices.append(piece)
+        start += piece.cells
+    bricks, run = _in_order([a for a in outer if a.out], [piece.cells for piece in slices])
+    far = sum(piece.far_items for piece in slices)
+    copies = max(len(piece.near) + len(piece.far) for piece in slices)
+    if threads < NOMINAL.warp or start * itemsize > SHARED_BYTES or far > MAX_FAR or copies > MAX_COPIES:
+        return None
+    if len(outer) > MAX_OUTER or len(places) > MAX_PLACES or max(count(shape.inner), count(shape.outer)) > MAX_STATES:
+        return None
+    rows = [0]
+    for part in shape.rows:
+        step = axes[part.axis].out * part.unit
+        rows = [at + i * step for i in range(part.size) for at in rows]
+    return Brick(
+        rows=len(rows),
+        columns=count(shape.columns),
+        threads=threads,
+        places=tuple([part.size for part in places]),
+        ends=(len(shape.threads), len(shape.threads) + len(shape.inner)),
+        out_places=tuple([axes[part.axis].out * part.unit for part in shape.threads]),
+        out_rows=tuple(rows),
+        slices=tuple(slices),
+        bricks=bricks,
+        stages=stages,
+        run=run,
+        blocks=min(math.prod([a.size for a in bricks]) // run, _BLOCKS),
+    )
+
+
+def _in_order(outer: Sequence[Axis], cells: Sequence[int]) -> tuple[tuple[Axis, ...], int]:
+    """Order the axes of bricks, slowest first; return them, and how many bricks a block takes one after another.
+
+    Fast are those that large slices lack: what one brick has read, the next one finds in shared memory, and those
+    that other blocks compute at the same time find it in the device's cache.
+    """
+
+    def same(axis: Axis) -> int:
+        return sum([n for stride, n in zip(axis.strides, cells, strict=True) if not stride])
+
+    bricks = tuple(sorted(outer, key=lambda a: (same(a), -a.out)))
+    count = math.prod([a.size for a in bricks])
+    run, lacking = 1, set(range(len(cells)))
+    for axis in reversed(bricks):
+        lacking &= {t for t, stride in enumerate(axis.strides) if not stride}
+        part = divisor(axis.size, max(1, min(_RUN // run, count // (run * _BLOCKS))))
+        if not lacking or part <= 1:
+            break
+        run *= part
+        if part < axis.size:
+            break
+    return bricks, run
+
+
+def taken_cells(axes: Sequence[Axis], shape: Shape) -> list[int]:
+    """Cells of each axis in a brick."""
+    cells = [1] * len(axes)
+    for part in shape.parts:
+        cells[part.axis] *= part.size
+    return cells
+
+
+def _slice(axes: Sequence[Axis], shape: Shape, outer: Sequence[Axis], t: int, start: int, itemsize: int) -> Slice:
+    """Lay out one input: the columns of a thread together, then neighbouring threads, so that no banks collide."""
+    rows, columns, inner = kind(axes, shape, t)
+    first = (shape.columns if columns else ()) + (shape.rows if rows and not columns else ())
+    last = shape.rows if rows and columns else ()
+    copies, distance, cells = list[Copy](), dict[Part, int](), 1
+    for part in (*first, *shape.threads, *shape.inner, *shape.outer, *last):
+        stride = axes[part.axis].strides[t] * part.unit
+        if not stride and part not in first and part not in last:
+            continue
+        distance[part] = cells
+        copies.append(Copy(part.size, stride, cells))
+        cells *= part.size
+        if cells * itemsize % NOMINAL.bank_row_bytes == 0 and part not in last:
+            cells += VECTOR_BYTES // itemsize
+    cells += -cells % (VECTOR_BYTES // itemsize)
+    unit, copies = _units(copies, [a.strides[t] for a in outer], itemsize)
+    near, far = _near_and_far(copies, count(shape.threads))
+    places = shape.threads + shape.inner + shape.outer
+    return Slice(
+        rows=rows,
+        columns=columns,
+        inner=inner,
+        start=start,
+        cells=cells,
+        row=distance[last[0]] if last else 0,
+        places=tuple([distance.get(part, 0) for part in places]),
+        unit=unit,
+        near=near,
+        far=far,
+    )
+
+
+def _units(copies: Sequence[Copy], outer: Sequence[int], itemsize: int) -> tuple[int, list[Copy]]:
+    """Fuse the axes of a copy in the table's order, and take as many cells at once as are together on both sides."""
+    fused: list[Copy] = []
+    for copy in sorted(copies, key=lambda c: (c.source == 0, c.source, c.target)):
+        last = fused[-1] if fused else None
+        if last and copy.source == last.size * last.source and copy.target == last.size * last.target:
+            fused[-1] = Copy(last.size * copy.size, last.source, last.target)
+        else:
+            fused.append(copy)
+    unit = 1
+    if fused and fused[0].source == fused[0].target == 1:
+        steps = [*outer, *[c.source for c in fused[1:]], *[c.target for c in fused[1:]], fused[0].size]
+        unit = math.gcd(VECTOR_BYTES // itemsize, *steps)
+        rest = [Copy(fused[0].size // unit, unit, unit)] if fused[0].size > unit else []
+        fused[:1] = rest
+    return unit, fused
+
+
+def _near_and_far(copies: Sequence[Copy], threads: int) -> tuple[tuple[Copy, ...], tuple[Copy, ...]]:
+    """Share out a copy: as many items to the threads as there are threads, the first axes first."""
+    near: list[Copy] = []
+    far: list[Copy] = []
+    room = threads
+    for copy in copies:
+        part = divisor(copy.size, room)
+        if part > 1:
+            near.append(Copy(part, copy.source, copy.target))
+            room //= part
+        if part < copy.size:
+            far.append(Copy(copy.size // part, copy.source * part, copy.target * part))
+    return tuple(near), tuple(far)

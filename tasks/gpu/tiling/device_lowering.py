@@ -1,0 +1,411 @@
+"""Lowering of dense steps for a GPU: which cells a block of threads computes, and in which passes. Pure: no values.
+
+A step becomes a few *passes*, each one launch: a matrix-like step becomes one product; small inputs of an
+elimination are joined by the blocks that sum over their join, in partial sums where there are few outputs; a large
+join is cut into bricks; other inputs beyond four are joined first (the thread mapping of Fioretto et al. 2018 §6;
+Bistaffa et al. 2016 §V).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from ...steps.lowering import Lowered
+from ...steps.products import Product
+from ...steps.semiring import Semiring
+from .brick_joins import brick_groups, brick_order, worth_a_copy
+from .brick_layout import kind, lay_out, with_partial
+from .brick_shapes import SHARED_BYTES, choose_shape
+from .buckets import ENTRIES, TABLES, Join, Table, bucket_tiles, joint, one_launch
+from .device_limits import NOMINAL
+from .pass_axes import (
+    FEW_INPUTS,
+    JOIN_CELLS,
+    MAX_INPUTS,
+    as_axes,
+    axis_masks,
+    cells_by_mask,
+    fused,
+    in_partial_sums,
+    join_cells,
+    join_groups,
+    ordered,
+    output_order,
+    partial_axes,
+    partial_sums,
+    row_major,
+    small_groups,
+)
+from .passes import (
+    BrickPass,
+    BucketPass,
+    DeviceStep,
+    JoinPass,
+    Pass,
+    ProductPass,
+    RowsPass,
+    StreamPass,
+    device_step_of,
+)
+from .streams import Axis, divisor, stream_tiles
+
+_BY_CELL: Final = 1 << 14
+"""Larger joins are computed in blocks, where there is a launch for that."""
+
+BUCKET_CELLS: Final = 1 << 20
+"""Larger outputs are streamed."""
+
+_LEAST_REUSE: Final = 8
+"""Of few inputs: how often each value is read at least, and eliminated states, for their join in shared memory."""
+
+_CROWDED: Final = 0.5
+_LEAST_CROWDED: Final = 1 << 22, 1 << 14
+"""Values that a block reads by cells of its join, and cells and outputs, from which streaming is faster."""
+
+_SPARE: Final = 0.8
+"""Of the strides that a bucket launch has room for: cutting axes adds some."""
+
+_LEAST_PRODUCT: Final = (16, 16, 12)
+"""Rows, columns and depth from which a matrix-like step is a product."""
+
+_LEAST_MATRIX: Final = (8, 16, 8)
+"""The same where matrix units do the arithmetic."""
+
+_TILE: Final = 64
+"""Rows, and columns, of a tile of a product, about."""
+
+_BUSY_TILES: Final = 4 * NOMINAL.processors
+"""Tiles that keep the device busy: with less than a quarter of them the depth is cut into pieces."""
+
+_LEAST_PIECE: Final = 64
+"""Depth of such a piece at least."""
+
+_LEAST_BRICKS: Final = 1 << 25
+"""Cells of a join from which bricks pay where streaming would need joins before; elsewhere four times as many."""
+
+_LEAST_BRICK_OUTPUT: Final = 1 << 16
+"""Smaller outputs are left to launches that keep them in shared memory, or are added up from partial sums."""
+
+_SUMMED: Final = 1 << 4
+"""Cells of a join in each of these, about: so few take next to no time to add up."""
+
+
+@lru_cache(maxsize=4096)
+def device_step(lowered: Lowered) -> DeviceStep:
+    """Lower a step for the device."""
+    builder = _Builder(lowered)
+    axes = as_axes(lowered.axes)
+    inputs = list(range(len(lowered.input_cells)))
+    product = lowered.product
+    if product is not None and _worth_tiles(axes, product, lowered.semiring):
+        builder.product(axes, product)
+    else:
+        builder.eliminate(axes, inputs)
+    return device_step_of(len(inputs), builder.passes, builder.temporaries)
+
+
+def _worth_tiles(axes: Sequence[Axis], product: Product, semiring: Semiring) -> bool:
+    """Whether a matrix-like step is large enough for tiles: matrix units take small ones, written along columns."""
+    sizes = [math.prod(axes[i].size for i in group) for group in (product.rows, product.columns, product.depth)]
+    if all(size >= least for size, least in zip(sizes, _LEAST_PRODUCT, strict=True)):
+        return True
+    in_columns = any(axes[i].out == 1 for i in (*product.rows, *product.columns))
+    matrix_units = semiring.name == "sum_product" and semiring.dtype == "float64"
+    return matrix_units and in_columns and all(n >= least for n, least in zip(sizes, _LEAST_MATRIX, strict=True))
+
+
+class _Builder:
+    """Collects passes and temporaries."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self.itemsize = lowered.semiring.itemsize
+        self.inputs = len(lowered.input_cells)
+        self.output = -1
+        self.passes: list[Pass] = []
+        self.temporaries: list[int] = []
+
+    def temporary(self, cells: int) -> int:
+        """Number a new temporary."""
+        self.temporaries.append(cells)
+        return self.inputs + len(self.temporaries) - 1
+
+    def eliminate(self, axes: list[Axis], inputs: list[int]) -> None:
+        """Add the passes of a step that is no product, or of what is left of one."""
+        if self.bricks(axes, inputs) or self.bucket(axes, inputs):
+            return
+        if len(inputs) > FEW_INPUTS:
+            axes, inputs = self.merged(axes, inputs)
+            if self.bricks(axes, inputs):
+                return
+        self.stream(axes, inputs)
+
+    def bricks(self, axes: Sequence[Axis], inputs: Sequence[int]) -> bool:
+        """Add a launch of bricks, and the joins before it; return whether that is worth it."""
+        axes = fused(axes)
+        cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
+        least = _LEAST_BRICKS if len(inputs) > FEW_INPUTS else 4 * _LEAST_BRICKS
+        if len(inputs) < 2 or cells < least:
+            return False
+        if out_cells < _LEAST_BRICK_OUTPUT:
+            return len(inputs) > FEW_INPUTS and self.bricks_of_sums(axes, inputs, cells // out_cells, out_cells)
+        return any(self.bricks_in(axes, inputs, out_cells, share) for share in (0.75, 0.6, 0.45, 0.3))
+
+    def bricks_of_sums(self, axes: Sequence[Axis], inputs: Sequence[int], depth: int, out_cells: int) -> bool:
+        """Add bricks that leave many partial sums of each cell, and what adds these up."""
+        ours, sums = in_partial_sums(axes, partial_sums(axes, len(inputs), depth // _SUMMED), sums_last=True)
+        if sums * out_cells < _LEAST_BRICK_OUTPUT:
+            return False
+        output, self.output = self.output, self.temporary(sums * out_cells)
+        table, found = self.output, self.bricks(ours, inputs)
+        self.output = output
+        if found:
+            self.eliminate([Axis(sums, (1,), 0), *([Axis(out_cells, (sums,), 1)] if out_cells > 1 else [])], [table])
+        else:
+            del self.temporaries[table - self.inputs :]
+        return found
+
+    def bricks_in(self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, share: float) -> bool:
+        """Try it with a share of the shared memory for large inputs."""
+        shape = choose_shape(axes, self.itemsize, int(share * SHARED_BYTES / self.itemsize))
+        if shape is None:
+            return False
+        groups = brick_groups(axes, shape, MAX_INPUTS)
+        if groups is None:
+            return False
+        axes, copies = with_partial(axes, shape, out_cells)
+        passes, temporaries = len(self.passes), len(self.temporaries)
+        order = brick_order(axes, shape)
+        tables = self.joined(axes, [[(inputs[t], [a.strides[t] for a in axes]) for t in g] for g in groups], order)
+        for k, group in enumerate(groups):
+            if len(group) == 1 and worth_a_copy(axes, shape, group[0], self.itemsize):
+                tables[k] = self.streamed(axes, [tables[k]], order)
+        columns = zip(*(strides for _, strides in tables), strict=True)
+        axes = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
+        by_kind = sorted(range(len(tables)), key=lambda t: kind(axes, shape, t))
+        axes = [replace(axis, strides=tuple(axis.strides[t] for t in by_kind)) for axis in axes]
+        brick = lay_out(axes, shape, self.itemsize)
+        if brick is None:
+            del self.passes[passes:], self.temporaries[temporaries:]
+            return False
+        output = self.temporary(copies * out_cells) if copies > 1 else self.output
+        self.passes.append(BrickPass(tuple(tables[t][0] for t in by_kind), output, brick))
+        if copies > 1:
+            self.eliminate([Axis(copies, (out_cells,), 0), Axis(out_cells, (1,), 1)], [output])
+        return True
+
+    def merged(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
+        """Join inputs in groups until one pass takes them; return the axes with the strides of what is left."""
+        return self.grouped(axes, inputs, join_groups(axes, len(inputs)), output_order(axes))
+
+    def joined(
+        self, axes: Sequence[Axis], groups: Sequence[list[Table]], order: Sequence[int] | None = None
+    ) -> list[Table]:
+        """Join each group of tables into one, in an order of axes if given; small joins share launches."""
+        found: list[Table] = []
+        small: list[Join] = []
+        for group in groups:
+            if len(group) == 1:
+                found.append(group[0])
+                continue
+            group = self.reduced(axes, group, order)
+            table = self.join_in_bricks(axes, group, order) if len(group) <= MAX_INPUTS else None
+            if table is not None:
+                found.append(table)
+                continue
+            ours, strides = joint(axes, group, order)
+            cells = math.prod(a.size for a in ours)
+            bucket = bucket_tiles(ours, len(group), self.itemsize) if cells > _BY_CELL else None
+            join = Join(tuple(number for number, _ in group), self.inputs + len(self.temporaries), ours)
+            if bucket is None and (cells > JOIN_CELLS or not one_launch([join])):
+                found.append(self.streamed(axes, group, order))
+                continue
+            found.append((self.temporary(cells), strides))
+            if bucket is not None:
+                self.passes.append(BucketPass(join.inputs, join.output, bucket))
+            elif one_launch([*small, join]):
+                small.append(join)
+            else:
+                self.passes.append(JoinPass(tuple(small)))
+                small = [join]
+        if small:
+            self.passes.append(JoinPass(tuple(small)))
+        return found
+
+    def reduced(self, axes: Sequence[Axis], group: list[Table], order: Sequence[int] | None) -> list[Table]:
+        """Join those of some tables first whose joins are small beside that of all; and so many that a launch takes."""
+        small = small_groups([axis.size for axis in axes], [strides for _, strides in group])
+        if len(small) < len(group):
+            group = self.joined(axes, [[group[t] for t in members] for members in small], order)
+        if len(group) > TABLES:
+            group = self.joined(axes, [group[i : i + TABLES] for i in range(0, len(group), TABLES)], order)
+        return group
+
+    def streamed(self, axes: Sequence[Axis], members: list[Table], order: Sequence[int] | None = None) -> Table:
+        """Join large tables, in bricks or a few at a time; or copy one into an order of axes."""
+        table, left = self.join_some(axes, members, order)
+        return self.streamed(axes, [table, *left], order) if left else table
+
+    def join_some(
+        self, axes: Sequence[Axis], members: list[Table], order: Sequence[int] | None
+    ) -> tuple[Table, list[Table]]:
+        """Join the first tables, as many as one launch takes; return the result, and what is left."""
+        for count in range(min(len(members), MAX_INPUTS), FEW_INPUTS, -1):
+            table = self.join_in_bricks(axes, members[:count], order)
+            if table is not None:
+                return table, members[count:]
+        return self.join_in_stream(axes, members[:FEW_INPUTS], order), members[FEW_INPUTS:]
+
+    def join_in_stream(self, axes: Sequence[Axis], few: list[Table], order: Sequence[int] | None) -> Table:
+        """Add a launch that streams over a few tables."""
+        ours, strides = joint(axes, few, order)
+        table = self.temporary(math.prod(a.size for a in ours))
+        stream = stream_tiles(ours, len(few), self.itemsize)
+        self.passes.append(StreamPass(tuple(number for number, _ in few), table, stream))
+        return table, strides
+
+    def join_in_bricks(self, axes: Sequence[Axis], several: list[Table], order: Sequence[int] | None) -> Table | None:
+        """Add a launch of bricks that joins tables: what streams would write and read again stays on the chip."""
+        ours, strides = joint(axes, several, order)
+        table = self.temporary(math.prod(a.size for a in ours))
+        output, self.output = self.output, table
+        found = self.bricks(ours, [number for number, _ in several])
+        self.output = output
+        if found:
+            return table, strides
+        del self.temporaries[table - self.inputs :]
+        return None
+
+    def bucket(self, axes: list[Axis], inputs: list[int]) -> bool:
+        """Add one launch that joins and eliminates, if it is worth it; and one that adds up its partial sums."""
+        cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
+        few = len(inputs) <= FEW_INPUTS
+        if out_cells > BUCKET_CELLS or (few and not self.reused(axes, inputs)):
+            return False
+        passes, temporaries = len(self.passes), len(self.temporaries)
+        axes, inputs = self.packed(axes, inputs)
+        bucket = bucket_tiles(axes, len(inputs), self.itemsize)
+        crowded = bucket is None or bucket.share > (_CROWDED / 2 if few else _CROWDED)
+        if bucket is None or (crowded and cells >= _LEAST_CROWDED[0] and out_cells >= _LEAST_CROWDED[1]):
+            del self.passes[passes:], self.temporaries[temporaries:]
+            return False
+        table = self.output if bucket.parts == 1 else self.temporary(bucket.parts * out_cells)
+        self.passes.append(BucketPass(tuple(inputs), table, bucket))
+        if bucket.parts > 1:
+            self.passes.append(RowsPass(table, self.output, out_cells, bucket.parts))
+        return True
+
+    def reused(self, axes: Sequence[Axis], inputs: Sequence[int]) -> bool:
+        """Whether few inputs are worth shared memory: read many times over, or so small that launches count."""
+        cells, depth = math.prod(a.size for a in axes), math.prod(a.size for a in axes if not a.out)
+        tables = range(len(inputs))
+        if depth >= _LEAST_REUSE and sum(join_cells(axes, [t]) for t in tables) * _LEAST_REUSE <= cells:
+            return True
+        return cells < BUCKET_CELLS and bool(partial_axes(axes, len(inputs))[0])
+
+    def packed(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
+        """Join small inputs, those that enlarge the join least, until one launch takes what is left."""
+        entries = [sum(a.strides[t] > 0 for a in axes) for t in range(len(inputs))]
+        if len(inputs) <= TABLES and sum(entries) <= _SPARE * ENTRIES:
+            return axes, inputs
+        masks, cells = axis_masks(axes, len(inputs)), cells_by_mask([axis.size for axis in axes])
+        left = sorted(range(len(inputs)), key=lambda t: cells(masks[t]))
+        members = [left.pop(0)]
+        joined, over = masks[members[0]], sum(entries[t] for t in left) - (_SPARE * ENTRIES - len(axes))
+        while len(left) > 1 and (len(left) >= TABLES or over > 0):
+            member = min(left, key=lambda t: cells(joined | masks[t]))
+            left.remove(member)
+            members.append(member)
+            joined |= masks[member]
+            over -= entries[member]
+        return self.grouped(axes, inputs, [*([t] for t in left), members])
+
+    def grouped(
+        self,
+        axes: Sequence[Axis],
+        inputs: Sequence[int],
+        groups: Sequence[Sequence[int]],
+        order: Sequence[int] | None = None,
+    ) -> tuple[list[Axis], list[int]]:
+        """Join groups of inputs; return the axes with the strides of the results, and the numbers of these."""
+        members = [[(inputs[t], [a.strides[t] for a in axes]) for t in group] for group in groups]
+        tables = self.joined(axes, members, order)
+        columns = zip(*(strides for _, strides in tables), strict=True)
+        merged = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
+        return merged, [number for number, _ in tables]
+
+    def stream(self, axes: list[Axis], inputs: Sequence[int]) -> None:
+        """Add streaming passes; partial sums first where the output alone would leave the device idle."""
+        axes = fused(axes)
+        parts, rows_last = partial_axes(axes, len(inputs))
+        if not parts:
+            self.passes.append(StreamPass(tuple(inputs), self.output, stream_tiles(axes, len(inputs), self.itemsize)))
+            return
+        kept_cells = math.prod(a.size for a in axes if a.out)
+        ours, summed_cells = in_partial_sums(axes, parts, sums_last=rows_last)
+        table = self.temporary(kept_cells * summed_cells)
+        self.passes.append(StreamPass(tuple(inputs), table, stream_tiles(fused(ours), len(inputs), self.itemsize)))
+        if rows_last:
+            self.passes.append(RowsPass(table, self.output, kept_cells, summed_cells))
+        else:
+            again = [Axis(summed_cells, (kept_cells,), 0), *([Axis(kept_cells, (1,), 1)] if kept_cells > 1 else [])]
+            self.eliminate(again, [table])
+
+    def product(self, axes: list[Axis], product: Product) -> None:
+        """Add a product of two factors, each joined first where it has several inputs."""
+        columns = {i: [a.strides[i] for a in axes] for i in range(self.inputs)}
+        left, right = (self.factor(axes, columns, factor) for factor in (product.left, product.right))
+        groups = tuple(
+            ordered([Axis(axes[i].size, (columns[left][i], columns[right][i]), axes[i].out) for i in group], key)
+            for group, key in ((product.batch, 0), (product.rows, 0), (product.columns, 2), (product.depth, 0))
+        )
+        self.multiply((left, right), groups)
+
+    def factor(self, axes: Sequence[Axis], columns: dict[int, list[int]], members: Sequence[int]) -> int:
+        """Multiply small inputs into a large one, all at once; the result has its layout."""
+        base = members[0]
+        if len(members) == 1:
+            return base
+        strides = columns[base]
+        held = sorted((i for i, stride in enumerate(strides) if stride), key=lambda i: -strides[i])
+        ours = [Axis(axes[i].size, tuple(columns[t][i] for t in members), strides[i]) for i in held]
+        output, self.output = self.output, self.temporary(math.prod(a.size for a in ours))
+        self.eliminate(fused(ours), list(members))
+        table, self.output = self.output, output
+        columns[table] = strides
+        return table
+
+    def multiply(self, factors: tuple[int, int], groups: tuple[tuple[Axis, ...], ...]) -> None:
+        """Add the product itself; with few tiles and much depth, in partial products that are summed after."""
+        batch, rows, columns, depth = groups
+        count, tall, wide, deep = (math.prod(a.size for a in group) for group in groups)
+        tiles = count * -(-tall // _TILE) * -(-wide // _TILE)
+        cells = count * tall * wide
+        wanted = min(_BUSY_TILES // tiles, deep // _LEAST_PIECE) if tiles < _BUSY_TILES // 4 else 1
+        cut, inner = _pieces(depth, wanted, cells)
+        pieces = math.prod(a.size for a in cut)
+        if pieces == 1:
+            self.passes.append(ProductPass(factors, self.output, (batch, rows, columns, depth)))
+            return
+        table = self.temporary(pieces * cells)
+        self.passes.append(ProductPass(factors, table, ((*cut, *batch), rows, columns, inner)))
+        self.eliminate([Axis(pieces, (cells,), 0), Axis(cells, (1,), 1)], [table])
+
+
+def _pieces(depth: Sequence[Axis], wanted: int, cells: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Cut the depth into at most ``wanted`` pieces; return their axes, ``cells`` apart in the output, and the rest."""
+    cut: list[Axis] = []
+    inner: list[Axis] = []
+    for axis in depth:
+        pieces = divisor(axis.size, max(1, wanted))
+        wanted //= pieces
+        part = axis.size // pieces
+        if pieces > 1:
+            cut.append(Axis(pieces, tuple(s * part for s in axis.strides), 0))
+        if part > 1 or (axis is depth[-1] and not inner):
+            inner.append(Axis(part, axis.strides, 0))
+    outs = row_major(cut)
+    return tuple(replace(a, out=out * cells) for a, out in zip(cut, outs, strict=True)), tuple(inner)

@@ -1,0 +1,291 @@
+"""Tiles of a matrix-like launch: which cells of rows and columns a block of threads computes together, and when.
+
+Axes are split so that a tile covers whole lines of memory in both factors and in the output, whatever the order of
+their axes; what is left of rows and columns goes to the batches, which are taken in an order that finds lines and
+factors in the cache. Pure: no values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from .device_limits import NOMINAL
+from .pass_axes import fused
+from .streams import VECTOR_BYTES, Axis, divisor
+
+AXES: Final = 40
+"""Axes of a product; as in ``cuda/product.cu``, like the next two."""
+
+DEPTH: Final = 8
+"""Depth of a step usually, and always on matrix units."""
+
+_DEPTHS: Final = (8, 9, 10, 7, 6, 5)
+_USUAL_SHARE: Final = 0.15
+"""Other depths, and the share of a product that they must save."""
+
+PAD: Final = 4
+SPAN: Final = 16
+"""Batches that a block takes one after another at most."""
+
+_BLOCKS: Final = 32 * NOMINAL.processors
+"""Blocks that are wanted before a block takes several batches."""
+
+_LONG: Final = 256
+"""Depth from which a block takes one batch, which is work enough."""
+
+_LINE_CELLS: Final = 16
+"""Cells side by side of rows in a tile: a cache line of 8-byte values."""
+
+_NEAR_BYTES: Final = 1 << 21
+"""Bytes of the right factor that all rows are computed from before the next ones are read."""
+
+_DEEPER: Final = 8
+_FULL: Final = 0.9
+
+Group = tuple[Axis, ...]
+Groups = tuple[Group, Group, Group, Group]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows and columns (in words) of a block's tile, of a thread, rows of a warp, and its rate of arithmetic."""
+
+    rows: int
+    columns: int
+    tall: int
+    broad: int
+    warp_rows: int
+    rate: float
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.rows // self.tall * (self.columns // self.broad)
+
+
+_TILES: Final = {
+    4: (
+        Tile(128, 128, 8, 8, 0, 1.0),
+        Tile(64, 64, 8, 8, 0, 0.8),
+        Tile(32, 128, 8, 8, 0, 0.75),
+        Tile(16, 256, 4, 8, 0, 0.65),
+        Tile(32, 32, 4, 4, 0, 0.5),
+    ),
+    8: (
+        Tile(64, 64, 4, 8, 32, 1.0),
+        Tile(32, 128, 4, 8, 32, 0.95),
+        Tile(16, 256, 4, 8, 16, 0.85),
+        Tile(32, 32, 4, 4, 16, 0.5),
+    ),
+}
+"""Tiles by bytes of a word. Larger ones of 8 bytes, with one block in a multiprocessor, were no faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """A tiled launch.
+
+    Attributes
+    ----------
+    tile
+    groups
+        Axes of batches, rows, columns and depth; rows and columns that lie in other tiles may be batches.
+    row_tiles, column_tiles
+        Tiles of what are rows and columns here.
+    span
+        Batches of a block.
+    order
+        The columns of a tile as the right factor has them.
+    """
+
+    tile: Tile
+    groups: Groups
+    row_tiles: int
+    column_tiles: int
+    span: int
+    order: tuple[int, ...]
+
+    @property
+    def batches(self) -> int:
+        """Batches, tiles of rows and columns among them."""
+        return cells_of(self.groups[0])
+
+    @property
+    def tiles(self) -> int:
+        """All tiles."""
+        return self.batches * self.row_tiles * self.column_tiles
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of threads."""
+        return -(-self.batches // self.span) * self.row_tiles * self.column_tiles
+
+
+def cells_of(group: Sequence[Axis]) -> int:
+    """Return the cells of a group of axes."""
+    return math.prod(a.size for a in group)
+
+
+def product_tiles(groups: Groups, itemsize: int) -> Tiling:
+    """Choose the tiling with the least predicted time: padded work, smaller tiles at a lower rate, idle processors."""
+    lanes = 2 if itemsize == 2 else 1
+
+    def time(tiling: Tiling) -> float:
+        tile = tiling.tile
+        return max(1.0, tiling.tiles / NOMINAL.processors) * tile.rows * tile.columns / tile.rate
+
+    return min((_tiling(groups, tile, lanes, itemsize) for tile in _TILES[max(itemsize, 4)]), key=time)
+
+
+def _tiling(groups: Groups, tile: Tile, lanes: int, itemsize: int) -> Tiling:
+    batch, rows, columns, depth = groups
+    wide = tile.columns * lanes
+    line = NOMINAL.line_bytes // itemsize
+    left, right = (lambda a: a.strides[0]), (lambda a: a.strides[1])
+    near_rows, far_rows = _cut(rows, tile.rows, [left], _LINE_CELLS)
+    # Columns go as the output has them, unless the right factor is much larger.
+    runs = [_out, right] if cells_of(depth) < _DEEPER * min(tile.rows, cells_of(rows)) else [right, _out]
+    near_columns, far_columns = _cut(columns, wide, runs, line)
+    if len(batch) + len(near_rows) + len(far_rows) + len(near_columns) + len(far_columns) + len(depth) > AXES:
+        near_rows, far_rows, near_columns, far_columns = list(rows), [], list(columns), []
+    near_rows.sort(key=left, reverse=True)
+    near_columns.sort(key=runs[0], reverse=True)
+    footprint = cells_of(depth) * wide * itemsize
+    walk = _walk([*batch, *far_columns], far_rows, footprint)
+    cut: Groups = (tuple(fused(walk)), tuple(fused(near_rows)), tuple(fused(near_columns)), depth)
+    batches = cells_of(walk)
+    row_tiles, column_tiles = -(-cells_of(near_rows) // tile.rows), -(-cells_of(near_columns) // wide)
+    span = 1
+    if cells_of(depth) < _LONG:
+        span = max(1, min(SPAN, batches, batches * row_tiles * column_tiles // _BLOCKS))
+    order = _load_order(near_columns, wide) if column_tiles == 1 else tuple(range(wide))
+    return Tiling(tile, cut, row_tiles, column_tiles, span, order)
+
+
+def _out(axis: Axis) -> int:
+    return axis.out
+
+
+def _cut(
+    axes: Sequence[Axis], limit: int, runs: Sequence[Callable[[Axis], int]], line: int
+) -> tuple[list[Axis], list[Axis]]:
+    """Split a group into the axes of a tile of at most ``limit`` cells and the others.
+
+    A tile first gets a line of cells that follow each other in each of the tables that ``runs`` give strides of,
+    then more of the first table's. All axes stay together where no part of them fills a tile nearly.
+    """
+    cells = cells_of(axes)
+    if cells <= limit:
+        return list(axes), []
+    parts = [1] * len(axes)
+    room = limit
+    for stride in runs:
+        run = 1
+        for i in sorted(range(len(axes)), key=lambda i: stride(axes[i])):
+            grown = divisor(axes[i].size // parts[i], max(1, min(room, -(-line // (run * parts[i])))))
+            parts[i] *= grown
+            room //= grown
+            run *= parts[i]
+            if run >= line or parts[i] < axes[i].size:
+                break
+    for i in sorted(range(len(axes)), key=lambda i: runs[0](axes[i])):
+        grown = divisor(axes[i].size // parts[i], room)
+        parts[i] *= grown
+        room //= grown
+    if math.prod(parts) / limit < _FULL * cells / (-(-cells // limit) * limit):
+        return list(axes), []
+    near = [Axis(p, a.strides, a.out) for a, p in zip(axes, parts, strict=True) if p > 1]
+    far = [
+        Axis(a.size // p, tuple(s * p for s in a.strides), a.out * p)
+        for a, p in zip(axes, parts, strict=True)
+        if p < a.size
+    ]
+    return near, far
+
+
+def _walk(axes: Sequence[Axis], rows: Sequence[Axis], footprint: int) -> list[Axis]:
+    """Order the batches: as the output has them, and all rows while their columns are still in the cache."""
+    rest = sorted(axes, key=_out, reverse=True)
+    near: list[Axis] = []
+    while rest and footprint * rest[-1].size <= _NEAR_BYTES:
+        near.insert(0, rest.pop())
+        footprint *= near[0].size
+    return [*rest, *sorted(rows, key=_out, reverse=True), *near]
+
+
+def _load_order(columns: Sequence[Axis], wide: int) -> tuple[int, ...]:
+    """Number the columns of a tile as they follow each other in the right factor."""
+    at = [0]
+    for axis in columns:
+        at = [base + i * axis.strides[1] for base in at for i in range(axis.size)]
+    return (*sorted(range(len(at)), key=at.__getitem__), *range(len(at), wide))
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """How a factor is loaded: cells of an aligned vector, along the depth or not, and by way of registers or not."""
+
+    width: int
+    deep: bool
+    staged: bool
+
+
+def step_depth(depth: int) -> int:
+    """Choose the depth of a step: the one that leaves least beyond the end."""
+
+    def padded(step: int) -> float:
+        return -(-depth // step) * step + (0 if step == DEPTH else _USUAL_SHARE * depth)
+
+    return min(_DEPTHS, key=padded)
+
+
+def factor_loads(tiling: Tiling, side: int, itemsize: int, deep_cells: int = DEPTH) -> Loads:
+    """Choose vectors: straight into shared memory they must be neighbours there too, and of 4 bytes.
+
+    Along the depth they are parts of a step of ``deep_cells``.
+    """
+    own, depth = tiling.groups[1 + side], tiling.groups[3]
+    axes = list(chain(tiling.groups[0], own, depth))
+    ordered = side == 1 and tiling.column_tiles == 1
+    order = tiling.order if ordered else ()
+    lines = sorted(own, key=lambda a: -a.strides[side]) if ordered else own
+    for deep, group in ((False, lines), (True, depth)):
+        width = _width(group, axes, side, math.gcd(VECTOR_BYTES // itemsize, deep_cells if deep else 1 << 10))
+        if width == 0:
+            continue
+        if deep:
+            return Loads(width, True, itemsize == 2 or (itemsize == 4 and width > 1))
+        together = all(order[i] + j == order[i + j] for i in range(0, len(order), width) for j in range(width))
+        if itemsize == 2:
+            return Loads(width, False, side == 0 or width == 1 or not together)
+        return Loads(width if together else 1, False, False)
+    deep = min(a.strides[side] for a in depth) < min(a.strides[side] for a in own)
+    return Loads(1, deep, itemsize == 2)
+
+
+def _width(group: Sequence[Axis], axes: Sequence[Axis], side: int, most: int) -> int:
+    """Cells of the longest aligned vectors along the last axes of a group; 0 where they are not contiguous."""
+    run, within = 1, []
+    for axis in reversed(group):
+        if axis.strides[side] != run:
+            break
+        run *= axis.size
+        within.append(axis)
+    if not within:
+        return 0
+    others = [a.strides[side] for a in axes if not any(a is b for b in within)]
+    while run % most or any(stride % most for stride in others):
+        most //= 2
+    return most
+
+
+def whole_chunks(groups: Groups, chunk: int) -> bool:
+    """Whether every chunk of columns is contiguous and aligned in the output."""
+    batch, rows, columns, _ = groups
+    last = columns[-1]
+    others = chain(batch, rows, columns[:-1])
+    return last.out == 1 and last.size % chunk == 0 and all(a.out % chunk == 0 for a in others)

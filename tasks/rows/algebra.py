@@ -1,0 +1,293 @@
+"""Steps on tables of which each is an array of all cells or a relation of those that are possible.
+
+A step takes whichever way is shorter. A cell of a loop takes far less than a row of a join, so that what is mostly
+possible is swept as ever; what a step makes is kept as whichever takes fewer bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..gpu.arrays import is_device
+from ..steps.semiring import Semiring
+from ..steps.step import Step
+from ..steps.views import slice_of
+from ..sweeps.sweep import Algebra, restrict
+from . import CELLS_OF_A_ROW as CELLS_OF_A_ROW
+from .keys import Keys, Words
+from .memory_account import NoRoomError, Room, possible, rows_bytes
+from .numpy_rows import product
+from .ordering import Ranges, gathered, union, within
+from .relation import Dense, Relation, Table, from_dense, restricted, to_dense
+
+Array = NDArray[Any]
+
+#: Tables of so few cells are arrays, and steps on arrays of so few cells loops.
+SMALL_CELLS: int = 1 << 10
+#: Arrays are multiplied before a join reads them up to so many cells, or to one for so many rows of a table.
+MULTIPLIED_CELLS: Final = 1 << 13
+ROWS_OF_A_CELL: Final = 16
+
+
+def takes_less(dense_bytes: int, rows_bytes: int) -> bool:
+    """Whether a table is kept as an array of all cells."""
+    return dense_bytes <= rows_bytes
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is an array, and what is rows.
+
+    Parameters
+    ----------
+    semiring : Semiring
+        Its zero is what rows lack.
+    sizes : tuple of int
+        Domain sizes.
+    room : Room
+    whole : frozenset of int
+        Tables that are read as arrays.
+    """
+
+    semiring: Semiring
+    sizes: tuple[int, ...]
+    room: Room
+    whole: frozenset[int] = frozenset()
+
+    def keys(self, axes: Sequence[int]) -> Keys:
+        """Return the layout of rows over some axes."""
+        return Keys(tuple(axes), tuple([self.sizes[v] for v in axes]))
+
+    def tables(self, step: Step, values: Sequence[Array | Relation]) -> list[Table]:
+        """Return the inputs of a step with their variables."""
+        return [self.table(one, axes) for one, axes in zip(values, step.input_axes, strict=True)]
+
+    def table(self, values: Array | Relation, axes: Sequence[int]) -> Table:
+        """Return a table with its variables."""
+        return values if isinstance(values, Relation) else Dense(self.keys(axes), values)
+
+    def within(self, values: Array | Relation, axes: Sequence[int], ranges: Ranges) -> Array | Relation:
+        """Return the part of a table within ranges, whose states count from there."""
+        return bare(within(self.table(values, axes), ranges))
+
+    def smaller(self, values: Array, axes: Sequence[int]) -> Array | Relation:
+        """Return an array as rows where those take fewer bytes."""
+        if values.size <= SMALL_CELLS:
+            return values
+        table = Dense(self.keys(axes), values)
+        if takes_less(values.nbytes, rows_bytes(table, self.semiring)):
+            return values
+        return from_dense(table, self.semiring)
+
+    def made(self, step: Step, values: Array | Relation) -> Array | Relation:
+        """Return what a step made as it is kept."""
+        found = values
+        if isinstance(values, Relation):
+            dense_bytes = values.cells * values.values.itemsize
+            small = values.cells <= SMALL_CELLS or takes_less(dense_bytes, values.nbytes)
+            if step.node in self.whole or small:
+                found = to_dense(values, self.semiring).values
+        elif step.node not in self.whole:
+            found = self.smaller(values, step.axes)
+        kept: Array | Relation = self.room.made(found)
+        return kept
+
+    def is_swept(self, step: Step, tables: Sequence[Table]) -> bool:
+        """Whether looping over all cells is expected to take less than joining, and fits memory."""
+        cells = [prod(table.keys.dims) for table in tables]
+        left = self.room.free - self.semiring.itemsize * (sum(cells) + 2 * step.lowered.out_cells)
+        if left < 0 or self._workspace_bytes(step) > left:
+            return False
+        if self._is_short(step, tables):
+            return True
+        share = 1.0
+        for table, count in zip(tables, cells, strict=True):
+            share *= self._rows(table) / count
+        return share * self._cells_of_a_row(tables) >= 1.0
+
+    def _workspace_bytes(self, step: Step) -> int:
+        """Return what a loop over all cells needs besides its tables."""
+        return step.lowered.workspace_bytes
+
+    def _is_short(self, step: Step, tables: Sequence[Table]) -> bool:
+        """Whether looping over all cells is over before rows are looked at."""
+        return all(isinstance(table, Dense) for table in tables) and step.lowered.cells <= SMALL_CELLS
+
+    def _cells_of_a_row(self, tables: Sequence[Table]) -> int:
+        """Return how many cells of a loop take as long as a row of a join, where these tables are."""
+        return CELLS_OF_A_ROW
+
+    def placed(self, step: Step, tables: Sequence[Table]) -> Sequence[Table]:
+        """Return the inputs of a loop over all cells where it runs."""
+        return tables
+
+    def sweep(self, step: Step) -> None:
+        """Enter the work of a loop over all cells.
+
+        Raises
+        ------
+        TooMuchWorkError
+            If that is more than was allowed.
+        """
+        self.room.work(step.lowered.cells // max(CELLS_OF_A_ROW, 1))
+
+    def _rows(self, table: Table) -> int:
+        if isinstance(table, Relation):
+            return len(table)
+        return possible(table.values, self.semiring)
+
+    def array(self, table: Table) -> Array:
+        """Return all cells of a table."""
+        values: Array = table.values if isinstance(table, Dense) else to_dense(table, self.semiring).values
+        return values
+
+    def joined(self, step: Step, tables: Sequence[Table]) -> Relation:
+        """Join tables by rows.
+
+        Raises
+        ------
+        NoRoomError
+            If what they make does not fit.
+        """
+        return self.room.joined_reduced(self.with_rows(self.fewer(tables)), step.axes, self.semiring)
+
+    def fewer(self, tables: Sequence[Table]) -> list[Table]:
+        """Multiply small arrays of the host with each other: a join reads every input for each of its rows."""
+        groups: list[tuple[Keys, list[Dense]]] = []
+        others: list[Table] = []
+        most = max(MULTIPLIED_CELLS, max(map(len, tables)) // ROWS_OF_A_CELL)
+        for table in sorted(tables, key=len, reverse=True):
+            if not isinstance(table, Dense) or len(table) > most or is_device(table.values):
+                others.append(table)
+                continue
+            for i, (keys, members) in enumerate(groups):
+                both = self.keys(tuple(dict.fromkeys((*keys.variables, *table.keys.variables))))
+                if prod(both.dims) <= most:
+                    groups[i] = both, [*members, table]
+                    break
+            else:
+                groups.append((table.keys, [table]))
+        return [*others, *(self._product(*group) for group in groups)]
+
+    def _product(self, keys: Keys, tables: Sequence[Dense]) -> Dense:
+        """Multiply arrays of the host, each over some of the variables of a layout."""
+        if len(tables) == 1:
+            return tables[0]
+        places = {v: i for i, v in enumerate(keys.variables)}
+        views = (
+            slice_of(table.values, table.keys.variables, self.sizes, {}).spread(places, keys.dims) for table in tables
+        )
+        total = np.array(next(views), copy=True)
+        for view in views:
+            total = product(total, view, self.semiring)
+        return Dense(keys, total.reshape(-1))
+
+    def with_rows(self, tables: Sequence[Table]) -> Sequence[Table]:
+        """Return tables of which one at least is rows, with which a join begins: the sparsest, if all are arrays.
+
+        Raises
+        ------
+        NoRoomError
+            If its rows do not fit.
+        """
+        if not all(isinstance(table, Dense) for table in tables):
+            return tables
+        first = min(range(len(tables)), key=lambda i: self._rows(tables[i]) / max(len(tables[i]), 1))
+        lead = tables[first]
+        assert isinstance(lead, Dense)
+        if (needed := 2 * rows_bytes(lead, self.semiring)) > (free := self.room.free):
+            raise NoRoomError(lead.keys.variables, self.room.nbytes - free + needed, self.room.nbytes)
+        return [*tables[:first], from_dense(lead, self.semiring), *tables[first + 1 :]]
+
+
+@dataclass(frozen=True)
+class PlainRows:
+    """Bare arrays and relations of one semiring: least costs and energies, residues.
+
+    Parameters
+    ----------
+    choice : Choice
+    base : Algebra
+        What loops over all cells.
+    """
+
+    choice: Choice
+    base: Algebra[Array]
+
+    @property
+    def compiled(self) -> bool:
+        """Whether compiled kernels may be used."""
+        return self.base.compiled
+
+    def step(self, step: Step, tables: Sequence[Array | Relation], threads: int) -> Array | Relation:
+        """Return the output table of ``step``."""
+        choice = self.choice
+        inputs = choice.tables(step, tables)
+        if choice.is_swept(step, inputs):
+            choice.sweep(step)
+            arrays = [choice.array(table) for table in choice.placed(step, inputs)]
+            return choice.made(step, self.base.step(step, arrays, threads))
+        return choice.made(step, choice.joined(step, inputs))
+
+    def restrict(
+        self, table: Array | Relation, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]
+    ) -> Array | Relation:
+        """Return the table with some variables fixed."""
+        found = narrowed(table, axes, sizes, states)
+        return found if found is table else self.choice.room.keep(found)
+
+    def resized(self, sizes: tuple[int, ...]) -> Self:
+        """Return the algebra for tables over other domain sizes."""
+        return replace(self, choice=replace(self.choice, sizes=sizes))
+
+    def listed(self, keys: Keys, words: Words, values: Array) -> Relation:
+        """Return a leaf table from the keys of some of its cells and their values, zeros among them."""
+        return gathered(keys, words, values, self.choice.semiring)
+
+    def leaf(self, table: Array, axes: Sequence[int]) -> Array | Relation:
+        """Return a leaf table as whichever takes fewer bytes."""
+        return self.choice.smaller(table, axes)
+
+    def in_room(self, room: Room) -> Self:
+        """Return the algebra with another account."""
+        return replace(self, choice=replace(self.choice, room=room))
+
+    def keyed(self, table: Array | Relation, axes: Sequence[int]) -> tuple[Table, dict[str, Any]]:
+        """Return a table with its variables, and what belongs to its values besides."""
+        return self.choice.table(table, axes), {}
+
+    def restored(self, values: Array, kept: Mapping[str, Any]) -> Array:
+        """Return an array of all cells with what belongs to its values besides: nothing."""
+        return values
+
+    def within(self, table: Array | Relation, axes: Sequence[int], ranges: Ranges) -> Array | Relation:
+        """Return the part of a table within ranges, whose states count from there."""
+        return self.choice.within(table, axes, ranges)
+
+    def united(self, parts: Sequence[tuple[Relation, Mapping[str, Any]]]) -> Relation:
+        """Return the sum of runs, each with what belongs to its values besides."""
+        return union([run for run, _ in parts], self.choice.semiring)
+
+    def made(self, step: Step, table: Array | Relation) -> Array | Relation:
+        """Return what a step made elsewhere as it is kept."""
+        return self.choice.made(step, table)
+
+
+def bare(table: Table) -> Array | Relation:
+    """Return a table without the variables of an array."""
+    return table if isinstance(table, Relation) else table.values
+
+
+def narrowed(
+    table: Array | Relation, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]
+) -> Array | Relation:
+    """Return a table with some variables fixed."""
+    if isinstance(table, Relation):
+        return restricted(table, states)
+    return restrict(table, axes, sizes, states)

@@ -1,0 +1,203 @@
+"""Steps on tables of rows on a GPU: large joins and loops there, where their tables stay; small ones on the CPU.
+
+A join takes a dozen launches, and waits for some of them, so that few rows are joined on the host sooner, wherever
+they are; a loop over cells takes one launch, and stays where its tables are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from math import prod
+from typing import Any, Final, TypeVar
+
+from ..gpu.arrays import free_pools, is_device, upload
+from ..gpu.arrays import on_host as array_on_host
+from ..gpu.kernels import compile_waiting
+from ..gpu.memory import out_of_memory
+from ..gpu.tiling.device_lowering import device_step
+from ..steps.step import Step
+from ..sweeps.device_sweep import DeviceProgram, Places, on_device
+from ..sweeps.program import Program
+from ..sweeps.scaled import Scaled
+from . import algebra
+from .algebra import Choice, PlainRows, bare
+from .memory_account import LargeJoinError
+from .relation import Dense, Relation, Table, on_host
+from .scaled_rows import ScaledRows, SumProductRows, values_of, with_values
+
+T = TypeVar("T")
+
+#: Tables with fewer rows together, or joins with fewer at a time, are joined on the host.
+LEAST_ROWS: int = 1 << 14
+#: How much more a device gains where it loops over cells than where it joins, and over how many cells sooner than a
+#: join is launched; in units of the host's.
+_LOOP_GAIN: Final = 2
+_SHORT_LOOPS: Final = 1 << 12
+# Loops over fewer cells need next to nothing besides their tables.
+_WORKED_CELLS: Final = 1 << 22
+_MANY: Final = 1 << 1000
+
+
+@dataclass(frozen=True)
+class DeviceChoice(Choice):
+    """What is an array and what is rows, and which steps run on the device."""
+
+    places: Places = field(default_factory=Places, compare=False)
+
+    def _workspace_bytes(self, step: Step) -> int:
+        if step.lowered.cells < _WORKED_CELLS:
+            return 0
+        return device_step(step.lowered).workspace_cells * self.semiring.itemsize
+
+    def _is_short(self, step: Step, tables: Sequence[Table]) -> bool:
+        if not _any_there(tables):
+            return super()._is_short(step, tables)
+        return step.lowered.cells <= _SHORT_LOOPS * algebra.SMALL_CELLS
+
+    def _cells_of_a_row(self, tables: Sequence[Table]) -> int:
+        return super()._cells_of_a_row(tables) * (_LOOP_GAIN if _any_there(tables) else 1)
+
+    def placed(self, step: Step, tables: Sequence[Table]) -> Sequence[Table]:
+        """Return the inputs of a loop over all cells where it runs."""
+        there = _any_there(tables) or step.lowered.cells >= self.places.least_cells
+        return tables_there(tables) if there else tables
+
+    def joined(self, step: Step, tables: Sequence[Table]) -> Relation:
+        """Join tables by rows: on the device, if they or their joins have many.
+
+        Raises
+        ------
+        NoRoomError
+            If what they make does not fit.
+        """
+        tables = self.fewer(tables)
+        if sum(map(len, tables)) < LEAST_ROWS:
+            here = self.with_rows([_here(table) for table in tables])
+            try:
+                return self.room.joined_reduced(here, step.axes, self.semiring, LEAST_ROWS)
+            except LargeJoinError:
+                pass
+        try:
+            return super().joined(step, tables_there(tables))
+        except MemoryError as error:
+            if not out_of_memory(error):
+                raise
+        # blocks of one size may be free where one of another is wanted
+        free_pools()
+        return super().joined(step, tables_there(tables))
+
+
+def _any_there(tables: Sequence[Table]) -> bool:
+    return any(is_device(table.values) for table in tables)
+
+
+def _here(table: Table) -> Table:
+    if isinstance(table, Relation):
+        return on_host(table)
+    return replace(table, values=array_on_host(table.values))
+
+
+def tables_there(tables: Sequence[Table]) -> list[Table]:
+    """Return tables on the device; what is not there yet goes in one copy."""
+    values = values_there([bare(table) for table in tables])
+    return [
+        one if isinstance(one, Relation) else Dense(table.keys, one) for table, one in zip(tables, values, strict=True)
+    ]
+
+
+def values_there(values: Sequence[Any]) -> list[Any]:
+    """Return arrays and relations on the device; what is not there yet goes in one copy."""
+    found = [*values]
+    far = [i for i, one in enumerate(values) if not is_device(one.values if isinstance(one, Relation) else one)]
+    copies = iter(upload([part for i in far for part in _parts(found[i])]))
+    for i in far:
+        found[i] = _of_parts(found[i], copies)
+    return found
+
+
+def _parts(one: Any) -> list[Any]:
+    return [one.words, one.values] if isinstance(one, Relation) else [one]
+
+
+def _of_parts(one: Any, parts: Iterator[Any]) -> Any:
+    """Return an array or a relation of flat arrays."""
+    if not isinstance(one, Relation):
+        return next(parts)
+    words = next(parts).reshape(-1, one.keys.n_words)
+    return replace(one, words=words, values=next(parts))
+
+
+def rows_there(given: PlainRows | SumProductRows, least_cells: int | None = None) -> PlainRows | SumProductRows:
+    """Return the same algebra with large steps on the device: loops of ``least_cells``, if that is given."""
+    base: Any = on_device(given.base, least_cells)
+    own = {f.name: getattr(given.choice, f.name) for f in fields(Choice)}
+    return replace(given, choice=DeviceChoice(**own, places=base.places), base=base)
+
+
+def device_rows_program(program: Program[T], *, fetched: bool, least_cells: int | None = None) -> DeviceRowsProgram[T]:
+    """Return the same program with large steps on the device; ``fetched``: its results come back to the host."""
+    parts: dict[str, Any] = {f.name: getattr(program, f.name) for f in fields(Program) if f.init}
+    parts["algebra"] = rows_there(parts["algebra"], least_cells)
+    return DeviceRowsProgram(**parts, fetched=fetched)
+
+
+@dataclass(frozen=True)
+class DeviceRowsProgram(DeviceProgram[T]):
+    """A program whose large leaf tables go to the device once, and are sliced there."""
+
+    @cached_property
+    def _steps_there(self) -> tuple[Step, ...]:
+        return self.steps  # where each runs is known once there are its rows
+
+    @cached_property
+    def _there(self) -> Program[T]:
+        return Program(self.steps, self._staged(self.leaves), self.leaf_axes, self.outputs, self.dims, self.algebra)
+
+    @property
+    def _choice(self) -> DeviceChoice:
+        algebra: Any = self.algebra
+        assert isinstance(algebra.choice, DeviceChoice)
+        return algebra.choice
+
+    def _staged(self, leaves: Mapping[int, T]) -> dict[int, T]:
+        bare = {node: _entries(table) for node, table in leaves.items()}
+        wanted = [node for node, values in bare.items() if self._is_large(values)]
+        moved = values_there([bare[node] for node in wanted])
+        return {**leaves, **{n: _with_entries(leaves[n], v) for n, v in zip(wanted, moved, strict=True)}}
+
+    def _is_large(self, values: Any) -> bool:
+        if isinstance(values, Relation):
+            return len(values) >= LEAST_ROWS
+        return int(values.size) >= self._choice.places.least_cells
+
+    def _compiled(self, decoded: bool) -> None:
+        """Compile together the kernels of loops that are expected on the device, if what is excluded is independent."""
+        choice, share = self._choice, {node: _share(_entries(table)) for node, table in self.leaves.items()}
+        for step in self.steps:
+            joined = prod([share.get(i, 1.0) for i in step.inputs])
+            cells, out_bytes = step.lowered.cells, step.lowered.out_cells * choice.semiring.itemsize
+            looped = joined * _LOOP_GAIN * algebra.CELLS_OF_A_ROW >= 1.0
+            if looped and cells >= choice.places.least_cells and out_bytes <= choice.room.nbytes:
+                choice.places.prepared(step)
+            share[step.node] = min(1.0, joined * min(cells // step.lowered.out_cells, _MANY))
+        compile_waiting()
+
+    def leaves_at(self, states: Mapping[int, int], nodes: Iterable[int]) -> dict[int, T]:
+        """Return some of the leaf tables with the given variables fixed, large ones on the device."""
+        return self._there.leaves_at(states, nodes)
+
+
+def _entries(table: Any) -> Any:
+    """Return the array or the relation of a table, as it is."""
+    return values_of(table, logs=table.logs) if isinstance(table, Scaled | ScaledRows) else table
+
+
+def _with_entries(table: Any, values: Any) -> Any:
+    return with_values(table, values) if isinstance(table, Scaled | ScaledRows) else values
+
+
+def _share(values: Any) -> float:
+    """Return which share of a table's cells is kept."""
+    return len(values) / values.cells if isinstance(values, Relation) else 1.0

@@ -1,0 +1,293 @@
+"""Joins of relations: their size before they are made, in blocks, with variables summed out as blocks are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from ..steps.semiring import Semiring
+from .keys import Keys, Words
+from .operations import side_of
+from .ordering import Assembly, disorder, joined, layout, moved, order_holds, output_blocks, reordered, row_blocks
+from .relation import Dense, Relation, Table, empty, from_dense, gathers
+
+#: What sorting a row costs beside looking for its key.
+_SORTING: Final = 3
+
+
+def _ignored(_: int) -> None:
+    """Tell nobody."""
+
+
+def shared(a: Keys, b: Keys) -> tuple[int, ...]:
+    """Return the variables of both, in the order of `a`."""
+    return tuple([v for v in a.variables if v in b.fields])
+
+
+def semijoin(a: Relation, b: Relation) -> Relation:
+    """Return the rows of `a` that agree with some row of `b` in the variables of both."""
+    found = _Meeting(a.keys, a.keys.varying, b, a.keys).counts(a.words) > 0
+    return a if bool(found.all()) else a.rows(found)
+
+
+class _Meeting:
+    """How rows meet those of another relation.
+
+    Parameters
+    ----------
+    keys : Keys
+        Layout of what meets `right`.
+    order : sequence of int
+        Variables by which it is sorted, those of one state left out; after it, :attr:`order` is that of the outcome.
+    right : Relation
+    target : Keys
+        Layout of the outcome.
+    """
+
+    def __init__(self, keys: Keys, order: Sequence[int], right: Relation, target: Keys) -> None:
+        common = shared(keys, right.keys)
+        self.keys, self.target = keys, target
+        self._common = layout(keys, common)
+        own = [v for v in right.keys.variables if v not in keys.fields]
+        self._right = reordered(right, (*common, *own))
+        self.order = (*order, *layout(right.keys, own).varying)
+        words = moved(self._right.words, self._right.keys, self._common)
+        wanted = self._common.varying
+        self._index = side_of(words).index(words, self._common, [*order][: len(wanted)] == wanted)
+        self._words = moved(self._right.words, self._right.keys, target)
+
+    def counts(self, words: Any) -> Any:
+        """Return how many rows each key meets."""
+        return self._index.find(moved(words, self.keys, self._common))[1]
+
+    def find(self, words: Any) -> tuple[Any, Any]:
+        """Return the first row that each key meets, and where its outputs end."""
+        first, counts = self._index.find(moved(words, self.keys, self._common))
+        return first, side_of(words).arrays.cumsum(counts)
+
+    def made(
+        self,
+        words: Any,
+        values: Any,
+        matches: Any,
+        spans: Iterable[tuple[int, int, bool]],
+        semiring: Semiring,
+        summed: bool = False,
+    ) -> Iterator[tuple[Any, Any, bool]]:
+        """Yield keys, in the layout of the target, and values of some outputs, and what the span says of them.
+
+        ``summed``: they ascend, and equal ones are summed.
+        """
+        side, both = side_of(words), (moved(words, self.keys, self.target), self._words)
+        more = any(v not in self.keys.fields for v in self.target.varying)
+        for start, stop, begins in spans:
+            given = matches, (start, stop), both, (values, self._right.values), semiring
+            most = stop - start if more else len(words)
+            yield *(side.expanded_sums(*given, most) if summed else side.expanded(*given)), begins
+
+
+@dataclass(frozen=True, eq=False)
+class _Factor:
+    """A dense table that rows are multiplied with, which have all its variables."""
+
+    keys: Keys
+    table: Dense
+
+    def product(self, words: Any, values: Any, semiring: Semiring) -> tuple[Any, Any]:
+        """Return the rows whose products are not zero, and these."""
+        return side_of(words).multiplied(words, values, self._parts, self.table.values, semiring)
+
+    @cached_property
+    def _parts(self) -> Words:
+        return gathers(self.keys, self.table)
+
+
+@dataclass(frozen=True)
+class _Making:
+    """How joins are made: with which products, how many rows at a time, who is told, and whether the last is summed."""
+
+    semiring: Semiring
+    budget_rows: int
+    on_join: Callable[[int], None]
+    summed: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Chain:
+    """What rows meet, one after the other, in blocks that are cut between states of the first variables.
+
+    Parameters
+    ----------
+    first : Relation
+    stages : sequence of _Meeting or _Factor
+    keys : Keys
+        Layout at the end.
+    order : tuple of int
+        Variables by which rows are sorted at the end, those that left the keys among them; none of one state.
+    scope : Keys
+        Layout of the result.
+    """
+
+    first: Relation
+    stages: Sequence[_Meeting | _Factor]
+    keys: Keys
+    order: tuple[int, ...]
+    scope: Keys
+
+    @cached_property
+    def _groups(self) -> list[Words]:
+        """The bits that stay together, of the keys that each stage takes and of the first."""
+        grouping = leading(self.first.keys, self.scope)
+        return [np.invert(keys.mask(grouping)) for keys in (*[stage.keys for stage in self.stages], self.first.keys)]
+
+    def blocks(self, making: _Making) -> Iterator[tuple[Any, Any, bool]]:
+        """Yield words, values, and whether groups begin behind those before."""
+        words, values = self.first.words, self.first.values
+        sizes = side_of(words).block_rows(making.budget_rows), making.budget_rows
+        for start, stop, begins in row_blocks(words, self._groups[-1], *sizes):
+            yield from self._from(0, (words[start:stop], values[start:stop], begins), making)
+
+    def _from(self, at: int, block: tuple[Any, Any, bool], making: _Making) -> Iterator[tuple[Any, Any, bool]]:
+        words, values, follows = block
+        # not one inside the other: there may be thousands
+        stage: _Meeting | _Factor | None = None
+        while at < len(self.stages) and isinstance(stage := self.stages[at], _Factor):
+            words, values = stage.product(words, values, making.semiring)
+            at += 1
+        if not isinstance(stage, _Meeting):
+            yield words, values, follows
+            return
+        matches = stage.find(words)
+        making.on_join(int(matches[1][-1]) if len(words) else 0)
+        sizes = side_of(words).block_rows(making.budget_rows), making.budget_rows
+        spans = output_blocks(matches[1], words, self._groups[at], *sizes)
+        summed = making.summed and at + 1 == len(self.stages)
+        for more, products, begins in stage.made(words, values, matches, spans, making.semiring, summed):
+            yield from self._from(at + 1, (more, products, begins and follows), making)
+            follows = True
+
+
+def leading(keys: Keys, scope: Keys) -> list[int]:
+    """Return the variables with which both layouts begin, those of one state left out."""
+    pairs = zip(keys.varying, scope.varying, strict=False)
+    return [v for v, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+
+
+def joined_reduced(
+    inputs: Sequence[Table],
+    scope: Sequence[int],
+    semiring: Semiring,
+    budget_rows: int = 1 << 24,
+    most_rows: int | None = None,
+    on_join: Callable[[int], None] = _ignored,
+) -> Relation:
+    """Multiply tables and sum out what `scope` lacks, without ever having the whole join.
+
+    Parameters
+    ----------
+    inputs : sequence of Relation or Dense
+        At least one Relation. A dense table whose variables all stand in relations is read in place; others are
+        turned to rows.
+    scope : sequence of int
+        Variables of the result, in its order; every one is in some input.
+    semiring : Semiring
+    budget_rows : int
+        Rows of the join that are alive at a time; sums of floats may depend on it where a result's row is the sum of
+        more.
+    most_rows : int, optional
+        Rows that the result may have.
+    on_join : callable, optional
+        Told how many rows a part of a join has before it is made; what it raises ends the join.
+
+    Raises
+    ------
+    TooManyRowsError
+        If the result has more than `most_rows`, or had where residues add up to zero later.
+    ValueError
+        If no input is a Relation.
+    """
+    dims = {v: d for table in inputs for v, d in table.keys.sizes.items()}
+    target = Keys(tuple(scope), tuple([dims[v] for v in scope]))
+    return _assembled(_chain(inputs, target, semiring), semiring, budget_rows, most_rows, on_join)
+
+
+def _assembled(
+    chain: _Chain,
+    semiring: Semiring,
+    budget_rows: int,
+    most_rows: int | None = None,
+    on_join: Callable[[int], None] = _ignored,
+) -> Relation:
+    """Return the sum of a chain's blocks."""
+    missing = disorder(chain.order, chain.scope)
+    assembly = Assembly(semiring, budget_rows, most_rows)
+    summed = isinstance(chain.stages[-1] if chain.stages else None, _Meeting) and not missing.mask.any()
+    for words, values, follows in chain.blocks(_Making(semiring, budget_rows, on_join, summed)):
+        found = words, values
+        if not summed:
+            words = moved(words, chain.keys, chain.scope)
+            found = side_of(words).gathered(words, values, semiring, *missing)
+        assembly.add(Relation(chain.scope, *found), follows)
+    return assembly.finish() or empty(chain.scope, chain.first.values)
+
+
+def _chain(inputs: Sequence[Table], scope: Keys, semiring: Semiring) -> _Chain:
+    """Return what to begin with and what it meets: what adds the least comes first."""
+    first, rest = _driver(inputs, scope)
+    known, tables = set(first.keys.variables), list[Table]()
+    while rest:
+        best = min(rest, key=lambda table: _growth(table, known))
+        rest.remove(best)
+        covered = known.issuperset(best.keys.variables)
+        tables.append(best if covered or isinstance(best, Relation) else from_dense(best, semiring))
+        known.update(best.keys.variables)
+    keys, order = first.keys, tuple(first.keys.varying)
+    stages: list[_Meeting | _Factor] = []
+    for at, table in enumerate(tables, start=1):
+        if isinstance(table, Dense):
+            stages.append(_Factor(keys, table))
+            continue
+        needed = {*scope.variables, *(v for later in tables[at:] for v in later.keys.variables)}
+        both = joined(keys, table.keys)
+        target = scope if at == len(tables) else layout(both, [v for v in both.variables if v in needed])
+        stages.append(meeting := _Meeting(keys, order, table, target))
+        keys, order = target, meeting.order
+    return _Chain(first, stages, keys, order, scope)
+
+
+def _driver(inputs: Sequence[Table], scope: Keys) -> tuple[Relation, list[Table]]:
+    """Return the relation whose order is most like that of the result, and the other tables."""
+    relations = [table for table in inputs if isinstance(table, Relation)]
+    if not relations:
+        raise ValueError("a join of rows needs rows")
+    first = max(relations, key=lambda table: _likeness(table, relations, scope))
+    rest = [table for table in inputs if table is not first]
+    joins = any(isinstance(table, Relation) or not {*table.keys.fields} <= {*first.keys.fields} for table in rest)
+    if joins and scope.varying and not leading(first.keys, scope) and scope.varying[0] in first.keys.fields:
+        own = [v for v in scope.variables if v in first.keys.fields]
+        first = reordered(first, (*own, *[v for v in first.keys.variables if v not in scope.fields]))
+    return first, rest
+
+
+def _likeness(table: Relation, relations: Sequence[Relation], scope: Keys) -> tuple[int, bool, int]:
+    """Return how far the order of a relation is that of the result, and what beginning with it does not read or sort.
+
+    Other relations are sorted where what they share with it does not come first in its order.
+    """
+    rows = len(table)
+    for other in relations:
+        if other is not table and not order_holds(other.keys, layout(other.keys, shared(table.keys, other.keys))):
+            rows += _SORTING * len(other)
+    begins = not {*scope.varying[:1]}.isdisjoint(table.keys.fields)
+    return len(leading(table.keys, scope)), begins, -rows
+
+
+def _growth(table: Table, known: set[int]) -> tuple[int, int]:
+    """Return how many states the variables of a table have that are not known yet, and its rows."""
+    return prod([d for v, d in table.keys.sizes.items() if v not in known]), len(table)

@@ -1,0 +1,223 @@
+"""What tables of rows may take, and what they took: sizes that are known only when tables are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Final, TypeVar
+from weakref import ref
+
+from ..steps.semiring import Semiring
+from .joins import joined_reduced
+from .keys import Keys
+from .operations import side_of
+from .ordering import TooManyRowsError
+from .relation import Dense, Relation, Table
+
+# Arrays of 8 bytes that a row of a join takes while it is made and sorted, and those for each word of its key.
+_WORKING, _WORKING_WORDS = 10, 6
+_LEAST_BLOCK: Final = 1 << 8
+# Rows of a result, and their places, while it is merged from those of blocks.
+_MERGING: Final = 5
+
+T = TypeVar("T", bound=Any)
+
+
+class NoRoomError(Exception):
+    """A table does not fit: ``needed`` bytes at least, of ``allowed``.
+
+    ``axes`` are the variables of its join; none where fewer rows would not help.
+    """
+
+    def __init__(self, axes: tuple[int, ...], needed: int, allowed: int) -> None:
+        super().__init__(axes, needed, allowed)
+        self.axes, self.needed, self.allowed = axes, needed, allowed
+
+
+class TooMuchWorkError(Exception):
+    """Steps take more than was allowed."""
+
+
+class LargeJoinError(Exception):
+    """A join has more rows than it was to have where it was asked for."""
+
+
+def join_row_bytes(inputs: Sequence[Table]) -> int:
+    """Return what a row of a join takes while it is made and sorted."""
+    dims = {v: d for table in inputs for v, d in table.keys.sizes.items()}
+    words = Keys(tuple(dims), tuple(dims.values())).n_words
+    return len(inputs) * 8 * (_WORKING + _WORKING_WORDS * words)
+
+
+def copied_bytes(inputs: Sequence[Table], semiring: Semiring) -> int:
+    """Return what a join has beside its inputs: rows in another order and in two layouts, and arrays as rows."""
+    rows = [table for table in inputs if isinstance(table, Relation)]
+    known = {v for table in rows for v in table.keys.variables}
+    arrays = [table for table in inputs if isinstance(table, Dense) and not known.issuperset(table.keys.variables)]
+    if len(rows) + len(arrays) < 2:
+        return 0
+    copies = [table.nbytes + 2 * table.words.nbytes for table in rows]
+    turned = [possible(table.values, semiring) * (32 * table.keys.n_words + 2 * table.values.itemsize)
+              for table in arrays]  # fmt: skip
+    return int(sum(copies) + sum(turned))
+
+
+def rows_bytes(table: Dense, semiring: Semiring) -> int:
+    """Return what the possible entries of an array take as rows."""
+    return int(possible(table.values, semiring) * (8 * table.keys.n_words + table.values.itemsize))
+
+
+def possible(values: Any, semiring: Semiring) -> int:
+    """Return how many entries of an array rows would have."""
+    zero, arrays = semiring.zero, side_of(values).arrays
+    return int(arrays.count_nonzero(values) if zero == 0 else values.size - arrays.count_nonzero(values == zero))
+
+
+@dataclass(eq=False)
+class Room:
+    """An account of memory and work.
+
+    Parameters
+    ----------
+    nbytes : int
+        What tables besides the leaves may take together, with the step that makes one.
+    most_work : float
+        Rows that all joins may have together; loops over cells count as the rows that take as long.
+
+    Attributes
+    ----------
+    joined : int
+        Rows that joins had.
+    largest : (int, int)
+        Rows and cells of the table with the most rows that was kept as such.
+    tables, dense : int
+        Tables that were made, and how many of them are dense.
+    beside : int
+        Bytes that are taken by what belongs to no table.
+    written : int
+        Bytes of tables on disk that were written.
+    on_disk : int
+        Bytes that tables took there at a time, at most.
+    """
+
+    nbytes: int
+    most_work: float = inf
+    done: float = field(default=0, init=False)
+    joined: int = field(default=0, init=False)
+    largest: tuple[int, int] = field(default=(0, 1), init=False)
+    tables: int = field(default=0, init=False)
+    dense: int = field(default=0, init=False)
+    beside: int = field(default=0, init=False)
+    written: int = field(default=0, init=False)
+    on_disk: int = field(default=0, init=False)
+    _alive: dict[int, tuple[ref[Any], int]] = field(default_factory=dict, init=False, repr=False)
+    _held: int = field(default=0, init=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.nbytes, self.most_work)
+
+    @property
+    def free(self) -> int:
+        """Bytes that are left."""
+        return self.nbytes - self._held - self.beside
+
+    def keep(self, table: T) -> T:
+        """Enter the bytes of an array or a relation for as long as it is alive."""
+        number, nbytes = id(table), table.nbytes
+        if number not in self._alive:
+            self._alive[number] = ref(table, lambda _: self._drop(number)), nbytes
+            self._held += nbytes
+        return table
+
+    def _drop(self, number: int) -> None:
+        self._held -= self._alive.pop(number)[1]
+
+    def made(self, table: Any) -> Any:
+        """Enter a table that a step made: a relation, or an array."""
+        self.tables += 1
+        self.dense += not isinstance(table, Relation)
+        if isinstance(table, Relation) and len(table) > self.largest[0]:
+            self.largest = len(table), table.cells
+        return self.keep(table)
+
+    def elsewhere(self, joined: int, work: float) -> None:
+        """Enter what tables took that other accounts were kept of.
+
+        Raises
+        ------
+        TooMuchWorkError
+            If that is more than was allowed.
+        """
+        self.joined += joined
+        self.work(work)
+
+    def stored(self, rows: int, cells: int) -> None:
+        """Enter a table that is not in memory."""
+        self.tables += 1
+        if rows > self.largest[0]:
+            self.largest = rows, cells
+
+    def join(self, inputs: float, rows: int) -> None:
+        """Enter rows that a join is about to have, each the product of so many entries.
+
+        Raises
+        ------
+        TooMuchWorkError
+            If that is more than was allowed.
+        """
+        self.joined += rows
+        self.work(inputs * rows)
+
+    def work(self, rows: float) -> None:
+        """Enter what takes as long as a join of so many rows.
+
+        Raises
+        ------
+        TooMuchWorkError
+            If that is more than was allowed.
+        """
+        self.done += rows
+        if self.done > self.most_work:
+            raise TooMuchWorkError
+
+    def block_rows(self, inputs: Sequence[Table]) -> int:
+        """Return how many rows of a join may be made at a time, beside its result."""
+        return self.free // (2 * join_row_bytes(inputs))
+
+    def joined_reduced(
+        self, inputs: Sequence[Table], axes: Sequence[int], semiring: Semiring, most_joined: int | None = None
+    ) -> Relation:
+        """Multiply tables and sum out what ``axes`` lack, in blocks that fit beside the result.
+
+        Parameters
+        ----------
+        most_joined : int, optional
+            Rows that the joins of a block may have.
+
+        Raises
+        ------
+        NoRoomError
+            If the result does not fit.
+        LargeJoinError
+            If a join would have more rows than ``most_joined``.
+        """
+        dims = {v: d for table in inputs for v, d in table.keys.sizes.items()}
+        free, scope = self.free - copied_bytes(inputs, semiring), tuple(dims)
+        block_row = join_row_bytes(inputs)
+        out = Keys(tuple(axes), tuple([dims[v] for v in axes])).n_words * 8 + semiring.itemsize
+        block, most = free // (2 * block_row), free // (2 * _MERGING * (out + 8))
+        if block < _LEAST_BLOCK:
+            needed = 2 * _LEAST_BLOCK * block_row
+            raise NoRoomError(scope if needed <= self.nbytes else (), self.nbytes - free + needed, self.nbytes)
+        each = len(inputs) / max(sum(isinstance(table, Relation) for table in inputs), 1)
+
+        def on_join(rows: int) -> None:
+            if most_joined is not None and rows > most_joined:
+                raise LargeJoinError
+            self.join(each, rows)
+
+        try:
+            return joined_reduced(inputs, axes, semiring, block, most, on_join)
+        except TooManyRowsError as error:
+            raise NoRoomError(scope, self.nbytes - free + error.rows * out, self.nbytes) from None

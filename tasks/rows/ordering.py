@@ -1,0 +1,342 @@
+"""Rows in the order that is asked for: keys in another layout, sorting, runs of equal keys, merging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise, takewhile
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..steps.caches import Memo
+from ..steps.semiring import Semiring
+from .keys import Keys, Words
+from .operations import side_of
+from .relation import Dense, Relation, Table
+
+#: Layouts, and how keys become those of others: the same for all slices of a plan. Beside what a run may take.
+_KEPT: Final[Memo[Any]] = Memo(8 << 20)
+#: What a layout takes, and each of its variables.
+_LAYOUT_BYTES, _VARIABLE_BYTES = 1 << 10, 200
+
+
+def layout(keys: Keys, variables: Sequence[int]) -> Keys:
+    """Return the layout of some of the variables of other keys in this order."""
+    asked = "layout", keys, tuple(variables)
+    found: Keys = _KEPT.get(asked) or _kept(asked, Keys(asked[2], tuple([keys.sizes[v] for v in variables])))
+    return found
+
+
+def joined(a: Keys, b: Keys) -> Keys:
+    """Return the layout of a join."""
+    asked = "joined", a, b
+    found: Keys | None = _KEPT.get(asked)
+    if found is None:
+        dims = a.sizes | b.sizes
+        found = _kept(asked, Keys(tuple(dims), tuple(dims.values())))
+    return found
+
+
+def _kept(asked: tuple[Any, ...], found: Any) -> Any:
+    """Keep what was found, by what was asked: a name, and layouts or variables."""
+    variables = [part.variables if isinstance(part, Keys) else part for part in (*asked[1:], found)]
+    return _KEPT.put(asked, found, sum([_LAYOUT_BYTES + _VARIABLE_BYTES * len(part) for part in variables]))
+
+
+def forget_layouts() -> None:
+    """Drop what is kept of layouts: tables within ranges are each met once."""
+    _KEPT.forget()
+
+
+def order_holds(keys: Keys, target: Keys) -> bool:
+    """Whether rows in ascending order of some keys are in ascending order of other keys too, whatever they are."""
+    theirs = target.varying
+    return keys.varying[: len(theirs)] == theirs
+
+
+class Disorder(NamedTuple):
+    """Bits by which rows must be sorted; see :meth:`.operations.Side.gathered`."""
+
+    group: Words
+    mask: Words
+
+
+def disorder(order: Sequence[int], target: Keys) -> Disorder:
+    """Return what is missing for rows in ascending order of some variables to be in that of other keys."""
+    asked = "disorder", tuple(order), target
+    found: Disorder = _KEPT.get(asked) or _kept(asked, _disorder(order, target))
+    return found
+
+
+def _disorder(order: Sequence[int], target: Keys) -> Disorder:
+    order = [v for v in order if target.sizes.get(v, 2) > 1]
+    wanted = target.varying
+    common = len([*takewhile(lambda pair: pair[0] == pair[1], zip(order, wanted, strict=False))])
+    done = common
+    while [v for v in order if v not in wanted[:done]][: len(wanted) - done] != wanted[done:]:
+        done += 1
+    return Disorder(_bits(target, wanted[:common]), _bits(target, wanted[common:done]))
+
+
+def _bits(keys: Keys, variables: Sequence[int]) -> Words:
+    """Return a key with ones in the fields of some variables alone."""
+    return np.invert(keys.mask(variables))
+
+
+def repacked(relation: Relation, target: Keys) -> tuple[Any, bool]:
+    """Return the keys of all rows in another layout, ``(rows, words) uint64``, and whether they are surely ascending.
+
+    Variables that `target` lacks fall away: equal keys may then be there more than once.
+    """
+    return moved(relation.words, relation.keys, target), order_holds(relation.keys, target)
+
+
+def moved(words: Any, keys: Keys, target: Keys) -> Any:
+    """Return keys in another layout; what `keys` lacks becomes 0."""
+    if target == keys:
+        return words
+    asked = "moves", keys, target
+    moves = _KEPT.get(asked)
+    if moves is None:
+        moves = _kept(asked, keys.moves(target))
+    return side_of(words).repacked(words, moves, target.n_words)
+
+
+def reordered(relation: Relation, variables: Sequence[int]) -> Relation:
+    """Return the same table with its variables in another order."""
+    target = layout(relation.keys, variables)
+    words, holds = repacked(relation, target)
+    if holds:
+        return Relation(target, words, relation.values)
+    missing = disorder(relation.keys.variables, target)
+    return Relation(target, *side_of(words).gathered(words, relation.values, None, *missing))
+
+
+def gathered(keys: Keys, words: Any, values: Any, semiring: Semiring) -> Relation:
+    """Return the table of rows in any order; what is there more than once is summed in this order, zeros fall away."""
+    return Relation(keys, *side_of(words).gathered(words, values, semiring, *disorder((), keys)))
+
+
+def merged(parts: Sequence[Relation], semiring: Semiring) -> Relation:
+    """Return the sum of relations of one layout; equal keys are summed in the order of the parts.
+
+    Raises
+    ------
+    ValueError
+        If there are no parts.
+    """
+    if not parts:
+        raise ValueError("nothing to merge")
+    if len(parts) == 1:
+        return parts[0]
+    whole = concatenated(parts)
+    return gathered(whole.keys, whole.words, whole.values, semiring)
+
+
+def concatenated(parts: Sequence[Relation]) -> Relation:
+    """Return the rows of relations of one layout, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    arrays = side_of(parts[0].words).arrays
+    words = arrays.concatenate([part.words for part in parts])
+    return Relation(parts[0].keys, words, arrays.concatenate([part.values for part in parts]))
+
+
+# Rows in blocks that fit a cache or a budget, cut where that does not change what is summed with what.
+
+#: Rows from the end of a block in which the last group is likely to begin.
+_TAIL: Final = 64
+
+
+class TooManyRowsError(Exception):
+    """A result has more rows than there is room for; ``rows`` were found so far, ``most`` were allowed."""
+
+    def __init__(self, rows: int, most: int) -> None:
+        super().__init__(f"{rows} rows, {most} are allowed")
+        self.rows, self.most = rows, most
+
+
+def row_blocks(words: Any, group: Words, block: int, most: int) -> Iterator[tuple[int, int, bool]]:
+    """Cut rows into (first, last + 1, whether a group begins there) of about `block` rows.
+
+    Rows that agree in the bits of `group` are neighbours and stay together, unless they are more than `most`: these
+    are cut after as many.
+    """
+    rows, start, begins = len(words), 0, True
+    while start < rows:
+        reach = block if group.any() else most
+        edge = _edge(words, group, start, start + reach)
+        while edge == start and reach < most:
+            reach = min(2 * reach, most)
+            edge = _edge(words, group, start, start + reach)
+        stop = edge if edge > start else start + reach
+        yield start, stop, begins
+        start, begins = stop, edge > start
+
+
+def _edge(words: Any, group: Words, start: int, stop: int) -> int:
+    """Return the last place between two where a group begins or all ends; the first place, if there is none."""
+    if stop >= len(words):
+        return len(words)
+    tail = _TAIL
+    while True:
+        low = max(start, stop - tail)
+        if last := int(side_of(words).starts(words[low : stop + 1], group)[-1]):
+            return low + last
+        if low == start:
+            return start
+        tail *= _TAIL
+
+
+def output_blocks(ends: Any, words: Any, group: Words, block: int, most: int) -> Iterator[tuple[int, int, bool]]:
+    """Cut what rows make into (first output, last + 1, whether a group begins there) as :func:`row_blocks` does.
+
+    Parameters
+    ----------
+    ends : (rows,) int64
+        Outputs of row i end before this.
+    """
+    total = int(ends[-1]) if len(ends) else 0
+    if total <= block:
+        if total:
+            yield 0, total, True
+        return
+    bounds = side_of(words).arrays.append(ends[side_of(words).starts(words, group)[1:] - 1], total)
+    start, begins = 0, True
+    while start < total:
+        last = _above(bounds, start + block)
+        stop = int(bounds[last - 1]) if last else start
+        if stop <= start:
+            stop = int(bounds[_above(bounds, start)])
+        yield start, min(stop, start + most), begins
+        begins = stop <= start + most
+        start = min(stop, start + most)
+
+
+def _above(numbers: Any, limit: int) -> int:
+    """Return the place of the first of ascending numbers that is above a limit."""
+    arrays = side_of(numbers).arrays
+    return int(arrays.searchsorted(numbers, arrays.asarray([limit]), side="right")[0])
+
+
+class Assembly:
+    """Sorted runs, most of which begin behind the end of those before, become one relation.
+
+    Parameters
+    ----------
+    budget_rows : int
+        More rows than this, and than the result has, are not held unmerged.
+    most_rows : int, optional
+        Rows that the result may have.
+
+    Raises
+    ------
+    TooManyRowsError
+        By :meth:`add` and :meth:`finish`.
+    """
+
+    def __init__(self, semiring: Semiring, budget_rows: int, most_rows: int | None) -> None:
+        self._semiring, self._budget_rows, self._most_rows = semiring, budget_rows, most_rows
+        self._done: list[Relation] = []
+        self._open: list[Relation] = []
+        self._done_rows = 0
+
+    def add(self, run: Relation, follows: bool) -> None:
+        """Take the next run; `follows` says that it begins behind the end of all before."""
+        if follows:
+            self._close()
+        self._open.append(run)
+        if len(self._open) > 1 and sum(map(len, self._open)) > max(self._budget_rows, 2 * len(self._open[0])):
+            self._open = [merged(self._open, self._semiring)]
+        self._check(self._done_rows + len(self._open[0]))
+
+    def finish(self) -> Relation | None:
+        """Return all rows; None if there was no run."""
+        self._close()
+        self._check(self._done_rows)
+        return concatenated(self._done) if self._done else None
+
+    def _close(self) -> None:
+        if self._open:
+            self._done.append(merged(self._open, self._semiring))
+            self._done_rows += len(self._done[-1])
+            self._open = []
+
+    def _check(self, rows: int) -> None:
+        if self._most_rows is not None and rows > self._most_rows:
+            raise TooManyRowsError(rows, self._most_rows)
+
+
+# Rows within ranges of states, and what runs of such rows are together.
+
+Ranges = Mapping[int, tuple[int, int]]
+"""For some variables the first state and the one behind the last; others may have any."""
+
+
+def inside(keys: Keys, words: Words, ranges: Ranges) -> NDArray[np.bool_]:
+    """Return which keys have all states within ranges, ``(rows,)``."""
+    found = np.ones(len(words), bool)
+    for v, (first, stop) in ranges.items():
+        if v in keys.fields:
+            word, shift, bits = keys.fields[v]
+            states = words[:, word] >> np.uint64(shift) & np.uint64((1 << bits) - 1)
+            found &= (states >= np.uint64(first)) & (states < np.uint64(stop))
+    return found
+
+
+def within(table: Table, ranges: Ranges) -> Table:
+    """Return the part of a table of the host within ranges, whose states count from there."""
+    keys = part_of(table.keys, ranges)
+    if keys == table.keys:
+        return table
+    if isinstance(table, Dense):
+        place = tuple([slice(*ranges.get(v, (0, d))) for v, d in table.keys.sizes.items()])
+        return Dense(keys, np.ascontiguousarray(table.values.reshape(table.keys.dims)[place]).reshape(-1))
+    found = inside(table.keys, table.words, ranges)
+    rows = table if bool(found.all()) else table.rows(found)
+    return Relation(keys, moved(rows.words - _origin(table.keys, ranges), table.keys, keys), rows.values)
+
+
+def put_back(part: Relation, keys: Keys, ranges: Ranges) -> Relation:
+    """Return rows of :func:`within` with the states of the whole table, whose keys are given."""
+    if part.keys == keys:
+        return part
+    return replace(part, keys=keys, words=moved(part.words, part.keys, keys) + _origin(keys, ranges))
+
+
+def part_of(keys: Keys, ranges: Ranges) -> Keys:
+    """Return the layout of a table within ranges."""
+    own = [ranges.get(v, (0, d)) for v, d in keys.sizes.items()]
+    return Keys(keys.variables, tuple([stop - first for first, stop in own]))
+
+
+def _origin(keys: Keys, ranges: Ranges) -> Words:
+    """Return the key of the first states of ranges."""
+    return ends(keys, ranges)[0]
+
+
+def ends(keys: Keys, ranges: Ranges) -> tuple[Words, Words]:
+    """Return keys, ``(1, words)`` each, between which all rows within ranges are, both included."""
+    own = [ranges.get(v, (0, d)) for v, d in zip(keys.variables, keys.dims, strict=True)]
+    low, high = (np.array(states, np.int64).reshape(-1, 1) for states in ([a for a, _ in own], [b - 1 for _, b in own]))
+    return keys.pack(low), keys.pack(high)
+
+
+def union(runs: Sequence[Relation], semiring: Semiring) -> Relation:
+    """Return the sum of sorted runs of one layout, of the host; those that follow each other are only put together.
+
+    Raises
+    ------
+    ValueError
+        If there are no runs.
+    """
+    if not runs:
+        raise ValueError("nothing to unite")
+    parts = sorted([run for run in runs if len(run)], key=lambda run: run.words[0].tolist())
+    if not parts:
+        return runs[0]
+    if all(a.words[-1].tolist() < b.words[0].tolist() for a, b in pairwise(parts)):
+        return concatenated(parts)
+    return merged(parts, semiring)

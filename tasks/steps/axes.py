@@ -1,0 +1,225 @@
+"""The normal form of a dense step: fused axes with one stride per table.
+
+A table over variables 0, 1 and 2, of 2, 3 and 4 states, times one over variable 2, which is summed out: that one comes
+first, and the other two, always neighbours in the same order, are one axis of six cells.
+
+>>> axes = fuse([(0, 1, 2), (2,)], (0, 1), {0: 2, 1: 3, 2: 4})
+>>> axes.sizes, axes.strides, axes.out
+((4, 6), ((1, 4), (1, 0)), (0, 1))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+RUN_CELLS: Final = 4096
+"""Fused axes stop growing here: a row of this length is long enough for any loop, and shorter rows leave
+outer axes for threads and blocks to share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Axes of a step after fusing: the eliminated ones first, then those of the output in its order.
+
+    Attributes
+    ----------
+    sizes
+        Cells of each axis, all at least 2.
+    strides
+        For each input, the stride in cells of each axis; 0 where the input does not have it.
+    out
+        The stride in cells of each axis in the output; 0 for the eliminated ones.
+    """
+
+    sizes: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    out: tuple[int, ...]
+
+    @property
+    def cells(self) -> int:
+        """Cells of the join, which is never stored."""
+        return math.prod(self.sizes)
+
+    @property
+    def eliminated(self) -> int:
+        """Number of leading axes that the step eliminates."""
+        return self.out.count(0)
+
+    def cells_of(self, table: int) -> int:
+        """Cells of input number `table`."""
+        strides = self.strides[table]
+        return math.prod([n for n, stride in zip(self.sizes, strides, strict=True) if stride])
+
+
+def fuse(inputs: Sequence[Sequence[int]], output: Sequence[int], sizes: Mapping[int, int]) -> Axes:
+    """Drop axes of one cell and merge axes that are adjacent, in the same order, wherever they occur.
+
+    Raises
+    ------
+    ValueError
+        If a scope repeats a variable or the output has a variable that no input has.
+    """
+    tables = [[v for v in scope if sizes[v] != 1] for scope in (*inputs, output)]
+    _check(inputs, output)
+    after, before = _neighbours(tables)
+    largest = max(tables[:-1], key=lambda scope: math.prod([sizes[v] for v in scope]))
+    kept = set(tables[-1])
+    eliminated = dict.fromkeys(v for scope in (largest, *tables[:-1]) for v in scope if v not in kept)
+    runs = _runs((*eliminated, *tables[-1]), after, before, sizes)
+    strides = [_strides(scope, sizes) for scope in tables]
+    last = [run[-1] for run in runs]
+    return Axes(
+        sizes=tuple([math.prod([sizes[v] for v in run]) for run in runs]),
+        strides=tuple([tuple([table.get(v, 0) for v in last]) for table in strides[:-1]]),
+        out=tuple([strides[-1].get(v, 0) for v in last]),
+    )
+
+
+def _check(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> None:
+    for scope in (*inputs, output):
+        if len(set(scope)) < len(scope):
+            raise ValueError(f"scope {tuple(scope)} repeats a variable")
+    missing = set(output).difference(*inputs)
+    if missing:
+        raise ValueError(f"output variables {sorted(missing)} occur in no input")
+
+
+def _neighbours(tables: Iterable[Sequence[int]]) -> tuple[dict[int, int], dict[int, int]]:
+    """Return who follows and who precedes each variable everywhere; -1 for nobody or not always the same."""
+    after: dict[int, int] = {}
+    before: dict[int, int] = {}
+    for scope in tables:
+        previous = -1
+        for v in scope:
+            if before.setdefault(v, previous) != previous:
+                before[v] = -1
+            if previous >= 0 and after.setdefault(previous, v) != v:
+                after[previous] = -1
+            previous = v
+        if previous >= 0 and after.setdefault(previous, -1) != -1:
+            after[previous] = -1
+    return after, before
+
+
+def _runs(
+    order: Sequence[int], after: Mapping[int, int], before: Mapping[int, int], sizes: Mapping[int, int]
+) -> list[list[int]]:
+    """Cut the axis order into runs to fuse, grown from the right so that the innermost run is full."""
+    runs: list[list[int]] = []
+    cells = 0
+    for v in reversed(order):
+        joined = runs[-1][0] if runs else -1
+        if runs and after[v] == joined and before[joined] == v and cells * sizes[v] <= RUN_CELLS:
+            runs[-1].insert(0, v)
+            cells *= sizes[v]
+        else:
+            runs.append([v])
+            cells = sizes[v]
+    runs.reverse()
+    return runs
+
+
+def _strides(scope: Sequence[int], sizes: Mapping[int, int]) -> dict[int, int]:
+    strides: dict[int, int] = {}
+    cells = 1
+    for v in reversed(scope):
+        strides[v] = cells
+        cells *= sizes[v]
+    return strides
+
+
+# Sets of small numbers, as of variables or axes, as the bits of integers.
+
+#: Sizes are begun anew when there are so many.
+_REMEMBERED: Final = 1 << 15
+
+
+def mask_of(numbers: Iterable[int]) -> int:
+    """Return the bit set of some numbers."""
+    mask = 0
+    for v in numbers:
+        mask |= 1 << v
+    return mask
+
+
+def bits_of(mask: int) -> list[int]:
+    """Return the numbers of a bit set in increasing order."""
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
+
+
+def alike(dims: Sequence[int]) -> dict[int, int]:
+    """Return the axes of each size, as bit sets."""
+    found: dict[int, int] = {}
+    for axis, size in enumerate(dims):
+        found[size] = found.get(size, 0) | 1 << axis
+    return found
+
+
+class Sizes(dict[int, int]):
+    """Cells of tables by the bit sets of their axes, counted once.
+
+    >>> Sizes([2, 3, 3])[mask_of([0, 2])]
+    6
+    """
+
+    def __init__(self, dims: Sequence[int]) -> None:
+        super().__init__()
+        self._alike = [(size, axes) for size, axes in alike(dims).items() if size != 1]
+
+    def __missing__(self, mask: int) -> int:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        cells = 1
+        for size, axes in self._alike:
+            if few := mask & axes:
+                cells *= size ** few.bit_count()
+        self[mask] = cells
+        return cells
+
+
+# Offset tables: where the cells of a group of axes lie in each table. Described here, filled by kernels.
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """Groups of axes to enumerate in row-major order, each for several tables.
+
+    Attributes
+    ----------
+    code
+        For each group: number of tables, number of axes, the sizes of its axes, and for each table the
+        strides of its axes.
+    starts
+        Where each group's offsets start; table t of a group of n cells has its own at ``start + t * n``.
+    cells
+        Number of all offsets.
+    """
+
+    code: tuple[int, ...]
+    starts: tuple[int, ...]
+    cells: int
+
+
+def enumerate_groups(
+    sizes: Sequence[int], groups: Sequence[tuple[Sequence[int], Sequence[Sequence[int]]]]
+) -> Enumeration:
+    """Describe the offsets of some groups of axes, each with the strides (by axis) of its tables."""
+    code: list[int] = []
+    starts: list[int] = []
+    cells = 0
+    for group, tables in groups:
+        code += (len(tables), len(group))
+        code += [sizes[axis] for axis in group]
+        for strides in tables:
+            code += [strides[axis] for axis in group]
+        starts.append(cells)
+        cells += len(tables) * math.prod([sizes[axis] for axis in group])
+    return Enumeration(tuple(code), tuple(starts), cells)

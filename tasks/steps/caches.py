@@ -1,0 +1,85 @@
+"""What follows from some objects, for the last few: describing many small steps takes longer than running them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Remembered(Generic[T]):
+    """Values by the objects that they follow from, such as steps or a plan, and by what else they depend on.
+
+    Parameters
+    ----------
+    most : int
+        So many are kept, the last ones.
+    """
+
+    def __init__(self, most: int = 4) -> None:
+        self._most = most
+        self._known: dict[tuple[Hashable, ...], tuple[tuple[object, ...], T]] = {}
+
+    def of(self, objects: Sequence[object], more: Hashable, make: Callable[[], T]) -> T:
+        """Return what ``make`` returned for the same objects and ``more``, or returns now."""
+        key = more, *map(id, objects)
+        known = self._known.get(key)
+        if known is None:
+            # the objects are held as long as their numbers are
+            known = self._known[key] = tuple(objects), make()
+            for oldest in tuple(self._known)[: -self._most]:  # threads share this
+                self._known.pop(oldest, None)
+        return known[1]
+
+    def forget(self) -> None:
+        """Let all go."""
+        self._known.clear()
+
+
+# What was found once, up to some bytes.
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+class Memo(Generic[T]):
+    """Values by key, which threads share; all go before they take more than there is room for.
+
+    Parameters
+    ----------
+    limit_bytes : int
+        Of all values and their keys.
+    before_forgetting : callable, optional
+        Called before all go.
+    """
+
+    def __init__(self, limit_bytes: int, before_forgetting: Callable[[], Any] = _nothing) -> None:
+        self._limit_bytes, self._before_forgetting = limit_bytes, before_forgetting
+        self._values: dict[Hashable, T] = {}
+        self.nbytes = 0
+        self._lock = Lock()
+        self.get = self._values.get
+
+    def put(self, key: Hashable, value: T, nbytes: int) -> T:
+        """Keep a value and return it; one that has no room at all is not kept."""
+        with self._lock:
+            if self.nbytes + nbytes > self._limit_bytes:
+                self._forget()
+            if key not in self._values and nbytes <= self._limit_bytes:
+                self._values[key] = value
+                self.nbytes += nbytes
+        return value
+
+    def forget(self) -> None:
+        """Let all go."""
+        with self._lock:
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._values:
+            self._before_forgetting()
+        self._values.clear()
+        self.nbytes = 0

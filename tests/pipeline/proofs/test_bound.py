@@ -1,0 +1,223 @@
+"""``bound``: both bounds enclose the answer, the assignment is worth what is said, refusals are one sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bucketflow
+from bucketflow import Bounds, BudgetError, Model, ModelError
+from bucketflow.pipeline.api import bound as bound_module
+from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, model_of
+from bucketflow.pipeline.models.model import dense_function
+from tests.exact import Weights, costs
+from tests.models import bayes_models, cost_models, markov_models, named_model
+from tests.pipeline.proofs.networks import brute_least, coarse_networks
+
+ZS = st.sampled_from([None, 1, 2, 3])
+
+
+@given(cost_models(), ZS)
+def test_costs(model: Model, z: int | None) -> None:
+    found = bucketflow.bound(model, z=z, memory="1GB")
+    every = costs(model, {})
+    if not every:
+        assert found.value is None
+        assert z is not None or found.status == "infeasible"
+        return
+    assert found.lower is not None
+    assert found.lower <= min(every.values())
+    check_assignment(found, model, every)
+    if z is None:
+        assert (found.status, found.lower) == ("optimal", min(every.values()))
+
+
+@given(coarse_networks(), ZS)
+def test_coarse_costs(network: CostNetwork, z: int | None) -> None:
+    found, least = bucketflow.bound(model_of(network, None), z=z, memory="1GB"), brute_least(network)
+    if least == math.inf:
+        assert found.value is None
+        return
+    assert isinstance(found.lower, int)
+    assert found.lower <= least <= (math.inf if found.upper is None else found.upper)
+    assert network.totals.at_least(found.lower) == found.lower
+    assert z is not None or found.lower == least == found.upper
+
+
+def check_assignment(found: Bounds, model: Model, every: dict[tuple[int, ...], int]) -> None:
+    """The upper bound is what the assignment costs."""
+    assert found.upper == found.value
+    if found.assignment is not None:
+        states = tuple(model.state_index(v, found.assignment[name]) for v, name in enumerate(model.names))
+        assert every[states] == found.upper
+
+
+@given(cost_models())
+@settings(max_examples=50)
+def test_costs_that_are_prepared_first(model: Model) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bound_module, "_EASY_CELLS", -1)
+        found = bucketflow.bound(model, memory="1GB", seed=1)
+    every = costs(model, {})
+    if every:
+        check_assignment(found, model, every)
+        assert (found.status, found.lower) == ("optimal", min(every.values()))
+    else:
+        assert found.status == "infeasible"
+
+
+@given(st.one_of(markov_models(), bayes_models()))
+@settings(max_examples=50)
+def test_probabilities_that_are_prepared_first(model: Model) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bound_module, "_EASY_CELLS", -1)
+        found = bucketflow.bound(model, memory="1GB")
+    best = Weights(model, {}).log10_best
+    if best == -np.inf:
+        assert found.status == "infeasible"
+    else:
+        near = 1e-12 * (1 + len(model.functions)) + 1e-13 * abs(best)
+        assert found.lower == pytest.approx(best, abs=near + 1e-7 * abs(best))
+        assert found.upper is not None
+        assert found.upper >= best - near
+
+
+@given(st.one_of(markov_models(), bayes_models()), ZS)
+def test_probabilities(model: Model, z: int | None) -> None:
+    exact = Weights(model, {})
+    for query, value in (("optimum", exact.log10_best), ("partition", exact.log10_sum)):
+        found = bucketflow.bound(model, query, z=z, memory="1GB")
+        if value == -np.inf:
+            assert found.lower is None
+            assert z is not None or found.status == "infeasible"
+            continue
+        # the oracle adds logarithms of units of 2**-1074, which rounds too
+        near = 1e-12 * (1 + len(model.functions)) + 1e-13 * abs(value)
+        assert found.upper is not None
+        assert found.upper >= value - near
+        assert found.lower is None or found.lower <= value + near
+        if z is None:
+            assert found.gap == pytest.approx(0.0, abs=1e-7 * (1 + abs(value)))
+
+
+def grid(n: int, top: int | None = None) -> Model:
+    """A square of variables with random costs of neighbours: far wider than two."""
+    rng = np.random.default_rng(n)
+    scopes = [(i * n + j, i * n + j + 1) for i in range(n) for j in range(n - 1)]
+    scopes += [(j, j + n) for j in range(n * n - n)]
+    functions = [dense_function(list(scope), rng.integers(0, 50, (3, 3))) for scope in scopes]
+    return named_model("cost", [3] * (n * n), functions, top=top)
+
+
+def test_rounds_grow_until_nothing_is_split() -> None:
+    model = grid(5)
+    found = bucketflow.bound(model)
+    assert found.status == "optimal"
+    assert found.value == bucketflow.solve(model).value
+    lowers = [each.lower for each in found.rounds]
+    assert lowers == sorted(lowers)  # type: ignore[type-var]
+    assert [each.cells for each in found.rounds] == sorted({each.cells for each in found.rounds})
+    assert found.rounds[0].largest <= 16
+
+
+def test_a_round_that_loads_something_does_not_make_later_ones_seem_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, improve = [0.0], bound_module._Optimum.improve
+
+    def improved(question: Any, split: Any, *args: Any) -> bool:
+        now[0] += 5.0 if 1000 < split.cells < 10_000 else 1e-9 * split.cells
+        return improve(question, split, *args)
+
+    monkeypatch.setattr(bound_module, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(bound_module._Optimum, "improve", improved)
+    *_, slow, last = bucketflow.bound(grid(6), time=9.0).rounds
+    assert (slow.seconds, last.exact) == (5.0, True)
+
+
+def test_no_time_is_one_round_and_evidence_counts() -> None:
+    found = bucketflow.bound(grid(6), time=0, evidence={"x0": 2})
+    assert len(found.rounds) == 1
+    assert found.status == "bounded"
+    assert found.assignment is not None
+    assert found.assignment["x0"] == 2
+    assert found.gap == found.upper - found.lower  # type: ignore[operator]
+
+
+def test_a_top_below_everything_is_infeasible() -> None:
+    assert bucketflow.bound(grid(4, top=1)).status == "infeasible"
+
+
+def test_maximised_decimals_are_bounded_from_above(tmp_path: Any) -> None:
+    path = tmp_path / "a.cfn"
+    path.write_text(
+        '{"problem": {"name": "a", "mustbe": ">-9.50"}, "variables": {"x": ["l", "r"], "y": 2},'
+        '"functions": {"f": {"scope": ["x", "y"], "costs": [0.25, 1.5, -3, 0.75]}}}'
+    )
+    found = bucketflow.bound(bucketflow.load(path))
+    assert (found.status, found.lower, found.upper) == ("optimal", Decimal("1.50"), Decimal("1.50"))
+    assert found.assignment == {"x": "l", "y": 1}
+
+
+def test_memory_is_held_or_refused_with_both_numbers() -> None:
+    model = grid(6)
+    small = bucketflow.bound(model, memory=30_000)
+    assert small.status == "bounded"
+    assert 0 < max(each.largest for each in small.rounds) * 8 < 30_000
+    with pytest.raises(BudgetError, match=r"take .* kB, more than the 20 kB of memory"):
+        bucketflow.bound(model, memory=20_000, z=9)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"query": "count"}, "no bounds on the query 'count'"),
+        ({"query": "partition"}, "no partition function"),
+        ({"z": 0}, "z is 0"),
+        ({"time": float("nan")}, "time is nan"),
+        ({"order": ["x0"]}, "the order lacks"),
+    ],
+)
+def test_refusals(keywords: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        bucketflow.bound(grid(3), **keywords)
+
+
+def in_process(*args: object, code: int = 0) -> str:
+    done = CliRunner().invoke(main, ["bound", *map(str, args)])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_the_command() -> None:
+    found = json.loads(in_process("satellite", "--json"))
+    assert (found["status"], found["lower"], found["upper"], found["gap"]) == ("optimal", 49, 49, 0)
+    assert set(found["seconds"]) == {"read", "plan", "run"}
+    assert found["rounds"][0]["cells_limit"] == 16
+    shown = in_process("grid", "--query", "partition", "--z", "3")
+    assert "3 variables" in shown
+    assert "bounded" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["/nowhere.uai"], 2, "/nowhere.uai"),
+        (["satellite", "--z", "0"], 2, "0"),
+        (["satellite", "--query", "count"], 2, "count"),
+        (["satellite", "--query", "partition"], 2, "partition"),
+        (["satellite", "--evidence", "nobody=1"], 2, "nobody"),
+        (["grid", "--z", "9", "--memory", "20kB"], 3, "20 kB"),
+    ],
+)
+def test_bad_input_of_the_command(arguments: list[str], code: int, words: str) -> None:
+    said = in_process(*arguments, code=code)
+    assert words in said
+    assert "Traceback" not in said

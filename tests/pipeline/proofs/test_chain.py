@@ -1,0 +1,463 @@
+"""Optima by way of bounds, through the public functions."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bucketflow
+from bucketflow.pipeline.answering import optimum, strategy
+from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
+from bucketflow.pipeline.cost_networks.preparation import Prepared, Report, Size
+from bucketflow.pipeline.models.model import Model
+from bucketflow.pipeline.proofs import incumbent, portfolio, turns
+from bucketflow.pipeline.proofs.limits import Limits
+from bucketflow.pipeline.proofs.outcome import Method, Outcome
+from bucketflow.pipeline.proofs.provers import diagrams
+from bucketflow.pipeline.proofs.provers import row_layers as rows
+from tests.models import bayes_models, brute_optimum, cost_models, markov_models
+from tests.pipeline.proofs.networks import brute_least, coarse_networks
+
+METHODS = ["auto", "dense", "rows", "diagram", "search"]
+
+
+def value_of(result: bucketflow.Result) -> Any:
+    return result.value if result.log10 is None else result.log10
+
+
+@pytest.fixture
+def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model is so easy that it is simply swept."""
+    monkeypatch.setattr(strategy, "_QUICK_CELLS", 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("prune", [True, False])
+def test_random_optima(method: str, prune: bool, bounded: None) -> None:
+    @settings(deadline=None, max_examples=12)
+    @given(st.one_of(cost_models(), markov_models(), bayes_models()))
+    def check(model: Model) -> None:
+        expected = brute_optimum(model, {})
+        result = bucketflow.solve(model, method=method, prune=prune)  # type: ignore[arg-type]
+        if expected is None:
+            assert result.status == "infeasible"
+            return
+        assert result.status == "optimal"
+        assert value_of(result) == (expected if model.kind == "cost" else pytest.approx(expected, abs=1e-9))
+
+    check()
+
+
+def grid(n: int, d: int = 4, top: int | None = None) -> Model:
+    rng = np.random.default_rng(n)
+    names = {f"x{r}_{c}": d for r in range(n) for c in range(n)}
+    pairs = [((r, c), (r + a, c + b)) for r in range(n) for c in range(n) for a, b in ((0, 1), (1, 0))]
+    functions = [
+        ([f"x{r}_{c}", f"x{s}_{e}"], rng.integers(0, 100, (d, d))) for (r, c), (s, e) in pairs if s < n and e < n
+    ]
+    return Model.build("cost", names, functions, top=top)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return grid(10)
+
+
+@pytest.fixture(scope="module")
+def best(model: Model) -> Any:
+    return bucketflow.solve(model, method="dense").value
+
+
+def test_what_is_not_quick_is_proved_by_bounds(model: Model, best: Any) -> None:
+    result = bucketflow.solve(model)
+    assert (result.status, result.value) == ("optimal", best)
+    assert result.plan is None
+    assert result.proof is not None
+    assert result.proof.method in ("clusters", "rows", "diagram", "search", "dense", "preparation")
+    assert (result.proof.lower, result.proof.upper, result.proof.gap) == (best, best, 0.0)
+    shown = json.loads(result.to_json())["proof"]
+    assert shown["method"] == result.proof.method
+    assert shown["tried"].keys() >= {"preparation"}
+
+
+def test_bounds_given(model: Model, best: Any) -> None:
+    assert bucketflow.solve(model, upper_bound=best).value == best
+    none = bucketflow.solve(model, upper_bound=best - 1)
+    assert none.status == "infeasible"
+    assert str(best - 1) in none.notes[0]
+    assert bucketflow.solve(grid(10, top=best + 1)).value == best
+    assert bucketflow.solve(grid(10, top=best)).status == "infeasible"
+
+
+def test_no_time_at_all_leaves_bounds(model: Model, best: Any) -> None:
+    result = bucketflow.solve(model, time=0)
+    assert result.status == "bounded"
+    assert result.proof is not None
+    assert result.proof.lower <= best <= (result.proof.upper or math.inf)
+
+
+@pytest.mark.parametrize("method", ["auto", "rows", "diagram", "search"])
+def test_optima_of_coarse_costs(method: Method) -> None:
+    @settings(deadline=None, max_examples=12)
+    @given(coarse_networks(), st.one_of(st.none(), st.integers(-50, 100)))
+    def check(network: CostNetwork, upper: int | None) -> None:
+        least = brute_least(network)
+        task = portfolio.Chain(network, upper, method, Limits(1 << 28))
+        task.run()
+        found = task.outcome()
+        if least < (math.inf if upper is None else upper):
+            assert found.proved
+            assert found.total == least == task.lower
+        else:
+            assert not found.feasible
+            assert least >= found.lower
+
+    check()
+
+
+def test_bounds_and_cut_offs_skip_totals_that_cannot_be() -> None:
+    tables = [CostTable((v,), np.array([0.0, 10.0, 30.0])) for v in range(3)]
+    task = incumbent.Known(CostNetwork((3, 3, 3), tuple(tables), 5), 42, "auto", Limits(1 << 20))
+    assert task.upper == 36  # so many as below 42
+    task.improve((1, 1, 1))
+    assert (task.total, task.upper) == (35, 26)
+    task._hear(6)
+    assert task.lower == 15
+    task.improve((0, 1, 1))
+    task.take(16, None, "rows")
+    assert task.done
+    assert task.outcome() == Outcome(25, 25, (0, 1, 1))
+
+
+def test_what_closes_most_of_the_gap_goes_first_and_longest() -> None:
+    tried = turns.Turns("auto")
+    everyone = ("dolls", "clusters", "triangles", "subtrees", "rows", "local", "diagram", "search", "dense")
+    assert dict(tried.shares(1.0)) == dict.fromkeys(everyone, 1.0)
+    tried.closed = {"rows": 0.1, "diagram": 0.3, "search": 0.0}
+    resting = [(way, 1.0) for way in ("dolls", "clusters", "triangles", "subtrees", "local", "search", "dense")]
+    assert list(tried.shares(1.0)) == [("diagram", 2.0), ("rows", 1.0), *resting]
+    tried.hopeless = {"dolls", "clusters", "triangles", "subtrees", "rows", "local", "dense"}
+    tried.closed = {"diagram": 0.0, "search": 0.0}
+    assert list(tried.shares(1.0)) == [("diagram", 1.0), ("search", 1.0)]
+    tried.closed = {"diagram": 0.0, "search": 0.01}
+    assert list(tried.shares(1.0)) == [("search", 1.0), ("diagram", 1.0)]
+    assert list(tried.shares(4.0)) == [("search", 2.0), ("diagram", 1.0)]
+
+
+def test_what_closes_half_of_the_gap_in_a_turn_goes_on_at_once() -> None:
+    tried = turns.Turns("auto", closed={"rows": 2.0, "diagram": 1.9, "local": 9.0})
+    assert [way for way in tried.left if tried.nearly_done(way, 0.25)] == ["rows"]
+    assert not turns.Turns("auto").nearly_done("rows", 9.0)
+    assert (dict(tried.shares(0.5))["rows"], dict(tried.shares(1.0))["rows"]) == (1.0, 2.0)
+
+
+class _Foreseeing:
+    """Diagrams that say how long they take."""
+
+    def __init__(self, seconds_left: float) -> None:
+        self.seconds_left = seconds_left
+
+
+@pytest.mark.parametrize(("seconds_left", "soon"), [(1.9, True), (2.1, False), (math.inf, False)])
+def test_what_foresees_its_end_goes_on_at_once(
+    seconds_left: float, soon: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In half of what was spent so far; unless no total is known, or it is hopeless."""
+    monkeypatch.setattr(incumbent, "working_seconds", lambda: 4.0)
+    tried = portfolio.Chain(CostNetwork((2,), ()), 1, "auto", Limits(1 << 20), started=0.0)
+    tried.diagrams = _Foreseeing(seconds_left)  # type: ignore[assignment]
+    assert tried._ends_soon("diagram", 0.25) == soon
+    assert not tried._ends_soon("rows", 0.25)
+    tried.turns.hopeless.add("diagram")
+    assert not tried._ends_soon("diagram", 0.25)
+
+
+def test_a_local_search_that_finds_nothing_has_the_shortest_turns() -> None:
+    tried = turns.Turns("auto", closed={"local": 0.5, "rows": 0.0})
+    others = dict.fromkeys(("dolls", "clusters", "triangles", "subtrees", "rows", "diagram", "search", "dense"), 1.0)
+    assert dict(tried.shares(1.0)) == {"local": 0.5, **others}
+    tried.closed["local"] = 0.0
+    assert dict(tried.shares(1.0))["local"] == 0.25
+
+
+def test_neighbourhoods_that_are_searched_have_longer_turns() -> None:
+    tried = turns.Turns("auto", closed={"local": 0.5})
+    tried.suit((40,) * 160)
+    assert dict(tried.shares(1.0))["local"] == 2.0
+    tried.closed["local"] = 0.0
+    assert dict(tried.shares(1.0))["local"] == 1.0
+
+
+def test_wide_domains_are_searched_near_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first assignment on, going on at once while better ones are found."""
+    rng = np.random.default_rng(4)
+    pairs = [(x, y) for y in range(120) for x in range(max(0, y - 3), y)]
+    network = CostNetwork((12,) * 120, tuple(CostTable(p, rng.integers(0, 99, (12, 12)).astype(float)) for p in pairs))
+    tried = portfolio.Chain(network, None, "auto", Limits(1 << 30))
+    tried._take(network, (0,) * 120)
+    before = tried.total
+    assert tried.searched is not None
+    assert before is not None
+    tried._learn(tried._local(1.0, lambda: (tried.total or 0) < before), "local")  # type: ignore[arg-type]
+    assert tried.best is not None
+    assert tried.total == network.total(tried.best) < before
+    assert tried.nearby == tried.best
+    tried.turns.closed["local"] = 0.5
+    assert tried._ends_soon("local", 1.0)
+    tried.searched = None
+    assert not tried._ends_soon("local", 1.0)
+
+
+def test_few_large_domains_are_searched_rather_than_represented() -> None:
+    tried = turns.Turns("auto")
+    tried.suit((44,) * 14)
+    shares = list(tried.shares(1.0))
+    resting = [(way, 1.0) for way in ("dolls", "clusters", "triangles", "subtrees")]
+    assert shares[:5] == [("search", 4.0), *resting]
+    assert shares[5:] == [("local", 1.0), ("dense", 1.0), ("rows", 0.5), ("diagram", 0.25)]
+    tried.suit((2,) * 100)
+    assert set(dict(tried.shares(1.0)).values()) == {1.0}
+    tried.suit((2,) * 1000)
+    tried.closed = {"search": 0.9, "rows": 0.1}
+    assert list(tried.shares(1.0))[:2] == [("search", 0.5), ("rows", 2.0)]
+
+
+def test_turns_that_took_too_long_are_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, given = [0.0], []
+    monkeypatch.setattr(turns, "working_seconds", lambda: now[0])
+    tried = portfolio.Chain(CostNetwork((2,), ()), None, "auto", Limits(1 << 20))
+
+    def overlong(seconds: float, late: Callable[[], bool]) -> None:
+        given.append(seconds)
+        now[0] += 3.0
+
+    monkeypatch.setattr(tried, "_rows", overlong)
+    for seconds in (1.0, 1.0, 0.5, 4.0, 4.0):
+        tried._try("rows", seconds)
+    assert given == [1.0, 3.5, 4.0]
+
+
+def test_a_way_that_gets_no_turn_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its loops are not compiled yet: it had closed the gap nearly, in a longer turn that needed none of them."""
+    monkeypatch.setattr(turns, "is_compiled", lambda module, function: False)
+    tried = portfolio.Chain(CostNetwork((2,), ()), 1, "auto", Limits(1 << 20))
+    asked: list[float] = []
+
+    def begin(way: str, seconds: float) -> turns.Turn | None:
+        asked.append(seconds)
+        assert len(asked) < 3, "it is asked again and again"
+        return turns.Turns.begin(tried.turns, way, seconds)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tried.turns, "begin", begin)
+    for way in ("dolls", "clusters"):
+        asked.clear()
+        tried.turns.closed[way] = 9.0  # type: ignore[index]
+        assert tried._ends_soon(way, 0.25)  # type: ignore[arg-type]
+        tried._go(way, 0.25)  # type: ignore[arg-type]
+        assert asked == [0.25]
+
+
+def test_a_gap_ends_the_search(model: Model, best: Any) -> None:
+    result = bucketflow.solve(model, gap=0.5, prune=False)
+    assert result.proof is not None
+    assert result.proof.gap is not None
+    assert result.proof.gap <= 0.5
+    assert result.proof.lower <= best <= result.value  # type: ignore[operator]
+
+
+def test_interrupted_searches_answer_what_they_know(model: Model, best: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(diagrams, "Deepening", interrupted)
+    monkeypatch.setattr(rows, "ROUNDS", rows.ROUNDS[:1])
+    result = bucketflow.solve(model, prune=False)
+    if result.status == "bounded":
+        assert result.proof is not None
+        assert result.proof.lower <= best <= result.value  # type: ignore[operator]
+    else:
+        assert result.value == best
+
+
+def test_run_directories_only_improve(model: Model, best: Any, tmp_path: Path, bounded: None) -> None:
+    first = bucketflow.solve(model, gap=0.9, prune=False, workdir=tmp_path)
+    assert first.proof is not None
+    second = bucketflow.solve(model, time=0, prune=False, workdir=tmp_path)
+    assert second.proof is not None
+    assert second.value is not None
+    assert second.value <= first.value  # type: ignore[operator]
+    assert second.proof.lower >= first.proof.lower
+    assert bucketflow.solve(model, workdir=tmp_path).value == best
+    again = bucketflow.solve(model, time=0, workdir=tmp_path)
+    assert (again.status, again.value) == ("optimal", best)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "magic"}, "unknown method 'magic'; one of auto, dense"),
+        ({"time": -1}, "time is -1; it must be a number of seconds"),
+        ({"gap": -1}, "gap is -1"),
+        ({"upper_bound": "much"}, "'much' is not a number"),
+        ({"query": "count", "time": 3}, "for the optimum, not for the count"),
+    ],
+)
+def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(bucketflow.ModelError, match=message):
+        bucketflow.solve(grid(2), **options)
+
+
+def test_the_command_line_tells_bounds_from_optima(model: Model, tmp_path: Path) -> None:
+    path = tmp_path / "grid.wcsp"
+    bucketflow.save(model, path)
+    run = CliRunner().invoke(main, ["solve", str(path), "--time", "0"])
+    assert run.exit_code == 4
+    assert "bounded" in run.output
+    run = CliRunner().invoke(main, ["solve", str(path), "--gap", "0.9", "--no-prune", "--json"])
+    assert run.exit_code == 0
+    assert json.loads(run.output)["proof"]["gap"] <= 0.9
+    assert CliRunner().invoke(main, ["solve", str(path), "--method", "magic"]).exit_code == 2
+
+
+def test_ways_that_are_not_compiled_wait_for_longer_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    limits = Limits(1 << 20, on_way=begun.append)
+    tried = portfolio.Chain(CostNetwork((2,), ()), None, "auto", limits)
+    monkeypatch.setattr(turns, "is_compiled", lambda module, function: function == "merge")
+    for way in ("local", "diagram", "search"):
+        monkeypatch.setattr(tried, f"_{way}", lambda seconds, late: None)
+        tried._try(way, 0.25)
+    assert begun == ["diagram"]
+    tried._try("search", 2.0)
+    assert begun == ["diagram", "search"]
+    forced = portfolio.Chain(CostNetwork((2,), ()), None, "search", limits)
+    monkeypatch.setattr(forced, "_search", lambda seconds, late: None)
+    forced._try("search", 0.25)
+    assert begun == ["diagram", "search", "search"]
+
+
+def test_a_network_that_has_just_changed_is_not_ordered_anew() -> None:
+    tables = (CostTable((0, 1), np.zeros((2, 2))),)
+    tried = portfolio.Chain(CostNetwork((2, 2), tables), None, "auto", Limits(1 << 20))
+    assert tried.spent >= tried.order_from
+    tried._reorder()
+    assert tried.order == ()
+    tried._find_order()
+    assert sorted(tried.order) == [0, 1]
+
+
+@pytest.mark.parametrize(("seconds_left", "stays"), [(0.0, True), (math.inf, False)])
+def test_no_order_is_worth_diagrams_that_foresee_their_end(seconds_left: float, stays: bool) -> None:
+    star = tuple(CostTable((0, leaf), np.zeros((2, 2))) for leaf in range(1, 9))
+    tried = portfolio.Chain(CostNetwork((2,) * 9, star), None, "auto", Limits(1 << 20))
+    tried.order = tuple(range(9))  # one bucket of all variables
+    tried.diagrams = _Foreseeing(seconds_left)  # type: ignore[assignment]
+    tried._reorder()
+    assert (tried.order == tuple(range(9))) == (tried.diagrams is not None) == stays
+
+
+@pytest.mark.parametrize("pays", [False, True])
+def test_more_preparation_follows_what_paid(pays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = CostNetwork((2, 2), (CostTable((0, 1), np.array([[100.0, 90.0], [80.0, 100.0]])),))
+    asked: list[int] = []
+
+    def prepared(network: CostNetwork, upper: int | None, *, work: int, stop: Any) -> Prepared:
+        asked.append(work)
+        size = Size(2, 4, 1, 4, 0)
+        return Prepared(network, 10 * len(asked) * pays, True, None, None, Report(size, size, {}, 1, work))
+
+    monkeypatch.setattr(incumbent, "prepare", prepared)
+    tried = portfolio.Chain(network, None, "auto", Limits(1 << 20))
+    tried.lower = 0
+    monkeypatch.setattr(tried, "_glance", lambda seconds: tried.improve((0, 0)))
+    tried._begin()
+    works = [work for work, _ in portfolio._GLANCES]
+    assert asked == ([*works, incumbent.WORK] if pays else works)
+
+
+def test_what_a_short_search_proves_needs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    pairs = [(x, y) for x in range(7) for y in range(x)]
+    tables = tuple(CostTable(pair, rng.integers(0, 100, (6, 6)).astype(float)) for pair in pairs)
+    begun: list[str] = []
+    monkeypatch.setattr(turns, "is_compiled", lambda module, function: True)
+    tried = portfolio.Chain(CostNetwork((6,) * 7, tables), None, "auto", Limits(1 << 24, on_way=begun.append))
+    tried.run()
+    assert set(begun) == {"preparation", "search"}
+    assert tried.way == "search"
+    assert tried.outcome().proved
+
+
+class _Sweep:
+    """An elimination whose answer is known."""
+
+    seconds = 0.0
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.run = lambda: outcome
+
+
+@pytest.mark.parametrize(
+    ("swept_cells", "larger", "planned"),
+    [(0.0, False, 0), (0.02, False, 0), (5.0, False, 1), (6.0, False, 1), (5.0, True, 1)],
+)
+def test_what_is_not_easy_is_swept_where_that_is_quick(
+    swept_cells: float, larger: bool, planned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the order that is found at once, or after a short search; as it was, where preparation made it larger.
+
+    Grids_17 took .62 s by clusters first, and takes .18; pedigree13 3.0-5.2 by rows and diagrams, and 1.1.
+    """
+    table = CostTable((0, 1), np.array([[3.0, 1.0], [2.0, 5.0]]))
+    asked: list[CostNetwork] = []
+
+    def eliminate(network: CostNetwork, upper: int | None) -> _Sweep:
+        asked.append(network)
+        return _Sweep(Outcome(1, 1, (0, 1)))
+
+    monkeypatch.setattr(turns, "is_compiled", lambda *_: False)
+    tried = portfolio.Chain(
+        CostNetwork((2, 2), (table,)), None, "auto", Limits(1 << 20, eliminate=eliminate, swept_cells=swept_cells)
+    )
+    if larger:
+        tried.small = CostNetwork((2, 2, 4), (CostTable((0, 1, 2), np.ones((2, 2, 4))),))
+    monkeypatch.setattr(tried, "_prepare", lambda *_: None)
+    tried._begin()
+    assert asked == [tried.network] * planned
+    assert tried.best == ((0, 1) if planned else None)
+    assert (tried.done, tried.way, tried.total) == ((True, "dense", 1) if planned else (False, "", None))
+
+
+@pytest.mark.parametrize(("memory", "proved"), [(None, False), ("4GB", False), ("1GB", True)])
+def test_sweeps_that_are_quicker_than_bounds_are_swept(
+    memory: str | None, proved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CSP_13 and SPOT5 404, of 2^25.4 cells, took 0.65 s by way of bounds, and are swept in 0.13.
+
+    Memory counts only where not all cells fit.
+    """
+    monkeypatch.setattr(strategy, "_QUICK_CELLS", 1 << 28)
+    monkeypatch.setattr(strategy, "sweep_cells", lambda *_: 2.0**27)
+    result = bucketflow.solve(bucketflow.load("satellite"), memory=memory)
+    assert (result.proof is not None) is proved
+
+
+@pytest.mark.parametrize("effort", [{"time": 60.0}, {"method": "search"}])
+def test_what_a_sweep_would_take_is_not_asked_where_nobody_weighs_it(
+    effort: Any, bounded: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optimum, "sweep_cells", lambda *_: pytest.fail("an order is searched"))
+    proof = bucketflow.solve(bucketflow.load("satellite"), **effort).proof
+    assert proof is not None
+    assert proof.sweep_cells is None
