@@ -80,7 +80,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effort:
+class ProofOptions:
     """How an optimum is proved, and how far; see :func:`solve`."""
 
     method: Method = "auto"

@@ -9,7 +9,7 @@ from decimal import Decimal
 from ..cost_networks.cost_network import States, Units
 from ..errors import InternalError
 from ..models.model import Model
-from ..options import Effort
+from ..options import ProofOptions
 from ..preprocessing.preprocess import Network, full_states
 from ..results.bounds import Bounds, BoundStatus
 from ..results.result import Result
@@ -18,7 +18,7 @@ from ..results.result import Result
 _SAME = 1e-9
 
 
-def cut_off(model: Model, effort: Effort, units: Units, fixed: float | int) -> int | None:
+def cut_off(model: Model, effort: ProofOptions, units: Units, fixed: float | int) -> int | None:
     """Return the least total that does not interest: what is forbidden, or worse than the bound that was given.
 
     Parameters
@@ -39,7 +39,7 @@ def cut_off(model: Model, effort: Effort, units: Units, fixed: float | int) -> i
     return min(ends, default=None)
 
 
-def within(found: Result, model: Model, effort: Effort) -> Result:
+def within(found: Result, model: Model, effort: ProofOptions) -> Result:
     """Return an answer, or that there is none where an optimum is worse than the bound that was given."""
     if effort.upper_bound is None or (found.status == "optimal" and _meets(found, model, effort.upper_bound)):
         return found

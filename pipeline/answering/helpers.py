@@ -17,7 +17,7 @@ from itertools import product
 from typing import Any, Protocol
 
 from ...cluster.address import ClusterError
-from ...cluster.crew import Crew
+from ...cluster.crew import WorkerCrew
 from ...cluster.dask_pool import DaskPool
 from ...cluster.driver import leave_slot
 from ...cluster.pool import Pool
@@ -182,7 +182,7 @@ class Helpers:
             return
         if not isinstance(pool, DaskPool):
             raise ClusterError("there are no workers")
-        self.start(Crew(pool))
+        self.start(WorkerCrew(pool))
 
     def start(self, hands: Hands) -> None:
         """Send ways, and the first slices."""

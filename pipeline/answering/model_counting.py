@@ -74,12 +74,12 @@ class SearchedSum:
         return found
 
     def _run(self, most_work: float, stop: Callable[[], bool]) -> Result | None:
-        from ...tasks.counting.count import NoRoomError
+        from ...tasks.counting.count import CountNoRoomError
 
         planned = time.perf_counter()
         try:
             found = self._count.run(most_work, stop)
-        except NoRoomError:
+        except CountNoRoomError:
             return None
         if found is None:
             return None

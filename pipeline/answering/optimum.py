@@ -16,7 +16,7 @@ from ...tasks.cpu.threads import return_freed_pages, return_large_blocks
 from ..cost_networks.cost_network import CostNetwork, States, Units, cost_network, model_of
 from ..errors import BudgetError, InternalError
 from ..machine.resources import Resources
-from ..options import Effort, Options
+from ..options import Options, ProofOptions
 from ..preprocessing.preprocess import Network, fixed_value
 from ..proofs.outcome import Outcome
 from ..results.bounds import Bounds, Number, relative_gap
@@ -47,7 +47,7 @@ _SCARCE_BYTES = 1 << 30
 
 
 def solved(
-    question: Question, options: Options, effort: Effort, progress: Progress | None, watch: Watch | None = None
+    question: Question, options: Options, effort: ProofOptions, progress: Progress | None, watch: Watch | None = None
 ) -> Result:
     """Answer a question about one value; optima whose sweep would take long by way of bounds, which can be watched.
 
@@ -77,7 +77,7 @@ def solved(
     return within(found, question.model, effort)
 
 
-def _by_rows(question: Question, options: Options, effort: Effort) -> Result | None:
+def _by_rows(question: Question, options: Options, effort: ProofOptions) -> Result | None:
     """Answer by rows where functions are large, and rows take less than making them dense, and than the given time."""
     if effort.method not in ("auto", "rows") or not question.is_large:
         return None
@@ -100,7 +100,7 @@ def _swept(question: Question, options: Options, progress: Progress | None, *, p
 def _in_directory(
     question: Question,
     options: Options,
-    effort: Effort,
+    effort: ProofOptions,
     started: float,
     progress: Progress | None,
     watch: Watch | None,
@@ -121,7 +121,7 @@ class Task:
 
     question: Question
     options: Options
-    effort: Effort
+    effort: ProofOptions
     resources: Resources
     network: Network
     fixed: float | int
@@ -135,7 +135,9 @@ class Task:
     history: History = field(default_factory=History)
 
     @classmethod
-    def of(cls, question: Question, options: Options, effort: Effort, started: float, kept: Kept | None = None) -> Task:
+    def of(
+        cls, question: Question, options: Options, effort: ProofOptions, started: float, kept: Kept | None = None
+    ) -> Task:
         """Turn what is left of the model into integer costs."""
         from ..proofs.limits import Limits
         from ..proofs.portfolio import Chain

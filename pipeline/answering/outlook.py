@@ -13,7 +13,7 @@ from ..cost_networks.preparation import prepare as made_smaller
 from ..errors import BudgetError
 from ..machine.cpu import machine_rates
 from ..machine.resources import Resources
-from ..options import Effort, Options
+from ..options import Options, ProofOptions
 from ..plans.plan import Plan
 from ..results.bounds import Bounds
 from ..results.proof import plain_number, plan_figures
@@ -97,7 +97,7 @@ def outlook(question: Question, options: Options, prune: bool) -> Outlook:
         whole = prepare(question, Resources(options), rates=machine_rates)
     except BudgetError as error:
         refused = error
-    left = _remainder(question, options) if prune and not is_swept(question, options, Effort()) else None
+    left = _remainder(question, options) if prune and not is_swept(question, options, ProofOptions()) else None
     if refused is not None and (left is None or left.refused):
         raise refused if left is None else BudgetError(f"{refused}; {_hint(left)}") from None
     return Outlook(question, whole, "" if refused is None else str(refused), left)
@@ -117,7 +117,7 @@ def _hint(left: Remainder) -> str:
 def _remainder(question: Question, options: Options) -> Remainder:
     """Prepare an optimum as ``solve`` does, and plan what is left."""
     start = time.perf_counter()
-    task = Task.of(question, options, Effort(), start)
+    task = Task.of(question, options, ProofOptions(), start)
     found = made_smaller(task.costs, task.chain.upper)
     bounds = _bounds(task, found)
     plan, refused = None, ""

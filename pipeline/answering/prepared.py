@@ -30,7 +30,7 @@ from .placement import divided
 from .question import Question
 
 if TYPE_CHECKING:
-    from ..budget.device_fit import Around
+    from ..budget.device_fit import HostBudget
 
 #: So many rows are joined in a second.
 ROWS_PER_SECOND: Final = 1e7
@@ -264,14 +264,14 @@ def problem_of(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[
     )
 
 
-def _around(resources: Resources, **link: float) -> Around:
+def _around(resources: Resources, **link: float) -> HostBudget:
     """What is there for tables that leave a device; they are files where others have to see them."""
-    from ..budget.device_fit import Around
+    from ..budget.device_fit import HostBudget
 
     asked = resources.asked
     rate = partial(measured_disk_rate, asked.folder)
     files = asked.folder is not None or asked.remote
-    return Around(resources.host_bytes, files, resources.disk_bytes, rate, **link)
+    return HostBudget(resources.host_bytes, files, resources.disk_bytes, rate, **link)
 
 
 def plan_options(arithmetic: Arithmetic[Any], resources: Resources, memory_bytes: int) -> PlanOptions:

@@ -20,7 +20,7 @@ from ..models.model import Function, Model, checked_model
 from ..models.query import QUERIES
 from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..preprocessing.wide_tables import with_links
-from ..queries.asked import Asked, local_targets
+from ..queries.asked import BeliefRequest, local_targets
 from ..trees.tree import Target
 
 # Before functions of so many cells are made dense, rows are thought of.
@@ -70,7 +70,7 @@ class Question:
     query: str
     hard: Mapping[int, int] = field(default_factory=dict)
     soft: Mapping[int, Array] = field(default_factory=dict)
-    asked: Asked | None = None
+    asked: BeliefRequest | None = None
 
     def __post_init__(self) -> None:
         if self.query not in QUERIES:
@@ -185,7 +185,7 @@ def _names(names: Any) -> list[Any]:
     return [names] if isinstance(names, str) else list(names)
 
 
-def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: bool) -> Asked:
+def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: bool) -> BeliefRequest:
     """Turn names into indices."""
     names = model.names if is_every(query_vars) else _names(query_vars)
     groups = _names(joint)
@@ -197,4 +197,4 @@ def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: 
     indices = tuple(range(len(model.functions))) if families else ()
     scopes = [f.scope for f in model.functions] if families else []
     every = dict.fromkeys((*joints, *(s for s in scopes if s)))
-    return Asked(tuple(dict.fromkeys(model.index[n] for n in names)), tuple(every), indices)
+    return BeliefRequest(tuple(dict.fromkeys(model.index[n] for n in names)), tuple(every), indices)

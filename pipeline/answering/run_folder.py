@@ -17,7 +17,7 @@ from ...storage.spec import DiskFullError, StorageError
 from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, IncompatibleRunError, StoppedError, format_bytes
 from ..models.model import Model
-from ..options import Effort, Options
+from ..options import Options, ProofOptions
 from ..plans.plan import Plan
 from ..results.result import Result
 from ..results.stored import answered_before, is_confirmed
@@ -143,7 +143,7 @@ def _out_of_space(error: DiskFullError, path: Path | None) -> StoppedError:
 _PART = 2
 
 
-def keep_question(rundir: RunDir, question: Question, options: Options, effort: Effort) -> None:
+def keep_question(rundir: RunDir, question: Question, options: Options, effort: ProofOptions) -> None:
     """Check that a directory belongs to the question, and keep how it is asked, unless it holds the plan of a sweep.
 
     Raises
@@ -160,7 +160,7 @@ def keep_question(rundir: RunDir, question: Question, options: Options, effort: 
         rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None, **how})
 
 
-def kept(question: Question, options: Options, effort: Effort, find: Callable[[], Result]) -> Result:
+def kept(question: Question, options: Options, effort: ProofOptions, find: Callable[[], Result]) -> Result:
     """Return the answer that a run directory holds, or find it and keep it there."""
     if options.folder is None:
         return find()
@@ -238,7 +238,7 @@ class Kept:
     written: float = field(default_factory=time.perf_counter)
 
     @classmethod
-    def of(cls, rundir: RunDir, question: Question, options: Options, effort: Effort) -> Kept:
+    def of(cls, rundir: RunDir, question: Question, options: Options, effort: ProofOptions) -> Kept:
         """Check that a directory belongs to the question, and keep how it is asked.
 
         Raises

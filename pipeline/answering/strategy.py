@@ -8,7 +8,7 @@ from os.path import exists
 from ...cluster.memory import default_memory_bytes
 from ..cost_networks.cost_network import cost_network
 from ..machine.resources import Resources
-from ..options import Effort, Options, parse_size
+from ..options import Options, ProofOptions, parse_size
 from ..orders.depth_first import bucket_cells
 from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network, fixed_value
@@ -28,7 +28,7 @@ _LEAST_BYTES = 1 << 22
 _SMALL_BYTES = 1 << 30
 
 
-def is_swept(question: Question, options: Options, effort: Effort) -> bool:
+def is_swept(question: Question, options: Options, effort: ProofOptions) -> bool:
     """Whether every cell is swept, without a thought of bounds."""
     by_rows = options.representation == "rows" and effort.method == "auto"
     if question.query != "optimum" or ((effort.method == "dense" or by_rows) and not effort.limited):

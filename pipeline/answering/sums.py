@@ -14,7 +14,7 @@ import numpy as np
 from ...cluster.memory import peak_rss_bytes
 from ...tasks.steps.semiring import mod_sum_product
 from ..errors import BudgetError, InternalError
-from ..options import Effort, Options
+from ..options import Options, ProofOptions
 from ..orders.depth_first import bucket_cells, depth_first_order, rearranged
 from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import search_tree
@@ -42,7 +42,7 @@ from .running import Progress, answer
 from .strategy import most_whole_cells, spare_bytes, stored_plan, tables_fit
 
 if TYPE_CHECKING:
-    from ..queries.sum_diagrams import Table, Total, Work
+    from ..queries.sum_diagrams import DiagramBudget, Table, Total
 
 # A sweep of so many cells, in the order that is found at once, is over before diagrams have been tried: the tree that
 # is searched has a tenth of them.
@@ -70,7 +70,7 @@ _PATIENCE = 60.0
 _AGREES = 1e-6
 
 
-def summed(question: Question, options: Options, effort: Effort, progress: Progress | None) -> Result:
+def summed(question: Question, options: Options, effort: ProofOptions, progress: Progress | None) -> Result:
     """Answer a question about a sum or a count: by sweeping every cell, by search or on diagrams where small.
 
     Raises
@@ -230,11 +230,11 @@ class _Task:
         """Answer within limits; None if they do not suffice."""
         from ...tasks.diagrams.min_plus import NoRoomError, StoppedError
         from ...tasks.diagrams.sum_product import VanishedError
-        from ..queries.sum_diagrams import Work
+        from ..queries.sum_diagrams import DiagramBudget
 
         planned = time.perf_counter()
         try:
-            found = self._found(order, Work(spare_bytes(self.question, self.options), **limits))
+            found = self._found(order, DiagramBudget(spare_bytes(self.question, self.options), **limits))
         except (NoRoomError, StoppedError):
             self.failure = "do not fit memory; give more --memory"
             return None
@@ -244,7 +244,7 @@ class _Task:
         seconds = {"plan": planned - self.started, "run": time.perf_counter() - planned}
         return replace(found, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
 
-    def _found(self, order: tuple[int, ...], work: Work) -> Result:
+    def _found(self, order: tuple[int, ...], work: DiagramBudget) -> Result:
         sums = _Sums(self.network, order, work)
         total, scale = sums.in_floats(self._arithmetic)
         query = self.network.query
@@ -282,7 +282,7 @@ class _Sums:
 
     network: Network
     order: tuple[int, ...]
-    work: Work
+    work: DiagramBudget
     count: int = 0
 
     def work_done(self, total: Total) -> DiagramWork:

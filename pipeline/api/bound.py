@@ -29,7 +29,7 @@ from ..orders.depth_first import depth_first_order, rearranged
 from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import search_tree
 from ..preprocessing.preprocess import Network, fixed_value, reduce_model
-from ..results.bounds import Bounds, Number, Round
+from ..results.bounds import BoundRound, Bounds, Number
 from ..trees.tree import elimination_order
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class _Ladder:
             self.question.prepare(self._is_late)
         return depth_first_order(self.question.dims, self.question.scopes, seed=asked.seed)
 
-    def climb(self, order: tuple[int, ...], z: int | None) -> Iterator[Round]:
+    def climb(self, order: tuple[int, ...], z: int | None) -> Iterator[BoundRound]:
         """Run round after round."""
         if self.question.closed:
             return
@@ -266,7 +266,7 @@ class _Ladder:
             seconds = perf_counter() - start
             cells, seconds_a_cell = split.cells, min(seconds_a_cell, seconds / split.cells)
             lower, upper = self.question.interval()
-            yield Round(
+            yield BoundRound(
                 *(size.variables, size.cells, split.cells, split.largest, split.exact, lower, upper, seconds),
                 disk_bytes=place.disk_bytes,
             )

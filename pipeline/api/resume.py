@@ -14,7 +14,7 @@ from ..answering.question import Question, question_of
 from ..answering.running import answer
 from ..errors import IncompatibleRunError
 from ..models.query import QUERIES
-from ..options import Effort, Options, Where
+from ..options import Options, ProofOptions, Where
 from ..results.posteriors import Marginals
 from ..results.result import Result
 from .solve import load
@@ -41,7 +41,7 @@ def resume(
     if stored["plan"] is None and "effort" in stored:
         where = {"memory": stored["memory"], **options}
         return solved(
-            question, Options(workdir=workdir, seed=stored["seed"], **where), Effort(**stored["effort"]), progress
+            question, Options(workdir=workdir, seed=stored["seed"], **where), ProofOptions(**stored["effort"]), progress
         )
     return answer(question, Options(workdir=workdir, **options), progress)
 

@@ -19,7 +19,7 @@ from ..machine.resources import Resources
 from ..models.dcop import Dcop, model_of
 from ..models.model import Model
 from ..models.query import VALUES
-from ..options import Effort, Keywords, Method, Options, parse_size
+from ..options import Keywords, Method, Options, ProofOptions, parse_size
 from ..results.result import Result
 
 if TYPE_CHECKING:
@@ -205,6 +205,6 @@ def solve(
     """
     if query not in VALUES:
         raise ModelError(f"unknown query {query!r}; one of {', '.join(VALUES)}")
-    effort = Effort(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
+    effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
     watch: Watch | None = None if on_bounds is None else lambda lower, upper, way: on_bounds(lower, upper)
     return solved(question_of(model, query, evidence), Options(**options), effort, progress, watch)

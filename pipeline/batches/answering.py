@@ -22,7 +22,7 @@ from ..errors import BucketflowError, BudgetError, StoppedError
 from ..formats.read import evidence_of
 from ..machine.resources import Resources
 from ..models.model import Model
-from ..options import Effort, Options
+from ..options import Options, ProofOptions
 from ..results.posteriors import Marginals
 from ..results.result import Result
 from ..trees.tree import elimination_order
@@ -33,7 +33,7 @@ from .manifest import Row, hash_of
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class RecentValues(Generic[T]):
     """Values by key; those that were not used for longest go first.
 
     Parameters
@@ -103,7 +103,7 @@ class Price:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PricedRow:
     """A row that is to be answered, and how.
 
     Parameters
@@ -184,8 +184,8 @@ def _own_price(model: Model, row: Row, options: Options) -> Price:
     return replace(_price(prepared, "large" if large else "small"), order=())
 
 
-_models: Kept[Model] = Kept(_KEPT_BYTES)
-_compiled: Kept[Compiled] = Kept(_KEPT_BYTES)
+_models: RecentValues[Model] = RecentValues(_KEPT_BYTES)
+_compiled: RecentValues[Compiled] = RecentValues(_KEPT_BYTES)
 
 
 def _model(path: str, options: Options) -> Model:
@@ -220,11 +220,11 @@ def _options(row: Row, options: Options, **more: Any) -> Options:
     return replace(options, **own, **more)
 
 
-def _effort(row: Row) -> Effort:
-    return Effort(time=row.time if row.query == "optimum" else None)
+def _effort(row: Row) -> ProofOptions:
+    return ProofOptions(time=row.time if row.query == "optimum" else None)
 
 
-def answered(pack: Sequence[Asked], options: Options) -> list[dict[str, Any]]:
+def answered(pack: Sequence[PricedRow], options: Options) -> list[dict[str, Any]]:
     """Task: answer rows about one model, one record a row; what goes wrong with a row stays in its record."""
     if options.memory is None and pack[0].price.kind == "small":
         options = replace(options, memory=default_memory_bytes())  # looking takes as long as a small question
@@ -232,7 +232,7 @@ def answered(pack: Sequence[Asked], options: Options) -> list[dict[str, Any]]:
     return [_answered_one(asked, options, compiled) for asked in pack]
 
 
-def _compiled_for(pack: Sequence[Asked], options: Options) -> Compiled | None:
+def _compiled_for(pack: Sequence[PricedRow], options: Options) -> Compiled | None:
     """Compile the model of a pack that asks for its marginals or its partition function several times."""
     wanted = [asked.row for asked in pack if asked.row.query in _COMPILED and asked.price.kind == "small"]
     try:
@@ -243,7 +243,7 @@ def _compiled_for(pack: Sequence[Asked], options: Options) -> Compiled | None:
         return None
 
 
-def _answered_one(asked: Asked, options: Options, compiled: Compiled | None) -> dict[str, Any]:
+def _answered_one(asked: PricedRow, options: Options, compiled: Compiled | None) -> dict[str, Any]:
     start, row = time.perf_counter(), asked.row
     try:
         found = _found(asked, options, compiled)
@@ -268,7 +268,7 @@ def _record(found: Result | Marginals, row: Row, seconds: float) -> dict[str, An
     return {"status": "answered", "answer": found.to_dict()}
 
 
-def _found(asked: Asked, options: Options, compiled: Compiled | None) -> Result | Marginals:
+def _found(asked: PricedRow, options: Options, compiled: Compiled | None) -> Result | Marginals:
     row, price = asked.row, asked.price
     model = _model(row.model, options)
     evidence = _evidence(model, row)

@@ -22,10 +22,10 @@ from ..errors import BucketflowError, IncompatibleRunError, StoppedError
 from ..machine.resources import Resources
 from ..options import Options, Where
 from ..runs.pools import DaskPools
-from .answering import OVERHEAD_SECONDS, Asked, Price, answered, priced
+from .answering import OVERHEAD_SECONDS, Price, PricedRow, answered, priced
 from .deadline import Deadline, earliest
 from .manifest import Row, read_manifest
-from .summary import BatchSummary, Outcome, summary_of, write_results
+from .summary import BatchSummary, RowOutcome, summary_of, write_results
 
 # Which questions are asked together, and in which order: those of one model in packs, the longest first.
 
@@ -34,32 +34,32 @@ _LEAST_SECONDS, _MOST_SECONDS = 0.25, 4.0
 _PACKS_PER_WORKER = 8
 
 
-def levels(asked: Iterable[Asked], limit: float = inf) -> Iterator[list[Asked]]:
+def levels(asked: Iterable[PricedRow], limit: float = inf) -> Iterator[list[PricedRow]]:
     """Yield the questions of each priority, the highest first; those that would take longer than a limit by themselves.
 
     In what time there is they would be stopped, and keep others from being answered.
     """
 
-    def level(a: Asked) -> tuple[int, bool]:
+    def level(a: PricedRow) -> tuple[int, bool]:
         return -a.row.priority, a.price.seconds > limit
 
     for _, alike in groupby(sorted(asked, key=level), key=level):
         yield list(alike)
 
 
-def large_ones(asked: Iterable[Asked]) -> list[Asked]:
+def large_ones(asked: Iterable[PricedRow]) -> list[PricedRow]:
     """Return the questions that are worth all workers, the longest first."""
     return sorted((a for a in asked if a.price.kind == "large"), key=lambda a: -a.price.seconds)
 
 
-def packs(asked: Iterable[Asked], width: int) -> list[list[Asked]]:
+def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
     """Pack small questions by model, each in the time of its share; those between bounds are alone. Longest first."""
     small = [a for a in asked if a.price.kind == "small"]
     whole = sum(map(_seconds, small))
     limit = min(max(whole / (_PACKS_PER_WORKER * width), _LEAST_SECONDS), _MOST_SECONDS)
     made = [[a] for a in asked if a.price.kind == "alone"]
 
-    def alike(a: Asked) -> tuple[Any, ...]:
+    def alike(a: PricedRow) -> tuple[Any, ...]:
         return a.row.model, a.row.query, str(a.row.settings)
 
     for _, group in groupby(sorted(small, key=alike), key=alike):
@@ -67,13 +67,13 @@ def packs(asked: Iterable[Asked], width: int) -> list[list[Asked]]:
     return sorted(made, key=lambda pack: -sum(map(_seconds, pack)))
 
 
-def _seconds(asked: Asked) -> float:
+def _seconds(asked: PricedRow) -> float:
     return asked.price.seconds + OVERHEAD_SECONDS
 
 
-def _filled(group: Sequence[Asked], limit: float) -> list[list[Asked]]:
+def _filled(group: Sequence[PricedRow], limit: float) -> list[list[PricedRow]]:
     """Cut a row of questions wherever the limit is reached."""
-    made: list[list[Asked]] = []
+    made: list[list[PricedRow]] = []
     room = 0.0
     for asked in group:
         if room <= 0:
@@ -187,7 +187,7 @@ class _Batch:
         except (KeyboardInterrupt, StoppedError):
             self.tell("stopped", why="the time is over" if self.deadline.passed else "interrupted")
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[RowOutcome]:
         """Return what became of every row; those that were not reached are stopped."""
         stopped = {"status": "stopped", "message": "not reached", "exit_code": 4}
         found = []
@@ -195,21 +195,21 @@ class _Batch:
             key = self._keys[k] if k < len(self._keys) else ""
             before = self._before.get(key)
             record = self._wrong.get(row.number) or before or self._found.get(key) or stopped
-            found.append(Outcome(row, key, record, before is not None))
+            found.append(RowOutcome(row, key, record, before is not None))
         return found
 
-    def _todo(self) -> list[Asked]:
+    def _todo(self) -> list[PricedRow]:
         """Find the questions that are new, changed, failed or were stopped; equal ones once."""
         known = self.folder.answers()
         before: dict[str, Mapping[str, Any]] = {}
-        todo: dict[str, Asked] = {}
+        todo: dict[str, PricedRow] = {}
         for row in self.rows:
             key = self._key(row)
             self._keys.append(key)
             if key and _stands(known.get(key), row, self.options):
                 before[key] = known[key]
             elif key and (key not in todo or todo[key].row.priority < row.priority):
-                todo[key] = Asked(row, key)
+                todo[key] = PricedRow(row, key)
         self._before, self._asked = before, {key: asked.row for key, asked in todo.items()}
         return list(todo.values())
 
@@ -239,7 +239,7 @@ class _Batch:
             except ClusterLostError as error:
                 raise StoppedError(f"{error}; run the batch again") from None
 
-    def _answer(self, pool: Pool, todo: list[Asked]) -> None:
+    def _answer(self, pool: Pool, todo: list[PricedRow]) -> None:
         options = self._task_options(pool)
         asked = self._priced(pool, todo, options)
         for level in levels(asked, self.deadline.left):
@@ -263,7 +263,7 @@ class _Batch:
         client = pool.client if isinstance(pool, DaskPool) else None
         return replace(self.options, workers=None, scheduler=None, client=client)
 
-    def _priced(self, pool: Pool, todo: list[Asked], options: Options) -> list[Asked]:
+    def _priced(self, pool: Pool, todo: list[PricedRow], options: Options) -> list[PricedRow]:
         """Price all questions, model by model, and set aside those that are refused or wrong."""
         ordered = sorted(todo, key=lambda a: (a.row.model, a.row.number))
         groups = [list(group) for _, group in groupby(ordered, key=lambda a: a.row.model)]
@@ -277,11 +277,11 @@ class _Batch:
         self._keep([{"key": a.key, **a.price.refusal(), "query": a.row.query, "wall_seconds": 0.0} for a in wrong])
         return [a for a in asked if a.price.kind != "wrong"]
 
-    def _with_price(self, asked: Asked, price: Price) -> Asked:
+    def _with_price(self, asked: PricedRow, price: Price) -> PricedRow:
         folder = str(self.folder.run_folder(asked.key).absolute()) if price.kind in ("large", "alone") else None
         return replace(asked, price=price, folder=folder)
 
-    def _packed(self, pool: Pool, made: list[list[Asked]], options: Options) -> Iterator[list[dict[str, Any]]]:
+    def _packed(self, pool: Pool, made: list[list[PricedRow]], options: Options) -> Iterator[list[dict[str, Any]]]:
         """Answer packs on all workers; a pack whose task failed is a failure of each of its rows."""
 
         def call(number: int) -> tuple[Any, ...]:

@@ -35,7 +35,7 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RowOutcome:
     """A row and what became of it.
 
     Parameters
@@ -136,7 +136,7 @@ class BatchSummary:
         return f"{self.rows:,} rows: {told or 'none'}{before}, {self.seconds:.1f} s; {self.out}/summary.csv"
 
 
-def summary_of(outcomes: Sequence[Outcome], seconds: float, out: Path) -> BatchSummary:
+def summary_of(outcomes: Sequence[RowOutcome], seconds: float, out: Path) -> BatchSummary:
     """Count how rows ended."""
     counts = Counter(outcome.record["status"] for outcome in outcomes)
     ends = {name: counts[name] for name in ("answered", "bounded", "refused", "failed", "stopped")}
@@ -144,7 +144,7 @@ def summary_of(outcomes: Sequence[Outcome], seconds: float, out: Path) -> BatchS
     return BatchSummary(len(outcomes), **ends, reused=reused, seconds=round(seconds, 3), out=str(out))
 
 
-def write_results(folder: BatchDir, outcomes: Sequence[Outcome], summary: BatchSummary) -> None:
+def write_results(folder: BatchDir, outcomes: Sequence[RowOutcome], summary: BatchSummary) -> None:
     """Write ``results.jsonl``, ``summary.csv``, ``summary.json`` and, with pyarrow, ``summary.parquet``."""
     folder.write("results.jsonl", "".join(json.dumps(outcome.to_dict()) + "\n" for outcome in outcomes).encode())
     table = [outcome.cells() for outcome in outcomes]

@@ -20,7 +20,7 @@ from ...tasks.steps.axes import bits_of, mask_of
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
 from ..errors import BudgetError, format_bytes
-from ..orders.effort import Effort
+from ..orders.effort import PlanningBudget
 from ..plans.planner import lowered_step
 from ..plans.problem import PlanOptions, Problem, sliced_dims
 from ..plans.stages import Stage
@@ -64,7 +64,7 @@ class Inside(dict[int, int]):
 
 
 @dataclass(frozen=True)
-class Tables:
+class StageTables:
     """The tables of a tree, whose steps are stages."""
 
     tree: Tree
@@ -154,7 +154,7 @@ _CHUNK_BYTES = (1 << 20, 1 << 26)
 
 
 @dataclass(frozen=True)
-class Boxing:
+class StageMaker:
     """Makes stages of a tree.
 
     Parameters
@@ -176,7 +176,7 @@ class Boxing:
     layouts: Sequence[tuple[int, ...]]
     disk_rate: float
     way_back: WayBack | None = None
-    effort: Effort = field(default_factory=Effort)
+    effort: PlanningBudget = field(default_factory=PlanningBudget)
     _lowered: dict[tuple[int, int], Step] = field(default_factory=dict)
 
     @property
@@ -196,9 +196,9 @@ class Boxing:
         return {v: i for i, v in enumerate(reversed(elimination_order(self.tree)))}
 
     @cached_property
-    def tables(self) -> Tables:
+    def tables(self) -> StageTables:
         """The tables of the tree."""
-        return Tables(self.tree, self.problem.itemsize)
+        return StageTables(self.tree, self.problem.itemsize)
 
     @cached_property
     def whole(self) -> Inside:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf, log2, prod
 from typing import Final
 
-from ...tasks.rows.memory_account import NoRoomError
+from ...tasks.rows.memory_account import RowsNoRoomError
 from ..errors import BudgetError, format_bytes
 from ..plans.plan import Plan
 from ..plans.planner import plan_tree, searched_tree
@@ -102,7 +102,7 @@ def with_stored_rows(plan: Plan, memory_bytes: int) -> Plan:
     return replace(plan, rows_stored=True, device=False, peak_bytes=min(plan.peak_bytes, memory_bytes))
 
 
-def stored_or_sliced(problem: Problem, options: PlanOptions, whole: Plan, plan: Plan, error: NoRoomError) -> Plan:
+def stored_or_sliced(problem: Problem, options: PlanOptions, whole: Plan, plan: Plan, error: RowsNoRoomError) -> Plan:
     """Put tables on disk, or condition on more variables where that repeats little of the work.
 
     Parameters
@@ -134,7 +134,7 @@ def is_sparse(problem: Problem) -> bool:
     return sum(log2(all_ / max(rows, 1)) for all_, rows in zip(cells, problem.rows, strict=True)) >= 1.0
 
 
-def with_more_slices(problem: Problem, options: PlanOptions, plan: Plan, error: NoRoomError) -> Plan:
+def with_more_slices(problem: Problem, options: PlanOptions, plan: Plan, error: RowsNoRoomError) -> Plan:
     """Condition on more variables, those of the table that does not fit which most others have too.
 
     Raises

@@ -33,14 +33,14 @@ def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Hand a query on the model in FILE to a cluster, and return at once."""
     from ..answering.question import question_of
     from ..jobs.submit import submitted
-    from ..options import Effort, Options
+    from ..options import Options, ProofOptions
 
     if options["workers"]:
         raise click.UsageError("a job runs on the workers of --scheduler; --most-workers limits how many")
     model, _ = load(file, options["memory"])
     query, evidence, rest = keywords_of(model, options)
     variables, joint = names(rest.pop("query_vars")), [names(group) for group in rest.pop("joint")]
-    effort = Effort(prune=not no_prune, **{name: rest.pop(name) for name in _PROVING})
+    effort = ProofOptions(prune=not no_prune, **{name: rest.pop(name) for name in _PROVING})
     job = submitted(question_of(model, query, evidence, variables, joint), Options(**rest), effort)
     _print_submitted(job, as_json)
 

@@ -60,13 +60,13 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     from ..answering.optimum import solved
     from ..answering.question import question_of
     from ..answering.running import timed
-    from ..options import Effort, Options
+    from ..options import Options, ProofOptions
     from .progress import progress_lines
 
     model, read_seconds = load(file, options["memory"])
     query, evidence, settings = keywords_of(model, options)
     how = {name: settings.pop(name) for name in ("method", "upper_bound", "time", "gap")}
-    question, effort = question_of(model, query, evidence), Effort(prune=not no_prune, **how)
+    question, effort = question_of(model, query, evidence), ProofOptions(prune=not no_prune, **how)
     with progress_lines(hidden=as_json) as (progress, watch):
         result = solved(question, Options(**settings), effort, progress, watch)
     result = timed(result, read_seconds)

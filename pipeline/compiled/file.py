@@ -21,8 +21,8 @@ from ..options import Options
 from ..plans.planner import plan_tree
 from ..plans.problem import PlanOptions, Problem
 from ..preprocessing.preprocess import fixed_value, reduce_model, with_joints
-from ..queries.arithmetic import Partition
-from ..queries.asked import Asked, local_targets
+from ..queries.arithmetic import ScaledPartition
+from ..queries.asked import BeliefRequest, local_targets
 from ..trees.costs import Rates
 from ..trees.tree import Tree
 from .structure import Skeleton
@@ -108,14 +108,14 @@ def load_compiled(path: str | PathLike[str], restored: Callable[[Saved], T]) -> 
 def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Saved:
     model = _model_from(header["model"], arrays["functions"], arrays["rows"])
     functions = tuple(range(len(model.functions))) if header["families"] else ()
-    asked = Asked(tuple(range(len(model.dims))), tuple(tuple(j) for j in header["joints"]), functions)
+    asked = BeliefRequest(tuple(range(len(model.dims))), tuple(tuple(j) for j in header["joints"]), functions)
     network = reduce_model(model, "partition", {}, asked.involved)
     targets = local_targets(network, asked)
     plan = None
     if network.feasible and network.leaves:
         network = with_joints(network, targets)
         tree = Tree(network.dims, network.scopes, tuple(tuple(kids) for kids in header["children"]))
-        semiring = Partition(network).semiring
+        semiring = ScaledPartition(network).semiring
         problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes, tuple(targets))
         plan = plan_tree(problem, PlanOptions(), Rates(), tree)
     skeleton = Skeleton(model, network, plan, asked, fixed_value(network))

@@ -21,8 +21,8 @@ from ..models.findings import Finding, finding_vector, findings_of, same_finding
 from ..models.model import Model
 from ..options import Options
 from ..plans.plan import Plan
-from ..queries.arithmetic import Partition
-from ..queries.asked import Asked, local_targets
+from ..queries.arithmetic import ScaledPartition
+from ..queries.asked import BeliefRequest, local_targets
 from ..queries.beliefs import Beliefs, posteriors
 from ..queries.expansion import dressed
 from ..results.posteriors import Marginals
@@ -48,7 +48,7 @@ class CompiledState:
         self.options = options
         self.resources = Resources(options)
         self.findings: dict[int, Array] = {}
-        self._partition = Partition(skeleton.network)
+        self._partition = ScaledPartition(skeleton.network)
         self._hosts = skeleton.hosts
         self._base: dict[int, Scaled] = {}
         self._tables: KeptTables | None = None
@@ -117,7 +117,9 @@ class CompiledState:
     def partition(self) -> float:
         """Return log10 of the probability of the findings; -inf if they are impossible."""
         network = self.skeleton.network
-        found = dressed(self.model, network, self._partition, Asked((), (), ()), self._beliefs([]), self.findings)
+        found = dressed(
+            self.model, network, self._partition, BeliefRequest((), (), ()), self._beliefs([]), self.findings
+        )
         assert found.log10_evidence is not None
         return found.log10_evidence
 

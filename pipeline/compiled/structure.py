@@ -15,8 +15,8 @@ from ..models.model import Model, checked_model
 from ..options import Options
 from ..plans.plan import Plan
 from ..preprocessing.preprocess import Network, fixed_value, reduce_model, with_joints
-from ..queries.arithmetic import Partition
-from ..queries.asked import Asked, local_targets
+from ..queries.arithmetic import ScaledPartition
+from ..queries.asked import BeliefRequest, local_targets
 from ..trees.tree import Target
 
 
@@ -39,7 +39,7 @@ class Skeleton:
     model: Model
     network: Network
     plan: Plan | None
-    asked: Asked
+    asked: BeliefRequest
     fixed: float | None
 
     @cached_property
@@ -68,7 +68,7 @@ def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: O
     network = with_joints(network, targets) if network.feasible else network
     plan = None
     if network.leaves:
-        arithmetic = Partition(network)
+        arithmetic = ScaledPartition(network)
         problem = problem_of(network, arithmetic, targets)
         plan = cheapest_way(problem, arithmetic, Resources(replace(options, memory=1 << 62, fit="auto"))).chosen
         check_memory(plan, Resources(options).memory_bytes)

@@ -24,7 +24,7 @@ _FREE_DEFAULT_CELLS = 1024
 
 
 @dataclass
-class _Block:
+class _ProbabilityBlock:
     """One probability block: where it stands, and which tokens are its rows."""
 
     at: int
@@ -35,7 +35,7 @@ class _Block:
 
 
 @dataclass
-class _Reader:
+class _BifReader:
     tokens: Tokens
     names: dict[str, int] = field(default_factory=dict)
     states: list[dict[str, int]] = field(default_factory=list)
@@ -76,7 +76,7 @@ class _Reader:
             raise tokens.fail(at, "different states", "a state named twice")
         return index, tokens.expect(end + 1, ";")
 
-    def block_header(self, at: int) -> tuple[_Block, int]:
+    def block_header(self, at: int) -> tuple[_ProbabilityBlock, int]:
         """Read ``probability ( X | A, B )``; the scope is (A, B, X)."""
         tokens = self.tokens
         start = tokens.expect(at + 1, "(")
@@ -93,7 +93,7 @@ class _Reader:
             if self.names[name] in scope:
                 raise tokens.fail(place, "different variables")
             scope.append(self.names[name])
-        return _Block(at, scope), tokens.expect(end + 1, "{")
+        return _ProbabilityBlock(at, scope), tokens.expect(end + 1, "{")
 
     def function(self, at: int) -> Function:
         """Read a probability block into a dense function."""
@@ -117,7 +117,7 @@ class _Reader:
                 raise tokens.fail(at, "a row of probabilities, such as (a, b) 0.1, 0.9;")
         return self._filled(block)
 
-    def _row(self, block: _Block, at: int) -> int:
+    def _row(self, block: _ProbabilityBlock, at: int) -> int:
         tokens, parents = self.tokens, block.scope[:-1]
         close = tokens.find(")", at)
         labels = tokens.items[at + 1 : close]
@@ -140,14 +140,14 @@ class _Reader:
             key.append(state)
         return tuple(key)
 
-    def _numbers_end(self, block: _Block, at: int) -> int:
+    def _numbers_end(self, block: _ProbabilityBlock, at: int) -> int:
         count = len(self.states[block.scope[-1]])
         if self.tokens.peek(at + count) != ";":
             end = self.tokens.find(";", at)
             raise self.tokens.fail(at, f"{count} probabilities", f"{end - at} values")
         return at + count
 
-    def _filled(self, block: _Block) -> Function:
+    def _filled(self, block: _ProbabilityBlock) -> Function:
         tokens = self.tokens
         dims = [len(labels) for labels in self.states]
         shape = [dims[v] for v in block.scope]
@@ -169,7 +169,7 @@ class _Reader:
         table[order] = values
         return full_table(block.scope, dims, table.ravel(), tokens, block.at, child=block.scope[-1])
 
-    def _check_default(self, block: _Block, cells: int, listed: int) -> None:
+    def _check_default(self, block: _ProbabilityBlock, cells: int, listed: int) -> None:
         if cells > max(4 * listed, _FREE_DEFAULT_CELLS):
             expected = f"at least a quarter of the {cells} probabilities beside a default"
             raise self.tokens.fail(block.at, expected, f"{listed}")
@@ -192,7 +192,7 @@ def read_bif(source: Source) -> Model:
         for a variable with parents, whose order programs do not agree on.
     """
     tokens = Tokens(source.blank(_COMMENT), _TOKEN, _NUMBER_BYTES)
-    reader = _Reader(tokens)
+    reader = _BifReader(tokens)
     blocks: list[int] = []
     name, at = "", 0
     while at < len(tokens):
@@ -213,7 +213,7 @@ def read_bif(source: Source) -> Model:
     return _model(reader, blocks, name or source.stem)
 
 
-def _model(reader: _Reader, blocks: list[int], name: str) -> Model:
+def _model(reader: _BifReader, blocks: list[int], name: str) -> Model:
     functions: list[Function] = []
     done: set[int | None] = set()
     for at in blocks:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..errors import ModelError
 from ..models.model import FORBIDDEN, Function, Model
-from .cfn_grammar import MAX_DECIMALS, TOKEN, CostTable, Reader, Table, decimal_places, scaled
+from .cfn_grammar import MAX_DECIMALS, TOKEN, CfnTable, Reader, StoredCosts, decimal_places, scaled
 from .text.source import Source
 from .text.tables import full_table, tuple_table
 from .text.tokens import Tokens
@@ -59,7 +59,7 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int]:
     if decimals > MAX_DECIMALS:
         raise tokens.fail(0, f"at most {MAX_DECIMALS} decimals", f"{decimals} decimals")
     at = 0
-    known: dict[int, CostTable] = {}  # by identity: a shared function is one list of costs
+    known: dict[int, StoredCosts] = {}  # by identity: a shared function is one list of costs
     try:
         for table in reader.tables:
             at = table.at
@@ -82,16 +82,16 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int]:
     return tuple(functions), None if bound == FORBIDDEN else bound, decimals
 
 
-def _function(table: Table, costs: CostTable, reader: Reader) -> Function:
+def _function(table: CfnTable, costs: StoredCosts, reader: Reader) -> Function:
     if table.rows is None:
         return full_table(table.scope, reader.dims, costs.values, reader.tokens, table.at)
     return tuple_table(table.scope, reader.dims, table.rows, costs.values, costs.default or 0)
 
 
-def _stored(table: Table, decimals: int, maximize: bool) -> CostTable:
+def _stored(table: CfnTable, decimals: int, maximize: bool) -> StoredCosts:
     values = scaled(table.costs, decimals, maximize)
     default = None if table.default is None else int(scaled([table.default], decimals, maximize)[0])
-    return CostTable(values, default)
+    return StoredCosts(values, default)
 
 
 # The CFN format, as toulbar2 reads it: names, labels, exact costs, a bound.

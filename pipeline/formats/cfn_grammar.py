@@ -32,7 +32,7 @@ _INTEGERS = re.compile(r"[-+0-9]*")
 
 
 @dataclass(frozen=True, eq=False)
-class CostTable:
+class StoredCosts:
     """The stored costs of a function, ``FORBIDDEN`` where infinite; ``default`` is None for a full table."""
 
     values: NDArray[np.int64]
@@ -120,7 +120,7 @@ TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+|"')
 
 
 @dataclass(frozen=True)
-class Table:
+class CfnTable:
     """A cost function as the file gives it; ``rows`` is None for a full table."""
 
     at: int
@@ -141,8 +141,8 @@ class Reader:
     names: dict[str, int] = field(default_factory=dict)
     dims: list[int] = field(default_factory=list)
     labels: list[dict[str, int] | None] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    named: dict[str, Table] = field(default_factory=dict)
+    tables: list[CfnTable] = field(default_factory=list)
+    named: dict[str, CfnTable] = field(default_factory=dict)
 
     def sections(self) -> None:
         """Read the whole file."""
@@ -233,7 +233,7 @@ class Reader:
             self.named[name] = table
         return at + 1
 
-    def _function(self, at: int) -> tuple[Table, int]:
+    def _function(self, at: int) -> tuple[CfnTable, int]:
         tokens = self.tokens
         places: dict[str, int] = {}
         start = at
@@ -266,7 +266,7 @@ class Reader:
             if depth <= 0:
                 return at
 
-    def _table(self, places: dict[str, int]) -> Table:
+    def _table(self, places: dict[str, int]) -> CfnTable:
         tokens = self.tokens
         scope = self._scope(places["scope"])
         default = None
@@ -274,7 +274,7 @@ class Reader:
             at = places["defaultcost"]
             default = read_numbers(tokens, tokens.items[at : at + 1], lambda _: at)[0]
         if "costs" not in places:
-            return Table(places["scope"], scope, [], np.empty((0, len(scope)), dtype=np.uint8), default)
+            return CfnTable(places["scope"], scope, [], np.empty((0, len(scope)), dtype=np.uint8), default)
         at = places["costs"]
         if tokens.peek(at) != "[":
             return self._shared(at, scope)
@@ -284,7 +284,7 @@ class Reader:
         if cell_count(scope, self.dims) != end - at - 1:
             raise tokens.fail(at, f"{cell_count(scope, self.dims)} costs", f"{end - at - 1} costs")
         costs = read_numbers(tokens, tokens.items[at + 1 : end], lambda k: at + 1 + k)
-        return Table(at, scope, costs)
+        return CfnTable(at, scope, costs)
 
     def _scope(self, at: int) -> tuple[int, ...]:
         tokens = self.tokens
@@ -297,7 +297,7 @@ class Reader:
             scope.append(tokens.integer(k, "a variable, by name or", 0, high) if named is None else named)
         return tuple(scope)
 
-    def _shared(self, at: int, scope: tuple[int, ...]) -> Table:
+    def _shared(self, at: int, scope: tuple[int, ...]) -> CfnTable:
         table = self.named.get(self.key(at))
         if table is None:
             raise self.tokens.fail(at, "a list of costs or the name of a function before this one")
@@ -306,7 +306,7 @@ class Reader:
             raise self.tokens.fail(at, f"a shared function over domains {known}", f"domains {dims}")
         return replace(table, scope=scope)
 
-    def _tuples(self, places: range, scope: tuple[int, ...], default: Number) -> Table:
+    def _tuples(self, places: range, scope: tuple[int, ...], default: Number) -> CfnTable:
         tokens, width = self.tokens, len(scope) + 1
         if len(places) % width:
             raise tokens.fail(places.start, f"tuples of {width - 1} states and a cost", f"{len(places)} items")
@@ -316,7 +316,7 @@ class Reader:
             rows[:, j] = self._states(places[j::width], variable)
         where = places[width - 1 :: width]
         part = tokens.items[where.start : where.stop : width]
-        return Table(places.start, scope, read_numbers(tokens, part, lambda k: where[k]), rows, default)
+        return CfnTable(places.start, scope, read_numbers(tokens, part, lambda k: where[k]), rows, default)
 
     def _states(self, places: range, variable: int) -> NDArray[np.int64]:
         tokens, dim = self.tokens, self.dims[variable]

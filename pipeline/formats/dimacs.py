@@ -15,7 +15,7 @@ from ..models.function import Function, dense_function, row_function
 from ..models.model import FORBIDDEN, Model
 from .text.source import Source
 from .text.tables import take_function, take_variables
-from .text.tokens import MAX_DOMAIN, Words
+from .text.tokens import MAX_DOMAIN, WordStream
 
 _COMMENT = re.compile(rb"^[ \t]*c[^\n]*", re.MULTILINE)
 # SATLIB's files end with a line of a percent sign and one of a zero.
@@ -40,7 +40,7 @@ def read_dimacs(source: Source) -> Model:
         If the file is malformed, weighs only one literal of a variable, or asks for a projected count.
     """
     told = _told(source)
-    words = Words(source.blank(_COMMENT).blank(_END))
+    words = WordStream(source.blank(_COMMENT).blank(_END))
     if words.peek(0) != "p" or words.peek(1) not in ("cnf", "wcnf"):
         raise words.fail(int(words.peek(0) == "p"), "'p cnf' or 'p wcnf' before the clauses")
     n_vars = words.integer(2, "the number of variables", 0, MAX_DOMAIN)
@@ -65,7 +65,7 @@ def _header_words(source: Source) -> int:
 
 @dataclass
 class _Clauses:
-    words: Words
+    words: WordStream
     n_vars: int
     weighted: bool
     at: int

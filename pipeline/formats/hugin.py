@@ -24,7 +24,7 @@ _UNIFORM_CELLS = 1 << 20
 
 
 @dataclass
-class _Reader:
+class _HuginReader:
     tokens: Tokens
     names: dict[str, int] = field(default_factory=dict)
     states: list[tuple[str, ...]] = field(default_factory=list)
@@ -167,7 +167,7 @@ def read_hugin(source: Source) -> Model:
         tables given by expressions.
     """
     tokens = Tokens(source.blank(_COMMENT), _TOKEN, _NUMBER_BYTES)
-    reader = _Reader(tokens)
+    reader = _HuginReader(tokens)
     if tokens.peek(0) not in ("net", "class"):
         raise tokens.fail(0, "'net' or 'class'")
     reader.blocks()

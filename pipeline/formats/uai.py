@@ -15,7 +15,7 @@ from ..errors import ModelError, format_bytes, format_count
 from ..models.model import Function, Kind, Model
 from .text.source import BLOCK_COMMENT, MAX_TEXT_BYTES, Source
 from .text.tables import cell_count, full_table, take_function, take_variables
-from .text.tokens import MAX_DOMAIN, Tokens, Words
+from .text.tokens import MAX_DOMAIN, Tokens, WordStream
 
 # pyAgrum writes comments behind a number sign: the variable's name after a scope of a Bayesian network, whose
 # tables it lists with the first parent fastest, not slowest as the format has it.
@@ -33,7 +33,7 @@ def read_uai(source: Source) -> Model:
         If the file is malformed.
     """
     agrum = b"#" in source.data and _AGRUM.search(source.data) is not None
-    tokens = Words(source.blank(_COMMENT))
+    tokens = WordStream(source.blank(_COMMENT))
     kind = _KINDS.get(tokens.peek(0).upper())
     if kind is None:
         raise tokens.fail(0, "MARKOV or BAYES")
@@ -115,7 +115,7 @@ def read_erg(source: Source) -> Model:
     FormatError
         If the file is malformed.
     """
-    tokens = Words(source.blank(BLOCK_COMMENT))
+    tokens = WordStream(source.blank(BLOCK_COMMENT))
     n_vars = tokens.integer(0, "the number of variables", 0, len(tokens))
     dims = read_domains(tokens, 1, n_vars)
     at = 1 + n_vars
@@ -134,7 +134,7 @@ def read_erg(source: Source) -> Model:
     return _named(tokens, at, model)
 
 
-def _named(tokens: Words, at: int, model: Model) -> Model:
+def _named(tokens: WordStream, at: int, model: Model) -> Model:
     """Read what may follow the tables: all variable names, then all state labels."""
     n_vars, dims = len(model.dims), model.dims
     labels_at = at + n_vars
@@ -157,7 +157,7 @@ def _named(tokens: Words, at: int, model: Model) -> Model:
     return replace(model, names=names, states=states)
 
 
-def _words(tokens: Words, start: int, stop: int) -> tuple[str, ...]:
+def _words(tokens: WordStream, start: int, stop: int) -> tuple[str, ...]:
     return tuple(word for _, part in tokens.parts(start, stop) for word in part)
 
 

@@ -15,7 +15,7 @@ from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model
 from .text.source import Source
 from .text.tables import first_bad_state, take_function, take_rows, take_variables, tuple_table
-from .text.tokens import MAX_DOMAIN, Tokens, Words
+from .text.tokens import MAX_DOMAIN, Tokens, WordStream
 from .text.written_words import blocks
 
 
@@ -39,7 +39,7 @@ class _Shared:
 
 
 @dataclass
-class _Reader:
+class _WcspReader:
     tokens: Tokens
     dims: tuple[int, ...] = ()
     file_top: int = 0
@@ -125,14 +125,14 @@ def read_wcsp(source: Source) -> Model:
     FormatError
         If the file is malformed, or has a global (intension) cost function.
     """
-    tokens = Words(source)
+    tokens = WordStream(source)
     if not len(tokens):
         raise tokens.fail(0, "the name of a problem")
     n_vars = tokens.integer(1, "the number of variables", 0, len(tokens))
     tokens.integer(2, "the largest domain size", 0)
     n_functions = tokens.integer(3, "the number of functions", 0, len(tokens))
     top = tokens.integer(4, "the top cost", 0)
-    reader = _Reader(tokens, _domains(tokens, n_vars), top, 5 + n_vars)
+    reader = _WcspReader(tokens, _domains(tokens, n_vars), top, 5 + n_vars)
     functions = tuple(reader.function() for _ in range(n_functions))
     if reader.at < len(tokens):
         raise tokens.fail(reader.at, f"the end of the file after {n_functions} functions")

@@ -66,7 +66,7 @@ _BUFFER_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
-class _Written:
+class _WrittenFile:
     """The lines of a file, what it does not keep, and how its variables are named where it has no agents."""
 
     lines: Iterable[str]
@@ -121,29 +121,29 @@ def _compressed(plain: BinaryIO, suffix: str) -> AbstractContextManager[Any]:
     return lzma.open(plain, "wb") if suffix == ".xz" else nullcontext(plain)
 
 
-def _distributed(model: Model | Dcop, suffix: str) -> _Written:
+def _distributed(model: Model | Dcop, suffix: str) -> _WrittenFile:
     dcop = with_agents(model)
     if not dcop.model.names:
         raise ModelError(f"the model has no variables; {suffix} holds problems with some")
     highest_costs(dcop.model, suffix)
     lines, notes = xcsp_lines(dcop) if suffix == ".xml" else pydcop_lines(dcop)
-    return _Written(lines, [*notes, *_lost_evidence(dcop.model)])
+    return _WrittenFile(lines, [*notes, *_lost_evidence(dcop.model)])
 
 
-def _plain(problem: Model | Dcop, suffix: str, path: str | os.PathLike[str]) -> _Written:
+def _plain(problem: Model | Dcop, suffix: str, path: str | os.PathLike[str]) -> _WrittenFile:
     model = model_of(problem)
     lost = list(_lost_evidence(model))
     if isinstance(problem, Dcop):
         lost += lost_of_agents(problem)
     if suffix == ".uai":
-        return _Written(uai_lines(model), [*_lost(model), *lost])
+        return _WrittenFile(uai_lines(model), [*_lost(model), *lost])
     if suffix == ".cfn":
         lines, names, notes = cfn_lines(model)
-        return _Written(lines, [*notes, *lost], names)
+        return _WrittenFile(lines, [*notes, *lost], names)
     if suffix != ".wcsp":
         raise ModelError(f"cannot write {os.fspath(path)}: models are written as .uai, .wcsp, .cfn, .xml or .yaml")
     lines, notes = wcsp_lines(model)
-    return _Written(lines, [*_lost(model), *lost, *notes], tuple(f"x{v}" for v in range(len(model.names))))
+    return _WrittenFile(lines, [*_lost(model), *lost, *notes], tuple(f"x{v}" for v in range(len(model.names))))
 
 
 def _lost(model: Model) -> Iterator[str]:

@@ -23,7 +23,7 @@ from ..api.solve import load
 from ..errors import BucketflowError, ModelError
 from ..machine.resources import connected
 from ..models.model import Model
-from ..options import Effort, Method, Options, Sharing
+from ..options import Method, Options, ProofOptions, Sharing
 from .driver import hand_over, new_key
 from .job import Job
 from .record import Record, kept_effort, kept_options, write_record
@@ -68,13 +68,13 @@ def submit(
     BucketflowError
         If there is no such cluster, or a worker lacks the package, its version, the file or the directory.
     """
-    effort = Effort(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
+    effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
     model = model if isinstance(model, Model) else load(model, memory=options.get("memory"))
     question = question_of(model, query, evidence, query_vars, joint, families)
     return submitted(question, Options(**options), effort)
 
 
-def submitted(question: Question, options: Options, effort: Effort) -> Job:
+def submitted(question: Question, options: Options, effort: ProofOptions) -> Job:
     """Hand over a question; see :func:`submit`."""
     if options.folder is None:
         raise ModelError("a job needs a --workdir, on a file system that all workers share")
@@ -88,7 +88,7 @@ def submitted(question: Question, options: Options, effort: Effort) -> Job:
     return Job(folder, given)
 
 
-def _recorded(question: Question, options: Options, effort: Effort, folder: Path) -> JobDir:
+def _recorded(question: Question, options: Options, effort: ProofOptions, folder: Path) -> JobDir:
     """Write plan and record into the run directory."""
     job = JobDir(folder)
     if job.holds_job() and (state := Job(folder, options.client).status) in ("waiting", "running"):
@@ -118,7 +118,7 @@ def _stem(source: str) -> str:
     return os.path.basename(source).split(".")[0][:40] or "model"
 
 
-def _price(rundir: RunDir, question: Question, options: Options, effort: Effort) -> dict[str, str]:
+def _price(rundir: RunDir, question: Question, options: Options, effort: ProofOptions) -> dict[str, str]:
     """Plan, keep the plan, and return what it costs; refuse what does not fit."""
     if question.asked is None and question.query != "optimum":
         effort.refuse_for(question.query)
@@ -134,7 +134,7 @@ def _price(rundir: RunDir, question: Question, options: Options, effort: Effort)
     return {} if plan is None else dict(plan.rows())
 
 
-def is_swept_in(rundir: RunDir, question: Question, options: Options, effort: Effort) -> bool:
+def is_swept_in(rundir: RunDir, question: Question, options: Options, effort: ProofOptions) -> bool:
     """Whether an optimum is swept at once, or its directory holds the plan of a sweep."""
     stored = rundir.read_plan()
     return (stored is not None and stored["plan"] is not None) or is_swept(

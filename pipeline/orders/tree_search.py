@@ -29,8 +29,17 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..trees.costs import Rates, tree_cost
 from ..trees.tree import Tree, bucket_tree, elimination_order, merged_cliques, sizer_of
-from .effort import FUNCTION_SECONDS, Effort
-from .forests import Forest, Rearranger, Units, forest_tree, group_units, merge_steps, pairwise_forest, split_steps
+from .effort import FUNCTION_SECONDS, PlanningBudget
+from .forests import (
+    Forest,
+    FunctionGroups,
+    Rearranger,
+    forest_tree,
+    group_units,
+    merge_steps,
+    pairwise_forest,
+    split_steps,
+)
 from .min_fill import min_fill_order, primal_graph
 
 if TYPE_CHECKING:
@@ -82,7 +91,7 @@ def search_trees(
     seed: int = 0,
     rates: Rates | None = None,
     itemsize: int = 8,
-    effort: Effort | None = None,
+    effort: PlanningBudget | None = None,
     check: Callable[[Tree], None] | None = None,
     longest: float = LONGEST_PLANNING,
     starts: Starts | None = None,
@@ -118,7 +127,7 @@ def search_trees(
         If ``order`` is neither a rule nor a permutation of the variables.
     """
     starts = starts or Starts(dims, scopes)
-    search = _Search(starts, tree, seed, rates or Rates(), itemsize, automatic=seconds is None)
+    search = _OrderSearch(starts, tree, seed, rates or Rates(), itemsize, automatic=seconds is None)
     search.check = check if search.automatic else None
     if not isinstance(order, str):
         search.consider(_checked(order, len(dims)))
@@ -168,7 +177,7 @@ def refine_tree(
     The result is never dearer than the tree given, as predicted for one slice.
     """
     dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
-    search = _Search(Starts(dims, tree.leaves), "refined", seed, rates or Rates(), itemsize)
+    search = _OrderSearch(Starts(dims, tree.leaves), "refined", seed, rates or Rates(), itemsize)
     search.refine_tree(Tree(dims, tree.leaves, tree.children), seconds)
     return Tree(tree.dims, tree.leaves, search.best.children)
 
@@ -192,7 +201,7 @@ class Starts:
         self._forests: dict[tuple[int, ...], Forest] = {}
 
     @cached_property
-    def units(self) -> Units:
+    def units(self) -> FunctionGroups:
         """Functions that go together."""
         return group_units(len(self.dims), self.scopes)
 
@@ -216,7 +225,7 @@ class Starts:
 
 
 @dataclass
-class _Search:
+class _OrderSearch:
     """State of one search: the best tree so far and the work spent."""
 
     starts: Starts

@@ -14,7 +14,7 @@ from ..errors import format_bytes, format_cells
 from ..trees.costs import TreeCost
 from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target, Tree
-from .prediction import CORES_OF_A_DEVICE, Around
+from .prediction import CORES_OF_A_DEVICE, RunOverhead
 
 if TYPE_CHECKING:
     from .stages import DeviceNeeds, Spill
@@ -166,7 +166,7 @@ class Plan:
     rows_stored: bool = False
     stored_bytes: int = 0
     most_stored_bytes: int = 0
-    around: Around = Around()  # noqa: RUF009 - a frozen value
+    around: RunOverhead = RunOverhead()  # noqa: RUF009 - a frozen value
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
 from ..trees import costs
-from ..trees.costs import KernelRates, Rates, Work, lowered_work
+from ..trees.costs import KernelRates, Rates, StepWork, lowered_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +84,7 @@ _FAR_BYTES, _FAR_CELL, _GATHERED_CELL = 1 << 25, 10.0, 2.0
 
 
 @dataclass(frozen=True)
-class Around:
+class RunOverhead:
     """What a run does besides its steps.
 
     Parameters
@@ -182,7 +182,7 @@ def _gathered_cells(lowered: Lowered, itemsize: int) -> float:
     return cells
 
 
-def _begun(kind: tuple[float, float], work: Work, slowness: float) -> float:
+def _begun(kind: tuple[float, float], work: StepWork, slowness: float) -> float:
     step, table = kind
     return slowness * (step + table * work.tables)
 

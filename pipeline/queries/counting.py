@@ -21,8 +21,8 @@ from ...tasks.steps.semiring import SUM_PRODUCT, Semiring
 from ...tasks.sweeps.scaled import Scaled, SumProduct, measured_each
 from ...tasks.sweeps.sweep import Plain
 from ..errors import InternalError, ModelError
-from ..preprocessing.leaf_groups import Cells, Group, made_together
-from ..preprocessing.leaf_rows import Listed
+from ..preprocessing.leaf_groups import Cells, LeafGroup, made_together
+from ..preprocessing.leaf_rows import ListedCells
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_leaves, indicator_leaves
 from ..preprocessing.preprocess import Leaf, Network
 from ..trees.tree import Target
@@ -58,7 +58,7 @@ class CountEstimate(Sums):
         """Return the algebra of scaled tables."""
         return SumProduct(tuple(sizes), compiled)
 
-    def together(self, group: Group) -> list[Scaled]:
+    def together(self, group: LeafGroup) -> list[Scaled]:
         """Build leaf tables of 0 and 1."""
         if self.scale is None:
             tables = indicator_leaves(self.network, group)
@@ -107,8 +107,8 @@ class CountResidue(Defaults):
     def leaf(self, leaf: Leaf, axes: Cells) -> Array:
         """Build a leaf table of powers of the points, 0 where an assignment is impossible."""
         if self.scale is None:
-            return self.together(Group.alone(leaf, axes))[0]
-        own = axes if isinstance(axes, Listed) else tuple(v for v in axes if v < len(self.network.dims))
+            return self.together(LeafGroup.alone(leaf, axes))[0]
+        own = axes if isinstance(axes, ListedCells) else tuple(v for v in axes if v < len(self.network.dims))
         levels, where = self._levels(leaf, own)
         order = len(self.powers)
         values: Array = self.powers[np.multiply.outer(levels // self.unit % order, self.points) % order]
@@ -121,13 +121,13 @@ class CountResidue(Defaults):
             return made_together(self.network, axes, self.together)
         return {node: self.leaf(self.network.leaves[node], own) for node, own in axes.items()}
 
-    def together(self, group: Group) -> list[Array]:
+    def together(self, group: LeafGroup) -> list[Array]:
         """Build leaf tables of 0 and 1, of a probabilistic model."""
         return group.split(indicator_leaves(self.network, group).astype(np.int64))
 
     def _levels(self, leaf: Leaf, own: Cells) -> tuple[Array, Array]:
         """Return the different costs of a leaf table, ascending, and which of them each cell has."""
-        key = None if isinstance(own, Listed) else (leaf.functions, own)
+        key = None if isinstance(own, ListedCells) else (leaf.functions, own)
         if key in self.levels:
             return self.levels[key]
         levels, where = np.unique(cost_leaf(self.network, leaf, own), return_inverse=True)

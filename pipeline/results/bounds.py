@@ -17,7 +17,7 @@ BoundStatus = Literal["optimal", "bounded", "infeasible"]
 
 
 @dataclass(frozen=True)
-class Round:
+class BoundRound:
     """One elimination with mini-buckets of a size.
 
     Parameters
@@ -86,7 +86,7 @@ class Bounds:
     value: int | Decimal | None = None
     log10: float | None = None
     assignment: dict[str, str | int] | None = None
-    rounds: Sequence[Round] = ()
+    rounds: Sequence[BoundRound] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
 
@@ -152,7 +152,7 @@ def relative_gap(lower: Number, upper: Number) -> float:
     return float(upper - lower) / largest if lower < upper else 0.0  # type: ignore[operator]
 
 
-def _plain_round(each: Round) -> dict[str, Any]:
+def _plain_round(each: BoundRound) -> dict[str, Any]:
     return {
         "z": each.variables,
         "cells_limit": each.limit,

@@ -19,7 +19,7 @@ from ...tasks.boxes.row_box import Path, known_run, run_of
 from ...tasks.boxes.sorted_runs import RowRun
 from ...tasks.boxes.stores import ChunkFiles, Key
 from ...tasks.rows.keys import Keys, Words
-from ...tasks.rows.memory_account import NoRoomError, Room
+from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError
 from ...tasks.rows.ordering import Ranges, inside
 from ...tasks.rows.relation import Relation
 from ...tasks.steps.step import Step
@@ -156,7 +156,7 @@ class RowsOnDisk:
     store: ChunkFiles
     steps: Mapping[int, Step]
     sizes: tuple[int, ...]
-    room: Room
+    room: MemoryAccount
     allowed: int | None = None
     receipts: dict[Key, Receipt] = field(default_factory=dict)
     nbytes: int = field(default=0, init=False)
@@ -290,7 +290,7 @@ class RowsOnDisk:
         self.room.beside = receipts * RECEIPT_BYTES + runs * _RUN_BYTES
         if (most := self.room.nbytes // 2) < self.room.beside:
             axes = dict.fromkeys(v for scope in step.input_axes for v in scope)
-            raise NoRoomError(tuple(axes), self.room.beside, most)
+            raise RowsNoRoomError(tuple(axes), self.room.beside, most)
 
     def delete(self, nodes: Collection[int]) -> None:
         """Delete tables; first the receipts of what was made from them are forced to disk.

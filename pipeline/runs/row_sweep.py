@@ -18,7 +18,7 @@ from ...storage.spec import ChunkLostError
 from ...tasks.boxes.row_box import INPUT_SHARE, RowBoxes, RowsAlgebra, read_table, stored_run
 from ...tasks.boxes.sorted_runs import RowRun
 from ...tasks.boxes.stores import ChunkFiles
-from ...tasks.rows.memory_account import NoRoomError, Room, possible
+from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError, possible
 from ...tasks.rows.ordering import Ranges
 from ...tasks.rows.relation import Relation
 from ...tasks.steps.semiring import LOG_SUM
@@ -82,7 +82,7 @@ class RowTables(Generic[T]):
         return self.program.algebra  # type: ignore[return-value]
 
     @property
-    def room(self) -> Room:
+    def room(self) -> MemoryAccount:
         """What tables take in this process."""
         assert self.run.room is not None
         return self.run.room
@@ -126,7 +126,7 @@ class RowTables(Generic[T]):
                 states = self._states()
             except ChunkLostError as error:
                 lost = [(error.table, error.chunk)]
-            except NoRoomError as error:
+            except RowsNoRoomError as error:
                 raise refusal(error) from None
             else:
                 lost = [] if is_optimal(states) else self.disk.damaged()
@@ -205,7 +205,7 @@ class RowTables(Generic[T]):
             if inputs is None:
                 return False
             made = self.algebra.step(step, inputs, self.run.threads)
-        except NoRoomError:
+        except RowsNoRoomError:
             return False
         del inputs
         self._enter(step, made, self.room.joined - before, start)

@@ -83,7 +83,7 @@ class _Kept(_Cache):
             with suppress(OSError, EOFError, ValueError, pickle.UnpicklingError), uninterrupted:
                 code = (folder / name).read_bytes()
                 if sha256(code[32:]).digest() == code[:32]:
-                    return _loaded(target_context, *_Reader(io.BytesIO(code[32:])).load())
+                    return _loaded(target_context, *_CodeReader(io.BytesIO(code[32:])).load())
         return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
@@ -119,7 +119,7 @@ def _know_helpers() -> None:
         llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
-class _Reader(pickle.Unpickler):
+class _CodeReader(pickle.Unpickler):
     """Reads what was compiled, without the modules that are inlined there."""
 
     def find_class(self, module: str, name: str) -> Any:

@@ -29,7 +29,7 @@ from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.answering.prepared import Prepared, problem_of
 from bucketflow.pipeline.answering.question import Question, question_of
 from bucketflow.pipeline.answering.running import answered
-from bucketflow.pipeline.budget.device_fit import Around, fitted_for_device
+from bucketflow.pipeline.budget.device_fit import HostBudget, fitted_for_device
 from bucketflow.pipeline.budget.fit import Prices, fitted
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.formats.read import load
@@ -115,7 +115,7 @@ def planned(name: str, budget: int) -> tuple[Prices, float, float | None] | str:
     problem = unplanned(name).problem
     options = PlanOptions(memory_bytes=budget, decode=CASES[name][1] == "optimum")
     try:
-        prices = fitted_for_device(problem, options, "auto", Around(64 << 30, False, 1 << 62, lambda: 1e9))
+        prices = fitted_for_device(problem, options, "auto", HostBudget(64 << 30, False, 1 << 62, lambda: 1e9))
     except BudgetError as refused:
         return str(refused)
     spent = time.process_time() - start

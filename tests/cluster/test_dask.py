@@ -102,7 +102,7 @@ def test_time_ends_what_workers_do(client: Any, helpers_only: None) -> None:
 
 
 def test_a_lost_worker_changes_nothing(client: Any, helpers_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, start, left = grid(5, 5, 4), crew.Crew.start, [1]
+    model, start, left = grid(5, 5, 4), crew.WorkerCrew.start, [1]
 
     def started(self: Any, key: Any, *call: Any) -> None:
         start(self, key, *call)
@@ -111,7 +111,7 @@ def test_a_lost_worker_changes_nothing(client: Any, helpers_only: None, monkeypa
             ((_, pid),) = client.run(os.getpid, workers=[next(iter(client.nthreads()))]).items()
             os.kill(pid, signal.SIGKILL)
 
-    monkeypatch.setattr(crew.Crew, "start", started)
+    monkeypatch.setattr(crew.WorkerCrew, "start", started)
     found = bucketflow.solve(model, method="search", prune=False, client=client)
     assert not left
     assert found.value == bucketflow.solve(model, method="dense").value

@@ -18,7 +18,7 @@ from ..text.tables import MAX_AXES, cell_count
 from ..text.xml import Element
 from .draft import Draft, Given
 from .expression_arithmetic import ExpressionError
-from .functional_expressions import Range, Term, parse_functional
+from .functional_expressions import ExpressionTerm, Range, parse_functional
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 # Assignments that are evaluated at once; a table of so many is dense whatever it holds.
@@ -36,7 +36,7 @@ class Intension:
 
     name: str
     parameters: tuple[str, ...]
-    term: Term
+    term: ExpressionTerm
 
 
 @dataclass(frozen=True)

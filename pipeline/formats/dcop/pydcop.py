@@ -16,9 +16,9 @@ from ...models.dcop import Dcop, External
 from ..cfn_grammar import Number
 from ..text.source import Source
 from ..text.tables import cell_count
-from ..text.written_words import Words, cost_text, lost_top, words_of
+from ..text.written_words import WrittenWords, cost_text, lost_top, words_of
 from ..text.written_words import listed as listed_entries
-from ..text.yaml import Part, number_of, read_tree, shown, yaml_quoted, yaml_word
+from ..text.yaml import YamlNode, number_of, read_tree, shown, yaml_quoted, yaml_word
 from .draft import Draft, Given
 from .expression_arithmetic import ExpressionError, Value
 from .pydcop_agents import amount_of, read_agents, read_owners
@@ -46,10 +46,10 @@ def read_pydcop(source: Source) -> Dcop:
     FormatError
         If the file is malformed, or an expression does anything but compute a number from variables.
     """
-    return _Reader(source).dcop()
+    return _PydcopReader(source).dcop()
 
 
-class _Reader:
+class _PydcopReader:
     """A file as it is being read."""
 
     def __init__(self, source: Source) -> None:
@@ -81,29 +81,29 @@ class _Reader:
                 raise self.draft.fail(self.root[section].line, "a problem with variables", what)
 
     def _header(self) -> None:
-        objective = self.root.get("objective", Part(1, "min"))
+        objective = self.root.get("objective", YamlNode(1, "min"))
         if objective.value not in ("min", "max"):
             raise self.draft.fail(objective.line, "the objective min or max", repr(shorten(str(objective.value))))
         self.draft.maximize = objective.value == "max"
-        self.draft.name = str(self.root.get("name", Part(1, "")).value)
+        self.draft.name = str(self.root.get("name", YamlNode(1, "")).value)
 
-    def _section(self, name: str) -> Iterator[tuple[Any, Part]]:
+    def _section(self, name: str) -> Iterator[tuple[Any, YamlNode]]:
         part = self.root.get(name)
         if part is not None and part.value is not None:
             yield from self._mapping(part, f"named {name}").items()
 
-    def _mapping(self, part: Part, what: str) -> dict[Any, Part]:
+    def _mapping(self, part: YamlNode, what: str) -> dict[Any, YamlNode]:
         if not isinstance(part.value, dict):
             raise self.draft.fail(part.line, what, shown(part))
         return part.value
 
-    def _entry(self, part: Part, key: str, of: str) -> Part:
+    def _entry(self, part: YamlNode, key: str, of: str) -> YamlNode:
         inside = self._mapping(part, f"{key} of {of}")
         if key not in inside:
             raise self.draft.fail(part.line, f"{key} of {of}", "none")
         return inside[key]
 
-    def _domain(self, name: Any, part: Part) -> _Domain:
+    def _domain(self, name: Any, part: YamlNode) -> _Domain:
         given = self._entry(part, "values", f"domain {shorten(str(name))!r}")
         values = [entry.value for entry in given.value] if isinstance(given.value, list) else [given.value]
         if len(values) == 1 and isinstance(values[0], str) and (bounds := _RANGE.fullmatch(values[0])):
@@ -115,20 +115,20 @@ class _Reader:
         labels = self.draft.domain(given.line, str(name), [str(value) for value in values])
         return _Domain(tuple(values), labels)
 
-    def _of_domain(self, name: str, part: Part, domains: Mapping[str, _Domain]) -> _Domain:
+    def _of_domain(self, name: str, part: YamlNode, domains: Mapping[str, _Domain]) -> _Domain:
         named = self._entry(part, "domain", f"variable {shorten(name)!r}")
         if str(named.value) not in domains:
             raise self.draft.fail(named.line, f"a domain of variable {shorten(name)!r}", shown(named))
         return domains[str(named.value)]
 
-    def _variable(self, name: str, part: Part, domains: Mapping[str, _Domain]) -> None:
+    def _variable(self, name: str, part: YamlNode, domains: Mapping[str, _Domain]) -> None:
         domain = self._of_domain(name, part, domains)
         self.draft.variable(part.line, name, domain.labels)
         self.values[name] = domain.values
         if "noise_level" in part.value:
             self.draft.noise[name] = amount_of(part.value["noise_level"], self.draft)
 
-    def _external(self, name: str, part: Part, domains: Mapping[str, _Domain]) -> None:
+    def _external(self, name: str, part: YamlNode, domains: Mapping[str, _Domain]) -> None:
         domain = self._of_domain(name, part, domains)
         initial = self._entry(part, "initial_value", f"external variable {shorten(name)!r}")
         if name in self.values or initial.value not in domain.values:
@@ -136,7 +136,7 @@ class _Reader:
         self.fixed[name] = initial.value
         self.draft.externals.append(External(name, domain.labels, domain.values.index(initial.value)))
 
-    def _variable_cost(self, name: str, part: Part) -> None:
+    def _variable_cost(self, name: str, part: YamlNode) -> None:
         """Read a variable's cost function as a function of its own."""
         cost = part.value.get("cost_function")
         if cost is None:
@@ -146,7 +146,7 @@ class _Reader:
             raise self.draft.fail(cost.line, f"a cost of {shorten(name)!r} alone", f"the name {shorten(extra[0])!r}")
         self._tabulate(f"cost_{name}", cost, expression, [name], {})
 
-    def _constraint(self, name: str, part: Part) -> None:
+    def _constraint(self, name: str, part: YamlNode) -> None:
         kind = self._entry(part, "type", f"constraint {shorten(name)!r}")
         if kind.value == "intention":
             self._intention(name, part)
@@ -155,7 +155,7 @@ class _Reader:
         else:
             raise self.draft.fail(kind.line, "a constraint of type intention or extensional", shown(kind))
 
-    def _intention(self, name: str, part: Part) -> None:
+    def _intention(self, name: str, part: YamlNode) -> None:
         if "source" in part.value:
             raise self.draft.fail(part.value["source"].line, "an expression", "a file of Python code, which is not run")
         function = self._entry(part, "function", f"constraint {shorten(name)!r}")
@@ -166,22 +166,22 @@ class _Reader:
             fixed.update({str(variable): self._plain_value(value) for variable, value in frozen.items()})
         self._tabulate(name, function, expression, [each for each in expression.names if each not in fixed], fixed)
 
-    def _plain_value(self, part: Part) -> Value:
+    def _plain_value(self, part: YamlNode) -> Value:
         if isinstance(part.value, list | dict) or part.value is None:
             raise self.draft.fail(part.line, "a word or a number as a value", shown(part))
         return part.value
 
-    def _parsed(self, part: Part) -> Expression:
+    def _parsed(self, part: YamlNode) -> Expression:
         try:
             return parse(str(part.value))
         except ExpressionError as error:
             raise self._wrong(part, error) from None
 
-    def _wrong(self, part: Part, error: ExpressionError) -> FormatError:
+    def _wrong(self, part: YamlNode, error: ExpressionError) -> FormatError:
         return self.draft.fail(part.line, "an expression of numbers and variables", str(error))
 
     def _tabulate(
-        self, name: str, part: Part, expression: Expression, names: Sequence[str], fixed: Mapping[str, Value]
+        self, name: str, part: YamlNode, expression: Expression, names: Sequence[str], fixed: Mapping[str, Value]
     ) -> None:
         """Evaluate an expression for all values of its variables."""
         scope = self.draft.scope(part.line, names)
@@ -194,7 +194,7 @@ class _Reader:
             raise self._wrong(part, error) from None
         self.draft.given.append(Given(name, part.line, scope, costs))
 
-    def _extension(self, name: str, part: Part) -> None:
+    def _extension(self, name: str, part: YamlNode) -> None:
         """Read costs with the assignments that have them, or a nested list of costs."""
         variables = self._entry(part, "variables", f"constraint {shorten(name)!r}")
         names = variables.value if isinstance(variables.value, list) else [variables]
@@ -213,13 +213,13 @@ class _Reader:
         given = 0 if default is None else number_of(default, self.draft.source)
         self.draft.given.append(Given(name, part.line, scope, costs, table, given))
 
-    def _rows(self, values: Part, scope: Sequence[int]) -> tuple[list[Number], list[list[int]]]:
+    def _rows(self, values: YamlNode, scope: Sequence[int]) -> tuple[list[Number], list[list[int]]]:
         """Read ``cost: a b | c d``."""
         places = [{label: k for k, label in enumerate(self.draft.labels[v])} for v in scope]
         costs: list[Number] = []
         rows: list[list[int]] = []
         for cost, listed in self._mapping(values, "costs with their assignments").items():
-            stored = number_of(Part(listed.line, cost), self.draft.source)
+            stored = number_of(YamlNode(listed.line, cost), self.draft.source)
             for text in str(listed.value).split("|"):
                 words = text.split()
                 known = [place.get(word, -1) for place, word in zip(places, words, strict=False)]
@@ -230,14 +230,14 @@ class _Reader:
                 rows.append(known)
         return costs, rows
 
-    def _matrix(self, name: str, values: Part, scope: Sequence[int]) -> None:
+    def _matrix(self, name: str, values: YamlNode, scope: Sequence[int]) -> None:
         cells = cell_count(scope, self.draft.dims)
         self.draft.take_costs(values.line, cells, scope, dense=True)
         costs: list[Number] = []
         self._flatten(values, [self.draft.dims[v] for v in scope], costs)
         self.draft.given.append(Given(name, values.line, tuple(scope), costs))
 
-    def _flatten(self, part: Part, dims: Sequence[int], costs: list[Number]) -> None:
+    def _flatten(self, part: YamlNode, dims: Sequence[int], costs: list[Number]) -> None:
         if not dims:
             costs.append(number_of(part, self.draft.source))
             return
@@ -257,7 +257,7 @@ def pydcop_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
     return list(_lines(dcop, words, externals)), (*words.notes, *lost_top(dcop.model), *clash)
 
 
-def _externals(dcop: Dcop, words: Words) -> tuple[tuple[External, ...], tuple[str, ...]]:
+def _externals(dcop: Dcop, words: WrittenWords) -> tuple[tuple[External, ...], tuple[str, ...]]:
     """External variables under names that no variable has in the file, and a note where these are others."""
     if not {external.name for external in dcop.externals} & set(words.names):
         return dcop.externals, ()
@@ -269,7 +269,7 @@ def _is_plain(word: str) -> bool:
     return word.isprintable() and word.split() == [word] and "|" not in word
 
 
-def _lines(dcop: Dcop, words: Words, externals: Sequence[External]) -> Iterator[str]:
+def _lines(dcop: Dcop, words: WrittenWords, externals: Sequence[External]) -> Iterator[str]:
     model = dcop.model
     yield f"name: {yaml_word(model.name)}"
     yield f"objective: {'max' if model.maximize else 'min'}"
@@ -293,7 +293,7 @@ def _lines(dcop: Dcop, words: Words, externals: Sequence[External]) -> Iterator[
     yield from _agents(dcop, words)
 
 
-def _constraint(dcop: Dcop, words: Words, k: int) -> Iterator[str]:
+def _constraint(dcop: Dcop, words: WrittenWords, k: int) -> Iterator[str]:
     model, (scope, table) = dcop.model, listed_entries(dcop.model, k)
     default = cost_text(model, table.default, ".inf")
     yield f"  {yaml_word(words.functions[k])}:"
@@ -306,7 +306,7 @@ def _constraint(dcop: Dcop, words: Words, k: int) -> Iterator[str]:
         yield f"      {cost_text(model, cost, '.inf')}: {yaml_quoted(' | '.join(rows))}"
 
 
-def _agents(dcop: Dcop, words: Words) -> Iterator[str]:
+def _agents(dcop: Dcop, words: WrittenWords) -> Iterator[str]:
     yield "agents:"
     for agent, name in zip(dcop.agents, words.agents, strict=True):
         yield f"  {yaml_word(name)}: {'{}' if agent.capacity is None else f'{{capacity: {_number(agent.capacity)}}}'}"
@@ -319,7 +319,7 @@ def _agents(dcop: Dcop, words: Words) -> Iterator[str]:
     yield from _hosting(dcop, words)
 
 
-def _routes(dcop: Dcop, words: Words) -> Iterator[str]:
+def _routes(dcop: Dcop, words: WrittenWords) -> Iterator[str]:
     if dcop.default_route == 1 and not any(agent.routes for agent in dcop.agents):
         return
     known = dict(zip((agent.name for agent in dcop.agents), words.agents, strict=True))
@@ -331,7 +331,7 @@ def _routes(dcop: Dcop, words: Words) -> Iterator[str]:
             yield f"  {yaml_word(known[agent.name])}: {{{costs}}}"
 
 
-def _hosting(dcop: Dcop, words: Words) -> Iterator[str]:
+def _hosting(dcop: Dcop, words: WrittenWords) -> Iterator[str]:
     if not any(agent.hosting_cost or agent.hosting for agent in dcop.agents):
         return
     yield "hosting_costs:"

@@ -11,10 +11,10 @@ from ...errors import FormatError, shorten
 from ...models.dcop import Agent, Dcop, owned_by
 from ...models.model import Model
 from ..text.source import Source
-from ..text.yaml import Part, number_of, read_tree, shown, yaml_word
+from ..text.yaml import YamlNode, number_of, read_tree, shown, yaml_word
 from .draft import Draft
 
-Root = Mapping[Any, Part]
+Root = Mapping[Any, YamlNode]
 
 
 def read_agents(root: Root, draft: Draft) -> None:
@@ -48,13 +48,13 @@ def read_owners(root: Root, draft: Draft) -> None:
             held[owner] += 1
 
 
-def _named(root: Root, section: str, draft: Draft) -> Iterator[tuple[str, Part]]:
+def _named(root: Root, section: str, draft: Draft) -> Iterator[tuple[str, YamlNode]]:
     """Entries of a section that is a dictionary or a list of names."""
-    part = root.get(section, Part(1, None))
+    part = root.get(section, YamlNode(1, None))
     if isinstance(part.value, dict):
         yield from ((str(name), inside) for name, inside in part.value.items())
     elif isinstance(part.value, list):
-        yield from ((str(inside.value), Part(inside.line, None)) for inside in part.value)
+        yield from ((str(inside.value), YamlNode(inside.line, None)) for inside in part.value)
     elif part.value is not None:
         raise draft.fail(part.line, f"named {section}", shown(part))
 
@@ -87,7 +87,7 @@ def _read_hosting(root: Root, draft: Draft) -> None:
         agent = draft.agents[_known(name, part.line, draft)]
         inside = dict(_inside(part, draft))
         own = amount_of(inside["default"], draft) if "default" in inside else default
-        listed = inside.get("computations", Part(part.line, {}))
+        listed = inside.get("computations", YamlNode(part.line, {}))
         hosting = {computation: amount_of(cost, draft) for computation, cost in _inside(listed, draft)}
         draft.agents[name] = replace(agent, hosting_cost=own, hosting=hosting)
 
@@ -102,7 +102,7 @@ def _hints(root: Root, draft: Draft) -> Iterator[tuple[str, str, int]]:
                     yield agent, str(name.value), name.line
 
 
-def _inside(part: Part, draft: Draft) -> Iterator[tuple[str, Part]]:
+def _inside(part: YamlNode, draft: Draft) -> Iterator[tuple[str, YamlNode]]:
     if part.value is None:
         return
     if not isinstance(part.value, dict):
@@ -110,7 +110,7 @@ def _inside(part: Part, draft: Draft) -> Iterator[tuple[str, Part]]:
     yield from ((str(name), inside) for name, inside in part.value.items())
 
 
-def amount_of(part: Part, draft: Draft) -> Decimal:
+def amount_of(part: YamlNode, draft: Draft) -> Decimal:
     """Return a finite number of at least 0.
 
     Raises
@@ -149,7 +149,7 @@ def read_owners_file(source: Source, problem: Model | Dcop) -> Dcop:
     return owned_by(problem, {str(agent): _names(part, source) for agent, part in root.value.items()})
 
 
-def _names(part: Part, source: Source) -> list[str]:
+def _names(part: YamlNode, source: Source) -> list[str]:
     """Names of variables: a list, or one; None for nothing."""
     if part.value is None:
         return []
@@ -160,7 +160,7 @@ def _names(part: Part, source: Source) -> list[str]:
     ]
 
 
-def _refused(part: Part, source: Source) -> str:
+def _refused(part: YamlNode, source: Source) -> str:
     raise FormatError(source.path, part.line, "the name of a variable", shown(part))
 
 

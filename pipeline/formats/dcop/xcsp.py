@@ -16,7 +16,16 @@ from ...models.dcop import Agent, Dcop
 from ...models.model import FORBIDDEN, Model
 from ..cfn_grammar import Number
 from ..text.source import Source
-from ..text.written_words import Listed, Words, cost_text, infinite_cost, listed, lost_of_agents, lost_top, words_of
+from ..text.written_words import (
+    ListedFunction,
+    WrittenWords,
+    cost_text,
+    infinite_cost,
+    listed,
+    lost_of_agents,
+    lost_top,
+    words_of,
+)
 from ..text.xml import Element, root_element
 from .draft import Draft, Given
 from .predicates import Intension, read_intensions, tabulated
@@ -263,7 +272,7 @@ def _quoted(text: str) -> str:
     return f'"{escape(text)}"'
 
 
-def _lines(dcop: Dcop, words: Words) -> Iterator[str]:
+def _lines(dcop: Dcop, words: WrittenWords) -> Iterator[str]:
     model = dcop.model
     yield '<?xml version="1.0" encoding="UTF-8"?>'
     yield "<instance>"
@@ -288,7 +297,7 @@ def _lines(dcop: Dcop, words: Words) -> Iterator[str]:
     yield "</instance>"
 
 
-def _variables(dcop: Dcop, words: Words) -> Iterator[str]:
+def _variables(dcop: Dcop, words: WrittenWords) -> Iterator[str]:
     domains = {labels: f"D{k}" for k, labels in enumerate(dict.fromkeys(words.labels))}
     yield f'  <domains nbDomains="{len(domains)}">'
     for labels, name in domains.items():
@@ -308,7 +317,7 @@ def _values(labels: tuple[str, ...]) -> str:
     return " ".join(labels)
 
 
-def _relation_lines(model: Model, words: Words, k: int, scope: tuple[int, ...], table: Listed) -> str:
+def _relation_lines(model: Model, words: WrittenWords, k: int, scope: tuple[int, ...], table: ListedFunction) -> str:
     groups = []
     for cost, cells in table.by_cost.items():
         tuples = "|".join(" ".join(words.labels[v][s] for v, s in zip(scope, cell, strict=True)) for cell in cells)

@@ -175,7 +175,7 @@ _WORD = re.compile(r"\S+")
 _IS_SPACE = np.array([chr(code).isspace() for code in range(256)])
 
 
-class Words(Tokens):
+class WordStream(Tokens):
     """The words of one source, to be read from front to back (another order costs time).
 
     Parameters

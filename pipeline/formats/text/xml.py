@@ -40,7 +40,7 @@ class Element:
         return [child.text for child in self.every(tag)]
 
 
-class _Parser:
+class _ElementParser:
     """Builds the tree of elements, within the memory for reading; entities are refused."""
 
     def __init__(self, source: Source):
@@ -92,7 +92,7 @@ def root_element(source: Source, tag: str) -> Element:
     FormatError
         If it is another, or the file is not well-formed or declares entities.
     """
-    root = _Parser(source).root()
+    root = _ElementParser(source).root()
     if root.tag != tag:
         raise FormatError(source.path, root.line, f"<{tag}>", f"<{shorten(root.tag)}>")
     return root

@@ -21,7 +21,7 @@ _KINDS = ("int", "float", "bool", "null")
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class YamlNode:
     """A scalar, a list of parts, or a dictionary from scalars to parts; ``line`` is where it begins."""
 
     line: int
@@ -34,10 +34,10 @@ class _Open:
 
     line: int
     keyed: bool
-    parts: list[Part] = field(default_factory=list)
+    parts: list[YamlNode] = field(default_factory=list)
 
 
-def read_tree(source: Source) -> Part:
+def read_tree(source: Source) -> YamlNode:
     """Parse a file of one YAML document.
 
     Scalars are strings, integers, floats, booleans or None, as YAML 1.1 has them; dates stay strings.
@@ -47,10 +47,10 @@ def read_tree(source: Source) -> Part:
     FormatError
         If it is no YAML, or has aliases, tags, several documents, a key twice or is nested too deeply.
     """
-    return _Builder(source).root()
+    return _TreeBuilder(source).root()
 
 
-class _Builder:
+class _TreeBuilder:
     """Builds the tree from events, so that nothing in the file runs or recurses."""
 
     def __init__(self, source: Source) -> None:
@@ -60,14 +60,14 @@ class _Builder:
         self.resolver, self.constructor = yaml.resolver.Resolver(), yaml.constructor.SafeConstructor()
         self.open = [_Open(1, False)]
 
-    def root(self) -> Part:
+    def root(self) -> YamlNode:
         """Read all events."""
         for event in self._events():
             line = event.start_mark.line + 1
             if isinstance(event, self.yaml.AliasEvent):
                 raise self._fail(line, "a file without aliases", f"*{shorten(event.anchor)}")
             if isinstance(event, self.yaml.ScalarEvent):
-                self._add(Part(line, self._scalar(event, line)))
+                self._add(YamlNode(line, self._scalar(event, line)))
             elif isinstance(event, self.yaml.CollectionStartEvent):
                 self._begin(event, line)
             elif isinstance(event, self.yaml.CollectionEndEvent):
@@ -99,18 +99,18 @@ class _Builder:
     def _end(self) -> None:
         done = self.open.pop()
         if not done.keyed:
-            self._add(Part(done.line, done.parts))
+            self._add(YamlNode(done.line, done.parts))
             return
-        found: dict[Any, Part] = {}
+        found: dict[Any, YamlNode] = {}
         for key, value in zip(done.parts[::2], done.parts[1::2], strict=True):
             if isinstance(key.value, list | dict):
                 raise self._fail(key.line, "a key that is a word or number", "a list")
             if key.value in found:
                 raise self._fail(key.line, "every key once", f"{shorten(str(key.value))!r} again")
             found[key.value] = value
-        self._add(Part(done.line, found))
+        self._add(YamlNode(done.line, found))
 
-    def _add(self, part: Part) -> None:
+    def _add(self, part: YamlNode) -> None:
         self.source.allowance.take(_PART_BYTES, "its YAML")
         self.open[-1].parts.append(part)
 
@@ -124,7 +124,7 @@ class _Builder:
             raise self._fail(line, "plain YAML", f"the tag {shorten(event.tag)}")
         try:
             value = event.value if construct is None else construct(node)
-            return _Written(value, event.value) if isinstance(value, float) else value
+            return _WrittenNumber(value, event.value) if isinstance(value, float) else value
         except (ValueError, OverflowError) as error:
             long = len(event.value) > sys.get_int_max_str_digits() > 0
             reason = f"{len(event.value)} characters" if long else str(error)
@@ -134,12 +134,12 @@ class _Builder:
         return FormatError(self.source.path, line, expected, found)
 
 
-class _Written(float):
+class _WrittenNumber(float):
     """A number that remembers its decimals: a table's entries are exactly as they are written."""
 
     exact: Decimal
 
-    def __new__(cls, value: float, text: str) -> _Written:
+    def __new__(cls, value: float, text: str) -> _WrittenNumber:
         """Take the decimals of a text, unless that is another notation of YAML's."""
         written = super().__new__(cls, value)
         try:
@@ -149,13 +149,13 @@ class _Written(float):
         return written
 
     def __eq__(self, other: object) -> bool:
-        return self.exact == other.exact if isinstance(other, _Written) else float(self) == other
+        return self.exact == other.exact if isinstance(other, _WrittenNumber) else float(self) == other
 
     def __hash__(self) -> int:
         return hash(self.exact)
 
 
-def number_of(part: Part, source: Source) -> Number:
+def number_of(part: YamlNode, source: Source) -> Number:
     """Return a number of a file, exactly as its decimals are written.
 
     Raises
@@ -167,7 +167,7 @@ def number_of(part: Part, source: Source) -> Number:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     try:
-        found = value.exact if isinstance(value, _Written) else Decimal(str(value).strip())
+        found = value.exact if isinstance(value, _WrittenNumber) else Decimal(str(value).strip())
     except InvalidOperation:
         found = Decimal("nan")
     if isinstance(value, bool) or found.is_nan():
@@ -175,7 +175,7 @@ def number_of(part: Part, source: Source) -> Number:
     return found
 
 
-def shown(part: Part) -> str:
+def shown(part: YamlNode) -> str:
     """What a part is, in a few words."""
     if isinstance(part.value, list):
         return f"a list of {len(part.value)}"

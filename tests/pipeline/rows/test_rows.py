@@ -31,7 +31,7 @@ from bucketflow.pipeline.results.proof import plan_figures
 from bucketflow.pipeline.runs.slices import run_group, slices_of
 from bucketflow.tasks.rows import algebra, best_rows, memory_account
 from bucketflow.tasks.rows.host import Host
-from bucketflow.tasks.rows.memory_account import NoRoomError
+from bucketflow.tasks.rows.memory_account import RowsNoRoomError
 from tests.memory import traced
 from tests.models import brute_count
 from tests.pipeline.queries.test_counts import chain
@@ -284,7 +284,7 @@ def test_rows_travel_to_workers(tight: None) -> None:
     allowed = sent.program.algebra.choice.room.nbytes
     assert run.room is not None
     assert allowed == run.room.nbytes
-    with pytest.raises(NoRoomError) as stopped:
+    with pytest.raises(RowsNoRoomError) as stopped:
         run_group(sent, 0, 1)
     error = pickle.loads(pickle.dumps(stopped.value))
     assert (error.axes, error.needed, error.allowed) == (stopped.value.axes, stopped.value.needed, allowed)
