@@ -28,7 +28,8 @@ from .strategy import COPIES, is_swept, soon_swept_cells, sweep_cells
 from .watching import History, Point, Watch, Watcher
 
 if TYPE_CHECKING:
-    from ..proofs.portfolio import Chain
+    from ..proofs.incumbent import Incumbent
+    from ..proofs.portfolio import Portfolio
     from ..proofs.provers.layer_files import Finished, RowFiles
     from .helpers import Helpers
     from .prepared import Prepared
@@ -127,7 +128,7 @@ class Task:
     fixed: float | int
     costs: CostNetwork
     units: Units
-    chain: Chain
+    portfolio: Portfolio
     started: float
     kept: Kept | None = None
     helpers: Helpers | None = None
@@ -139,8 +140,8 @@ class Task:
         cls, question: Question, options: Options, effort: ProofOptions, started: float, kept: Kept | None = None
     ) -> Task:
         """Turn what is left of the model into integer costs."""
-        from ..proofs.limits import Limits
-        from ..proofs.portfolio import Chain
+        from ..proofs.limits import ProofLimits
+        from ..proofs.portfolio import Portfolio
 
         resources = Resources(replace(options, workdir=None))
         network, _ = question.reduced
@@ -152,7 +153,7 @@ class Task:
             return_large_blocks()
             return_freed_pages()
         device_bytes = resources.memory_bytes if resources.gpu_count and not resources.distributed else None
-        limits = Limits(
+        limits = ProofLimits(
             memory_bytes,
             seed=options.seed,
             prune=effort.prune,
@@ -160,30 +161,35 @@ class Task:
             threads=resources.threads,
             swept_cells=soon_swept_cells(question, options),
         )
-        chain = Chain(costs, cut_off(question.model, effort, units, fixed), effort.method, limits)
-        task = cls(question, options, effort, resources, network, fixed, costs, units, chain, started, kept)
+        portfolio = Portfolio(costs, cut_off(question.model, effort, units, fixed), effort.method, limits)
+        task = cls(question, options, effort, resources, network, fixed, costs, units, portfolio, started, kept)
         if resources.distributed and effort.method != "dense":
             from .helpers import Helpers
 
-            task.helpers = Helpers(chain, resources)
+            task.helpers = Helpers(portfolio, resources)
         known = kept.bounds() if kept else None
         if known is not None:
             task.take(known)
-        chain.limits = replace(limits, eliminate=task.elimination, stop=task.enough, on_bounds=task.improved)
+        task.known.limits = replace(limits, eliminate=task.elimination, stop=task.enough, on_bounds=task.improved)
         return task
 
     def watched(self, watch: Watch | None) -> Task:
         """Tell bounds that improved, and what is tried."""
         if watch is None:
             return self
-        limits, watcher = self.chain.limits, Watcher(watch, self.between)
+        limits, watcher = self.known.limits, Watcher(watch, self.between)
 
         def improved(lower: int, total: int | None) -> None:
             limits.on_bounds(lower, total)
-            watcher.improved(lower, total, self.chain.best)
+            watcher.improved(lower, total, self.known.best)
 
-        self.chain.limits = replace(limits, on_bounds=improved, on_way=watcher.begins)
+        self.known.limits = replace(limits, on_bounds=improved, on_prover=watcher.begins)
         return self
+
+    @property
+    def known(self) -> Incumbent:
+        """What is known of the optimum."""
+        return self.portfolio.incumbent
 
     @cached_property
     def sweep_cells(self) -> float | None:
@@ -195,7 +201,7 @@ class Task:
         """Plan to sweep every cell of a smaller network; None if that does not fit."""
         from .prepared import prepare
 
-        spent = self.chain.spent
+        spent = self.known.spent
         seconds = None if spent < _FIRST_SECONDS else _ORDER_SHARE * spent
         resources = Resources(replace(self.resources.asked, order_time=seconds, representation="dense"))
         try:
@@ -215,13 +221,13 @@ class Task:
         """Keep bounds that improved."""
         self.history.add(lower, total)
         if self.kept is not None:
-            self.kept.improve(lambda: self._dressed(self.chain.outcome()))
+            self.kept.improve(lambda: self._dressed(self.known.outcome()))
 
     def enough(self) -> bool:
         """Whether to end with the bounds there are; once it was, it stays so. What helpers found is taken before."""
         if self.helpers is not None and not self.ended:
             self.helpers.look()
-        self.ended = self.ended or self.chain.done or self._is_enough()
+        self.ended = self.ended or self.known.done or self._is_enough()
         return self.ended
 
     def _is_enough(self) -> bool:
@@ -229,15 +235,15 @@ class Task:
             return True
         if self.effort.gap is not None and self.gap() <= self.effort.gap:
             return True
-        hopeless = self.chain.dense is None and "dense" in self.chain.turns.hopeless
-        return self.effort.time is None and hopeless and self.chain.spent > _PATIENCE
+        hopeless = "dense" in self.portfolio.turns.hopeless
+        return self.effort.time is None and hopeless and self.known.spent > _PATIENCE
 
     def gap(self) -> float:
         """Difference of the bounds, as a part of the larger one."""
-        chain = self.chain
-        if chain.total is None:
+        known = self.known
+        if known.total is None:
             return math.inf
-        return 0.0 if chain.done else relative_gap(self._cost(chain.lower), self._cost(chain.total))
+        return 0.0 if known.done else relative_gap(self._cost(known.lower), self._cost(known.total))
 
     def _cost(self, total: int) -> float | int:
         sign = 1 if self.question.model.kind == "cost" else -1
@@ -247,11 +253,11 @@ class Task:
         """Begin with the assignment and the bound of an earlier run, as far as they are confirmed."""
         local = self._local(known.get("assignment"))
         if local is not None:
-            self.chain.improve(local)
-        chain, proof = self.chain, known.get("proof") or {}
+            self.known.improve(local)
+        incumbent, proof = self.known, known.get("proof") or {}
         self.history.earlier = [(t, lower, upper) for t, lower, upper in proof.get("history", ())]
         if proof.get("least_total") is not None and proof.get("unit") == self.units.unit:
-            chain.lower = max(chain.lower, chain.at_least(int(proof["least_total"])))
+            incumbent.lower = max(incumbent.lower, incumbent.at_least(int(proof["least_total"])))
 
     def _local(self, assignment: dict[str, Any] | None) -> tuple[int, ...] | None:
         """Turn named states into places among those that are left; None if they do not fit."""
@@ -262,35 +268,35 @@ class Task:
         return None if min(places, default=0) < 0 else tuple(places)
 
     def result(self, progress: Progress | None) -> Result:
-        """Run the chain; where it ends without a proof and no bounds were asked for, refuse."""
+        """Run the portfolio; where it ends without a proof and no bounds were asked for, refuse."""
         try:
-            self._run_chain()
-            if not self.effort.limited and not self.chain.outcome().proved:
+            self._run_portfolio()
+            if not self.effort.limited and not self.known.outcome().proved:
                 return self._unproved(progress)
         except KeyboardInterrupt:
-            if self.chain.total is None:
+            if self.known.total is None:
                 raise
-            return self._dressed(self.chain.outcome())
-        found = self._dressed(self.chain.outcome())
+            return self._dressed(self.known.outcome())
+        found = self._dressed(self.known.outcome())
         note = None if found.status != "bounded" or (found.proof and found.proof.close) else self._why_open()
         return found if note is None else replace(found, notes=(note,))
 
     def _why_open(self) -> str | None:
         """Why bounds did not close; None where the time was over."""
-        if self.chain.done:
+        if self.known.done:
             return f"bounds count such large costs in units of {self.units.unit}; {_EXACT}"
         if self.effort.time is not None:
             return None
         return "it ended unproved for want of memory; give more --memory, or --time to go on longer"
 
-    def _run_chain(self) -> None:
-        """Run the chain, with room on disk for layers that exceed memory."""
+    def _run_portfolio(self) -> None:
+        """Run the portfolio, with room on disk for layers that exceed memory."""
         with ExitStack() as stack:
             if self.helpers is not None:
                 stack.callback(self.helpers.close)
             files = cache(lambda: self._row_files(stack))
-            self.chain.limits = replace(self.chain.limits, files=files, finished=lambda: self._finished(files))
-            self.chain.run()
+            self.known.limits = replace(self.known.limits, files=files, finished=lambda: self._finished(files))
+            self.portfolio.run()
 
     def _row_files(self, stack: ExitStack) -> RowFiles:
         from .run_folder import row_files
@@ -313,7 +319,7 @@ class Task:
             final = found.status == "optimal" or (found.status == "infeasible" and self.effort.upper_bound is None)
             return found
         finally:
-            self.kept.write(found if final else self._dressed(self.chain.outcome()), final=final)
+            self.kept.write(found if final else self._dressed(self.known.outcome()), final=final)
 
     def _unproved(self, progress: Progress | None) -> Result:
         """Sweep if anything fits, or refuse with what is known."""
@@ -330,7 +336,7 @@ class Task:
         )
 
     def _known(self) -> str:
-        found = self._bounds(self.chain.outcome())
+        found = self._bounds(self.known.outcome())
         if found.lower is None or found.upper is None:
             bound = f"at least {found.lower}" if found.upper is None else f"at most {found.upper}"
             return f"the optimum is {bound}, and no assignment is known"
@@ -351,7 +357,7 @@ class Task:
     def _dressed(self, outcome: Outcome) -> Result:
         from ..cost_networks.preparation import removed_by
 
-        chain = self.chain
+        known = self.known
         found = self._bounds(outcome) if outcome.feasible else Bounds("optimum", "infeasible")
         status: Literal["optimal", "bounded", "infeasible"] = found.status
         lower, upper = (None, None) if status == "infeasible" else (found.lower, found.upper)
@@ -359,12 +365,12 @@ class Task:
             best: Number | None = found.value if found.log10 is None else found.log10
             lower = upper = best
         proof = Proof(
-            chain.way or "none",
+            known.prover or "none",
             lower,
             upper,
             None if lower is None or upper is None else relative_gap(lower, upper),
-            {way: round(seconds, 3) for way, seconds in chain.turns.tried.items()},
-            {rule: vars(what) for rule, what in removed_by(chain.reports).items()},
+            {name: round(seconds, 3) for name, seconds in known.tried.items()},
+            {rule: vars(what) for rule, what in removed_by(known.reports).items()},
             outcome.lower,
             self.units.unit,
             sweep_cells=self.sweep_cells,

@@ -118,11 +118,11 @@ def _remainder(question: Question, options: Options) -> Remainder:
     """Prepare an optimum as ``solve`` does, and plan what is left."""
     start = time.perf_counter()
     task = Task.of(question, options, ProofOptions(), start)
-    found = made_smaller(task.costs, task.chain.upper)
+    found = made_smaller(task.costs, task.known.upper)
     bounds = _bounds(task, found)
     plan, refused = None, ""
     if bounds.status == "bounded":
-        left = model_of(found.network, task.chain.upper if found.total is None else found.total + 1)
+        left = model_of(found.network, task.known.upper if found.total is None else found.total + 1)
         try:
             plan = prepare(question_of(left, "optimum"), task.resources, rates=machine_rates).plan
         except BudgetError as error:

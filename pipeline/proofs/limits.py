@@ -1,4 +1,4 @@
-"""How far the chain of ways goes, and what it asks of whoever calls it."""
+"""How far a proof goes, and what it asks of its caller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OnBounds = Callable[[int, int | None], None]
 """Is told a proven lower bound, and the total of the best assignment so far."""
 
 
-class Elimination(Protocol):
+class PlannedElimination(Protocol):
     """A planned elimination of all cells of a network."""
 
     @property
@@ -29,18 +29,20 @@ class Elimination(Protocol):
         ...
 
 
-PlanElimination = Callable[[CostNetwork, int | None], Elimination | None]
+PlanElimination = Callable[[CostNetwork, int | None], PlannedElimination | None]
 """Plans to sweep every cell, for totals below a cut-off; None if that does not fit."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProofLimits:
     """How far to go.
 
     Parameters
     ----------
     memory_bytes : int
-        For one way at a time.
+        Of host memory, for all provers together.
+    seed : int
+        Of orders and of local searches.
     prune : bool
         Whether to make the network smaller first.
     eliminate : callable
@@ -57,10 +59,11 @@ class Limits:
         Return where layers may be that exceed memory.
     finished : callable
         Return layers there that an earlier search finished, if any.
-    on_way : callable
-        Told which way is tried next.
+    on_prover : callable
+        Told the name of each prover, or "preparation", when its turn begins.
     swept_cells : float
-        Networks of so few, in the buckets of an order found at once, are swept as soon as they prove not easy.
+        Networks of at most so many cells, in the buckets of an order found at once, are swept as soon as they prove
+        not easy.
     """
 
     memory_bytes: int
@@ -73,5 +76,5 @@ class Limits:
     threads: int = 1
     files: Callable[[], RowFiles] | None = None
     finished: Callable[[], Finished | None] = lambda: None
-    on_way: Callable[[str], None] = lambda way: None
+    on_prover: Callable[[str], None] = lambda name: None
     swept_cells: float = 0.0

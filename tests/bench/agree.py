@@ -35,8 +35,8 @@ from bucketflow.pipeline.errors import FormatError
 from bucketflow.pipeline.models.model import FORBIDDEN, Function, Model
 from bucketflow.pipeline.options import Method
 from bucketflow.pipeline.preprocessing.preprocess import fixed_value
-from bucketflow.pipeline.proofs.limits import Limits
-from bucketflow.pipeline.proofs.portfolio import Chain
+from bucketflow.pipeline.proofs.limits import ProofLimits
+from bucketflow.pipeline.proofs.portfolio import Portfolio
 
 METHODS = get_args(Method)
 #: Assignments that are enumerated.
@@ -319,18 +319,17 @@ def _noted(seen: list[tuple[int, int | None]]) -> Callable[[int, int | None], No
 
 
 def check_steps(case: Case, checks: Checks) -> None:
-    """Look at all bounds that the chain tells."""
+    """Look at all bounds that the portfolio tells."""
     network, _ = question_of(case.model, "optimum").reduced
     if fixed_value(network) is None or not network.leaves:
         return
     costs, _ = cost_network(network)
     for method, prune in itertools.product(("auto", "rows", "diagram", "search"), (True, False)):
         seen: list[tuple[int, int | None]] = []
-        limits = Limits(1 << 28, prune=prune, on_bounds=_noted(seen))
-        chain = Chain(costs, None, method, limits)  # type: ignore[arg-type]
-        seen.append((chain.lower, None))
-        chain.run()
-        outcome = chain.outcome()
+        limits = ProofLimits(1 << 28, prune=prune, on_bounds=_noted(seen))
+        portfolio = Portfolio(costs, None, method, limits)
+        seen.append((portfolio.incumbent.lower, None))
+        outcome = portfolio.run()
         checks.done["steps"] += len(seen)
         about = f"{case.name} {method}{'' if prune else ' unpruned'} steps"
         checks.that(outcome.proved, about, "not proved")

@@ -79,14 +79,14 @@ def test_the_plan_that_is_shown_is_the_plan_that_runs(client: Any) -> None:
 
 @pytest.fixture
 def helpers_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Optima are proved by bounds, and a chain leaves everything but preparing to its helpers."""
+    """Optima are proved by bounds, and a portfolio leaves everything but preparing to its helpers."""
     monkeypatch.setattr(strategy, "_QUICK_CELLS", 0)
     monkeypatch.setattr(helpers, "_WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(turns.Turns, "begin", lambda self, way, seconds: None)
+    monkeypatch.setattr(turns.Turns, "begin", lambda self, name, seconds: None)
 
 
 @pytest.mark.parametrize(("method", "kind"), [("auto", "cost"), ("search", "markov")])
-def test_workers_prove_what_the_chain_leaves_to_them(client: Any, method: Any, kind: str, helpers_only: None) -> None:
+def test_workers_prove_what_is_left_to_them(client: Any, method: Any, kind: str, helpers_only: None) -> None:
     model = grid(5, 5, 4, kind)
     wanted = bucketflow.solve(model, method="dense")
     found = bucketflow.solve(model, method=method, prune=False, client=client)

@@ -21,7 +21,8 @@ import bucketflow
 from bucketflow.pipeline.answering import optimum, strategy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Function, Model
-from bucketflow.pipeline.proofs import incumbent, ways
+from bucketflow.pipeline.proofs import preparing
+from bucketflow.pipeline.proofs.provers import branch_and_bound
 from bucketflow.pipeline.proofs.provers.branch_and_bound import Search
 from bucketflow.storage.run_folder import stored_bounds
 from tests.models import named_model
@@ -77,7 +78,7 @@ def test_signals_end_with_the_best(how: signal.Signals, path: Path, best: int, s
 def test_signals_where_nothing_is_known(
     how: signal.Signals, code: int, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ways, "Search", lambda *_, **__: signal.raise_signal(how))
+    monkeypatch.setattr(branch_and_bound, "Search", lambda *_, **__: signal.raise_signal(how))
     run = CliRunner().invoke(main, ["solve", str(path), *ASKED])
     assert (run.exit_code, run.output) == (code, "bucketflow: stopped\n")
     folder = tmp_path / "run"
@@ -88,11 +89,11 @@ def test_signals_where_nothing_is_known(
 
 _DYING = """
 import os, signal
-from bucketflow.pipeline.api.bounding.optima import kept
+from bucketflow.pipeline.answering import run_folder
 from bucketflow.pipeline.cli.main import main
-from bucketflow.storage.folders.rundir import RunDir
+from bucketflow.storage.run_folder import RunDir
 
-kept._OFTEN = 0
+run_folder._OFTEN = 0
 write = RunDir.write_bounds
 
 def dying(self, bounds):
@@ -258,6 +259,6 @@ def test_sweeps_end_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_order_is_searched_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incumbent, "depth_first_order", None)
+    monkeypatch.setattr(preparing, "depth_first_order", None)
     for prune in (True, False):
         assert bucketflow.solve(grid(SIZE), time=0, prune=prune).status == "bounded"
