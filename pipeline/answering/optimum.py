@@ -17,12 +17,12 @@ from ..cost_networks.cost_network import CostNetwork, States, Units, cost_networ
 from ..errors import BudgetError, InternalError
 from ..machine.resources import Resources
 from ..options import Options, ProofOptions
-from ..preprocessing.preprocess import Network, fixed_value
+from ..preprocessing.preprocess import Network, fixed_value, full_states
 from ..proofs.outcome import Outcome
 from ..results.bounds import Bounds, Number, relative_gap
 from ..results.proof import Proof
 from ..results.result import Result
-from .cut_offs import cut_off, optimum_bounds, within
+from .cut_offs import cut_off, is_as_good, optimum_bounds, within
 from .question import Question, question_of
 from .strategy import COPIES, is_swept, soon_swept_cells, sweep_cells
 from .watching import History, Point, Watch, Watcher
@@ -134,6 +134,7 @@ class Task:
     helpers: Helpers | None = None
     ended: bool = False
     history: History = field(default_factory=History)
+    allowed: tuple[int, States] | None = None
 
     @classmethod
     def of(
@@ -167,6 +168,8 @@ class Task:
             from .helpers import Helpers
 
             task.helpers = Helpers(portfolio, resources)
+        if task.in_units:
+            limits = task.known.limits = replace(limits, on_states=task.weigh)
         known = kept.bounds() if kept else None
         if known is not None:
             task.take(known)
@@ -217,6 +220,20 @@ class Task:
         given = math.inf if self.effort.time is None else self.effort.time
         return given - (time.perf_counter() - self.started)
 
+    @property
+    def in_units(self) -> bool:
+        """Whether costs are counted in units, so that an assignment that seems allowed may reach ``top``."""
+        return self.question.model.kind == "cost" and not self.units.exact
+
+    def weigh(self, states: States) -> None:
+        """Keep an assignment if its costs themselves are allowed, as good as was asked, and the least so far."""
+        model, given = self.question.model, self.effort.upper_bound
+        cost = model.cost(full_states(self.network, dict(enumerate(states))))
+        if cost is None or (self.allowed is not None and self.allowed[0] <= cost):
+            return
+        if given is None or is_as_good(model.objective(cost), model, given):
+            self.allowed = cost, states
+
     def improved(self, lower: int, total: int | None) -> None:
         """Keep bounds that improved."""
         self.history.add(lower, total)
@@ -241,6 +258,8 @@ class Task:
     def gap(self) -> float:
         """Difference of the bounds, as a part of the larger one."""
         known = self.known
+        if self.in_units and not known.done:
+            return math.inf if self.allowed is None else relative_gap(self._cost(known.lower), self.allowed[0])
         if known.total is None:
             return math.inf
         return 0.0 if known.done else relative_gap(self._cost(known.lower), self._cost(known.total))
@@ -277,9 +296,28 @@ class Task:
             if self.known.total is None:
                 raise
             return self._dressed(self.known.outcome())
-        found = self._dressed(self.known.outcome())
+        found = self._told_apart(progress) or self._dressed(self.known.outcome())
         note = None if found.status != "bounded" or (found.proof and found.proof.close) else self._why_open()
         return found if note is None else replace(found, notes=(note,))
+
+    def _told_apart(self, progress: Progress | None) -> Result | None:
+        """Sweep every cell where units hide whether anything is allowed; None where they do not, or no sweep fits."""
+        outcome = self.known.outcome()
+        if not (self.in_units and outcome.proved and outcome.feasible and self.allowed is None):
+            return None
+        note = f"bounds count such large costs in units of {self.units.unit}, so every cell was swept"
+
+        def look(done: int, planned: int) -> None:
+            if self.left <= 0:
+                raise _EnoughError
+            if progress is not None:
+                progress(done, planned)
+
+        try:
+            found = _swept(self.question, replace(self.options, workdir=None), look)
+        except (BudgetError, _EnoughError):
+            return None
+        return replace(found, notes=(*found.notes, note))
 
     def _why_open(self) -> str | None:
         """Why bounds did not close; None where the time was over."""
@@ -343,11 +381,13 @@ class Task:
         return f"the optimum lies between {found.lower} and {found.upper}"
 
     def _bounds(self, outcome: Outcome) -> Bounds:
-        return self.between(outcome.lower, outcome.states, closed=outcome.proved)
+        states = outcome.states if not self.in_units else self.allowed and self.allowed[1]
+        return self.between(outcome.lower, states, closed=outcome.proved)
 
     def between(self, lower: int, states: States | None, *, closed: bool) -> Bounds:
         """Return what a least total and an assignment of the network of costs say about the optimum."""
-        return optimum_bounds(self.network, self.fixed, self.units.at_least(lower), states, closed=closed)
+        least, exact = self.units.at_least(lower), not self.in_units
+        return optimum_bounds(self.network, self.fixed, least, states, closed=closed, exact=exact)
 
     def _history(self, outcome: Outcome) -> list[Point]:
         if outcome.feasible:

@@ -18,6 +18,7 @@ from ..answering.cut_offs import OUTWARD, optimum_bounds
 from ..answering.prepared import local_order
 from ..answering.question import Evidence, observed
 from ..answering.run_folder import bounds_directory
+from ..cost_networks.cost_network import States
 from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
 from ..minibuckets.partition import Size, partition
@@ -28,7 +29,7 @@ from ..options import Bounding, Options, checked_number
 from ..orders.depth_first import depth_first_order, rearranged
 from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import search_tree
-from ..preprocessing.preprocess import Network, fixed_value, reduce_model
+from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
 from ..results.bounds import BoundRound, Bounds, Number
 from ..trees.tree import elimination_order
 
@@ -300,6 +301,8 @@ class _Optimum(OptimumBounds):
         model = network.model
         super().__init__(network, None if model.top is None else model.top - int(fixed), means)
         self.network, self.fixed = network, fixed
+        self.in_units = model.kind == "cost" and not self.units.exact
+        self.allowed: tuple[int, States] | None = None
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -320,7 +323,17 @@ class _Optimum(OptimumBounds):
         """What is known."""
         if not self.possible:
             return Bounds("optimum", "infeasible")
-        return optimum_bounds(self.network, self.fixed, self.least_cost(), self.states, closed=self.closed)
+        states = self.states if not self.in_units else self.allowed and self.allowed[1]
+        least, exact = self.least_cost(), not self.in_units
+        return optimum_bounds(self.network, self.fixed, least, states, closed=self.closed, exact=exact)
+
+    def _take(self, states: States) -> None:
+        """Remember an assignment, and apart from it the cheapest that is allowed where units hide that."""
+        super()._take(states)
+        if self.in_units:
+            cost = self.network.model.cost(full_states(self.network, dict(enumerate(states))))
+            if cost is not None and (self.allowed is None or cost < self.allowed[0]):
+                self.allowed = cost, states
 
 
 class _Sum(SumBounds):

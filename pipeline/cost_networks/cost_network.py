@@ -148,9 +148,9 @@ class Units:
         return self.below == self.above == 0
 
     def at_least(self, total: int) -> int | float:
-        """Return a cost that no assignment of this total or a larger one is below, rounded downwards."""
+        """Return a cost that no assignment of this total or a larger one is below; energies are rounded downwards."""
         value = self.base + self.unit * (total - self.below)
-        return value if self.exact else math.nextafter(value, -math.inf)
+        return value if isinstance(value, int) else math.nextafter(value, -math.inf)
 
     def above_total(self, cost: int | float) -> int:
         """Return the least total that only assignments dearer than ``cost`` can have, for the cut-off of a search."""

@@ -193,6 +193,7 @@ class Incumbent:
         """Take an assignment of the first network, if it is the best so far."""
         total = self.network.total(states)
         if total < (math.inf if self.upper is None else self.upper):
+            self.limits.on_states(states)
             self.best = states  # first: a caller that interrupts here has an assignment for the total
             self.total, self.upper = int(total), self.network.totals.cut_off(int(total))
             self.limits.on_bounds(self.lower, self.total)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ..cost_networks.cost_network import CostNetwork
+from ..cost_networks.cost_network import CostNetwork, States
 from .outcome import Outcome
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class ProofLimits:
         Whether to end with what was proved.
     on_bounds : callable
         Told a lower bound and the total of the best assignment, whenever one improved.
+    on_states : callable
+        Told every assignment whose total is the least so far. Totals in units may hide that it is forbidden.
     device_bytes : int, optional
         Memory of a GPU that may be used.
     threads : int
@@ -72,6 +74,7 @@ class ProofLimits:
     eliminate: PlanElimination = lambda network, upper: None
     stop: Callable[[], bool] = bool
     on_bounds: OnBounds = lambda lower, total: None
+    on_states: Callable[[States], None] = lambda states: None
     device_bytes: int | None = None
     threads: int = 1
     files: Callable[[], RowFiles] | None = None
