@@ -9,7 +9,7 @@ from typing import Final
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ..errors import BudgetError, format_bytes
 from ..plans.plan import Plan
-from ..plans.planner import plan_tree, searched_tree
+from ..plans.planner import conditioned_plan, plan_tree, searched_tree
 from ..plans.problem import PlanOptions, Problem
 from ..plans.row_bounds import LEAF_ROW_BYTES, expected_work, states_left
 from ..trees.costs import Rates
@@ -157,5 +157,4 @@ def with_more_slices(problem: Problem, options: PlanOptions, plan: Plan, error: 
             f"by rows a table needs at least {format_bytes(error.needed)}{where}, allowed "
             f"{format_bytes(error.allowed)}; try a larger --memory"
         )
-    tree = replace(plan.tree, dims=plan.dims)
-    return plan_tree(problem, replace(options, by_rows=True), Rates(), tree, frozenset(chosen))
+    return conditioned_plan(problem, replace(options, by_rows=True), Rates(), plan, frozenset(chosen))

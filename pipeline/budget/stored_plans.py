@@ -26,6 +26,8 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
         "device": plan.device,
         "rows": plan.row_bounds is not None,
         "rows_stored": plan.rows_stored,
+        "unsliced_cells": plan.unsliced_cells,
+        "stored_bytes": [plan.stored_bytes, plan.most_stored_bytes],
         "seconds": plan.predicted_seconds,
     }
     if spill is None:
@@ -55,9 +57,13 @@ def stored_plan(problem: Problem, options: PlanOptions, rates: Rates, record: Ma
     tree = Tree(problem.dims, problem.scopes, children)
     if not record["cuts"]:
         plan = plan_tree(problem, again, rates, tree, frozenset(record["sliced"]))
+        # what slices are compared with is the best tree without them, which is another
+        whole = record.get("unsliced_cells") or tree_cost(tree, rates, problem.itemsize).cells
+        stored, most = record.get("stored_bytes", (plan.stored_bytes, plan.most_stored_bytes))
+        plan = replace(plan, unsliced_cells=whole, stored_bytes=stored, most_stored_bytes=most)
         if record.get("rows_stored", False):
             return with_stored_rows(plan, again.memory_bytes)
-        return replace(plan, group=record["group"], unsliced_cells=tree_cost(tree, rates, problem.itemsize).cells)
+        return replace(plan, group=record["group"])
     stages = tuple((head, tuple(boxed), frozenset(chunked)) for head, boxed, chunked in record["cuts"])
     again = replace(again, stages=stages, device=options.device and record["device"])
     whole = plan_tree(problem, replace(again, memory_bytes=1 << 62), rates, tree)

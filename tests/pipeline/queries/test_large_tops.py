@@ -19,9 +19,8 @@ from bucketflow.pipeline.models.model import FORBIDDEN, Function
 from bucketflow.pipeline.preprocessing.preprocess import fixed_value, reduce_model
 from bucketflow.pipeline.results.bounds import Bounds
 from bucketflow.pipeline.results.result import Result
-
-from ...exact import costs
-from ...models import named_model
+from tests.exact import costs
+from tests.models import named_model
 
 METHODS = ("auto", "dense", "rows", "diagram", "search")
 TOPS = (2**60, 2**53 + 1, 2**58 - 1, 2**51 + 3)

@@ -256,6 +256,8 @@ def test_slices_add_up_and_their_receipts_are_kept(tight: None, query: Any, tmp_
     found = bucketflow.solve(model, query, **options)
     assert found.plan is not None
     assert found.plan.slices > 1
+    assert whole.plan is not None
+    assert found.plan.slice_overhead == found.plan.cells / whole.plan.cells
     assert found.value == whole.value
     assert found.log10 is whole.log10 is None or found.log10 == pytest.approx(whole.log10, rel=1e-12)
     (tmp_path / "run" / "result.json").unlink()
