@@ -28,12 +28,15 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
         "rows_stored": plan.rows_stored,
         "unsliced_cells": plan.unsliced_cells,
         "stored_bytes": [plan.stored_bytes, plan.most_stored_bytes],
+        "peak_bytes": plan.peak_bytes,
         "seconds": plan.predicted_seconds,
     }
     if spill is None:
         slices = {"table": plan.slices_name, "boxes": plan.groups, "peak_bytes": plan.peak_bytes}
-        stages = [slices] if plan.sliced or plan.results else []
-        return {**record, "memory_bytes": memory_bytes, "cuts": [], "stages": stages, "disk_bytes": plan.disk_bytes}
+        stages = [slices] if not plan.rows_stored and (plan.sliced or plan.results) else []
+        steps = {"row_steps": [step.node for step in plan.steps]} if plan.rows_stored else {}
+        disk_bytes = plan.disk_bytes
+        return {**record, **steps, "memory_bytes": memory_bytes, "cuts": [], "stages": stages, "disk_bytes": disk_bytes}
     return {
         **record,
         "memory_bytes": spill.memory_bytes,

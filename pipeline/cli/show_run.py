@@ -94,14 +94,18 @@ def print_run(facts: dict[str, Any]) -> None:
     if facts["bounds"]:
         ends = ["unknown" if facts["bounds"][end] is None else str(facts["bounds"][end]) for end in ("lower", "upper")]
         head.append(("bounds", " … ".join(ends)))
-    disk = f"{format_bytes(facts['disk_bytes'])} of {format_bytes(facts['disk_bytes_planned'])} planned"
+    planned, expected = format_bytes(facts["disk_bytes_planned"]), facts["disk_bytes_expected"]
+    disk = f"{format_bytes(facts['disk_bytes'])} of {planned} planned"
+    if expected is not None:
+        disk = f"{format_bytes(facts['disk_bytes'])}, planned about {format_bytes(expected)} and at most {planned}"
     print_rows([*head, ("on disk", disk)])
     stages = table("stages", "table")
     for column in ("boxes", "chunks done", "bytes", "planned peak", "seconds"):
         stages.add_column(column, justify="right", no_wrap=True)
     for s in facts["stages"]:
         figures = (format_bytes(s["bytes"]), format_bytes(s["peak_bytes_planned"]), f"{s['seconds']:.2f}")
-        stages.add_row(s["table"], f"{s['boxes']:,}", f"{s['chunks_done']:,}", *figures)
+        boxes = f"{s['boxes_done']:,} of {s['boxes']:,}" if "boxes_done" in s else f"{s['boxes']:,}"
+        stages.add_row(s["table"], boxes, f"{s['chunks_done']:,}", *figures)
     if facts["stages"]:
         show(stages)
     for task in facts["slowest"]:
@@ -185,8 +189,11 @@ def run_facts(path: Path) -> dict[str, Any]:
         "status": "finished" if result else "unfinished",
         "answer": result and {name: result.get(name) for name in ("status", "value", "log10", "log10_evidence")},
         "bounds": _bounds(bounded) if bounded and not result else None,
-        "stages": [_stage(stage, receipts) for stage in plan["stages"]] if plan else [],
+        "stages": [*(_stage(stage, receipts) for stage in plan["stages"]), *_row_stages(plan, receipts)]
+        if plan
+        else [],
         "disk_bytes_planned": plan["disk_bytes"] if plan else 0,
+        "disk_bytes_expected": plan["stored_bytes"][0] if plan and plan.get("rows_stored") else None,
         "disk_bytes": file_bytes(path, "c*"),
         "slowest": [_slow(r) for r in sorted(receipts.values(), key=lambda r: -r.seconds)[:_SLOWEST]],
     }
@@ -208,6 +215,32 @@ def _stage(stage: dict[str, Any], receipts: dict[Any, Receipt]) -> dict[str, Any
         "peak_bytes_planned": stage["peak_bytes"],
         "seconds": round(sum(r.seconds for r in done), 3),
     }
+
+
+def _row_stages(plan: dict[str, Any], receipts: dict[Any, Receipt]) -> list[dict[str, Any]]:
+    """Describe the steps of a sweep by rows that are done in boxes, as they are cut by now, in the order of the sweep.
+
+    Steps whose tables fit memory leave no receipts.
+    """
+    from ..runs.row_ledger import counted_boxes, table_name
+
+    found = []
+    for name in map(table_name, plan.get("row_steps", ())):
+        done = [r for r in receipts.values() if r.table == name or r.table.startswith(f"{name}_")]
+        if done:
+            boxes, ended = counted_boxes(name, receipts)
+            found.append(
+                {
+                    "table": name,
+                    "boxes": boxes,
+                    "boxes_done": ended,
+                    "chunks_done": sum(bool(r.nbytes) for r in done),
+                    "bytes": sum(r.nbytes for r in done),
+                    "peak_bytes_planned": plan["peak_bytes"],
+                    "seconds": round(sum(r.seconds for r in done if r.table == name), 3),
+                }
+            )
+    return found
 
 
 def _slow(receipt: Receipt) -> dict[str, Any]:

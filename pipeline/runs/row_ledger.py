@@ -174,7 +174,7 @@ class RowsOnDisk:
 
     def name(self, node: int) -> str:
         """Name of a table."""
-        return f"rows_{node}"
+        return table_name(node)
 
     @cached_property
     def keys(self) -> dict[int, Keys]:
@@ -333,5 +333,24 @@ class RowsOnDisk:
         return {spec.name: spec for node in nodes for run in self.runs(node) for spec in run.specs}
 
 
+def table_name(node: int) -> str:
+    """Name of the table of a step, by which its boxes have their receipts."""
+    return f"rows_{node}"
+
+
 def _told_key(node: int) -> Key:
     return f"told_{node}", ()
+
+
+def counted_boxes(table: str, receipts: Mapping[Key, Receipt]) -> tuple[int, int]:
+    """Return how many boxes a step is cut into by now, and how many of them are done; by receipts alone."""
+    stack: list[Path] = [()]
+    boxes = done = 0
+    while stack:
+        path = stack.pop()
+        receipt = receipts.get((table, path))
+        if receipt is not None and "cuts" in receipt.value:
+            stack += [(*path, part) for part in range(len(receipt.value["cuts"]) + 1)]
+        else:
+            boxes, done = boxes + 1, done + (receipt is not None)
+    return boxes, done
