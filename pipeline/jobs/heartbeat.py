@@ -35,6 +35,12 @@ class Pulse:
     _beats: int = 0
     _said: tuple[Any, ...] = (0, 0, None)
 
+    def __post_init__(self) -> None:
+        """Begin with what was said last: the run begins where the driver before this one, which is gone, ended it."""
+        before = self.job.read_pulse()
+        self._done = before.get("done", 0), before.get("planned", 0)
+        self._bounds = before.get("bounds") and tuple(before["bounds"])
+
     def progress(self, done: int, planned: int) -> None:
         """Take bytes done and bytes planned."""
         self._done = done, planned

@@ -27,6 +27,7 @@ from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import freed_tables
 from ..errors import InternalError
 from ..queries.decode import decode, entry
+from ..trees.memory import step_bytes
 from .dense_boxes import ATTEMPTS
 from .pools import open_tables
 from .row_boxes import BoxedStep, refusal
@@ -162,14 +163,18 @@ class RowTables(Generic[T]):
 
     def _sweep(self) -> None:
         self._collect()
-        needed, report = self._behind(lambda node: node in self.held or self.disk.has(node))[0], self.run.on_table()
+        needed = self._behind(lambda node: node in self.held or self.disk.has(node))[0]
+        self.run.report(sum(map(self._moved, (step for step in self.program.steps if step.node not in needed))))
         for step, gone in zip(self.program.steps, self._freed, strict=True):
             if step.node in needed:
                 self._make(step)
                 self._free(gone)
-            if report is not None:
-                report(step, None)
+                self.run.report(self._moved(step))
         self._collect()
+
+    def _moved(self, step: Step) -> int:
+        """Bytes that a step is reported with, whether it runs here, on workers or not again."""
+        return step_bytes(step, self.run.plan.tree.dims, self.run.plan.itemsize)
 
     @cached_property
     def _freed(self) -> Sequence[Sequence[int]]:

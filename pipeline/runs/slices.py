@@ -251,10 +251,11 @@ def sweep_groups(run: Run[Any], slices: Slices[Any], sent: Any = None) -> Iterat
     sent = run.pool.put(slices) if sent is None and missing else sent
     task = run_group if slices.folder is None else store_group
     stream = run.pool.stream(task, ((sent, number, run.threads, by_step) for number in missing))
+    run.report(len(receipts) * (moved // slices.groups))
     try:
         for number in range(slices.groups):
             found: Any = receipts[number] if number in receipts else next(stream)
-            if by_step is None or number in receipts:
+            if by_step is None and number not in receipts:
                 run.report(moved // slices.groups)
             yield found if slices.folder is None else _reread(run, slices, number, found)
         run.report(moved)
@@ -278,6 +279,7 @@ def group_totals(
     """
     by_step = run.on_table()
     receipts = {} if slices.folder is None else _receipts(run, slices)
+    run.report(len(receipts) * (run.plan.moved_bytes // slices.groups))
     yield from ((number, receipt.value["totals"]) for number, receipt in receipts.items())
     task, under_way = run_group if slices.folder is None else store_group, deque[int]()
 
