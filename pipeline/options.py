@@ -50,6 +50,10 @@ class Options:
             if (value := getattr(self, name)) is not None or name in ("seed", "priority"):
                 object.__setattr__(self, name, integer(value, name, least))
         object.__setattr__(self, "order", checked_order(self.order))
+        if isinstance(self.order, str) and self.order != "auto":
+            from .orders.tree_search import checked_rule
+
+            checked_rule(self.order)
         if not isinstance(self.workdir, str | PathLike | None):
             raise ModelError(f"workdir is {self.workdir!r}; it must be a path")
         if not isinstance(self.scheduler, str | None):

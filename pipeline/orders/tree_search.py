@@ -132,10 +132,8 @@ def search_trees(
     if not isinstance(order, str):
         search.consider(_checked(order, len(dims)))
         budget = longest if seconds is None else seconds
-    elif order not in get_args(OrderName):
-        raise ModelError(f"unknown order {order!r}; known are {', '.join(get_args(OrderName))}")
     else:
-        search.consider(min_fill_order(dims, scopes, seed))
+        search.consider(first_order(dims, scopes, checked_rule(order), seed))
         budget = longest if seconds is None else seconds
     plain = not isinstance(order, str) or order in ("auto", "min-fill")
     small = not search.best.children or (search.best_seconds <= SMALL_SECONDS and seconds is None and plain)
@@ -148,8 +146,35 @@ def search_trees(
     return [one for *_, one in search.trees]
 
 
+def checked_rule(order: str) -> OrderName:
+    """Return a heuristic by its name.
+
+    Raises
+    ------
+    ModelError
+        If there is no such heuristic.
+    """
+    if order not in get_args(OrderName):
+        raise ModelError(f"unknown order {order!r}; known are {', '.join(get_args(OrderName))}")
+    return order  # type: ignore[return-value]
+
+
+def first_order(
+    dims: Sequence[int], scopes: Sequence[Sequence[int]], rule: OrderName, seed: int = 0
+) -> tuple[int, ...]:
+    """Return an order that a heuristic gives at once; min-fill, which "auto" begins with, needs no compiled code."""
+    if rule in ("auto", "min-fill"):
+        return min_fill_order(dims, scopes, seed)
+    return search_order(dims, scopes, seconds=0.0, seed=seed, rule=rule)[1]
+
+
 def search_order(
-    dims: Sequence[int], scopes: Sequence[Sequence[int]], *, seconds: float, seed: int = 0
+    dims: Sequence[int],
+    scopes: Sequence[Sequence[int]],
+    *,
+    seconds: float,
+    seed: int = 0,
+    rule: OrderName = "auto",
 ) -> tuple[float, tuple[int, ...]]:
     """Return the order of the fewest cells among those tried in nominally so many seconds, after these cells.
 
@@ -158,7 +183,7 @@ def search_order(
     """
     if not dims:
         return 0.0, ()
-    orders = _Orders(dims, scopes, "auto", seed)
+    orders = _Orders(dims, scopes, rule, seed)
     orders.more(max(seconds / _SECONDS_PER_WORK, 1.0))
     return orders.least, next(orders.take(1))
 
