@@ -51,6 +51,16 @@ def format_bytes(count: int) -> str:
     raise AssertionError
 
 
+def enough_bytes(count: int) -> str:
+    """Write a number of bytes that is asked for: rounded up, so that whoever gives it gives enough.
+
+    >>> format_bytes(1_060_491), enough_bytes(1_060_491)
+    ('1.06 MB', '1.07 MB')
+    """
+    unit = 10 ** max(len(str(count)) - 3, 0)
+    return format_bytes(-(-count // unit) * unit)
+
+
 def format_count(count: int) -> str:
     """Write a number with three digits, also one that no float holds."""
     return f"{float(count):.3g}" if count < _LARGEST else f"2^{count.bit_length() - 1}"

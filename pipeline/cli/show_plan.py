@@ -12,6 +12,7 @@ from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES
 from ...tasks.compiler.code_cache import COLD_CELLS
 from ..errors import BudgetError, format_bytes, format_cells, printable, shown_number
 from ..plans.plan import Plan
+from ..plans.planner import remembered_with_rates
 from ..results.proof import plan_figures, removed_texts
 from ..trees.memory import step_bytes, table_bytes
 from .show_run import print_rows, show, table
@@ -142,6 +143,7 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
         if isinstance(way, BudgetError):
             rows.append((label, str(way)))
         elif way is not None:
+            way = remembered_with_rates(way, plan.around.rates)  # as the plan that was chosen is predicted
             rows.append(
                 (label, f"{way.tasks:,} tasks, peak {format_bytes(way.peak_bytes)}, {way.predicted_seconds:.3g} s")
             )
