@@ -59,6 +59,8 @@ class Evaluations:
         Of a sweep of several points.
     seconds : float
         Predicted for a sweep of several points.
+    share : float
+        How many times the plan's own sweep one of a single point takes: its numbers are residues.
     """
 
     points: int
@@ -66,6 +68,7 @@ class Evaluations:
     together: int = 1
     steps: tuple[Step, ...] = ()
     seconds: float = 0.0
+    share: float = 1.0
 
     @property
     def sweeps(self) -> int:
@@ -275,12 +278,13 @@ class Plan:
         """
         around = self.around
         sweep = self.sweep_seconds if self.row_bounds is not None else self._predicted_sweep
-        later = self.evaluations
+        later, cells = self.evaluations, self.leaf_bytes // self.itemsize
         if later is not None:
-            sweep += later.sweeps * (around.steps_seconds(later.steps, self.itemsize) or sweep)
+            each = around.residues_seconds(later.steps, self.itemsize) if later.steps else later.share * sweep
+            sweep += later.sweeps * each + around.evaluation_seconds(later, cells)
         inputs = sum([len(step.inputs) for step in self.up])
         made = 3 if self._best_is_swept_again else 1  # for bounds of slices, for slices, for the best one
-        leaves = made * around.leaf_seconds(self.device, self.leaf_bytes // self.itemsize)
+        leaves = made * around.leaf_seconds(self.device, cells)
         return sweep + leaves + around.reading_seconds(self.device, inputs, len(self.results))
 
     @property
@@ -330,7 +334,10 @@ class Plan:
         found = self.evaluations
         if found is None:
             return 0.0
-        return found.sweeps * (found.seconds if found.together > 1 else self.sweep_seconds)
+        if found.points == 1:  # as a sweep of floats: plans are compared with others that have as many
+            return found.sweeps * self.sweep_seconds
+        each = found.seconds if found.together > 1 else found.share * self.sweep_seconds
+        return found.sweeps * each + self.around.evaluation_seconds(found, self.leaf_bytes // self.itemsize)
 
     @property
     def evaluated(self) -> int:

@@ -7,7 +7,7 @@ All of that follows from scopes, so a search, slices, boxes and lowered steps ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from math import ceil, log2
 from operator import or_
@@ -109,6 +109,24 @@ def gpu_rates(semiring: Semiring) -> KernelRates:
     cells, products, moved = _GPU.get(semiring.dtype if semiring.name == "min_plus" else semiring.name, _GPU["int64"])
     return KernelRates(
         cells, products, 3e12, 20e-6, moved_cell_seconds=moved, reduced_cells_per_second=0.1e12, table_share=0.2
+    )
+
+
+# Beside sums of floats on a CPU, residues take so many times for a cell of a loop, and of a product of matrices, which
+# no library has, and for beginning a step.
+_RESIDUE_CELL, _RESIDUE_PRODUCT, _RESIDUE_STEP = 11.0, 15.0, 2.0
+
+
+def residue_rates(rates: Rates) -> Rates:
+    """Return what a machine does modulo a prime that sums floats at some rates: each product is divided."""
+    cells, products, step = _RESIDUE_CELL, _RESIDUE_PRODUCT, _RESIDUE_STEP
+    if isinstance(rates, KernelRates):
+        (cells, products), step = (a / b for a, b in zip(_GPU["sum_product"][:2], _GPU["int64"][:2], strict=True)), 1.0
+    return replace(
+        rates,
+        cells_per_second=rates.cells_per_second / cells,
+        matmul_cells_per_second=rates.matmul_cells_per_second / products,
+        step_seconds=rates.step_seconds * step,
     )
 
 
