@@ -12,8 +12,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .connect import NO_DASHBOARD, ClusterError, children_ignore_interrupts, without_web_server
+from .address import ClusterError
+from .connect import ClusterError
 from .dask_pool import DaskPool, itself
+from .starting import children_ignore_interrupts, starting
+from .version import install_hint
+from .web_servers import NO_DASHBOARD, without_web_server
 
 # GPUs of this machine: how many there are, what memory they have free, and a local cluster with one process each.
 
@@ -21,6 +25,8 @@ from .dask_pool import DaskPool, itself
 SHARE = 0.9
 # Boxes of tables that leave the device overlap; everything else takes the whole device, one task at a time.
 _THREADS = 3
+# Processes of this machine, which no other one needs to reach.
+_HOST = "127.0.0.1"
 
 
 def visible_gpus() -> list[str]:
@@ -46,7 +52,7 @@ def _cupy() -> Any:
     try:
         import cupy
     except ImportError:
-        raise ClusterError("--gpus needs CuPy: pip install 'bucketflow[cuda13]' (or cuda12)") from None
+        raise ClusterError(f"--gpus needs CuPy: {install_hint('cuda13')} (cuda12 for CUDA 12)") from None
     return cupy
 
 
@@ -86,6 +92,7 @@ def gpu_client(count: int) -> Iterator[Any]:
         number: {
             "cls": Nanny,
             "options": {
+                "host": _HOST,
                 "nthreads": _THREADS,
                 "resources": {"GPU": 1},
                 "memory_limit": 0,
@@ -96,9 +103,9 @@ def gpu_client(count: int) -> Iterator[Any]:
         }
         for number, name in enumerate(visible_gpus()[:count])
     }
-    scheduler = {"cls": Scheduler, "options": {**NO_DASHBOARD, "port": 0}}
+    scheduler = {"cls": Scheduler, "options": {**NO_DASHBOARD, "host": _HOST, "port": 0}}
     with ExitStack() as opened:
-        with children_ignore_interrupts():
+        with starting(f"{count} processes for GPUs"), children_ignore_interrupts():
             cluster = opened.enter_context(SpecCluster(workers=workers, scheduler=scheduler, silence_logs=50))
         without_web_server(cluster)
         client = opened.enter_context(Client(cluster))

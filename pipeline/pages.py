@@ -7,6 +7,7 @@ from html import escape
 from importlib.util import find_spec
 from typing import Any
 
+from ..cluster.version import install_hint
 from .errors import BucketflowError
 
 Rows = Sequence[tuple[str, str]]
@@ -27,7 +28,7 @@ def verify_installed() -> None:
         If bokeh is not installed.
     """
     if find_spec("bokeh") is None:
-        raise BucketflowError("figures need bokeh: pip install 'bucketflow[report]'")
+        raise BucketflowError(f"figures need bokeh: {install_hint('report')}")
 
 
 def page(title: str, sections: Sequence[tuple[str, Rows | Any]]) -> str:

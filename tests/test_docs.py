@@ -6,6 +6,7 @@ import ast
 import doctest
 import importlib
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,10 +14,12 @@ from pathlib import Path
 import pytest
 
 import bucketflow
+from bucketflow.cluster.version import DISTRIBUTION
 from tests.test_structure import ROOMS, ROOT, modules
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 WORKED = [
+    "cluster.version",
     *("pipeline.orders.tree_search", "pipeline.trees.tree", "pipeline.trees.cutsets", "pipeline.trees.memory"),
     *("pipeline.plans.two_way_steps", "pipeline.plans.recompute", "pipeline.budget.spill"),
     *("tasks.steps.axes", "tasks.steps.lowering", "tasks.sweeps.sweep"),
@@ -108,6 +111,36 @@ def test_references_in_docstrings_resolve() -> None:
         if not resolves(target, path)
     ]
     assert wrong == []
+
+
+def texts_for_users() -> Iterator[Path]:
+    """Everything that may say how the package is installed: modules, tests, benches, pages, settings."""
+    yield from modules()
+    yield from sorted((ROOT / "tests").rglob("*.py"))
+    for pattern in ("*.md", "docs/*.md", "*.toml", "*.cff", ".ci/*", ".github/**/*.*", "__init__.py"):
+        yield from sorted(ROOT.glob(pattern))
+
+
+def test_no_text_installs_another_package() -> None:
+    """The public package ``bucketflow`` is somebody else's; extras that are named are there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["name"] == DISTRIBUTION == "bucketflow-inference"
+    assert importlib.import_module("bucketflow.cluster.version").install_hint("ssh").count("[ssh]") == 2
+    for path in texts_for_users():
+        text = path.read_text()
+        assert re.findall(r"install[^\n]*[ '\"`]bucketflow(?:\[|==|['\"`]|$)", text, re.MULTILINE) == [], path
+        assert re.findall(r"[^-\w]bucketflow\[\w", text) == [], path
+        named = re.findall(r"""install_hint\(["'](\w+)|(?:-inference|'\.)\[(\w+)\]""", text)
+        assert {first or second for first, second in named} <= {*project["optional-dependencies"]}, path
+
+
+def test_the_version_is_written_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "bucketflow.cluster.version.__version__"}
+    assert bucketflow.__version__ == importlib.import_module("bucketflow.cluster.version").__version__
+    written = [path for path in modules() if f'"{bucketflow.__version__}"' in path.read_text()]
+    assert written == [ROOT / "cluster" / "version.py"]
 
 
 def test_no_text_names_a_file_that_is_gone() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import __version__
+from ...cluster.version import __version__
 from ..errors import ModelError
 from ..formats.read import load_evidence
 from ..models.findings import likelihood, named_findings

@@ -15,7 +15,7 @@ from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ... import __version__
+from ...cluster.version import __version__
 from ..errors import FormatError, ModelError, shorten
 from ..examples import file_or_example
 from ..models.query import QUERIES

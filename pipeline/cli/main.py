@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ... import __version__
+from ...cluster.version import __version__
 from .ending import EXIT_CODES, Commands, guarded
 from .options import (
     Grouped,

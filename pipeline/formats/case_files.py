@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from ...cluster.version import install_hint
 from ..errors import FormatError, ModelError, writing
 from ..models.cases import CaseMarginals, Cases, states_of
 from ..models.model import Model
@@ -152,7 +153,7 @@ def _parquet(path: str | PathLike[str], partial: Path, model: Model) -> Iterator
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise ModelError("writing .parquet needs pyarrow; install bucketflow[frames], or use .csv or .jsonl") from None
+        raise ModelError(f"writing .parquet needs pyarrow ({install_hint('frames')}); or use .csv or .jsonl") from None
     count = 0
     opened: list[Any] = []
 

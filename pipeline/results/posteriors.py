@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cluster.version import install_hint
 from ..errors import logarithm, printable, writing
 from ..models.model import Model
 from ..plans.plan import Plan
@@ -139,9 +140,12 @@ class Marginals(Mapping[str, Array]):
         Raises
         ------
         ImportError
-            If pandas is not installed; ``bucketflow[frames]`` brings it.
+            If pandas is not installed; the extra ``frames`` brings it.
         """
-        import pandas  # type: ignore[import-untyped,unused-ignore]
+        try:
+            import pandas  # type: ignore[import-untyped,unused-ignore]
+        except ImportError:
+            raise ImportError(f"data frames need pandas: {install_hint('frames')}") from None
 
         rows = [
             (name, label, p)

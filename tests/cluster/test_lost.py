@@ -14,10 +14,11 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bucketflow
-from bucketflow.cluster import address, connect, dask_pool
+from bucketflow.cluster import address, dask_pool
 from bucketflow.cluster.address import ClusterError, host_and_port
 from bucketflow.cluster.connect import local_client, remote_client
 from bucketflow.cluster.dask_pool import DaskPool
+from bucketflow.cluster.web_servers import NO_DASHBOARD
 from bucketflow.pipeline.answering import placement
 from tests.models import grid
 
@@ -143,7 +144,7 @@ def test_workers_ignore_what_the_terminal_sends_to_all() -> None:
         (blocked,) = client.run(lambda: signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])).values()
         assert blocked
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    assert connect.NO_DASHBOARD["dashboard_address"].startswith("127.0.0.1")
+    assert NO_DASHBOARD["dashboard_address"].startswith("127.0.0.1")
 
 
 def test_results_that_take_longer_than_a_glance_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
