@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Lines of the price table, one for all rows alike.
 _SHOWN = 20
+_COLUMNS = ("model", "query", "how", "rows", "memory", "disk", "predicted")
 
 
 @click.command("batch", cls=Grouped)
@@ -68,19 +69,17 @@ def _log(event: str, facts: dict[str, Any]) -> None:
 def _print_prices(prices: list[tuple[Row, Price]]) -> None:
     """Print what the questions cost: the most expensive ones, and how many others there are."""
     from ..errors import format_bytes, printable
-    from .show_run import show, table
+    from .show_run import fitted, show
 
     alike = Counter((row.model, row.query, price) for row, price in prices)
     shown = sorted(alike.items(), key=lambda item: (item[0][2].kind != "wrong", -item[0][2].seconds * item[1]))
-    made = table(_title(prices, len(alike)), "model", "query", "how")
-    for column in ("rows", "memory", "disk", "predicted"):
-        made.add_column(column, justify="right", no_wrap=True)
+    rows = []
     for (model, query, price), count in shown[:_SHOWN]:
         how = {"wrong": price.message, "alone": "between bounds", "large": "all workers", "small": "packed"}
         seconds = "open" if price.seconds == float("inf") else f"{price.seconds * count:.3g} s"
         figures = [format_bytes(price.peak_bytes), format_bytes(price.disk_bytes) if price.disk_bytes else "", seconds]
-        made.add_row(printable(model.rpartition("/")[2], 30), query, how[price.kind], f"{count:,}", *figures)
-    show(made)
+        rows.append([printable(model.rpartition("/")[2], 30), query, how[price.kind], f"{count:,}", *figures])
+    show(fitted(_title(prices, len(alike)), _COLUMNS, rows, spare=("disk", "memory", "query"), figures=_COLUMNS[3:]))
 
 
 def _title(prices: list[tuple[Row, Price]], lines: int) -> str:

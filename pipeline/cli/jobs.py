@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 _PROVING = ("method", "upper_bound", "time", "gap")
 _UNANSWERED = 4
+_COLUMNS = ("job", "model", "query", "state", "done", "for", "workers", "peak")
 
 _scheduler = click.option("--scheduler", metavar="ADDR", help="Where JOB is an id: the scheduler that was given it.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -79,8 +82,10 @@ def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
 @_scheduler
 @guarded
 def watch(job: str, scheduler: str | None) -> None:
-    """Show how far JOB is, until it ends."""
-    _watch(_found(job, scheduler))
+    """Show how far JOB is, until it ends; Ctrl-C ends the watching only."""
+    found = _found(job, scheduler)
+    with _leaving(found):
+        _watch(found)
 
 
 @click.command("result")
@@ -91,7 +96,9 @@ def watch(job: str, scheduler: str | None) -> None:
 @guarded
 def result(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
     """Print the answer of JOB."""
-    _print_result(_found(job, scheduler), wait, as_json)
+    found = _found(job, scheduler)
+    with _leaving(found):
+        _print_result(found, wait, as_json)
 
 
 @click.command("cancel")
@@ -133,21 +140,39 @@ def _found(job: str, scheduler: str | None) -> Job:
     return find_job(job, scheduler)
 
 
+@contextmanager
+def _leaving(job: Job) -> Iterator[None]:
+    """Whoever stops waiting for a job hears that it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        record = job.record
+        if record.state not in ("waiting", "running"):
+            raise
+        ways = f"bucketflow watch {job.folder} shows it, bucketflow cancel {job.folder} stops it"
+        raise KeyboardInterrupt(f"job {record.id} is {record.state} and goes on; {ways}") from None
+
+
 def _print_table(facts: list[Any]) -> None:
     from ..errors import format_bytes, printable
     from ..jobs.facts import duration
-    from .show_run import show, table
+    from .show_run import fitted, show
 
-    made = table("jobs", "job", "model", "query", "state", "done", "for")
-    made.columns[0].no_wrap = True  # to be copied
-    for column in ("workers", "peak"):
-        made.add_column(column, justify="right", no_wrap=True)
-    for fact in facts:
-        model = printable(fact.model.rpartition("/")[2], 30)
-        peak = format_bytes(fact.peak_bytes) if fact.peak_bytes else ""
-        spent = duration(fact.running_seconds) if fact.since else ""
-        made.add_row(fact.id, model, fact.query, fact.state, fact.done(), spent, str(fact.workers or ""), peak)
-    show(made)
+    rows = [
+        (
+            fact.id,
+            printable(fact.model.rpartition("/")[2], 30),
+            fact.query,
+            fact.state,
+            fact.done(),
+            duration(fact.running_seconds) if fact.since else "",
+            str(fact.workers or ""),
+            format_bytes(fact.peak_bytes) if fact.peak_bytes else "",
+        )
+        for fact in facts
+    ]
+    spare, figures = ("peak", "workers", "query", "for", "model", "done"), ("for", "workers", "peak")
+    show(fitted("jobs", _COLUMNS, rows, spare, figures))
 
 
 def _watch(job: Job) -> None:

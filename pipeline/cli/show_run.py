@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _LARGEST_STEPS = 6
 # Characters of a labelled line.
 _LINE = 400
+# Characters beside each cell of a table.
+_BETWEEN = 3
+_NO_BREAK = "\u00a0"
 
 
 def facts_of(problem: Model | Dcop) -> dict[str, Any]:
@@ -162,6 +166,52 @@ def table(title: str, *columns: str) -> Table:
     for column in columns:
         made.add_column(column, overflow="fold")
     return made
+
+
+def fitted(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str], figures: Sequence[str] = ()
+) -> Table:
+    """A table whose words stay whole: lines break at blanks, and a narrow terminal shows fewer columns.
+
+    Parameters
+    ----------
+    title : str
+    columns : sequence of str
+    rows : sequence of sequence of str
+        A cell for each column.
+    spare : sequence of str
+        Columns to leave out where there is no room, the first one first.
+    figures : sequence of str
+        Columns of numbers with their units, which stay on one line.
+    """
+    cells = {name: [name, *(row[k] for row in rows)] for k, name in enumerate(columns)}
+    cells |= {name: [text.replace(" ", _NO_BREAK) for text in cells[name]] for name in figures}
+    width = Console().width
+    left_out = next(n for n in range(len(spare) + 1) if n == len(spare) or _room(cells, spare[:n], width) >= 0)
+    kept = [name for name in columns if name not in spare[:left_out]]
+    room = _room(cells, spare[:left_out], width)
+    made = table(title)
+    if left_out:
+        made.caption, made.caption_justify = f"not shown, for want of room: {', '.join(spare[:left_out])}", "left"
+    for name in kept:
+        least = _least_width(cells[name])
+        more = min(max(map(cell_len, cells[name])) - least, max(room, 0))
+        room -= more
+        made.add_column(name, width=least + more, justify="right" if name in figures else "left", overflow="fold")
+    for row in zip(*(cells[name][1:] for name in kept), strict=True):
+        made.add_row(*(cell.replace(_NO_BREAK, " ") for cell in row))
+    return made
+
+
+def _room(cells: Mapping[str, Sequence[str]], left_out: Sequence[str], width: int) -> int:
+    """Return what is left of a line whose columns are as wide as their longest words."""
+    kept = [texts for name, texts in cells.items() if name not in left_out]
+    return width - sum(map(_least_width, kept)) - _BETWEEN * len(kept)
+
+
+def _least_width(texts: Sequence[str]) -> int:
+    """Return the width of the longest word of a column."""
+    return max((cell_len(word) for text in texts for word in text.split(" ")), default=1)
 
 
 # What ``bucketflow inspect`` shows: how far a run directory is, from its plan and its ledger alone.
