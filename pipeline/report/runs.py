@@ -66,7 +66,7 @@ def _unit(found: Mapping[str, Any]) -> str:
 
 def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("status", str(found["status"]))]
-    for name in ("value", "log10", "log10_evidence"):
+    for name in ("value", "log10", "log10_evidence", "lower", "upper", "gap"):
         if found.get(name) is not None:
             rows.append((name, shown_number(found[name])))
     proof = found.get("proof")
