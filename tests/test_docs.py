@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import doctest
 import importlib
 import re
@@ -19,7 +20,7 @@ from tests.test_structure import ROOMS, ROOT, modules
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 WORKED = [
-    "cluster.version",
+    *("cluster.version", "pipeline.plans.plan"),
     *("pipeline.orders.tree_search", "pipeline.trees.tree", "pipeline.trees.cutsets", "pipeline.trees.memory"),
     *("pipeline.plans.two_way_steps", "pipeline.plans.recompute", "pipeline.budget.spill"),
     *("tasks.steps.axes", "tasks.steps.lowering", "tasks.sweeps.sweep"),
@@ -132,6 +133,37 @@ def test_no_text_installs_another_package() -> None:
         assert re.findall(r"[^-\w]bucketflow\[\w", text) == [], path
         named = re.findall(r"""install_hint\(["'](\w+)|(?:-inference|'\.)\[(\w+)\]""", text)
         assert {first or second for first, second in named} <= {*project["optional-dependencies"]}, path
+
+
+def test_examples_in_python_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the README, in their order; nothing that they print is None."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 2
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    printed = capsys.readouterr().out
+    assert "None" not in printed
+    assert "to eliminate in" in printed
+
+
+def test_examples_in_python_import_what_they_use() -> None:
+    """Every block of a page has its imports, or follows one that has them."""
+    for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]:
+        known: set[str] = {*dir(builtins)}
+        for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
+            nodes = list(ast.walk(ast.parse(block)))
+            for node in nodes:
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    known |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+                elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    known.add(node.id)
+                elif isinstance(node, ast.arg):
+                    known.add(node.arg)
+                elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    known.add(node.name)
+            used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+            assert used <= known, f"{path.name}: {sorted(used - known)}"
 
 
 def test_the_version_is_written_once() -> None:

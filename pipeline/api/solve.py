@@ -96,11 +96,11 @@ def plan(
     joint: Iterable[Names] = (),
     families: bool = False,
     **options: Unpack[Keywords],
-) -> Plan | None:
+) -> Plan:
     """Plan a query, or ``"marginals"`` or ``"max-marginals"``, without computing anything.
 
-    Takes the same arguments as :func:`solve` or :func:`marginals`, and returns the plan that those run, or None if
-    preprocessing leaves nothing to eliminate.
+    Takes the same arguments as :func:`solve` or :func:`marginals`, and returns the plan that those run: one of no steps
+    if preprocessing leaves nothing to eliminate.
 
     Raises
     ------
@@ -109,9 +109,10 @@ def plan(
     """
     from ..answering.prepared import prepare
     from ..machine.cpu import machine_rates
+    from ..plans.plan import empty_plan
 
     question = question_of(model, query, evidence, query_vars, joint, families)
-    return prepare(question, Resources(Options(**options)), rates=machine_rates).plan
+    return prepare(question, Resources(Options(**options)), rates=machine_rates).plan or empty_plan()
 
 
 def solve(

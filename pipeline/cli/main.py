@@ -15,6 +15,7 @@ from .options import (
     json_option,
     keywords_of,
     load,
+    method,
     names,
     on_cluster,
     planning,
@@ -83,19 +84,21 @@ def _end_bounded(result: Result | Marginals) -> None:
 
 @main.command(cls=Grouped)
 @planning_all
+@method
 @prune
 @guarded
 def plan(file: str, as_json: bool, query_vars: str, joint: tuple[str, ...], no_prune: bool, **options: Any) -> None:
     """Show what a query would cost; only what preparation removes of an optimum is computed."""
     from ..answering.outlook import outlook
     from ..answering.question import question_of
-    from ..options import Options
+    from ..options import Options, ProofOptions
     from .show_plan import plan_json, print_plan
 
     model, _ = load(file, options["memory"])
     query, evidence, settings = keywords_of(model, options)
     question = question_of(model, query, evidence, names(query_vars), [names(group) for group in joint])
-    found = outlook(question, Options(**settings), prune=not no_prune)
+    effort = ProofOptions(method=settings.pop("method"), prune=not no_prune)
+    found = outlook(question, Options(**settings), effort)
     if as_json:
         click.echo(plan_json(found))
     else:

@@ -112,16 +112,20 @@ def asking(command: Command) -> Command:
     return click.argument("file")(_with(options, command))
 
 
+def method(command: Command) -> Command:
+    return click.option(
+        "--method",
+        type=click.Choice(["auto", "dense", "rows", "diagram", "search"]),
+        default="auto",
+        show_default=True,
+        help="How an optimum is proved, or a sum found, where sweeping every cell would take long.",
+    )(command)
+
+
 def proving(command: Command) -> Command:
     """Options of how an optimum is proved, and how far."""
-    options = [
-        click.option(
-            "--method",
-            type=click.Choice(["auto", "dense", "rows", "diagram", "search"]),
-            default="auto",
-            show_default=True,
-            help="How an optimum is proved, or a sum found, where sweeping every cell would take long.",
-        ),
+    options: list[Callable[..., Any]] = [
+        method,
         click.option("--upper-bound", metavar="C", help="Only an optimum at least as good interests."),
         click.option("--time", type=click.FloatRange(min=0), metavar="S", help="After so long the best, with bounds."),
         click.option("--gap", type=click.FloatRange(min=0), metavar="G", help="Bounds may differ by this part."),

@@ -391,6 +391,8 @@ class Plan:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the figures as labelled lines for a person."""
+        if not self.steps:
+            return [("steps", "0, preprocessing gives the answer")]
         most = "" if self.row_bounds is None else "<= "
         rows = [
             ("variables", f"{len(self.dims)} to eliminate in {len(self.steps)} steps"),
@@ -451,3 +453,28 @@ class Plan:
     def _repr_html_(self) -> str:
         body = "".join(f"<tr><th>{label}</th><td>{text}</td></tr>" for label, text in self.rows())
         return f"<table>{body}</table>"
+
+
+def empty_plan() -> Plan:
+    """Return the plan of a question that preprocessing answers: no step, and nothing that it takes.
+
+    Examples
+    --------
+    >>> empty_plan()
+    steps           0, preprocessing gives the answer
+    """
+    nothing = TreeCost(cells=0, largest_table_cells=0, width=0, read_cells=0, written_cells=0, seconds=0.0, steps=0)
+    return Plan(
+        tree=Tree((), (), ()),
+        dims=(),
+        layouts=(),
+        up=(),
+        cuts=frozenset(),
+        sliced=(),
+        itemsize=8,
+        leaf_bytes=0,
+        model_bytes=0,
+        peak_bytes=0,
+        cost=nothing,
+        unsliced_cells=0,
+    )
