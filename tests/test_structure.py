@@ -29,7 +29,18 @@ FLOORS = {
     ],
     "pipeline": [
         *("errors.py", "models", "trees", "orders", "pages.py", "charts.py", "plans", "budget", "preprocessing"),
-        *("cost_networks", "minibuckets", "proofs", "options.py", "results", "queries", "machine", "runs", "agents"),
+        *(
+            "cost_networks",
+            "minibuckets",
+            "proofs",
+            "compiling.py",
+            "options.py",
+            "results",
+            "queries",
+            "machine",
+            "runs",
+            "agents",
+        ),
         *("examples", "formats", "answering", "api", "compiled", "batches", "jobs", "report", "cli"),
     ],
 }

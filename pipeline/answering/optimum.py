@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...cluster.memory import peak_rss_bytes
 from ...tasks.cpu.threads import return_freed_pages, return_large_blocks
+from ..compiling import counts_compiling
 from ..cost_networks.cost_network import CostNetwork, States, Units, cost_network, model_of
 from ..errors import BudgetError, InternalError
 from ..machine.resources import Resources
@@ -47,6 +48,7 @@ _EXACT = "a sweep of every cell (--method dense, without --time and --gap) is ex
 _SCARCE_BYTES = 1 << 30
 
 
+@counts_compiling
 def solved(
     question: Question, options: Options, effort: ProofOptions, progress: Progress | None, watch: Watch | None = None
 ) -> Result:

@@ -18,6 +18,7 @@ from ..answering.cut_offs import OUTWARD, optimum_bounds
 from ..answering.prepared import local_order
 from ..answering.question import Evidence, observed
 from ..answering.run_folder import bounds_directory
+from ..compiling import counts_compiling
 from ..cost_networks.cost_network import States
 from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
@@ -132,6 +133,7 @@ _EASY_CELLS = 1 << 22
 _OPTIMISM = 1.5
 
 
+@counts_compiling
 def bound(
     model: Model,
     query: str = "optimum",

@@ -44,9 +44,11 @@ def bound(file: str, as_json: bool, **options: Any) -> None:
     from dataclasses import replace
 
     from ..api import bound as api
+    from .progress import status_line
 
     model, read_seconds = load(file, options["memory"])
     query, evidence, rest = keywords_of(model, options)
-    found = api.bound(model, query, evidence=evidence, **rest)
+    with status_line(as_json, "bounding"):
+        found = api.bound(model, query, evidence=evidence, **rest)
     found = replace(found, seconds={"read": read_seconds, **found.seconds})
     click.echo(found.to_json() if as_json else repr(found))

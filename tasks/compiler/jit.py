@@ -10,8 +10,8 @@ import io
 import pickle
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -30,11 +30,13 @@ from . import signals
 from .code_cache import code_folders, sources_digest
 from .signals import uninterrupted
 
-# CPU seconds that were spent on work, and not on compiling the loops that do it.
+# Seconds that were spent on work, and those on compiling the loops that do it; who wants to know when they are.
 #
 # Pure: whoever only plans need not import a compiler for it.
 
-_compiling = [0.0]
+# CPU seconds, and seconds of a clock.
+_compiling = [0.0, 0.0]
+_listeners: list[Callable[[bool], None]] = []
 
 
 def working_seconds() -> float:
@@ -42,9 +44,31 @@ def working_seconds() -> float:
     return time.process_time() - _compiling[0]
 
 
-def count_compiling(seconds: float) -> None:
-    """Enter CPU seconds that went into compiling."""
-    _compiling[0] += seconds
+def compiling_seconds() -> float:
+    """Return how many seconds compiling took in this process, by the clock."""
+    return _compiling[1]
+
+
+def count_compiling(cpu_seconds: float, seconds: float = 0.0) -> None:
+    """Enter seconds that went into compiling: of the CPU, and of the clock."""
+    _compiling[0] += cpu_seconds
+    _compiling[1] += seconds
+
+
+def say_compiling(begins: bool) -> None:
+    """Tell whoever listens that compiling begins, or that it ended."""
+    for listener in tuple(_listeners):
+        listener(begins)
+
+
+@contextmanager
+def told_of_compiling(listener: Callable[[bool], None]) -> Iterator[None]:
+    """Call a function whenever compiling begins, and when it ends."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -200,26 +224,28 @@ def _loaded(target_context: Any, library_data: Any, function: Any, *parts: Any) 
 
 
 class _Clock(event.Listener):
-    """Counts the time that compiling takes; what is compiled for another function is part of that one's time.
+    """Counts the time that compiling takes, and tells of it; what one function needs is part of that one's time.
 
     Signals wait for the end of it.
     """
 
     def __init__(self) -> None:
-        self.depth, self.begin = 0, 0.0
+        self.depth, self.begin, self.begin_clock = 0, 0.0, 0.0
 
     def on_start(self, event: Any) -> None:
         """Begin, if nothing is compiled yet."""
         uninterrupted.__enter__()
         if not self.depth:
-            self.begin = time.process_time()
+            self.begin, self.begin_clock = time.process_time(), time.perf_counter()
+            say_compiling(True)
         self.depth += 1
 
     def on_end(self, event: Any) -> None:
         """End, if nothing else is compiled."""
         self.depth -= 1
         if not self.depth:
-            count_compiling(time.process_time() - self.begin)
+            count_compiling(time.process_time() - self.begin, time.perf_counter() - self.begin_clock)
+            say_compiling(False)
         uninterrupted.__exit__()
 
 
