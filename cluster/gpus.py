@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .address import ClusterError
 from .connect import ClusterError
 from .dask_pool import DaskPool, itself
 from .starting import children_ignore_interrupts, starting

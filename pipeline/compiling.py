@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from ..tasks.compiler.jit import compiling_seconds
+from ..tasks.compiler.working_time import compiling_seconds
 
 P = ParamSpec("P")
 A = TypeVar("A")

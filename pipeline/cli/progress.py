@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from ...tasks.compiler.jit import told_of_compiling
+from ...tasks.compiler.working_time import told_of_compiling
 from ..errors import shown_number
 from ..results.bounds import Number, relative_gap
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ...tasks.steps.step import Step
-    from .plan import Evaluations
+    from .plan_parts import Evaluations
 
 #: A core of 2023 with CPython 3.11, as ``calibrate`` measures it; what it measures elsewhere scales all figures here.
 REFERENCE = Rates(1.4e9, 20e9, 23e9, 9.5e-6, fresh_bytes_per_second=2e9)

@@ -12,7 +12,8 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
 from ..trees.costs import Rates, lowered_seconds, residue_rates, steps_cost
 from ..trees.memory import Sizing, sweep_peak
-from .plan import Evaluations, Plan
+from .plan import Plan
+from .plan_parts import Evaluations
 
 # Numbers of points that are tried: rows of 64 hide what a step costs besides.
 _TOGETHER = (64, 16, 4)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from ...tasks.compiler.jit import working_seconds
+from ...tasks.compiler.working_time import working_seconds
 from ..cost_networks.cost_network import CostNetwork, States
 from ..cost_networks.preparation import Report
 from ..orders.depth_first import bucket_cells

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ...tasks.compiler.jit import working_seconds
+from ...tasks.compiler.working_time import working_seconds
 from ..cost_networks.cost_network import CostNetwork
 from ..cost_networks.preparation import WORK
 from .incumbent import Incumbent

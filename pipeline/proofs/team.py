@@ -7,7 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ...tasks.compiler.jit import working_seconds
+from ...tasks.compiler.working_time import working_seconds
 from .incumbent import Incumbent
 from .preparing import Preparing
 from .prover import Prover

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...tasks.compiler.jit import working_seconds
+from ...tasks.compiler.working_time import working_seconds
 from .prover_registry import Registered, traits_of
 
 #: CPU seconds of the first round, for each prover; each round takes twice as long as the one before.

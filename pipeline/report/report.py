@@ -15,7 +15,7 @@ from ..formats.write import whole_file
 from ..pages import page, verify_installed
 from ..results.dpop_result import DpopResult
 from .batches import batch_sections, is_batch
-from .facts import command_of, fact_sections
+from .fact_pages import command_of, fact_sections
 from .runs import Sections, answer_sections, run_sections
 from .shapes import ANSWER, ShapeError
 

@@ -12,7 +12,8 @@ import pytest
 
 from bucketflow.storage.files import cache_folder, write_whole
 from bucketflow.tasks.compiler import code_cache
-from bucketflow.tasks.compiler.jit import njit, working_seconds
+from bucketflow.tasks.compiler.jit import njit
+from bucketflow.tasks.compiler.working_time import working_seconds
 
 
 def twice(x: Any) -> Any:

@@ -16,7 +16,7 @@ from bucketflow.pipeline.cli import progress
 from bucketflow.pipeline.compiling import apart, counts_compiling
 from bucketflow.pipeline.results.result import Result
 from bucketflow.tasks.compiler import jit
-from bucketflow.tasks.compiler.jit import compiling_seconds, say_compiling, told_of_compiling
+from bucketflow.tasks.compiler.working_time import compiling_seconds, say_compiling, told_of_compiling
 
 
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
