@@ -21,7 +21,7 @@ from ..options import Options, ProofOptions
 from ..preprocessing.preprocess import Network, fixed_value, full_states
 from ..proofs.outcome import Outcome
 from ..results.bounds import Bounds, Number, relative_gap
-from ..results.proof import Proof
+from ..results.proof import Proof, noted
 from ..results.result import Result
 from .cut_offs import cut_off, is_as_good, optimum_bounds, within
 from .question import Question, question_of
@@ -61,6 +61,12 @@ def solved(
     """
     if question.query != "optimum":
         effort.refuse_for(question.query)
+    return noted(_solved(question, options, effort, progress, watch), question.model.notes)
+
+
+def _solved(
+    question: Question, options: Options, effort: ProofOptions, progress: Progress | None, watch: Watch | None
+) -> Result:
     started = time.perf_counter()
     by_rows = _by_rows(question, options, effort)
     if by_rows is not None:
@@ -300,7 +306,7 @@ class Task:
             return self._dressed(self.known.outcome())
         found = self._told_apart(progress) or self._dressed(self.known.outcome())
         note = None if found.status != "bounded" or (found.proof and found.proof.close) else self._why_open()
-        return found if note is None else replace(found, notes=(note,))
+        return found if note is None else replace(found, notes=(*found.notes, note))
 
     def _told_apart(self, progress: Progress | None) -> Result | None:
         """Sweep every cell where units hide whether anything is allowed; None where they do not, or no sweep fits."""
@@ -428,6 +434,7 @@ class Task:
             found.assignment,
             seconds={"plan": 0.0, "run": elapsed, "decode": 0.0},
             peak_rss_bytes=peak_rss_bytes(),
+            notes=self.question.model.notes,
             proof=proof,
         )
 

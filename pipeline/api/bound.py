@@ -32,6 +32,7 @@ from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import search_tree
 from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
 from ..results.bounds import BoundRound, Bounds, Number
+from ..results.proof import noted
 from ..trees.tree import elimination_order
 
 if TYPE_CHECKING:
@@ -183,14 +184,14 @@ def bound(
     network = reduce_model(model, query, hard)  # type: ignore[arg-type]
     fixed = fixed_value(network)
     if fixed is None:
-        return _finished(Bounds(network.query, "infeasible"), start, start)
+        return _finished(Bounds(network.query, "infeasible"), model, start, start)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
     ladder = _Ladder(_question(network, fixed, _means(resources, network)), resources, start + seconds)
     order = ladder.order()
     planned = perf_counter()
     with bounds_directory(resources.asked.folder, model, query, hard):
         rounds = tuple(ladder.climb(order, z))
-    return _finished(replace(ladder.question.found(), rounds=rounds), start, planned)
+    return _finished(replace(ladder.question.found(), rounds=rounds), model, start, planned)
 
 
 def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
@@ -222,9 +223,9 @@ def _question(network: Network, fixed: float | int, means: Means) -> _Optimum | 
     return _Optimum(network, fixed, means) if network.query == "optimum" else _Sum(network, fixed, means)
 
 
-def _finished(bounds: Bounds, start: float, planned: float) -> Bounds:
+def _finished(bounds: Bounds, model: Model, start: float, planned: float) -> Bounds:
     seconds = {"plan": planned - start, "run": perf_counter() - planned}
-    return replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+    return noted(replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes()), model.notes)
 
 
 @dataclass

@@ -47,15 +47,9 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model
     BudgetError
         If reading it takes more than ``memory``.
     """
-    return load_noted(path, memory)[0]
-
-
-def load_noted(path: str | PathLike[str], memory: int | str | None = None) -> tuple[Model, tuple[str, ...]]:
-    """Read a model as :func:`load` does; return with it what its answers leave out, in sentences."""
     path = file_or_example(path)
     found = load_any(path, None if memory is None else parse_size(memory))
-    notes = found.notes if isinstance(found, Dcop) else ()
-    return replace(model_of(found), source=os.path.abspath(path)), notes
+    return replace(model_of(found), source=os.path.abspath(path))
 
 
 def load_dcop(

@@ -294,5 +294,5 @@ def _asked_again(compiled: Compiled, query: str, evidence: Mapping[str, Any] | N
     log10 = compiled.partition()
     seconds = {"run": time.perf_counter() - start}
     if log10 == -math.inf:
-        return Result("partition", "infeasible", seconds=seconds)
-    return Result("partition", "ok", log10=log10, plan=compiled.plan, seconds=seconds)
+        return Result("partition", "infeasible", seconds=seconds, notes=model.notes)
+    return Result("partition", "ok", log10=log10, plan=compiled.plan, seconds=seconds, notes=model.notes)

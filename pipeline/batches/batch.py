@@ -302,7 +302,11 @@ class _Batch:
                 record["within"] = str(self._asked[record["key"]].memory or self.options.memory)
             self.folder.append(record)
             self._found[record["key"]] = record
-            facts = {name: record[name] for name in ("message", "exit_code", "wall_seconds") if name in record}
+            facts: dict[str, Any] = {
+                name: record[name] for name in ("message", "exit_code", "wall_seconds") if name in record
+            }
+            if notes := record.get("answer", {}).get("notes"):
+                facts |= {"model": self._asked[record["key"]].model, "notes": notes}
             self.tell("row", key=record["key"], status=record["status"], **facts)
             if record["status"] == "stopped":
                 raise StoppedError(record["message"])

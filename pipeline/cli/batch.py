@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded
-from .options import Grouped, json_option, on_cluster, scheduler_option, workers_option
+from .options import Grouped, json_option, on_cluster, print_notes, scheduler_option, workers_option
 
 if TYPE_CHECKING:
     from ..batches.answering import Price
@@ -43,13 +43,18 @@ def batch(manifest: str, out: str, as_json: bool, log: str | None, **options: An
     """
     from ..batches.batch import batch as answered
 
+    notes: dict[str, None] = {}
+
     def tell(event: str, **facts: Any) -> None:
+        if event == "row" and not log:
+            notes.update(dict.fromkeys(f"{facts['model']}: {note}" for note in facts.get("notes", ())))
         if log:
             _log(event, facts)
         if event == "prices" and not as_json:
             _print_prices(facts["prices"])
 
     summary = answered(manifest, out, tell=tell, **options)
+    print_notes(notes)
     click.echo(json.dumps(summary.to_dict()) if as_json else str(summary))
     sys.exit(summary.exit_code)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded
-from .options import Grouped, keywords_of, load, names, planning_all, proving, prune
+from .options import Grouped, keywords_of, load, names, planning_all, print_answer, print_notes, proving, prune
 
 if TYPE_CHECKING:
     from ..jobs.job import Job
@@ -201,7 +201,11 @@ def _print_result(job: Job, wait: bool, as_json: bool) -> None:
             sys.exit(_UNANSWERED)
     job.finished()
     answer = job.answer()
-    click.echo(json.dumps(answer) if as_json else repr(job.result()))
+    if as_json:
+        print_notes(answer.get("notes", ()))
+        click.echo(json.dumps(answer))
+    else:
+        print_answer(job.result(), as_json)
     proof = answer.get("proof")
     if proof and not _is_close(proof):
         sys.exit(_UNANSWERED)

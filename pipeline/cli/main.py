@@ -20,6 +20,8 @@ from .options import (
     on_cluster,
     planning,
     planning_all,
+    print_answer,
+    print_notes,
     proving,
     prune,
     scheduler_option,
@@ -71,7 +73,7 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     with progress_lines(hidden=as_json) as (progress, watch):
         result = solved(question, Options(**settings), effort, progress, watch)
     result = timed(result, read_seconds)
-    click.echo(result.to_json() if as_json else repr(result))
+    print_answer(result, as_json, model.notes)
     _end_bounded(result)
 
 
@@ -117,7 +119,9 @@ def info(file: str, as_json: bool) -> None:
     from ..formats.read import load_any
     from .show_run import facts_of, print_facts
 
-    facts = facts_of(load_any(file_or_example(file)))
+    found = load_any(file_or_example(file))
+    facts = facts_of(found)
+    print_notes(found.notes)
     if as_json:
         click.echo(json.dumps(facts))
     else:
@@ -143,7 +147,7 @@ def resume_command(directory: str, as_json: bool, **options: Any) -> None:
         return
     with progress_bar(hidden=as_json) as progress:
         result = resume(directory, progress=progress, **options)
-    click.echo(result.to_json() if as_json else repr(result))
+    print_answer(result, as_json)
     _end_bounded(result)
 
 
@@ -179,10 +183,11 @@ def convert(source: str, target: str, agents: str | None) -> None:
     from ..examples import file_or_example
     from ..formats.read import load_any
     from ..formats.write import save
+    from ..models.dcop import Dcop
 
     model = load_any(file_or_example(source)) if agents is None else load_dcop(source, agents=agents)
-    for note in save(model, target):
-        click.echo(f"bucketflow: note: {note}", err=True)
+    read = model.model if isinstance(model, Dcop) else model
+    print_notes((*read.notes, *save(model, target)))
 
 
 @main.command()

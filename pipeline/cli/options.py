@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ from ..models.query import QUERIES, VALUES
 
 if TYPE_CHECKING:
     from ..models.model import Model
+    from ..results.bounds import Bounds
+    from ..results.posteriors import Marginals
+    from ..results.result import Result
 
 
 Command = Callable[..., None]
@@ -157,20 +161,33 @@ def planning_all(command: Command) -> Command:
     return marginal_targets(command)
 
 
-# What the arguments of a command mean: a model that is read, and the keywords of the Python functions.
+# What the arguments of a command mean: a model that is read, the keywords of the Python functions, and notes.
 
 
 def load(file: str, memory: str | None = None) -> tuple[Model, float]:
-    """Read a model file or an example within a budget, say what answers leave out; return the seconds it took too."""
+    """Read a model file or an example within a budget, print its notes; return the seconds it took too."""
     import time
 
-    from ..api.solve import load_noted
+    from ..api.solve import load
 
     start = time.perf_counter()
-    model, notes = load_noted(file, memory)
-    for note in notes:
-        click.echo(f"bucketflow: note: {note}", err=True)
+    model = load(file, memory=memory)
+    print_notes(model.notes)
     return model, time.perf_counter() - start
+
+
+def print_notes(notes: Iterable[str], printed: Iterable[str] = ()) -> None:
+    """Print notes on standard error, each once, without those that were printed before."""
+    before = set(printed)
+    for note in dict.fromkeys(notes):
+        if note not in before:
+            click.echo(f"bucketflow: note: {note}", err=True)
+
+
+def print_answer(found: Result | Marginals | Bounds, as_json: bool, printed: Iterable[str] = ()) -> None:
+    """Print an answer, and on standard error those of its notes that were not printed before."""
+    print_notes(found.notes, printed)
+    click.echo(found.to_json() if as_json else repr(replace(found, notes=())))
 
 
 def keywords_of(model: Model, options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:

@@ -112,7 +112,13 @@ class CompiledState:
         beliefs = self._beliefs(targets)
         found = dressed(self.model, skeleton.network, self._partition, asked, beliefs, self.findings)
         seconds = {"run": time.perf_counter() - start}
-        return replace(found, plan=skeleton.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+        return replace(
+            found,
+            plan=skeleton.plan,
+            seconds=seconds,
+            peak_rss_bytes=peak_rss_bytes(),
+            notes=self.model.notes,
+        )
 
     def partition(self) -> float:
         """Return log10 of the probability of the findings; -inf if they are impossible."""

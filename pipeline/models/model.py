@@ -97,6 +97,8 @@ class Model:
         Totals of at least this are forbidden; None for no such bound.
     hidden : int
         How many variables, the last ones, are not the model's own and follow from the others.
+    notes : tuple of str
+        What its file says that answers do not show, a sentence each; every answer repeats them.
     """
 
     kind: Kind
@@ -111,6 +113,7 @@ class Model:
     source: str = ""
     evidence: Mapping[int, int] = field(default_factory=dict)
     hidden: int = 0
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         kind = kind_named(self.kind)
