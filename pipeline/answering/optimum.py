@@ -21,7 +21,7 @@ from ..options import Options, ProofOptions
 from ..preprocessing.preprocess import Network, fixed_value, full_states
 from ..proofs.outcome import Outcome
 from ..results.bounds import Bounds, Number, relative_gap
-from ..results.proof import Proof, noted
+from ..results.proof import Proof
 from ..results.result import Result
 from .cut_offs import cut_off, is_as_good, optimum_bounds, within
 from .question import Question, question_of
@@ -61,7 +61,7 @@ def solved(
     """
     if question.query != "optimum":
         effort.refuse_for(question.query)
-    return noted(_solved(question, options, effort, progress, watch), question.model.notes)
+    return question.told(_solved(question, options, effort, progress, watch))
 
 
 def _solved(

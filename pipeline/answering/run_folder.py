@@ -19,7 +19,6 @@ from ..errors import BudgetError, IncompatibleRunError, StoppedError, format_byt
 from ..models.model import Model
 from ..options import Options, ProofOptions
 from ..plans.plan import Plan
-from ..results.proof import noted
 from ..results.result import Result
 from ..results.stored import answered_before, is_confirmed
 from .question import Question, identity
@@ -172,7 +171,7 @@ def kept(question: Question, options: Options, effort: ProofOptions, find: Calla
             before = answered_before(known, question.model, None, 0.0)
             if is_confirmed(before, question.model, question.hard):
                 return before
-        found = noted(find(), question.model.notes)
+        found = question.told(find())
         rundir.write_result(found.to_dict())
         return found
 

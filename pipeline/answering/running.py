@@ -20,7 +20,6 @@ from ...tasks.sweeps.sweep import timed_steps
 from ..errors import BudgetError, format_bytes
 from ..machine.resources import Resources
 from ..options import Options
-from ..results.proof import noted
 from ..results.result import Result
 from ..results.stored import answered_before, is_confirmed
 from ..runs.run import Run
@@ -108,7 +107,7 @@ def _in_directory(
             known = rundir.read_result()
             before = known and answered_before(known, question.model, plan, prepared.seconds)
             if before and is_confirmed(before, question.model, question.hard):
-                return noted(before, question.model.notes)
+                return question.told(before)
         _check_memory(prepared)
         if plan is not None and plan.spill is not None:
             check_space(folder, plan, used_bytes(folder))
@@ -183,7 +182,7 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Path | None,
     spent = time.perf_counter() - start - found.seconds.get("decode", 0.0)
     seconds = {"plan": prepared.seconds, "run": spent, **found.seconds}
     found = replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))
-    return noted(found, prepared.question.model.notes)
+    return prepared.question.told(found)
 
 
 def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:

@@ -24,6 +24,7 @@ from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
 from ..minibuckets.partition import Size, partition
 from ..minibuckets.rounds import Means, OptimumBounds, SumBounds
+from ..models.certainty import check_log10
 from ..models.checks import integer
 from ..models.model import Model
 from ..options import Bounding, Options, checked_number
@@ -224,6 +225,8 @@ def _question(network: Network, fixed: float | int, means: Means) -> _Optimum | 
 
 
 def _finished(bounds: Bounds, model: Model, start: float, planned: float) -> Bounds:
+    if bounds.query == "partition" and bounds.lower is not None:
+        check_log10(model, float(bounds.lower))
     seconds = {"plan": planned - start, "run": perf_counter() - planned}
     return noted(replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes()), model.notes)
 

@@ -46,7 +46,7 @@ def bound(file: str, as_json: bool, **options: Any) -> None:
     from ..api import bound as api
     from .progress import status_line
 
-    model, read_seconds = load(file, options["memory"])
+    model, read_seconds = load(file, options)
     query, evidence, rest = keywords_of(model, options)
     with status_line(as_json, "bounding"):
         found = api.bound(model, query, evidence=evidence, **rest)

@@ -40,7 +40,7 @@ def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
 
     if options["workers"]:
         raise click.UsageError("a job runs on the workers of --scheduler; --most-workers limits how many")
-    model, _ = load(file, options["memory"])
+    model, _ = load(file, options)
     query, evidence, rest = keywords_of(model, options)
     variables, joint = names(rest.pop("query_vars")), [names(group) for group in rest.pop("joint")]
     effort = ProofOptions(prune=not no_prune, **{name: rest.pop(name) for name in _PROVING})

@@ -17,6 +17,7 @@ from .options import (
     load,
     method,
     names,
+    no_check_option,
     on_cluster,
     planning,
     planning_all,
@@ -66,7 +67,7 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     from ..options import Options, ProofOptions
     from .progress import progress_lines
 
-    model, read_seconds = load(file, options["memory"])
+    model, read_seconds = load(file, options)
     query, evidence, settings = keywords_of(model, options)
     how = {name: settings.pop(name) for name in ("method", "upper_bound", "time", "gap")}
     question, effort = question_of(model, query, evidence), ProofOptions(prune=not no_prune, **how)
@@ -96,7 +97,7 @@ def plan(file: str, as_json: bool, query_vars: str, joint: tuple[str, ...], no_p
     from ..options import Options, ProofOptions
     from .show_plan import plan_json, print_plan
 
-    model, _ = load(file, options["memory"])
+    model, _ = load(file, options)
     query, evidence, settings = keywords_of(model, options)
     question = question_of(model, query, evidence, names(query_vars), [names(group) for group in joint])
     effort = ProofOptions(method=settings.pop("method"), prune=not no_prune)
@@ -109,9 +110,10 @@ def plan(file: str, as_json: bool, query_vars: str, joint: tuple[str, ...], no_p
 
 @main.command()
 @click.argument("file")
+@no_check_option
 @json_option
 @guarded
-def info(file: str, as_json: bool) -> None:
+def info(file: str, no_check: bool, as_json: bool) -> None:
     """Describe the model in FILE, and its agents where it has some."""
     import json
 
@@ -119,7 +121,7 @@ def info(file: str, as_json: bool) -> None:
     from ..formats.read import load_any
     from .show_run import facts_of, print_facts
 
-    found = load_any(file_or_example(file))
+    found = load_any(file_or_example(file), check=not no_check)
     facts = facts_of(found)
     print_notes(found.notes)
     if as_json:
@@ -173,8 +175,9 @@ def inspect(directory: str, as_json: bool) -> None:
 @click.argument("source")
 @click.argument("target")
 @click.option("--agents", metavar="FILE", help="Of a problem of agents: a list of its variables for each.")
+@no_check_option
 @guarded
-def convert(source: str, target: str, agents: str | None) -> None:
+def convert(source: str, target: str, agents: str | None, no_check: bool) -> None:
     """Write the model in SOURCE to TARGET: .uai, .wcsp, .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP), also .gz and .xz.
 
     Of a problem of agents a .wcsp or .cfn gets a file beside it, NAME.agents.yaml, that says who owns what.
@@ -185,7 +188,8 @@ def convert(source: str, target: str, agents: str | None) -> None:
     from ..formats.write import save
     from ..models.dcop import Dcop
 
-    model = load_any(file_or_example(source)) if agents is None else load_dcop(source, agents=agents)
+    check = not no_check
+    model = load_any(file_or_example(source), check=check) if agents is None else load_dcop(source, agents=agents)
     read = model.model if isinstance(model, Dcop) else model
     print_notes((*read.notes, *save(model, target)))
 

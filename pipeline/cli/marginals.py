@@ -29,7 +29,7 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
     """Compute the posterior of every variable of the model in FILE."""
     if (cases is None) != (out is None):
         raise click.UsageError("--cases and --out belong together")
-    model, read_seconds = load(file, options["memory"])
+    model, read_seconds = load(file, options)
     _, evidence, rest = keywords_of(model, options)
     asked = {key: rest.pop(key) for key in ("query_vars", "joint", "maximum", "uai_out")}
     if cases is not None and out is not None:
