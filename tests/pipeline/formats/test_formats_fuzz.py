@@ -19,7 +19,7 @@ from bucketflow.pipeline.models.networks import network_fault
 
 from .written import ODD, WRONG, file_of, network
 
-# Inputs of each test of whole networks: more where a nightly run asks for them.
+# About so many inputs has each test; a nightly run asks for 10,000.
 EXAMPLES = int(os.environ.get("BUCKETFLOW_FUZZ", "300"))
 SAMPLES = {
     "a.wcsp": "p 3 3 4 10\n2 3 2\n2 0 1 1 2\n0 0 4\n1 2 99\n-1 2 0 1\n1 3\n1 0 0 -1\n0 2 0\n",
@@ -114,7 +114,7 @@ def test_samples_are_good(folder: Path, name: str) -> None:
     assert len(load(path).dims) >= 2
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=EXAMPLES // 2, deadline=None)
 @given(name=names, cut=st.floats(0, 1), packed=st.booleans(), nameless=st.booleans())
 def test_truncation(folder: Path, name: str, cut: float, packed: bool, nameless: bool) -> None:
     data = SAMPLES[name].encode()
@@ -122,7 +122,7 @@ def test_truncation(folder: Path, name: str, cut: float, packed: bool, nameless:
     attempt(folder, "nameless" if nameless else name, data[: int(cut * len(data))])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(name=names, edits=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4))
 def test_bytes(folder: Path, name: str, edits: list[tuple[float, int]]) -> None:
     data = bytearray(SAMPLES[name].encode())
@@ -131,7 +131,7 @@ def test_bytes(folder: Path, name: str, edits: list[tuple[float, int]]) -> None:
     attempt(folder, name, bytes(data))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=EXAMPLES * 4 // 3, deadline=None)
 @given(name=names, seed=st.integers(0, 10**6), edits=st.lists(st.sampled_from(ABSURD), min_size=1, max_size=3))
 def test_tokens(folder: Path, name: str, seed: int, edits: list[str]) -> None:
     rng = random.Random(seed)
@@ -146,7 +146,7 @@ def test_tokens(folder: Path, name: str, seed: int, edits: list[str]) -> None:
     attempt(folder, name, " ".join(words).encode())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=EXAMPLES // 3, deadline=None)
 @given(text=st.lists(st.sampled_from(["1", "0", "2", "x0", "/*", "*/", "9" * 30, "-1", "\n"]), max_size=8))
 def test_evidence(folder: Path, text: list[str]) -> None:
     model_path, path = folder / "a.uai", folder / "a.evid"
