@@ -10,8 +10,7 @@ from typing import Any, Unpack
 from ...storage.run_folder import stored_plan
 from ...storage.spec import StorageError
 from ..answering.optimum import solved
-from ..answering.question import Question, question_of
-from ..answering.run_folder import fingerprint
+from ..answering.question import Question, fingerprint, question_of
 from ..answering.running import answer
 from ..errors import FormatError, IncompatibleRunError
 from ..models.model import Model

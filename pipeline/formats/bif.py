@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import shorten
 from ..models.model import Function, Model
-from .networks import Properties, checked, is_rounded, listed
+from .network_checks import Properties, checked, is_rounded, listed
 from .text.source import Source
 from .text.tables import full_table
 from .text.tokens import Tokens

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import FormatError, shorten
 from ..models.model import Function, Model
-from .networks import checked, listed, passed_over
+from .network_checks import checked, listed, passed_over
 from .text.source import Source
 from .text.tables import cell_count, full_table
 from .text.tokens import Tokens

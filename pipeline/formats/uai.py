@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError, format_bytes, format_count
 from ..models.model import Function, Kind, Model
-from .networks import Refuse, checked_product
+from .network_checks import Refuse, checked_product
 from .text.source import BLOCK_COMMENT, MAX_TEXT_BYTES, Source
 from .text.tables import cell_count, full_table, take_function, take_variables
 from .text.tokens import MAX_DOMAIN, Tokens, WordStream

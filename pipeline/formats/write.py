@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import ModelError, writing
+from ..models.bayesian_networks import network_fault
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
-from ..models.networks import network_fault
 from .cfn import cfn_lines
 from .dcop.pydcop import pydcop_lines
 from .dcop.pydcop_agents import is_told, owner_lines

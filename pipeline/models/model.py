@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ModelError, shorten
+from .bayesian_networks import check_network
 from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named
 from .checks import Kind as Kind
 from .function import FORBIDDEN as FORBIDDEN
@@ -20,7 +21,6 @@ from .function import Function as Function
 from .function import Scopes, least_costs
 from .function import dense_function as dense_function
 from .function import row_function as row_function
-from .networks import check_network
 
 # Fewer functions are evaluated one by one.
 _FEW_FUNCTIONS = 32

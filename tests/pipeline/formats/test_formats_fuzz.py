@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.errors import BudgetError, FormatError, ModelError
 from bucketflow.pipeline.formats.read import load, load_evidence
-from bucketflow.pipeline.models.networks import network_fault
+from bucketflow.pipeline.models.bayesian_networks import network_fault
 
 from .written import ODD, WRONG, file_of, network
 

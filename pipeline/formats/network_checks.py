@@ -10,9 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import FormatError, printable
-from ..models.function import compact, joined
-from ..models.model import Function, Model
-from ..models.networks import (
+from ..models.bayesian_networks import (
     EVEN,
     MOST_ROUNDED,
     Fault,
@@ -25,6 +23,8 @@ from ..models.networks import (
     row_sums,
     spread_of,
 )
+from ..models.function import compact, joined
+from ..models.model import Function, Model
 
 Refuse = Callable[[int | None, str, str], FormatError]
 """Makes the error at a function, or where one is missing, of what is expected and what is found."""
