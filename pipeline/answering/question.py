@@ -19,6 +19,7 @@ from ..models.certainty import check_log10
 from ..models.findings import likelihood, named_findings
 from ..models.model import Function, Model, checked_model
 from ..models.query import QUERIES
+from ..orders.depth_first import sweep_cells
 from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..preprocessing.wide_tables import with_links
 from ..queries.asked import BeliefRequest, local_targets
@@ -27,6 +28,8 @@ from ..trees.tree import Target
 
 # Before functions of so many cells are made dense, rows are thought of.
 LARGE_CELLS = 1 << 22
+# Chains of small functions may stand for functions of more cells, where a sweep takes more than so many in all.
+_WIDE_CELLS, _QUICK_CELLS = 1 << 12, 1 << 16
 
 Array = NDArray[Any]
 Evidence = str | PathLike[str] | Mapping[str, str | int] | None
@@ -99,6 +102,19 @@ class Question:
         targets = local_targets(network, self.asked)
         return (with_joints(network, targets) if network.feasible else network), tuple(targets)
 
+    @cached_property
+    def chained(self) -> Question:
+        """The question for tables: of a model where chains of small functions stand for very wide ones.
+
+        The question itself where there are none, where joints of whole functions are asked for, or where sweeping all
+        cells of these functions takes less.
+        """
+        model = self.model if self.asked and self.asked.families else with_links(self.model, _WIDE_CELLS)
+        if model is self.model:
+            return self
+        chained = replace(self, model=model)
+        return chained if has_fewer_cells(chained.reduced[0], self.reduced[0]) else self
+
     @property
     def is_large(self) -> bool:
         """Whether functions have so many cells that rows are thought of before they are made dense."""
@@ -152,9 +168,14 @@ def question_of(
         return Question(model, query, hard, soft, asked_of(model, query_vars, joint, families))
     if not is_every(query_vars) or [*joint] or families:
         raise ModelError(f"variables, joints and families are asked of marginals, not of the {query}")
-    if query == "optimum":
-        model = with_links(model)
-    return Question(model, query, observed(model, evidence))
+    hard = observed(model, evidence)
+    return Question(with_links(model) if query == "optimum" else model, query, hard)
+
+
+def has_fewer_cells(chained: Network, whole: Network) -> bool:
+    """Whether a network where chains stand for wide functions takes fewer cells to sweep."""
+    cells = sweep_cells(whole, 0)
+    return cells > _QUICK_CELLS and sweep_cells(chained, 0) < cells
 
 
 def observed(model: Model, evidence: Evidence) -> dict[int, int]:

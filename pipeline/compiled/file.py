@@ -20,12 +20,12 @@ from ..models.model import Function, Model
 from ..options import Options
 from ..plans.planner import plan_tree
 from ..plans.problem import PlanOptions, Problem
-from ..preprocessing.preprocess import fixed_value, reduce_model, with_joints
+from ..preprocessing.preprocess import fixed_value
 from ..queries.arithmetic import ScaledPartition
 from ..queries.asked import BeliefRequest, local_targets
 from ..trees.costs import Rates
 from ..trees.tree import Tree
-from .structure import Skeleton
+from .structure import Skeleton, network_of
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -109,14 +109,15 @@ def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Saved:
     model = _model_from(header["model"], arrays["functions"], arrays["rows"])
     functions = tuple(range(len(model.functions))) if header["families"] else ()
     asked = BeliefRequest(tuple(range(len(model.dims))), tuple(tuple(j) for j in header["joints"]), functions)
-    network = reduce_model(model, "partition", {}, asked.involved)
+    network = network_of(model, asked)
     targets = local_targets(network, asked)
     plan = None
     if network.feasible and network.leaves:
-        network = with_joints(network, targets)
         tree = Tree(network.dims, network.scopes, tuple(tuple(kids) for kids in header["children"]))
         semiring = ScaledPartition(network).semiring
-        problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes, tuple(targets))
+        problem = Problem(
+            network.dims, network.scopes, semiring, semiring.itemsize, network.model.nbytes, tuple(targets)
+        )
         plan = plan_tree(problem, PlanOptions(), Rates(), tree)
     skeleton = Skeleton(model, network, plan, asked, fixed_value(network))
     findings = _cut(arrays["findings"], [model.dims[v] for v in header["findings"]])
