@@ -80,6 +80,7 @@ class Question:
     def __post_init__(self) -> None:
         if self.query not in QUERIES:
             raise ModelError(f"unknown query {self.query!r}; one of {', '.join(QUERIES)}")
+        check_projection(self.model, self.query)
         if self.model.kind != "cost":
             return
         if why := QUERIES[self.query].not_of_costs:
@@ -145,6 +146,23 @@ class Question:
             "joints": [[names[v] for v in group] for group in asked.joints],
             "families": bool(asked.families),
         }
+
+
+def check_projection(model: Model, query: str) -> None:
+    """Refuse sums and counts over all variables of a model whose file asks for those over some.
+
+    Raises
+    ------
+    ModelError
+        Naming where the file says so.
+    """
+    if model.projection is None or QUERIES[query].swept == "optimum":
+        return
+    raise ModelError(
+        f"{model.projection.told} asks for sums over assignments of {len(model.projection.variables)} of "
+        f"{len(model.names)} variables alone, and the {query} would be over all; projected counting is not there: take "
+        "that out of the file if all are meant"
+    )
 
 
 def question_of(

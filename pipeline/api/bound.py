@@ -16,7 +16,7 @@ from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ...tasks.sweeps.device_sweep import LEAST_CELLS
 from ..answering.cut_offs import OUTWARD, optimum_bounds
 from ..answering.prepared import local_order
-from ..answering.question import Evidence, observed
+from ..answering.question import Evidence, check_projection, observed
 from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
 from ..cost_networks.cost_network import States
@@ -200,6 +200,7 @@ def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
         raise ModelError(f"no bounds on the query {query!r}; one of optimum, partition")
     if query == "partition" and model.kind == "cost":
         raise ModelError("a cost network has no partition function; ask for its optimum")
+    check_projection(model, query)
     if z is not None and integer(z, "z", None) < 1:
         raise ModelError(f"z is {z}; a mini-bucket has at least 1 variable")
     checked_number("time", time, "a number of seconds")

@@ -31,7 +31,7 @@ _READERS = {
     "xmlbif": ("bayesian_xml", "read_xmlbif"),
     "xdsl": ("bayesian_xml", "read_xdsl"),
     "net": ("hugin", "read_hugin"),
-    "dimacs": ("dimacs", "read_dimacs"),
+    "dimacs": ("dimacs.reader", "read_dimacs"),
     "xcsp": ("dcop.xcsp", "read_xcsp"),
     "pydcop": ("dcop.pydcop", "read_pydcop"),
 }

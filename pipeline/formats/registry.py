@@ -45,7 +45,7 @@ _BY_CONTENT = (
     (re.compile(r"\s*<(?s:.*<)?BIF[\s>]"), "xmlbif"),
     (re.compile(r"\s*<(?s:.*<)?smile[\s>]"), "xdsl"),
     (re.compile(r"\s*<(?s:.*<)?instance[\s>]"), "xcsp"),
-    (re.compile(r"(?:\s|c[^\n]*\n)*+p[ \t]+w?cnf\s"), "dimacs"),
+    (re.compile(r"(?:\s|c[^\n]*\n)*+(?:p[ \t]+\w*cnf\+?\s|h(?:[ \t]+-?\d+)*[ \t]+0[ \t]*\r?\n)"), "dimacs"),
     (re.compile(r"\s*\{"), "cfn"),
     (re.compile(r"\s*(?:MARKOV|BAYES)\b", re.IGNORECASE), "uai"),
     (re.compile(r"(?:\s|//[^\n]*\n)*+(?:network|variable|probability)\b"), "bif"),

@@ -128,12 +128,12 @@ def _distributed(model: Model | Dcop, suffix: str) -> _WrittenFile:
         raise ModelError(f"the model has no variables; {suffix} holds problems with some")
     highest_costs(dcop.model, suffix)
     lines, notes = xcsp_lines(dcop) if suffix == ".xml" else pydcop_lines(dcop)
-    return _WrittenFile(lines, [*notes, *_lost_evidence(dcop.model)])
+    return _WrittenFile(lines, [*notes, *_lost_questions(dcop.model)])
 
 
 def _plain(problem: Model | Dcop, suffix: str, path: str | os.PathLike[str]) -> _WrittenFile:
     model = model_of(problem)
-    lost = list(_lost_evidence(model))
+    lost = list(_lost_questions(model))
     if isinstance(problem, Dcop):
         lost += lost_of_agents(problem)
     if suffix == ".uai":
@@ -168,6 +168,8 @@ def _lost(model: Model) -> Iterator[str]:
         yield "labels of states are not kept: states are numbered from 0 in the model's order"
 
 
-def _lost_evidence(model: Model) -> Iterator[str]:
+def _lost_questions(model: Model) -> Iterator[str]:
     if model.evidence:
         yield f"the model's evidence on {len(model.evidence)} variables is not kept"
+    if model.projection:
+        yield f"that assignments of {len(model.projection.variables)} variables alone are counted is not kept"

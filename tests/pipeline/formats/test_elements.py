@@ -1,0 +1,226 @@
+"""Every element that the documentation of a format names is read, noted in the answer, or refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bucketflow
+from bucketflow.pipeline.errors import FormatError, ModelError
+
+
+def told(path: Path, text: str, query: Any) -> str:
+    """The answer to a file with its notes, or what is said of the file where there is none."""
+    path.write_text(text)
+    try:
+        model = bucketflow.load(path)
+        found = bucketflow.marginals(model) if query == "marginals" else bucketflow.solve(model, query)
+    except FormatError as error:
+        return f"{error.line}: {error.found.removesuffix(', which is not read')}"
+    except ModelError as error:
+        return str(error).removeprefix(f"{path}:")
+    return "; ".join([_value(found), *found.notes])
+
+
+def _value(found: Any) -> str:
+    if found.status == "infeasible":
+        return "infeasible"
+    log10 = getattr(found, "log10", None) if hasattr(found, "log10") else found.log10_evidence
+    return str(found.value) if found.value is not None else f"{10**log10:.6g}"
+
+
+# x1 or x2, and not x1 or x3 or x4: 10 assignments, 3 of x1 and x2.
+CNF = "p cnf 4 2\n1 2 0\n-1 3 4 0\n"
+
+
+def counted(told: str, count: str = "2 of 4") -> str:
+    return f"assignments of {count} variables alone are counted ({told!r}), optima are of all"
+
+
+def differs(said: int, found: int) -> str:
+    return f"the header says {said} clauses, the file has {found}, which are all read"
+
+
+def projected(told: str, query: str = "count", counted: int = 2) -> str:
+    """What is said of a projection to some of four variables."""
+    return (
+        f"{told} asks for sums over assignments of {counted} of 4 variables alone, and the {query} would be over all; "
+        "projected counting is not there: take that out of the file if all are meant"
+    )
+
+
+DIMACS = {
+    # comments of people
+    "c": (
+        "c\ncfoo\nc index 3 4\nc ind. support: 1\nc t his is\nc max size is 3\nc p cnf 9 9\nc MUST go\nc cross 1\n",
+        "count",
+        "10",
+    ),
+    "comments between": (CNF.replace("3 4", "3\nc in the middle\n4"), "count", "10"),
+    # projected counting
+    "c ind": ("c\nc ind 1 0\nc ind 2 0\n", "count", projected("2: 'c ind'")),
+    "c ind, sum": ("c\nc ind 1 2 0\n", "partition", projected("2: 'c ind'", "partition")),
+    "c ind, marginals": ("c\nc ind 1 2\n", "marginals", projected("2: 'c ind'", "marginals")),
+    "c ind, optimum": ("c\nc ind 1 2 0\n", "optimum", f"1; {counted('c ind')}"),
+    "c ind of all": ("c ind 1 2 3 0\nc ind 4 0\n", "count", "10"),
+    "c ind of none": ("c\nc ind 0\n", "count", projected("2: 'c ind'", counted=0)),
+    "c ind of no variable": ("c ind 1 5 0\n", "count", "1: '5'"),
+    "c ind of a literal": ("c ind 1 -2 0\n", "count", "1: '-2'"),
+    "c p show": ("c\nc p show 2 1 0\n", "count", projected("2: 'c p show'")),
+    "c p show, optimum": ("c p show 1 2\n", "optimum", f"1; {counted('c p show')}"),
+    "c p show of all": ("c p show 1 2 3 4 0\n", "count", "10"),
+    "cr": ("c\ncr 1 2\n", "count", projected("2: 'cr'")),
+    "c ind and c p show": ("c ind 1 2 0\nc p show 1 2 0\n", "optimum", f"1; {counted('c ind')}"),
+    "c ind unlike c p show": ("c ind 1 2 0\nc p show 1 0\n", "count", "2: others in 'c p show'"),
+    "c max": (
+        "c max 1 2 0\nc ind 3 4 0\n",
+        "optimum",
+        "1: variables to maximise over ('c max'), which is not answered",
+    ),
+    "c p optshow": (
+        "c p optshow 1 2 0\n",
+        "count",
+        "10; 'c p optshow' in line 1 names variables that decide the others, which changes no answer",
+    ),
+    # types of questions
+    "c t mc": ("c t mc\n", "count", "10"),
+    "c t wmc": ("c t wmc\nc p weight 1 .25 0\nc p weight -1 0.75 0\n", "partition", "4.5"),
+    "c t pmc": ("c t pmc\n", "count", "1: 'c t pmc' alone"),
+    "c t pwmc": ("c t pwmc\n", "optimum", "1: 'c t pwmc' alone"),
+    "c t pmc, shown": ("c t pmc\nc p show 1 2 0\n", "count", projected("2: 'c p show'")),
+    "c t mc, weighted": (
+        "c t mc\nc p weight 1 .25 0\nc p weight -1 0.75 0\n",
+        "partition",
+        "4.5; the file asks for a count without its weights ('c t mc' in line 1)",
+    ),
+    "c t other": (
+        "c t amc-complex\n",
+        "count",
+        "10; 'c t amc-complex' in line 1 names no type of question that is known",
+    ),
+    "c p other": ("c p sum 1 2 0\n", "count", "10; 'c p sum' in line 1 is not known and is left out"),
+    "c MUST MULTIPLY BY": (
+        "c MUST MULTIPLY BY 2**3\n",
+        "count",
+        "10; 'c MUST MULTIPLY BY' in line 1 asks for the count times 2**3; answers are without that",
+    ),
+    # weights of literals
+    "c p weight of a fraction": ("c p weight 1 1/4 0\nc p weight -1 3/4\n", "partition", "4.5"),
+    "c p weight of one literal": ("c p weight 1 .25 0\n", "partition", "1: that of 1"),
+    "c p weight below 0": ("c p weight 1 -.25 0\n", "partition", "1: '-.25'"),
+    "w": ("w 1 0.25\nw 2 -1\nw\t3\t1 \n", "partition", "2.5"),
+    "w behind": (CNF + "w 1 0.25\n", "partition", "4.5"),
+    "w with 0": (
+        "w 1 0.25 0\n",
+        "partition",
+        "1: one that ends with 0, as of the competition of 2020; write 'c p weight LITERAL WEIGHT 0' of both literals",
+    ),
+    "w of a literal": ("w -1 0.25\n", "partition", "1: '-1'"),
+    "w above 1": ("w 1 1.25\n", "partition", "1: '1.25'"),
+    "w of no number": ("w 1 .\n", "partition", "1: '.'"),
+    "w twice": ("w 1 0.25\nw 1 .5\n", "partition", "2: another one of 1"),
+    "w and c p weight": ("c p weight 1 .5 0\nc p weight -1 .5 0\nw 2 0.25\n", "partition", "3: a line 'w'"),
+    "c weights": ("c weights .25 .75 1 1 1 1 1 1\n", "partition", "4.5"),
+    "c weights of some": ("c weights .25 .75\n", "partition", "1: 2"),
+    # headers
+    "more clauses": ("p cnf 4 1\n1 2 0\n-1 3 4 0\n", "count", f"10; {differs(1, 2)}"),
+    "fewer clauses": ("p cnf 4 9\n1 2 0\n-1 3 4 0\n", "count", f"10; {differs(9, 2)}"),
+    "more variables": (
+        "p cnf 2 2\n1 2 0\n-1 3 4 0\n",
+        "count",
+        "10; the header says 2 variables, clauses name 4, which are all read",
+    ),
+    "two headers": (CNF + CNF, "count", "4: another line 'p'"),
+    "%": (CNF + "%\n0\n", "count", "10"),
+    "behind %": (CNF + "%\n1 0\n", "count", "4: '%'"),
+    "p pcnf": (
+        "p pcnf 4 2 2\nvp 1 2 0\n1 2 0\n-1 3 4 0\n",
+        "count",
+        "2: variables to count alone ('vp'): write 'p cnf' and 'c p show'",
+    ),
+    "p pcnf alone": ("p pcnf 4 0\n", "count", "1: a projected formula ('p pcnf'): write 'p cnf' and 'c p show'"),
+    "p cnf+": ("p cnf+ 4 1\n1 2 3 >= 2\n", "count", "1: cardinality constraints ('p cnf+')"),
+    "p knf": ("p knf 4 1\n1 2 0\n", "count", "1: cardinality constraints ('p knf')"),
+    "p gcnf": ("p gcnf 4 1 1\n1 2 0\n", "count", "1: groups of clauses ('p gcnf')"),
+    "p icnf": ("p icnf\n1 2 0\n", "count", "1: an incremental formula ('p icnf')"),
+    "p dnf": ("p dnf 4 1\n1 2 0\n", "count", "1: a formula in disjunctive normal form ('p dnf')"),
+    "p sat": ("p sat 4\n(+(1 2))\n", "count", "1: a formula of other operators ('p sat')"),
+    "p edge": ("p edge 4 1\n", "count", "1: a graph"),
+    # lines of other programs
+    "x": (CNF + "x1 -2 0\n", "count", "4: a parity constraint ('x')"),
+    "x apart": (CNF + "x 1 -2 0\n", "count", "4: a parity constraint ('x')"),
+    "e": (CNF.replace("2\n1", "2\ne 1 2 0\n1"), "count", "2: a quantifier of QDIMACS"),
+    "a": (CNF.replace("2\n1", "2\na 1 2 0\n1"), "count", "2: a quantifier of QDIMACS"),
+    "r": (CNF.replace("2\n1", "2\nr 0.5 1 0\n1"), "count", "2: a random or dependent variable of SDIMACS or DQDIMACS"),
+    "k": (CNF + "k 2 1 2 3 0\n", "count", "4: a cardinality constraint"),
+    "{1}": (CNF + "{1} 1 2 0\n", "count", "4: a group of clauses"),
+    "s": (CNF + "s SATISFIABLE\n", "count", "4: the answer of a solver"),
+    "v": (CNF + "v 1 2 0\n", "count", "4: the answer of a solver"),
+    "h": (CNF + "h 1 2 0\n", "count", "4: a line 'h', which files of MaxSAT have since 2022, without a line 'p'"),
+    "another letter": (CNF + "z 1 2 0\n", "count", "4: 'z'"),
+}
+
+
+@pytest.mark.parametrize("name", DIMACS)
+def test_dimacs(name: str, tmp_path: Path) -> None:
+    text, query, wanted = DIMACS[name]
+    text = text if text.startswith("p ") else text + CNF
+    assert told(tmp_path / "a.cnf", text, query) == wanted
+
+
+WCNF = {
+    "top": ("p wcnf 2 3 9\n9 1 2 0\n3 -1 0\n2 -2 0\n", "2"),
+    "above the top": ("p wcnf 2 3 9\n12 1 2 0\n3 -1 0\n2 -2 0\n", "2"),
+    "no top": ("p wcnf 2 3\n9 1 2 0\n3 -1 0\n2 -2 0\n", "2"),
+    "h": ("c since 2022\nh 1 2 0\n3 -1 0\n2 -2 0\n1 1 -2 0\n", "3"),
+    "h apart": ("  h\t1 2\n0 3 -1 0\n2 -2 0\n", "2"),
+    "h alone": ("h 1 0\nh -1 0\n", "infeasible"),
+    "h of nothing": ("h 0\n1 1 0\n", "infeasible"),
+    "no h": ("3 -1 0\n2 1 0\n", "2"),
+    "large weights": ("h 1 2 0\n1152921504606846975 -1 0\n7 -2 0\n", "7"),
+    "a weight too large": ("h 1 0\n4611686018427387904 -1 0\n", "2: '4611686018427387904'"),
+    "decimals": ("p wcnf 3 7\n10 1 -2 0\n3 -1 2 -3 0\n0.8 -3 2 0\n5.6 1 3 0\n.1 -1 -3 0\n1e-1 2 0\n2.50 -2 0\n", "0.1"),
+    "decimals of the new format": ("h 1 2 0\n0.1 -1 0\n0.2 -2 0\n0.7 -1 2 0\n", "0.2"),
+    "a top with decimals": ("p wcnf 2 3 4.5\n4.5 1 2 0\n.3 -1 0\n.25 -2 0\n", "0.25"),
+    "h in the middle": ("h 1 2 0\n3 h 0\n", "2: 'h'"),
+    "h with a header": (
+        "p wcnf 2 1 3\nh 1 2 0\n",
+        "2: a line 'h', which files of MaxSAT have since 2022, without a line 'p'",
+    ),
+    "a weight of 0": ("h 1 2 0\n0 -1 0\n", "2: '0'"),
+    "a weight below 0": ("h 1 2 0\n-1 -1 0\n", "2: '-1'"),
+    "an infinite weight": ("h 1 2 0\ninf -1 0\n", "2: 'inf'"),
+    "a top of 0": ("p wcnf 2 1 0\n1 1 2 0\n", "1: '0'"),
+    "p cnf": ("p cnf 2 1\n1 2 0\n", "1"),
+    "weights of literals": ("p wcnf 2 1 9\n9 1 2 0\nw 1 0.5\n", "3: a weight of a literal"),
+    "more clauses": ("p wcnf 2 1 9\n9 1 2 0\n3 -1 0\n2 -2 0\n", f"2; {differs(1, 3)}"),
+    "c ind": (
+        "c ind 1 0\np wcnf 2 1 9\n9 1 2 0\n3 -1 0\n2 -2 0\n",
+        f"2; {differs(1, 3)}; {counted('c ind', '1 of 2')}",
+    ),
+    "only comments": ("c nothing\n", "0"),
+}
+
+
+@pytest.mark.parametrize("name", WCNF)
+def test_weighted_dimacs(name: str, tmp_path: Path) -> None:
+    text, wanted = WCNF[name]
+    assert told(tmp_path / "a.wcnf", text, "optimum") == wanted
+    if text.startswith(("h ", "p ")):
+        assert told(tmp_path / "formula", text, "optimum") == wanted
+
+
+def test_projections_are_kept_from_no_file_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "a.cnf").write_text("c ind 1 2 0\n" + CNF)
+    model = bucketflow.load(tmp_path / "a.cnf")
+    assert (
+        bucketflow.save(model, tmp_path / "a.uai")[-1]
+        == "that assignments of 2 variables alone are counted is not kept"
+    )
+    for ask in (bucketflow.compile, lambda m: bucketflow.bound(m, "partition"), lambda m: bucketflow.plan(m, "count")):
+        with pytest.raises(ModelError, match="projected counting is not there"):
+            ask(model)
+    most = bucketflow.marginals(model, maximum=True)
+    assert most["x3"].tolist() == [1, 1]
