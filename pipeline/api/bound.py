@@ -32,6 +32,7 @@ from ..orders.depth_first import depth_first_order, rearranged
 from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import search_tree
 from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
+from ..preprocessing.wide_tables import with_links
 from ..results.bounds import BoundRound, Bounds, Number
 from ..results.proof import noted
 from ..trees.tree import elimination_order
@@ -182,7 +183,7 @@ def bound(
     resources = Resources(Options(**options))
     _check(model, query, z, time)
     hard = observed(model, evidence)
-    network = reduce_model(model, query, hard)  # type: ignore[arg-type]
+    network = reduce_model(with_links(model), query, hard)  # type: ignore[arg-type]
     fixed = fixed_value(network)
     if fixed is None:
         return _finished(Bounds(network.query, "infeasible"), model, start, start)

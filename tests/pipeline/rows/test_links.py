@@ -254,3 +254,16 @@ def test_many_wide_functions_side_by_side_stay() -> None:
     ]
     question = question_of(named_model("markov", [2] * 24, functions), "marginals")
     assert question.chained is question
+
+
+def test_bounds_of_long_clauses(tmp_path: Path) -> None:
+    cost = bucketflow.load(clauses(tmp_path / "wide.wcnf", weighted=True))
+    found = bucketflow.bound(cost, time=1)
+    assert (found.lower, found.upper) == (3, 3)
+    assert [*(found.assignment or {})] == [*cost.names]
+    model = bucketflow.load(clauses(tmp_path / "wide.cnf", weighted=False))
+    between = bucketflow.bound(model, "partition", time=1)
+    exact = bucketflow.solve(model, "count").value
+    assert between.lower <= math.log10(exact) <= between.upper
+    by_name = bucketflow.bound(model, "partition", z=4, order=[*model.names])
+    assert by_name.lower <= math.log10(exact) <= by_name.upper
