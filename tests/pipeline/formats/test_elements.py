@@ -10,6 +10,8 @@ import pytest
 import bucketflow
 from bucketflow.pipeline.errors import FormatError, ModelError
 
+from .test_formats_data import toulbar2
+
 
 def told(path: Path, text: str, query: Any) -> str:
     """The answer to a file with its notes, or what is said of the file where there is none."""
@@ -224,3 +226,171 @@ def test_projections_are_kept_from_no_file_without_a_word(tmp_path: Path) -> Non
             ask(model)
     most = bucketflow.marginals(model, maximum=True)
     assert most["x3"].tolist() == [1, 1]
+
+
+# Two variables of two states, one of three; the best of the table is 1.
+WCSP = {
+    "name": ("p 3 3 1 9\n2 2 3\n2 0 1 2 1\n1 1 1\n", "1"),
+    "domains of fewer states": ("p 2 9 1 9\n2 2\n2 0 1 2 1\n1 1 1\n", "1"),
+    "domains of more states": (
+        "p 2 2 1 9\n2 3\n2 0 1 2 1\n1 2 1\n",
+        "1; the header says domains of at most 2 states, one has 3, which are all read",
+    ),
+    "top": ("p 2 2 1 1\n2 2\n2 0 1 2 1\n1 1 1\n", "infeasible"),
+    "default of the top": ("p 2 2 1 9\n2 2\n2 0 1 9 1\n1 1 1\n", "1"),
+    "no variables": ("p 2 2 1 9\n2 2\n0 3 0\n", "3"),
+    "shared": ("p 3 2 2 9\n2 2 2\n-2 0 1 2 1\n1 1 1\n2 1 2 2 -1\n", "2"),
+    "shared, another default": (
+        "p 3 2 2 9\n2 2 2\n-2 0 1 2 1\n1 1 1\n2 1 2 0 -1\n",
+        "2; shared functions are reused 1 times with another default cost: as in toulbar2 that holds for more than 3 "
+        "variables, the shared function's own for others",
+    ),
+    "shared, another default of four": (
+        "p 4 2 2 9\n2 2 2 2\n-4 0 1 2 3 2 1\n1 1 1 1 1\n4 3 2 1 0 0 -1\n",
+        "2; shared functions are reused 1 times with another default cost: as in toulbar2 that holds for more than 3 "
+        "variables, the shared function's own for others",
+    ),
+    "shared whole, another default": ("p 2 2 2 9\n2 2\n-1 0 0 2\n0 1\n1 2\n1 1 7 -1\n", "2"),
+    "shared later": ("p 2 2 2 9\n2 2\n1 1 0 -1\n-1 0 0 1\n0 1\n", "3: '-1'"),
+    "shared, other domains": ("p 2 3 2 9\n2 3\n-1 0 0 1\n0 1\n1 1 0 -1\n", "5: domains (3,)"),
+    "interval": ("p 2 5 0 9\n2 -5\n", "2: -5, an interval domain"),
+    "negative cost": ("p 2 2 1 9\n2 2\n1 0 0 1\n1 -1\n", "4: '-1'"),
+    "decimal cost": ("p 2 2 1 9\n2 2\n1 0 0 1\n1 0.5\n", "4: '0.5'"),
+    "fewer functions": ("p 2 2 2 9\n2 2\n1 0 0 1\n1 5\n", "4: the end of the file"),
+    "more functions": ("p 2 2 1 9\n2 2\n1 0 0 1\n1 5\n1 1 0 1\n1 5\n", "5: '1'"),
+    **{
+        word: (f"p 2 3 1 9\n3 3\n2 0 1 -1 {word} 1 2 3 4\n", f"3: the global cost function {word!r}")
+        for word in (
+            *(">=", ">", "<=", "<", "=", "disj", "sdisj", "salldiff", "sgcc", "ssame", "sregular", "sregulardp"),
+            *("sgrammar", "samong", "salldiffdp", "sgccdp", "max", "smaxdp", "MST", "smstdp", "wregular", "walldiff"),
+            *("wgcc", "wsame", "wsamegcc", "wamong", "wvaramong", "woverlap", "wsum", "wvarsum", "knapsack"),
+            *("knapsackp", "knapsackv", "clique", "alldiff", "wcspconstraint"),
+        )
+    },
+    "shared global": ("p 2 3 1 9\n3 3\n-2 0 1 -1 salldiff var 1\n", "3: the global cost function 'salldiff'"),
+}
+
+
+@pytest.mark.parametrize("name", WCSP)
+def test_wcsp(name: str, tmp_path: Path) -> None:
+    text, wanted = WCSP[name]
+    assert told(tmp_path / "a.wcsp", text, "optimum") == wanted
+
+
+HEAD = '{"problem": {"name": "p", "mustbe": "<100"},\n"variables": {"x": ["a", "b"], "y": ["c", "d"], "z": 2},\n'
+TABLE = '"f1": {"scope": ["x", "y"], "costs": [5, 1, 2, 9]}'
+CFN = {
+    "names": (f'{HEAD}"functions": {{{TABLE}}}}}', "1"),
+    "no quotes, commas and colons": (
+        "{problem {name p mustbe <100}\nvariables {x [a b] y [c d]}\nfunctions {{scope [x y] costs [5 1 2 9]}}}",
+        "1",
+    ),
+    "comments": (f'# first\n{HEAD}# second\n"functions": {{{TABLE}}}}} // last', "1"),
+    "no name": ('{problem {mustbe "<9"}\nvariables {x 2}\nfunctions {{scope [x] costs [2 1]}}}', "1"),
+    "no bound": ("{problem {name p}\nvariables {x 2}\nfunctions {{scope [x] costs [200 100]}}}", "100"),
+    "no problem": ("{variables {x 2}\nfunctions {{scope [x] costs [2 1]}}}", "1"),
+    "most": ('{problem {mustbe ">0"}\nvariables {x 2}\nfunctions {{scope [x] costs [2 1]}}}', "2"),
+    "bound of neither": ('{problem {mustbe "=0"}\nvariables {x 2}}', "1: '\"=0\"'"),
+    "two bounds": ('{problem {mustbe "<9" mustbe "<8"}\nvariables {x 2}}', "1: 'mustbe'"),
+    "another property": ("{problem {name p author me}\nvariables {x 2}}", "1: 'author'"),
+    "two problems": ("{problem {name p}\nproblem {name q}}", "2: 'problem'"),
+    "another section": (f'{HEAD}"constraints": {{}}}}', "3: '\"constraints\"'"),
+    "no sections": ("{{p <100} [[a b] 2] [{[0 1] [5 1 2 9]}]}", "1: an object without names"),
+    "variables without names": (
+        "{variables [[a b] 2]\nfunctions {{scope [0 1] costs [5 1 2 9]} {scope [x1] costs [1 0]}}}",
+        "1",
+    ),
+    "functions without names": ("{variables {x 2}\nfunctions [{scope [x] costs [2 1]}]}", "1"),
+    "interval": ("{variables {x -5}}", "1: -5, an interval"),
+    "defaultcost": (
+        f'{HEAD}"functions": {{"f": {{"scope": ["x", "y"], "defaultcost": 3, "costs": [a, 1, 2]}}}}}}',
+        "2",
+    ),
+    "defaultcost alone": (f'{HEAD}"functions": {{"f": {{"scope": ["x", "y"], "defaultcost": 3}}}}}}', "3"),
+    "a tuple twice": (
+        f'{HEAD}"functions": {{"f": {{"scope": ["x", "z"], "defaultcost": 3, "costs": [a, 1, 2, 0, 1, 1]}}}}}}',
+        "3: one of them twice",
+    ),
+    "quoted numbers": (f'{HEAD}"functions": {{"f": {{"scope": ["x"], "costs": ["1.5", "2"]}}}}}}', "1.5"),
+    "shared, later": (f'{HEAD}"functions": {{"f2": {{"scope": ["y", "z"], "costs": "f1"}},\n{TABLE}}}}}', "3"),
+    "shared, later by two": (
+        f'{HEAD}"functions": {{"f2": {{"scope": ["y", "z"], "costs": "f1"}}, '
+        f'{{"scope": ["z", "x"], "costs": f1}},\n{TABLE}}}}}',
+        "8",
+    ),
+    "shared, before and later": (
+        f'{HEAD}"functions": {{{TABLE},\n"f2": {{"scope": ["y", "z"], "costs": "f1"}},\n'
+        '"f1": {"scope": ["x", "z"], "costs": [7, 8, 9, 10]}}}',
+        "17",
+    ),
+    "shared, before": (
+        f'{HEAD}"functions": {{{TABLE},\n"f2": {{"scope": ["y", "z"], "costs": "f1"}}}}}}',
+        "4: '\"f1\"'",
+    ),
+    "shared, by itself": (f'{HEAD}"functions": {{"f": {{"scope": ["y", "z"], "costs": "f"}}}}}}', "3: '\"f\"'"),
+    "shared, of none": (
+        f'{HEAD}"functions": {{{TABLE},\n"f2": {{"scope": ["y", "z"], "costs": "f9"}}}}}}',
+        "4: '\"f9\"'",
+    ),
+    "shared, of one that shares": (
+        f'{HEAD}"functions": {{"f3": {{"scope": ["y", "z"], "costs": "f2"}},\n'
+        f'"f2": {{"scope": ["y", "z"], "costs": "f1"}},\n{TABLE}}}}}',
+        "3: '\"f2\"'",
+    ),
+    "shared, default": (
+        f'{HEAD}"functions": {{"f2": {{"scope": ["y", "z"], "costs": "f1"}},\n'
+        '"f1": {"scope": ["x", "y"], "defaultcost": 4, "costs": [a, c, 1, b, d, 3]}}}',
+        "2",
+    ),
+    "shared, another default": (
+        f'{HEAD}"functions": {{"f2": {{"scope": ["y", "z"], "defaultcost": 1, "costs": "f1"}},\n{TABLE}}}}}',
+        "3: '\"defaultcost\"'",
+    ),
+    "shared, other domains": (
+        f'{HEAD}"functions": {{"f2": {{"scope": ["y"], "costs": "f1"}},\n{TABLE}}}}}',
+        "3: domains [2, 2]",
+    ),
+    "params": (f'{HEAD}"functions": {{"f": {{"scope": ["x"], "costs": [1, 2], "params": [3]}}}}}}', "3: '\"params\"'"),
+    "another key": (
+        f'{HEAD}"functions": {{"f": {{"scope": ["x"], "costs": [1, 2], "weight": 3}}}}}}',
+        "3: '\"weight\"'",
+    ),
+    **{
+        word: (
+            f'{HEAD}"functions": {{"f": {{"scope": ["x", "y"], "type": "{word}", "params": {{"cost": 1}}}}}}}}',
+            f"3: the global cost function {word!r}",
+        )
+        for word in (
+            *(">=", ">", "<=", "<", "=", "disj", "sdisj", "salldiff", "sgcc", "ssame", "sregular", "sregulardp"),
+            *("sgrammar", "samong", "salldiffdp", "sgccdp", "max", "smaxdp", "MST", "smstdp", "wregular", "walldiff"),
+            *("wgcc", "wsame", "wsamegcc", "wamong", "wvaramong", "woverlap", "wsum", "wvarsum", "knapsack"),
+            *("clique", "cfnconstraint"),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", CFN)
+def test_cfn(name: str, tmp_path: Path) -> None:
+    text, wanted = CFN[name]
+    assert told(tmp_path / "a.cfn", text, "optimum") == wanted
+
+
+@pytest.mark.parametrize("name", [name for name in CFN if name.startswith("shared") and CFN[name][1].isdigit()])
+def test_shared_tables_are_those_of_toulbar2(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.cfn"
+    text, wanted = CFN[name]
+    path.write_text(text)
+    [answer] = toulbar2([path])
+    assert answer is not None
+    assert answer[1] == float(wanted)
+
+
+@pytest.mark.parametrize("name", [name for name in WCSP if name.startswith("shared") and WCSP[name][1][0] == "2"])
+def test_shared_defaults_are_those_of_toulbar2(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.wcsp"
+    text, wanted = WCSP[name]
+    path.write_text(text)
+    [answer] = toulbar2([path])
+    assert answer is not None
+    assert str(round(answer[1])) == wanted.partition(";")[0]
