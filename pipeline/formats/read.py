@@ -13,7 +13,7 @@ from ..examples import file_or_example
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
 from .evidence import read_evidence
-from .registry import detect_format, refuse_unread
+from .registry import detect_format
 from .text.source import Source, read_source
 
 __all__ = ["load", "load_any", "load_dcop", "load_evidence"]
@@ -88,7 +88,6 @@ def load_dcop(
 
 def load_any(path: str | os.PathLike[str], memory: int | None = None, *, check: bool = True) -> Model | Dcop:
     """Read a model as :func:`load` does, with its agents where the format has some."""
-    refuse_unread(path)
     source = read_source(path, default_memory_bytes() if memory is None else memory)
     source = source if check else replace(source, checked=False)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline.errors import FormatError, ModelError
+from bucketflow.pipeline.formats.read import load_evidence
 
 from .test_formats_data import toulbar2
 
@@ -394,3 +396,151 @@ def test_shared_defaults_are_those_of_toulbar2(name: str, tmp_path: Path) -> Non
     [answer] = toulbar2([path])
     assert answer is not None
     assert str(round(answer[1])) == wanted.partition(";")[0]
+
+
+UAI_TABLES = "2\n2 2\n2\n1 0\n2 0 1\n2\n .5 2\n4\n 1 3 0 1\n"
+TWO = "2\n2 2\n1\n2 0 1\n4\n"
+UAI = {
+    "MARKOV": (f"MARKOV\n{UAI_TABLES}", "4"),
+    "markov": (f"markov\n{UAI_TABLES}", "4"),
+    "BAYES": ("BAYES\n2\n2 2\n2\n1 0\n2 0 1\n2\n .5 .5\n4\n 1 0 .25 .75\n", "1"),
+    "comments": (f"/* a */ MARKOV\n# b\n{UAI_TABLES}", "4"),
+    "a function of nothing": ("MARKOV\n1\n2\n2\n0\n1 0\n1\n3\n2\n1 1\n", "6"),
+    "no functions": ("MARKOV\n2\n2 3\n0\n", "6"),
+    "a table of another size": (f"MARKOV\n{TWO.replace('4', '3')} 1 2 3\n", "6: '3'"),
+    "too few entries": (f"MARKOV\n{TWO} 1 2 3\n", "7: the end of the file"),
+    "too many entries": (f"MARKOV\n{TWO} 1 2 3 4 5\n", "7: '5'"),
+    "a negative entry": (f"MARKOV\n{TWO} 1 2 -3 4\n", "7: '-3': name a file of natural logarithms .LG"),
+    "an infinite entry": (f"MARKOV\n{TWO} 1 2 inf 4\n", "7: 'inf'"),
+    "ID": (f"ID\n{TWO} 1 2 3 4\n", "1: an influence diagram"),
+    "LIMID": (f"LIMID\n{TWO} 1 2 3 4\n", "1: an influence diagram"),
+    "SPARSE": (f"SPARSE\n{TWO} 1 2 3 4\n", "1: a network of sparse tables"),
+    "V-CREDAL": (f"V-CREDAL\n{TWO} 1 2 3 4\n", "1: a credal network"),
+    "WCSP": (f"WCSP\n{TWO} 1 2 3 4\n", "1: a cost network: write .wcsp or .cfn"),
+    "DBN": (f"DBN\n{TWO} 1 2 3 4\n", "1: a dynamic network"),
+    "MAR": ("MAR\n1 2 .5 .5\n", "1: an answer of an evaluation, not a model"),
+    "another word": (f"MARKOF\n{TWO} 1 2 3 4\n", "1: 'MARKOF'"),
+}
+
+
+@pytest.mark.parametrize("name", UAI)
+def test_uai(name: str, tmp_path: Path) -> None:
+    text, wanted = UAI[name]
+    assert told(tmp_path / "a.uai", text, "partition") == wanted
+
+
+LG = {
+    "at least 0": (f"MARKOV\n{TWO} 0 0 0 1\n", math.log10(3 + math.e)),
+    "negative": (f"MARKOV\n{TWO} -1 -inf 0 1\n", math.log10(math.exp(-1) + 1 + math.e)),
+    "BAYES": ("BAYES\n1\n2\n1\n1 0\n2\n -0.6931471805599453 -0.6931471805599453\n", 0.0),
+    "large": (
+        f"MARKOV\n{TWO} 2000 1999 -inf 2000.5\n",
+        (2000 + math.log(1 + math.exp(-1) + math.exp(0.5))) / math.log(10),
+    ),
+    "small": (f"MARKOV\n{TWO} -2000 -1999 -inf -9e2\n", (-900 + math.log(1 + math.exp(-1099))) / math.log(10)),
+    "nothing": (f"MARKOV\n{TWO} -inf -inf -inf -inf\n", -math.inf),
+    "a constant": ("MARKOV\n1\n2\n2\n0\n1 0\n1\n-5000\n2\n0 0\n", (-5000 + math.log(2)) / math.log(10)),
+}
+
+
+@pytest.mark.parametrize("name", LG)
+def test_logarithms(name: str, tmp_path: Path) -> None:
+    text, log10 = LG[name]
+    for path in (tmp_path / "a.LG", tmp_path / "model"):
+        path.write_text(text)
+        model = bucketflow.load(path)
+        by_content = path.name == "model"
+        if by_content and "-" not in text:
+            continue
+        found = bucketflow.solve(model, "partition")
+        assert found.log10 == pytest.approx(log10, abs=1e-9) if log10 > -math.inf else found.status == "infeasible"
+        assert ("natural logarithms" in "".join(found.notes)) == by_content
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ("0 0 0 nan", "a natural logarithm, finite or -inf"),
+        ("0 0 0 inf", "a natural logarithm, finite or -inf"),
+        ("0 0 0 1e7", "natural logarithms from -1000000 to 1000000"),
+        ("-800 0 0 700", "natural logarithms of a table within 1400 of each other"),
+    ],
+)
+def test_logarithms_that_doubles_do_not_hold(entries: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "a.LG").write_text(f"MARKOV\n{TWO} {entries}\n")
+    with pytest.raises(FormatError) as caught:
+        bucketflow.load(tmp_path / "a.LG")
+    assert (caught.value.line, caught.value.expected) == (7, expected)
+
+
+def test_logarithms_are_those_of_toulbar2(tmp_path: Path) -> None:
+    """toulbar2 gives minus the natural logarithm of the best."""
+    (tmp_path / "a.LG").write_text("MARKOV\n2\n2 2\n2\n1 0\n2 0 1\n2\n0 1\n4\n0 0 0 1\n")
+    [answer] = toulbar2([tmp_path / "a.LG"])
+    assert answer is not None
+    best = bucketflow.solve(bucketflow.load(tmp_path / "a.LG"))
+    assert best.log10 is not None
+    assert best.assignment is not None
+    assert [int(state) for state in best.assignment.values()] == answer[0]
+    assert best.log10 == pytest.approx(2 / math.log(10))
+
+
+EVIDENCE = {
+    "n v x": ("1 0 1\n", {0: 1}),
+    "n v x v x": ("2 1 0\n0 1\n", {0: 1, 1: 0}),
+    "one sample": ("1\n1 0 1\n", {0: 1}),
+    "none": ("0\n", {}),
+    "nothing": ("", {}),
+    "comments": ("/* Evidence */\n1 0 1 /* end */\n", {0: 1}),
+    "names": ("1 x1 0\n", {1: 0}),
+    "twice": ("2 0 1 0 1\n", {0: 1}),
+    "two samples": ("2\n1 0 1\n1 0 0\n", "2 observed variables with their states"),
+    "too few": ("2 0 1\n", "2 observed variables with their states"),
+    "too many": ("1 0 1 1 0\n", "1 observed variables with their states"),
+    "no variable": ("1 2 0\n", "a variable from 0 to 1"),
+    "no state": ("1 0 2\n", "a state of variable 'x0' from 0 to 1"),
+    "two states": ("2 0 1 0 0\n", "variable 'x0' in one state only"),
+    "LIKELIHOOD": ("LIKELIHOOD 1 0 .5 .5\n", "the number of observed variables from 0 to 2"),
+    "likelihoods": ("1 0 2 .5 .5\n", "1 observed variables with their states"),
+}
+
+
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_evidence(name: str, tmp_path: Path) -> None:
+    text, wanted = EVIDENCE[name]
+    (tmp_path / "a.uai").write_text(f"MARKOV\n{UAI_TABLES}")
+    (tmp_path / "a.uai.evid").write_text(text)
+    model = bucketflow.load(tmp_path / "a.uai")
+    if isinstance(wanted, dict):
+        assert load_evidence(tmp_path / "a.uai.evid", model) == wanted
+        return
+    with pytest.raises(FormatError) as caught:
+        load_evidence(tmp_path / "a.uai.evid", model)
+    assert wanted in caught.value.expected
+
+
+@pytest.mark.parametrize("suffix", ["map", "query", "MAR", "PR"])
+def test_other_files_of_evaluations_are_no_evidence(suffix: str, tmp_path: Path) -> None:
+    (tmp_path / "a.uai").write_text(f"MARKOV\n{UAI_TABLES}")
+    (tmp_path / f"a.uai.{suffix}").write_text("1 0\n")
+    with pytest.raises(FormatError, match="expected an evidence file, found a"):
+        bucketflow.solve(bucketflow.load(tmp_path / "a.uai"), evidence=tmp_path / f"a.uai.{suffix}")
+
+
+ERG_TABLES = "2\n2 2\n0\n1 0\n/* Probabilities */\n2\n.5 .5\n4\n.1 .9 1 0\n"
+ERG = {
+    "comments": (ERG_TABLES, "1"),
+    "names": (f"{ERG_TABLES}A\nB\n", "1"),
+    "names and labels": (f"{ERG_TABLES}A\nB\nyes no\nup down\n", "1"),
+    "some labels": (f"{ERG_TABLES}A\nB\nyes no\n", "10: 4 words"),
+    "equal names": (f"{ERG_TABLES}A\nA\n", "10: 'A'"),
+    "its own parent": (ERG_TABLES.replace("1 0\n", "1 1\n", 1), "4: the variable itself"),
+    "a table of another size": (ERG_TABLES.replace("4\n", "3\n"), "8: '3'"),
+    "a negative entry": (ERG_TABLES.replace(".1", "-.1"), "9: '-.1'"),
+}
+
+
+@pytest.mark.parametrize("name", ERG)
+def test_erg(name: str, tmp_path: Path) -> None:
+    text, wanted = ERG[name]
+    assert told(tmp_path / "a.erg", text, "partition") == wanted

@@ -145,7 +145,7 @@ def test_shared_functions_share_memory(read: Read, reuse: str, name: str) -> Non
     assert {id(f.values) for f in model.functions} == {id(model.functions[0].values)}
 
 
-KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
+KNOWN = "a .wcsp, .cfn, .uai, .LG, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
 
 BAD_WCSP = [
     ("", None, KNOWN, "an empty file"),
@@ -322,7 +322,12 @@ def test_uai(read: Read) -> None:
         ("NOISE\n1\n2\n0\n", 1, "MARKOV or BAYES", "'NOISE'"),
         ("MARKOV\n1\n2\n1\n1 0\n3\n1 1 1\n", 6, "the number of table entries, from 2 to 2", "'3'"),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1\n", 7, "2 table entries", "the end of the file"),
-        ("MARKOV\n1\n2\n1\n1 0\n2\n1 -1\n", 7, "a finite number of at least 0", "'-1'"),
+        (
+            "MARKOV\n1\n2\n1\n1 0\n2\n1 -1\n",
+            7,
+            "a finite number of at least 0",
+            "'-1': name a file of natural logarithms .LG",
+        ),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1 nan\n", 7, "a finite number of at least 0", "'nan'"),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1e999 1\n", 7, "a finite number of at least 0", "'1e999'"),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1 ?\n", 7, "a finite number of at least 0", "'?'"),

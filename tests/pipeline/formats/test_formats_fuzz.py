@@ -24,7 +24,7 @@ EXAMPLES = int(os.environ.get("BUCKETFLOW_FUZZ", "300"))
 SAMPLES = {
     "a.wcsp": "p 3 3 4 10\n2 3 2\n2 0 1 1 2\n0 0 4\n1 2 99\n-1 2 0 1\n1 3\n1 0 0 -1\n0 2 0\n",
     "a.cfn": '{problem: {name: "p", mustbe: "<12.5"} variables: {a: [u v], b: 3} functions: {f: {scope: [a b]'
-    ' costs: [0 1.5 -2 inf 3 4]} g: {scope: ["b"] defaultcost: 1 costs: [0 2 1 3]} {scope: [1] costs: g}}}',
+    ' costs: [0 1.5 -2 inf 3 4]} {scope: [1] costs: g} g: {scope: ["b"] defaultcost: 1 costs: [0 2 1 3]}}}',
     "a.uai": "BAYES\n2\n2 3\n2\n1 0\n2 0 1\n2\n .5 .5\n6\n .1 .2 .7 1 0 0\n",
     "a.erg": "2\n2 2\n0\n1 0\n/* Probabilities */\n2\n.5 .5\n4\n.1 .9 1 0\nA\nB\n",
     "a.bif": "network n { property p = 1; }\nvariable A { type discrete [ 2 ] { x, y }; }\n"
