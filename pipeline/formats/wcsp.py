@@ -143,6 +143,8 @@ def read_wcsp(source: Source) -> Model:
     if not len(tokens):
         raise tokens.fail(0, "the name of a problem")
     n_vars = tokens.integer(1, "the number of variables", 0, len(tokens))
+    if tokens.peek(2)[:1] == "-" and tokens.peek(2)[1:].isdecimal():
+        raise tokens.fail(2, "the largest domain size", f"{tokens.peek(2)}, of interval domains, which are not read")
     tokens.integer(2, "the largest domain size", 0)
     n_functions = tokens.integer(3, "the number of functions", 0, len(tokens))
     top = tokens.integer(4, "the top cost", 0)

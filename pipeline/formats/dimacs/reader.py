@@ -7,12 +7,12 @@ from itertools import chain
 
 from ...models.model import Model
 from ..text.source import Source
-from ..text.tables import take_variables
+from ..text.tables import take_functions, take_variables
 from ..text.tokens import WordStream
 from .clauses import Clauses
 from .comments import COMMENT, notes_of, projection_of, read_comments
 from .lines import READ, read_lines
-from .weights import weight_functions, weights_of
+from .weights import weight_functions, weight_notes, weights_of
 
 # SATLIB's files end with a line of a percent sign and one of a zero.
 _END = re.compile(rb"^%\s*(?:0\s*)?\Z", re.MULTILINE)
@@ -38,6 +38,7 @@ def read_dimacs(source: Source) -> Model:
     n_vars = clauses.n_vars
     take_variables(words, n_vars)
     weights = weights_of(source.path, told, weight_lines, header.weighted, n_vars)
+    take_functions(words, len(weights) // 2, len(weights) // 2)
     projection = projection_of(source.path, told, n_vars)
     costs, decimals = clauses.weights()
     return Model(
@@ -48,6 +49,10 @@ def read_dimacs(source: Source) -> Model:
         functions=tuple(chain(clauses.functions(costs), weight_functions(weights))),
         decimals=decimals,
         name=source.stem,
-        notes=(*clauses.notes(), *notes_of(told, projection, n_vars, bool(weights))),
+        notes=(
+            *clauses.notes(),
+            *weight_notes(weight_lines, n_vars),
+            *notes_of(told, projection, n_vars, bool(weights)),
+        ),
         projection=projection,
     )

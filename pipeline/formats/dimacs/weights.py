@@ -25,7 +25,8 @@ Weights = dict[int, float]
 
 def weights_of(path: str, told: Sequence[Told], lines: Sequence[Line], weighted: bool, n_vars: int) -> Weights:
     """Read weights: ``c p weight 3 0.4 0`` for one literal (model counting competitions), ``w 3 0.4`` for a variable
-    and 1 less that for its opposite (Cachet), or ``c weights`` with both of all variables (miniC2D).
+    and 1 less that for its opposite (Cachet, where variables without weigh a half both ways), or ``c weights`` with
+    both of all variables (miniC2D).
 
     Raises
     ------
@@ -50,7 +51,16 @@ def weights_of(path: str, told: Sequence[Told], lines: Sequence[Line], weighted:
         if -literal not in weights:
             both = f"weights of {abs(literal)} and {-abs(literal)}"
             raise FormatError(path, lines_of[literal], both, f"that of {literal}")
+    for v in range(1, n_vars + 1) if lines else ():
+        if v not in weights:
+            weights[v] = weights[-v] = 0.5
     return weights
+
+
+def weight_notes(lines: Sequence[Line], n_vars: int) -> Iterator[str]:
+    """Say what variables weigh that have no line in a file of Cachet's."""
+    if lines and (without := n_vars - len({int(line.words[1]) for line in lines})):
+        yield f"{without} of {n_vars} variables have no line 'w': both of their literals weigh 1/2, as in Cachet"
 
 
 def weight_functions(weights: Weights) -> Iterator[Function]:

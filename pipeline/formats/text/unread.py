@@ -97,8 +97,9 @@ _BY_SUFFIX = {
 # What the evaluations of UAI have beside a model.
 _EVIDENCE = dict.fromkeys((".evid", ".evidence", ".vevid"), "an evidence file, which goes with a model")
 _BESIDE = {
-    **dict.fromkeys((".map", ".query"), "a list of variables, which goes with a model"),
+    **dict.fromkeys((".map", ".query"), "a query or an answer, which goes with a model"),
     **dict.fromkeys((".pr", ".mar", ".mpe", ".mmap", ".sol"), "an answer, not the model that it is of"),
+    ".ub": "an upper bound, which goes with a model, as --upper-bound",
 }
 # What a file is whatever its name says,
 _SURE = (

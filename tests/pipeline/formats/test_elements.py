@@ -114,8 +114,18 @@ DIMACS = {
     "c p weight of a fraction": ("c p weight 1 1/4 0\nc p weight -1 3/4\n", "partition", "4.5"),
     "c p weight of one literal": ("c p weight 1 .25 0\n", "partition", "1: that of 1"),
     "c p weight below 0": ("c p weight 1 -.25 0\n", "partition", "1: '-.25'"),
-    "w": ("w 1 0.25\nw 2 -1\nw\t3\t1 \n", "partition", "2.5"),
-    "w behind": (CNF + "w 1 0.25\n", "partition", "4.5"),
+    "w": ("w 1 0.25\nw 2 -1\nw\t3\t1 \nw 4 -1\n", "partition", "2.5"),
+    "w behind": (CNF + "w 1 0.25\nw 2 -1\nw 3 -1\nw 4 -1\n", "partition", "4.5"),
+    "w of some": (
+        "w 1 0.25\n",
+        "partition",
+        "0.5625; 3 of 4 variables have no line 'w': both of their literals weigh 1/2, as in Cachet",
+    ),
+    "w of some, counted": (
+        "w 1 0.25\n",
+        "count",
+        "10; 3 of 4 variables have no line 'w': both of their literals weigh 1/2, as in Cachet",
+    ),
     "w with 0": (
         "w 1 0.25 0\n",
         "partition",
@@ -256,6 +266,7 @@ WCSP = {
     "shared later": ("p 2 2 2 9\n2 2\n1 1 0 -1\n-1 0 0 1\n0 1\n", "3: '-1'"),
     "shared, other domains": ("p 2 3 2 9\n2 3\n-1 0 0 1\n0 1\n1 1 0 -1\n", "5: domains (3,)"),
     "interval": ("p 2 5 0 9\n2 -5\n", "2: -5, an interval domain"),
+    "intervals": ("p 2 -5 0 9\n-5 -5\n", "1: -5, of interval domains, which are not read"),
     "negative cost": ("p 2 2 1 9\n2 2\n1 0 0 1\n1 -1\n", "4: '-1'"),
     "decimal cost": ("p 2 2 1 9\n2 2\n1 0 0 1\n1 0.5\n", "4: '0.5'"),
     "fewer functions": ("p 2 2 2 9\n2 2\n1 0 0 1\n1 5\n", "4: the end of the file"),

@@ -127,9 +127,10 @@ NAMED = {
     "a.tgz": "a file named as a tar archive: unpack it first, or name it as what it is",
     "a.7z": "a file named as a 7z archive: unpack it first, or name it as what it is",
     "a.evid": "an evidence file, which goes with a model",
-    "a.map": "a list of variables, which goes with a model",
-    "a.query": "a list of variables, which goes with a model",
+    "a.map": "a query or an answer, which goes with a model",
+    "a.query": "a query or an answer, which goes with a model",
     "a.MAR": "an answer, not the model that it is of",
+    "a.ub": "an upper bound, which goes with a model, as --upper-bound",
     "a.PR": "an answer, not the model that it is of",
 }
 
