@@ -46,15 +46,15 @@ def load(
 ) -> Model:
     """Read a model, and evidence on it if a second file is given, within ``memory`` bytes.
 
-    The format follows from the name (``.wcsp .cfn .uai .erg .bif .bifxml .xdsl .net .cnf .wcnf .yaml``, also with
-    ``.gz`` or ``.xz``), or else from the content. Of a distributed problem it is the model without its agents.
-    Evidence files beside the model are never read on their own. A Bayesian network is checked, unless ``check`` is
-    False.
+    The format follows from the name (``.wcsp .cfn .uai .LG .erg .bif .bifxml .xdsl .net .cnf .wcnf .yaml``, also with
+    ``.gz`` or ``.xz``), which the content must not contradict, or else from the content. Of a distributed problem it is
+    the model without its agents. Evidence files beside the model are never read on their own. A Bayesian network is
+    checked, unless ``check`` is False.
 
     Raises
     ------
     FormatError
-        If a file cannot be read, is malformed, or is of no known format.
+        If a file cannot be read, is malformed, is of no known format, or its name and content contradict each other.
     BudgetError
         If reading takes more than ``memory``, by default most of what is free.
     """

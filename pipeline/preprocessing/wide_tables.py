@@ -43,7 +43,10 @@ def with_links(model: Model, cells: int | None = None) -> Model:
         Functions of more cells than this are wide; by default those that are too large for an array.
     """
     most = _LARGE_CELLS if cells is None else cells
-    wide = [f for f, function in enumerate(model.functions) if _is_wide(model, f, function, most)]
+    # no function of fewer variables has so many cells
+    least = most.bit_length() // max(1, (max(model.dims, default=1) - 1).bit_length())
+    listed = [f for f, g in enumerate(model.functions) if g.rows is not None and len(g.scope) >= least]
+    wide = [f for f in listed if _is_wide(model, f, model.functions[f], most)]
     if not wide:
         return model
     order = {v: at for at, v in enumerate(_order(model, wide))}

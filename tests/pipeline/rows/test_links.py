@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model, ModelError
+from bucketflow.pipeline.answering import question as questions
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.function import FORBIDDEN, Function
@@ -71,6 +72,29 @@ def test_every_assignment_has_one_of_the_links(model: Model) -> None:
             one, other = (bucketflow.solve(m, query, representation="dense") for m in (model, chained))  # type: ignore[arg-type]
             assert one.value == other.value
             assert one.log10 is other.log10 is None or one.log10 == pytest.approx(other.log10)
+
+
+@settings(max_examples=30)
+@given(model=listed(), cells=st.sampled_from([1, 12, 64]), maximum=st.booleans(), observe=st.booleans())
+def test_chains_have_the_same_marginals(model: Model, cells: int, maximum: bool, observe: bool) -> None:
+    maximum = maximum or model.kind == "cost"
+    evidence = {model.names[0]: 0} if observe else {}
+    wanted = bucketflow.marginals(model, maximum=maximum, evidence=evidence, joint=[model.names[-2:]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(questions, "_WIDE_CELLS", 0)
+        patch.setattr(questions, "has_fewer_cells", lambda *_: True)
+        patch.setattr(wide_tables, "_LARGE_CELLS", 0)
+        patch.setattr(wide_tables, "_LINK_CELLS", cells)
+        found = bucketflow.marginals(model, maximum=maximum, evidence=evidence, joint=[model.names[-2:]])
+        compiled = bucketflow.compile(model) if model.kind != "cost" and not maximum else None
+    assert (found.status, found.value, [*found]) == (wanted.status, wanted.value, [*wanted])
+    for name, table in wanted.items():
+        np.testing.assert_allclose(found[name].astype(float), table.astype(float), atol=1e-12)
+    for names, table in wanted.joint.items():
+        np.testing.assert_allclose(found.joint[names].astype(float), table.astype(float), atol=1e-12)
+    if compiled is not None:
+        compiled.set_evidence(evidence)
+        assert compiled.marginals().log10_evidence == pytest.approx(wanted.log10_evidence)
 
 
 def clauses(path: Path, weighted: bool) -> Path:
