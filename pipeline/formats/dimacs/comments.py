@@ -55,7 +55,7 @@ def read_comments(source: Source) -> list[Told]:
         if _is_meant(one):
             found.append(one)
     source.allowance.take(512 * len(found), "its weights")
-    for told_max in (one for one in found if one.kind == "max"):
+    for told_max in (one for one in found if one.kind == "max" and one.words[-1] == "0"):
         what = "variables to maximise over ('c max'), which is not answered"
         raise told_max.fail(source.path, "counts of assignments", what)
     return found
@@ -131,7 +131,7 @@ def notes_of(told: Sequence[Told], projection: Projection | None, n_vars: int, w
             yield f"'c MUST MULTIPLY BY' in line {one.line} asks for the count times {by}; answers are without that"
         elif one.kind == "p optshow":
             yield f"'c p optshow' in line {one.line} names variables that decide the others, which changes no answer"
-        elif one.kind.startswith("p ") and one.kind not in ("p show", "p weight"):
+        elif one.kind == "max" or (one.kind.startswith("p ") and one.kind not in ("p show", "p weight")):
             yield f"'c {shorten(one.kind)}' in line {one.line} is not known and is left out"
     if projection is not None:
         count, told_where = len(projection.variables), projection.told.rpartition(": ")[2]

@@ -83,6 +83,7 @@ DIMACS = {
         "optimum",
         "1: variables to maximise over ('c max'), which is not answered",
     ),
+    "c max of a person": ("c max 7\n", "count", "10; 'c max' in line 1 is not known and is left out"),
     "c p optshow": (
         "c p optshow 1 2 0\n",
         "count",

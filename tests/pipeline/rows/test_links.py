@@ -190,9 +190,10 @@ def test_marginals_sums_and_counts_of_wide_functions(seed: int) -> None:
     compiled.set_evidence(evidence)
     np.testing.assert_allclose(compiled.marginals()["x0"], given_["x0"], atol=1e-12)
     for query, value in (("partition", None), ("count", int((table > 0).sum()))):
-        swept = bucketflow.solve(model, query, method="dense")
-        assert swept.value == value
-        assert swept.log10 is None or swept.log10 == pytest.approx(math.log10(table.sum()))
+        for method in ("dense", "diagram"):
+            swept = bucketflow.solve(model, query, method=method)
+            assert swept.value == value
+            assert swept.log10 is None or swept.log10 == pytest.approx(math.log10(table.sum()))
 
 
 def test_families_are_of_the_functions_themselves() -> None:
@@ -251,6 +252,13 @@ def test_marginals_of_long_clauses_by_inclusion_and_exclusion(seed: int, sizes: 
         on = weights.copy()
         on[v, 0] = 0.0
         assert found[f"x{v + 1}"][1] == pytest.approx(satisfied(clauses, on) / total, abs=1e-9)
+
+
+def test_long_clauses_are_counted_in_every_way(tmp_path: Path) -> None:
+    model = bucketflow.load(clauses(tmp_path / "wide.cnf", weighted=False))
+    found = {method: bucketflow.solve(model, "count", method=method).value for method in ("dense", "diagram", "search")}
+    assert len(set(found.values())) == 1
+    assert found["dense"] == (2**131 - 1) * 2**10
 
 
 def test_variables_of_chains_have_no_names(tmp_path: Path) -> None:
