@@ -12,7 +12,7 @@ from ..models.cases import CaseMarginals, Cases, cases_of, joined, no_cases
 from ..models.model import Model
 from ..options import Keywords, Where
 from .case_run import answer_cases
-from .state import CompiledState
+from .state import CompiledState, one_at_a_time
 from .structure import skeleton_of
 
 
@@ -48,7 +48,7 @@ def compile_model(
 
 
 class Compiled(CompiledState):
-    """A model with its tree, plan and messages; see :func:`bucketflow.compile`."""
+    """A model with its tree, plan and messages; see :func:`bucketflow.compile`. Threads that share it take turns."""
 
     def marginals_batch(self, cases: Any, query_vars: Names = "all", **options: Unpack[Where]) -> CaseMarginals:
         """Return the posteriors of many cases at once, all in the same sweeps.
@@ -71,8 +71,9 @@ class Compiled(CompiledState):
         asked = asked_of(self.model, query_vars, (), False)
         if not found.count:
             return iter([no_cases(self.model, asked.variables)])
-        return answer_cases(self, found, asked.variables, **options)
+        return answer_cases(self, self.findings, found, asked.variables, **options)
 
+    @one_at_a_time
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model with its tree, findings and messages to an ``.npz`` file.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -42,24 +42,16 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     if os.path.exists(target) and not os.path.isfile(target):
         yield target
         return
-    with writing(path):
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
-        os.close(handle)
-    partial = Path(name)
+    partial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}")
     try:
+        with writing(path):
+            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         yield partial
         with writing(path):
-            partial.chmod(0o666 & ~_umask())
             partial.replace(target)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 # Bytes that are written together.
