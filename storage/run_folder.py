@@ -115,8 +115,12 @@ class RunDir:
     def __init__(self, path: Path):
         self.path = path
         self._lock = locked_folder(path, _KIND, lambda p: p.name == JOB or _is_partial(p))
-        for left in filter(_is_partial, path.iterdir()):
-            left.unlink()
+        try:
+            for left in filter(_is_partial, path.iterdir()):
+                left.unlink()
+        except BaseException:
+            self._lock.close()
+            raise
 
     def close(self) -> None:
         """Release the lock."""
