@@ -28,14 +28,15 @@ ERRORS: tuple[Error, ...] = (KeyboardInterrupt, MemoryError)
 
 @dataclass(frozen=True)
 class Interrupted:
-    """Where an exception was raised; ``passed`` whether it came out of what was interrupted."""
+    """Where an exception was raised, and what came out of what was interrupted, if anything."""
 
     where: str
     error: Error
-    passed: bool
+    came: Error | None
 
     def __str__(self) -> str:
-        return f"{self.error.__name__} at {self.where}"
+        came = "nothing" if self.came is None else self.came.__name__
+        return f"{self.error.__name__} at {self.where}, out came {came}"
 
 
 def at_every_line(
@@ -86,13 +87,14 @@ def interrupted(action: Callable[[], Any], number: int, error: Error) -> Interru
             else:
                 raise error
 
-    passed = False
+    came = None
     try:
         _traced(action, line)
-    except error:
-        passed = True
-    assert raised or not passed
-    return Interrupted(raised[0], error, passed) if raised else None
+    except BaseException as found:
+        if not raised:
+            raise
+        came = type(found)
+    return Interrupted(raised[0], error, came) if raised else None
 
 
 def _places(action: Callable[[], Any]) -> list[int]:

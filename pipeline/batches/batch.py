@@ -303,7 +303,7 @@ class _Batch:
         """Keep answers, and stop where one was stopped."""
         for record in records:
             if record["status"] == "refused":
-                record["within"] = str(self._asked[record["key"]].memory or self.options.memory)
+                record.setdefault("within", str(self._asked[record["key"]].memory or self.options.memory))
             self.folder.append(record)
             self._found[record["key"]] = record
             facts: dict[str, Any] = {

@@ -87,6 +87,7 @@ def is_as_new(found: Compiled) -> bool:
 )
 def test_a_model_that_was_interrupted_answers_as_a_fresh_one(change: Change, most: int, loops: bool) -> None:
     for found, how in at_every_line(change, lambda: compiled(loops), most):
+        assert how.came is how.error, how
         assert {*named(found)} <= {"a", "b", "c", "e"}, how
         assert is_as_new(found), how
 
