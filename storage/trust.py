@@ -39,6 +39,23 @@ def check_folder(folder: Path, owners: Collection[int]) -> Path:
     return place
 
 
+def check_entry(path: Path, owners: Collection[int]) -> None:
+    """Refuse what is in a folder that :func:`check_folder` returned if others than some users can change it.
+
+    Raises
+    ------
+    UntrustedError
+    """
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return
+    if stat.S_ISLNK(status.st_mode):
+        raise UntrustedError(f"{path} is a symbolic link")
+    _check_owner(path, status, owners)
+    _check_mode(path, status)
+
+
 def read_trusted(path: Path, owners: Collection[int]) -> bytes:
     """Read a file of a folder that :func:`check_folder` returned, if nobody but some users can have written it.
 

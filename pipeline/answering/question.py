@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.version import __version__
 from ..errors import ModelError
 from ..formats.read import load_evidence
 from ..models.certainty import check_log10
@@ -50,9 +49,9 @@ def fingerprint(model: Model) -> str:
 
 
 def identity(model: Model, query: str, evidence: Mapping[int, int]) -> dict[str, Any]:
-    """Return what must be the same for a run to be continued."""
+    """Return what must be the same for a run to be continued, in any version that reads its format."""
     observed = {model.names[v]: int(s) for v, s in sorted(evidence.items())}
-    return {"version": __version__, "model": fingerprint(model), "query": query, "evidence": observed}
+    return {"model": fingerprint(model), "query": query, "evidence": observed}
 
 
 @dataclass(frozen=True)

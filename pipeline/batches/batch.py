@@ -17,7 +17,7 @@ from ...cluster.dask_pool import DaskPool
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, Pool, SerialPool
 from ...storage.batch_folder import BatchDir
-from ...storage.spec import StorageError
+from ...storage.spec import OtherFormatError, StorageError
 from ..errors import BucketflowError, IncompatibleRunError, StoppedError
 from ..machine.resources import Resources
 from ..options import Options, Where
@@ -105,8 +105,8 @@ def batch(
 ) -> BatchSummary:
     """Answer a list of questions, each once, whatever happens in between.
 
-    A row is known by the bytes of its model, its evidence, its options and our version. Rows that were answered in the
-    same folder before are not asked again.
+    A row is known by the bytes of its model, its evidence and its options. Rows that were answered in the same folder
+    before are not asked again.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def batch(
     FormatError
         If the list cannot be read.
     IncompatibleRunError
-        If the folder is something else, or the batch is running.
+        If the folder is something else or of another format, or the batch is running.
     """
     deadline = Deadline(earliest(max_time, stop_at))
     rows, asked = read_manifest(manifest, query), Options(**options)
@@ -157,6 +157,8 @@ def _opened(path: Path) -> Iterator[BatchDir]:
         raise IncompatibleRunError(str(error)) from None
     try:
         yield folder
+    except OtherFormatError as error:
+        raise IncompatibleRunError(str(error)) from None
     except StorageError as error:
         raise StoppedError(f"{error}; answers so far are kept: free some space and run the batch again") from None
     finally:

@@ -20,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ...storage.files import cache_folder
-from ...storage.trust import UntrustedError, check_folder, read_trusted
+from ...storage.trust import UntrustedError, check_entry, check_folder, read_trusted
 
 _PACKAGE = Path(__file__).parents[2]
 _COMPILER = "machine_code"
@@ -43,10 +43,26 @@ def code_folders(source: Path) -> tuple[Path, ...]:
     found = []
     for root in code_roots():
         try:
-            found.append(check_folder(root / name, _owners()))
+            folder = _place_of(root) / name
+            check_entry(folder, _owners())
+            found.append(folder)
         except UntrustedError as error:
             _say(root, error)
     return tuple(found)
+
+
+#: Where folders for machine code are that were looked at, and whether they were there: what was there then, nobody else
+#: can have changed since.
+_places: dict[Path, tuple[Path, bool]] = {}
+
+
+def _place_of(root: Path) -> Path:
+    """Return where a folder for machine code is, without links; refuse one that others may write to."""
+    place, there = _places.get(root, (root, False))
+    if root not in _places or (not there and os.path.lexists(place)):
+        place = check_folder(root, _owners())
+        _places[root] = place, place.is_dir()
+    return place
 
 
 def read_code(path: Path) -> bytes:

@@ -185,7 +185,7 @@ def test_a_worker_that_dies_as_it_starts(
             assert len(client.nthreads()) == 2
     else:
         pools = DaskPools(Resources(Options(workers=2)))
-        with pytest.raises(bucketflow.BucketflowError, match="the worker processes do not start: one of them") as found:
+        with pytest.raises(bucketflow.BucketflowError, match="2 worker processes did not start: ") as found:
             pools.__enter__()
         assert found.value.exit_code == 2
     gc.collect()  # what nobody looked at would be told now

@@ -208,25 +208,31 @@ def plant(path: Path, harm: Path) -> None:
 def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
     """What was said of folders that are not used."""
     monkeypatch.setattr(code_cache, "_said", set())
+    monkeypatch.setattr(code_cache, "_places", {})
     return lambda: [record.getMessage() for record in caplog.records]
 
 
-@pytest.mark.parametrize("wrong", ["root", "folder", "file"])
+@pytest.mark.parametrize("wrong", ["root", "folder", "file", "link"])
 def test_code_that_others_may_have_planted_is_not_run(
     wrong: str, kept: Path, tmp_path: Path, said: Callable[[], list[str]]
 ) -> None:
     assert njit(cache=True)(twice)(3) == 6
     (path,) = files(kept)
     plant(path, tmp_path / "harm")
-    changed = {"root": kept / "machine-code", "folder": path.parent, "file": path}[wrong]
-    changed.chmod(0o777)
+    changed = {"root": kept / "machine-code", "file": path}.get(wrong, path.parent)
+    if wrong == "link":
+        path.parent.rename(tmp_path / "moved")
+        path.parent.symlink_to(tmp_path / "moved")
+    else:
+        changed.chmod(0o777)
+    code_cache._places.clear()  # as in a new process
     for _ in range(2):
         again = njit(cache=True)(twice)
         assert again(3) == 6
         assert not (tmp_path / "harm").exists()
     (sentence,) = said()
     assert sentence.startswith(f"bucketflow: machine code is neither read from {kept / 'machine-code'} nor kept there")
-    assert f"everybody may write to {changed}" in sentence
+    assert f"{changed} is a symbolic link" in sentence or f"everybody may write to {changed}" in sentence
     assert "BUCKETFLOW_CACHE" in sentence
     # what cannot be kept there is kept beside the package
     assert len(files(tmp_path / "__pycache__")) == (wrong != "file")
@@ -239,6 +245,7 @@ def test_code_that_belongs_to_others_is_not_run(
     assert njit(cache=True)(twice)(3) == 6
     plant(files(kept)[0], tmp_path / "harm")
     monkeypatch.setattr(code_cache, "_owners", lambda: frozenset({54321}))
+    code_cache._places.clear()
     assert njit(cache=True)(twice)(3) == 6
     assert not (tmp_path / "harm").exists()
     assert len(said()) == 2, "neither the cache nor the folder beside the package is ours"
@@ -252,5 +259,6 @@ def test_whether_a_function_is_compiled_is_not_asked_of_others(
     write_whole(code_cache.code_folders(tmp_path / "loops.py")[0] / "advance-0.nbc", b"")
     assert code_cache.is_compiled("loops", "advance")
     (kept / "machine-code").chmod(0o777)
+    code_cache._places.clear()
     assert not code_cache.is_compiled("loops", "advance")
     assert len(said()) == 1
