@@ -105,6 +105,7 @@ def tabulated(name: str, element: Element, scope: Sequence[int], intension: Inte
             f"a scope of at most {_MOST_WORK // intension.term.size:,} assignments for {shorten(intension.name)!r}"
         )
         raise draft.fail(element.line, expected, f"one of {format_count(count)}")
+    draft.take_work(element.line, count, intension.term.size)
     try:
         intension.term.bounds(ranges)
         return _table(name, bound, tuple(scope), dims, draft)

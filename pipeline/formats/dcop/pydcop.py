@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -20,7 +21,7 @@ from ..text.written_words import WrittenWords, cost_text, lost_top, words_of
 from ..text.written_words import listed as listed_entries
 from ..text.yaml import YamlNode, number_of, read_tree, shown, yaml_quoted, yaml_word
 from .draft import Draft, Given
-from .expression_arithmetic import ExpressionError, Value
+from .expression_arithmetic import ExpressionError, Value, bounded
 from .pydcop_agents import amount_of, read_agents, read_owners
 from .python_expressions import Expression, parse
 
@@ -33,6 +34,11 @@ class _Domain:
 
     values: tuple[Value, ...]
     labels: tuple[str, ...]
+
+    @cached_property
+    def computable(self) -> tuple[Value, ...]:
+        """The values, none of which is too large to be computed with."""
+        return tuple(map(bounded, self.values))
 
 
 def read_pydcop(source: Source) -> Dcop:
@@ -55,7 +61,7 @@ class _PydcopReader:
     def __init__(self, source: Source) -> None:
         self.draft = Draft(source)
         self.root = self._mapping(read_tree(source), "sections such as variables and constraints")
-        self.values: dict[str, tuple[Value, ...]] = {}
+        self.domains: dict[str, _Domain] = {}
         self.fixed: dict[str, Value] = {}
 
     def dcop(self) -> Dcop:
@@ -124,14 +130,14 @@ class _PydcopReader:
     def _variable(self, name: str, part: YamlNode, domains: Mapping[str, _Domain]) -> None:
         domain = self._of_domain(name, part, domains)
         self.draft.variable(part.line, name, domain.labels)
-        self.values[name] = domain.values
+        self.domains[name] = domain
         if "noise_level" in part.value:
             self.draft.noise[name] = amount_of(part.value["noise_level"], self.draft)
 
     def _external(self, name: str, part: YamlNode, domains: Mapping[str, _Domain]) -> None:
         domain = self._of_domain(name, part, domains)
         initial = self._entry(part, "initial_value", f"external variable {shorten(name)!r}")
-        if name in self.values or initial.value not in domain.values:
+        if name in self.domains or initial.value not in domain.values:
             raise self.draft.fail(initial.line, f"a value of external variable {shorten(name)!r}", shown(initial))
         self.fixed[name] = initial.value
         self.draft.externals.append(External(name, domain.labels, domain.values.index(initial.value)))
@@ -185,11 +191,14 @@ class _PydcopReader:
     ) -> None:
         """Evaluate an expression for all values of its variables."""
         scope = self.draft.scope(part.line, names)
-        self.draft.take_costs(part.line, cell_count(scope, self.draft.dims), scope, dense=True)
+        count = cell_count(scope, self.draft.dims)
+        self.draft.take_costs(part.line, count, scope, dense=True)
+        self.draft.take_work(part.line, count, expression.work, python=True)
         costs: list[Number] = []
         try:
-            for values in product(*(self.values[each] for each in names)):
-                costs.append(expression.cost({**fixed, **dict(zip(names, values, strict=True))}))
+            given = {each: bounded(fixed[each]) for each in expression.names if each in fixed}
+            for values in product(*(self.domains[each].computable for each in names)):
+                costs.append(expression.cost({**given, **dict(zip(names, values, strict=True))}))
         except ExpressionError as error:
             raise self._wrong(part, error) from None
         self.draft.given.append(Given(name, part.line, scope, costs))
