@@ -15,6 +15,7 @@ from ..text.yaml import YamlNode, number_of, read_tree, shown, yaml_word
 from .draft import Draft
 
 Root = Mapping[Any, YamlNode]
+_MAX_DIGITS = 40
 
 
 def read_agents(root: Root, draft: Draft) -> None:
@@ -111,7 +112,7 @@ def _inside(part: YamlNode, draft: Draft) -> Iterator[tuple[str, YamlNode]]:
 
 
 def amount_of(part: YamlNode, draft: Draft) -> Decimal:
-    """Return a finite number of at least 0.
+    """Return a finite number of at least 0, of no more digits than anybody means.
 
     Raises
     ------
@@ -121,6 +122,9 @@ def amount_of(part: YamlNode, draft: Draft) -> Decimal:
     found = Decimal(number_of(part, draft.source))
     if not found.is_finite() or found < 0:
         raise draft.fail(part.line, "a number of at least 0", str(found))
+    _, digits, exponent = found.as_tuple()
+    if len(digits) > _MAX_DIGITS or abs(int(exponent)) > _MAX_DIGITS:
+        raise draft.fail(part.line, f"a number of at most {_MAX_DIGITS} digits", shown(part))
     return found
 
 
