@@ -68,6 +68,7 @@ class Draft:
     noise: dict[str, Decimal] = field(default_factory=dict)
     externals: list[External] = field(default_factory=list)
     work: int = 0
+    passed: dict[str, tuple[int, str, int]] = field(default_factory=dict)
 
     @property
     def forbidden(self) -> Decimal:
@@ -82,6 +83,19 @@ class Draft:
     def fail(self, line: int | None, expected: str, found: str) -> FormatError:
         """Return the error for a line."""
         return FormatError(self.source.path, line, expected, found)
+
+    def note(self, line: int, what: str, why: str) -> None:
+        """Remember what of the file is passed over, once for all that is alike."""
+        first, said, count = self.passed.get(what, (line, why, 0))
+        self.passed[what] = first, said, count + 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is passed over, in sentences."""
+        return tuple(
+            f"{what} (line {line}{f', and {count - 1} more' if count > 1 else ''}) {why}"
+            for what, (line, why, count) in self.passed.items()
+        )
 
     def agent(self, line: int, agent: Agent) -> None:
         """Add an agent."""
@@ -151,6 +165,7 @@ class Draft:
             decimals=decimals,
             maximize=self.maximize,
             name=self.name or self.source.stem,
+            notes=self.notes,
         )
         owners = tuple(index[self.owners[v]] for v in range(len(self.names)))
         try:

@@ -23,6 +23,7 @@ from ..text.yaml import YamlNode, number_of, read_tree, shown, yaml_quoted, yaml
 from .draft import Draft, Given
 from .expression_arithmetic import ExpressionError, Value, bounded
 from .pydcop_agents import amount_of, read_agents, read_owners
+from .pydcop_keys import check_keys
 from .python_expressions import Expression, parse
 
 _RANGE = re.compile(r"\s*([+-]?\d{1,18})\s*\.\.\s*([+-]?\d{1,18})\s*")
@@ -67,6 +68,7 @@ class _PydcopReader:
     def dcop(self) -> Dcop:
         """Read all sections."""
         self._refuse_others()
+        check_keys(self.root, "the problem", self.draft)
         self._header()
         domains = {str(name): self._domain(name, part) for name, part in self._section("domains")}
         for name, part in self._section("variables"):
@@ -111,6 +113,7 @@ class _PydcopReader:
 
     def _domain(self, name: Any, part: YamlNode) -> _Domain:
         given = self._entry(part, "values", f"domain {shorten(str(name))!r}")
+        check_keys(part, "domains", self.draft)
         values = [entry.value for entry in given.value] if isinstance(given.value, list) else [given.value]
         if len(values) == 1 and isinstance(values[0], str) and (bounds := _RANGE.fullmatch(values[0])):
             low, high = map(int, bounds.groups())
@@ -129,6 +132,7 @@ class _PydcopReader:
 
     def _variable(self, name: str, part: YamlNode, domains: Mapping[str, _Domain]) -> None:
         domain = self._of_domain(name, part, domains)
+        check_keys(part, "variables", self.draft)
         self.draft.variable(part.line, name, domain.labels)
         self.domains[name] = domain
         if "noise_level" in part.value:
@@ -136,6 +140,7 @@ class _PydcopReader:
 
     def _external(self, name: str, part: YamlNode, domains: Mapping[str, _Domain]) -> None:
         domain = self._of_domain(name, part, domains)
+        check_keys(part, "external variables", self.draft)
         initial = self._entry(part, "initial_value", f"external variable {shorten(name)!r}")
         if name in self.domains or initial.value not in domain.values:
             raise self.draft.fail(initial.line, f"a value of external variable {shorten(name)!r}", shown(initial))
@@ -154,6 +159,7 @@ class _PydcopReader:
 
     def _constraint(self, name: str, part: YamlNode) -> None:
         kind = self._entry(part, "type", f"constraint {shorten(name)!r}")
+        check_keys(part, "extensions" if kind.value == "extensional" else "intentions", self.draft)
         if kind.value == "intention":
             self._intention(name, part)
         elif kind.value == "extensional":

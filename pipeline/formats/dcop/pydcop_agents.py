@@ -13,6 +13,7 @@ from ...models.model import Model
 from ..text.source import Source
 from ..text.yaml import YamlNode, number_of, read_tree, shown, yaml_word
 from .draft import Draft
+from .pydcop_keys import check_keys
 
 Root = Mapping[Any, YamlNode]
 _MAX_DIGITS = 40
@@ -21,7 +22,10 @@ _MAX_DIGITS = 40
 def read_agents(root: Root, draft: Draft) -> None:
     """Read agents with what they cost; without any every variable has its own."""
     for name, part in _named(root, "agents", draft):
-        capacity = part.value.get("capacity") if isinstance(part.value, dict) else None
+        if not (part.value is None or isinstance(part.value, dict)):
+            raise draft.fail(part.line, f"properties of agent {shorten(name)!r}", shown(part))
+        check_keys(part, "agents", draft)
+        capacity = part.value.get("capacity") if part.value else None
         draft.agent(part.line, Agent(name, None if capacity is None else amount_of(capacity, draft)))
     if not draft.agents:
         for name in draft.names:
@@ -87,6 +91,7 @@ def _read_hosting(root: Root, draft: Draft) -> None:
     for name, part in sections.items():
         agent = draft.agents[_known(name, part.line, draft)]
         inside = dict(_inside(part, draft))
+        check_keys(part, "hosting costs of agents", draft)
         own = amount_of(inside["default"], draft) if "default" in inside else default
         listed = inside.get("computations", YamlNode(part.line, {}))
         hosting = {computation: amount_of(cost, draft) for computation, cost in _inside(listed, draft)}
@@ -95,6 +100,7 @@ def _read_hosting(root: Root, draft: Draft) -> None:
 
 def _hints(root: Root, draft: Draft) -> Iterator[tuple[str, str, int]]:
     """Yield agents with the names of what they must host."""
+    check_keys(root.get("distribution_hints", YamlNode(1, None)), "distribution hints", draft)
     for kind, part in _named(root, "distribution_hints", draft):
         if kind == "must_host":
             for agent, names in _inside(part, draft):

@@ -12,8 +12,8 @@ from typing import Any
 
 from ...errors import FormatError, shorten
 from ..cfn_grammar import Number
-from ..dcop.yaml_numbers import Written, is_long
 from .source import Source
+from .yaml_numbers import Written, is_long
 
 _MAX_DEPTH = 32
 # A part with its place in a list or dictionary.
