@@ -76,6 +76,11 @@ def shorten(text: str, width: int = 40) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
+def encodable(text: str) -> str:
+    """Return text that a file in UTF-8 can hold: lone surrogates, as JSON and odd file names have them, are escapes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _shortened(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width * 2 // 3]}…{text[len(text) - width // 4 :]}"
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError, ModelError, shorten
+from ..errors import FormatError, ModelError, printable, shorten
 from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model
 from .text.source import Source
@@ -193,6 +193,8 @@ def _domain_error(tokens: Tokens, at: int, size: int) -> FormatError:
 
 # The WCSP format: integer costs of at least 0, and a top.
 
+_LONGEST_NAME = 1000
+
 
 def wcsp_lines(model: Model) -> tuple[Iterator[str], list[str]]:
     """Return the lines of a file, and how its totals differ from the model's.
@@ -256,7 +258,7 @@ def _shift_notes(model: Model, stored: _Shifted) -> Iterator[str]:
 
 
 def _lines(model: Model) -> Iterator[str]:
-    name = "_".join(model.name.split()) or "model"
+    name = "_".join(printable(model.name, _LONGEST_NAME).split()) or "model"
     top = FORBIDDEN if model.top is None else model.top
     yield f"{name} {len(model.dims)} {max(model.dims, default=0)} {len(model.functions)} {top}"
     yield " ".join(map(str, model.dims))

@@ -8,7 +8,20 @@ from decimal import Decimal
 from functools import cached_property
 
 from ..errors import ModelError, shorten
+from .checks import first_again
 from .model import Model
+
+# Nobody means more, and what is written is as long as that.
+_AMOUNT_DIGITS = 40
+
+
+def amount_fault(amount: Decimal) -> str | None:
+    """Return what an amount that agents cost should be, or None if it is that."""
+    if not amount.is_finite() or amount < 0:
+        return "a number of at least 0"
+    _, digits, exponent = amount.as_tuple()
+    long = max(len(digits), abs(int(exponent))) > _AMOUNT_DIGITS
+    return f"a number of at most {_AMOUNT_DIGITS} digits" if long else None
 
 
 @dataclass(frozen=True)
@@ -91,8 +104,7 @@ class Dcop:
         model, names = self.model, [agent.name for agent in self.agents]
         if model.kind != "cost":
             raise ModelError("agents own variables of a model of costs; this one holds probabilities")
-        if len(set(names)) < len(names):
-            twice = next(name for k, name in enumerate(names) if name in names[:k])
+        if (twice := first_again(names)) is not None:
             raise ModelError(f"the agent {shorten(twice)!r} is there twice")
         if len(self.owners) != len(model.dims):
             raise ModelError(f"{len(self.owners)} owners are given for {len(model.dims)} variables")

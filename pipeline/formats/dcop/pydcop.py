@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 import numpy as np
 
-from ...errors import FormatError, shorten
-from ...models.dcop import Dcop, External
+from ...errors import FormatError, ModelError, encodable, shorten
+from ...models.dcop import Dcop, External, amount_fault
 from ..cfn_grammar import Number
 from ..text.source import Source
 from ..text.tables import cell_count
@@ -264,24 +264,71 @@ class _PydcopReader:
 
 # pyDCOP's YAML: functions by extension, agents with what they must host.
 
+# YAML takes no longer word for a key.
+_LONGEST_KEY = 128
+# Of one value alone, it would be a range.
+_WRITTEN_RANGE = re.compile(r".*\.\..*")
+
 
 def pydcop_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
-    """Return the lines of a file, and what it does not keep."""
-    words = words_of(dcop, _is_plain)
+    """Return the lines of a file, and what it does not keep.
+
+    Raises
+    ------
+    ModelError
+        If what agents cost cannot be written.
+    """
+    words = words_of(dcop, _is_plain, _is_key)
+    renamed, lost = _hosted(dcop, words)
     externals, clash = _externals(dcop, words)
-    return list(_lines(dcop, words, externals)), (*words.notes, *lost_top(dcop.model), *clash)
+    return list(_lines(renamed, words, externals)), (*words.notes, *lost_top(dcop.model), *lost, *clash)
 
 
 def _externals(dcop: Dcop, words: WrittenWords) -> tuple[tuple[External, ...], tuple[str, ...]]:
-    """External variables under names that no variable has in the file, and a note where these are others."""
-    if not {external.name for external in dcop.externals} & set(words.names):
-        return dcop.externals, ()
-    numbered = tuple(replace(external, name=f"e{k}") for k, external in enumerate(dcop.externals))
-    return numbered, ("names of external variables are not kept, as variables have them: they are numbered",)
+    """External variables under names that no variable has in the file, and notes where these or values are others."""
+    found, notes, taken = dcop.externals, [], set(words.names)
+    if {external.name for external in found} & taken or not all(_is_key(each.name) for each in found):
+        free = (name for k in count() if (name := f"e{k}") not in taken)
+        found = tuple(replace(external, name=name) for external, name in zip(found, free, strict=False))
+        notes.append("names of external variables are not kept, as variables have them or they are no plain words")
+    if not all(_are_values(external.states) for external in found):
+        counted = [tuple(map(str, range(len(external.states)))) for external in found]
+        found = tuple(replace(external, states=states) for external, states in zip(found, counted, strict=True))
+        notes.append("values of external variables are not kept, as some are no plain words: they count from 0")
+    return found, tuple(notes)
+
+
+def _hosted(dcop: Dcop, words: WrittenWords) -> tuple[Dcop, tuple[str, ...]]:
+    """The problem with hosting costs of what variables and functions are called in the file, and a note if some are
+    lost.
+    """
+    called = {**dict(zip(dcop.functions, words.functions, strict=True)), **_variables(dcop, words)}
+    agents, lost = [], 0
+    for agent in dcop.agents:
+        names = {called.get(name, name): name for name in agent.hosting}
+        hosting = {name: agent.hosting[own] for name, own in names.items() if _is_key(name)}
+        lost += len(agent.hosting) - len(hosting)
+        agents.append(replace(agent, hosting=hosting))
+    notes = (f"hosting costs of {lost} computations are not kept, as they have no names in the file",) if lost else ()
+    return replace(dcop, agents=tuple(agents)), notes
+
+
+def _variables(dcop: Dcop, words: WrittenWords) -> dict[str, str]:
+    return dict(zip(dcop.model.names, words.names, strict=True))
 
 
 def _is_plain(word: str) -> bool:
-    return word.isprintable() and word.split() == [word] and "|" not in word
+    return word.isprintable() and word.split() == [word] and "|" not in word and not _WRITTEN_RANGE.fullmatch(word)
+
+
+def _is_key(word: str) -> bool:
+    """Whether a word may be a name; sections of agents have an entry for all others, which is called default."""
+    return _is_plain(word) and len(word) <= _LONGEST_KEY and word != "default"
+
+
+def _are_values(words: Sequence[str]) -> bool:
+    """Whether words may be values that stand alone."""
+    return all(encodable(word) == word for word in words) and (len(words) > 1 or not _WRITTEN_RANGE.fullmatch(words[0]))
 
 
 def _lines(dcop: Dcop, words: WrittenWords, externals: Sequence[External]) -> Iterator[str]:
@@ -356,6 +403,8 @@ def _hosting(dcop: Dcop, words: WrittenWords) -> Iterator[str]:
 
 
 def _number(value: Decimal) -> str:
+    if (fault := amount_fault(value)) is not None:
+        raise ModelError(f"the model cannot be written as .yaml, where agents cost {fault}; found {value}")
     return f"{value:f}"
 
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from ...errors import FormatError, shorten
-from ...models.dcop import Agent, Dcop, owned_by
+from ...models.dcop import Agent, Dcop, amount_fault, owned_by
 from ...models.model import Model
 from ..text.source import Source
 from ..text.yaml import YamlNode, number_of, read_tree, shown, yaml_word
@@ -16,7 +16,6 @@ from .draft import Draft
 from .pydcop_keys import check_keys
 
 Root = Mapping[Any, YamlNode]
-_MAX_DIGITS = 40
 
 
 def read_agents(root: Root, draft: Draft) -> None:
@@ -126,11 +125,8 @@ def amount_of(part: YamlNode, draft: Draft) -> Decimal:
         If it is none.
     """
     found = Decimal(number_of(part, draft.source))
-    if not found.is_finite() or found < 0:
-        raise draft.fail(part.line, "a number of at least 0", str(found))
-    _, digits, exponent = found.as_tuple()
-    if len(digits) > _MAX_DIGITS or abs(int(exponent)) > _MAX_DIGITS:
-        raise draft.fail(part.line, f"a number of at most {_MAX_DIGITS} digits", shown(part))
+    if (fault := amount_fault(found)) is not None:
+        raise draft.fail(part.line, fault, str(found))
     return found
 
 

@@ -303,6 +303,7 @@ def _tuples(relation: _Relation, labels: Labels, scope: Sequence[int], draft: Dr
 
 # Values stand in texts, where these have a meaning.
 _WORD = re.compile(r"[^\s|:<>&.]+(?:\.[^\s|:<>&.]+)*")
+_WRITTEN_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 def xcsp_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
@@ -366,8 +367,9 @@ def _variables(dcop: Dcop, words: WrittenWords) -> Iterator[str]:
 
 
 def _values(labels: tuple[str, ...]) -> str:
+    """Values in a text: a range where they count."""
     first = labels[0]
-    if first.isdecimal() and labels == tuple(map(str, range(int(first), int(first) + len(labels)))):
+    if _WRITTEN_NUMBER.fullmatch(first) and labels == tuple(map(str, range(int(first), int(first) + len(labels)))):
         return f"{first}..{labels[-1]}"
     return " ".join(labels)
 

@@ -37,13 +37,13 @@ class WrittenWords:
     notes: tuple[str, ...]
 
 
-def words_of(dcop: Dcop, plain: Plain) -> WrittenWords:
-    """Return names and values, or numbers in their place where a format cannot hold them."""
-    model = dcop.model
+def words_of(dcop: Dcop, plain: Plain, key: Plain | None = None) -> WrittenWords:
+    """Return names and values, or numbers in their place where a format cannot hold them; ``key`` is for names."""
+    model, key = dcop.model, key or plain
     notes: list[str] = []
-    names = kept_names(model.names, plain, "x", "variables", notes)
-    functions = kept_names(dcop.functions, plain, "c", "functions", notes)
-    agents = kept_names(tuple(agent.name for agent in dcop.agents), plain, "a", "agents", notes)
+    names = kept_names(model.names, key, "x", "variables", notes)
+    functions = kept_names(dcop.functions, key, "c", "functions", notes)
+    agents = kept_names(tuple(agent.name for agent in dcop.agents), key, "a", "agents", notes)
     counted = [tuple(map(str, range(d))) for d in model.dims]
     labels = [own if states is None else states for states, own in zip(model.states, counted, strict=True)]
     if unfit := [v for v, values in enumerate(labels) if not all(map(plain, values))]:

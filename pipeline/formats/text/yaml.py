@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from ...errors import FormatError, shorten
+from ...errors import FormatError, encodable, shorten
 from ..cfn_grammar import Number
 from .source import Source
 from .yaml_numbers import Written, is_long
@@ -299,5 +299,5 @@ def yaml_word(text: str) -> str:
 
 def yaml_quoted(text: str) -> str:
     """Quote text as YAML reads it: characters that no file may hold as such are escaped."""
-    quoted = json.dumps(text, ensure_ascii=False)
+    quoted = json.dumps(encodable(text), ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
