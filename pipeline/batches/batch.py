@@ -124,7 +124,7 @@ def batch(
     check : bool, optional
         Whether Bayesian networks have to be some; see :func:`bucketflow.load`.
     tell : callable, optional
-        Called with the name of an event and facts: ``begin``, ``prices``, ``row``, ``end``.
+        Called with the name of an event and facts: ``note``, ``begin``, ``prices``, ``row``, ``stopped``, ``end``.
     **options
         ``memory``, ``threads``, ``workers``, ``scheduler``, ``client``, ``gpus`` and ``gpu_memory``, as in
         :func:`bucketflow.solve`.
@@ -137,12 +137,15 @@ def batch(
         If the folder is something else or of another format, or the batch is running.
     """
     deadline = Deadline(earliest(max_time, stop_at))
-    rows, asked = read_manifest(manifest, query), Options(**options)
+    asked, notes = Options(**options), list[str]()
+    rows = read_manifest(manifest, query, Path(out), notes.append)
     rows = rows if check else [replace(row, check=False) for row in rows]
+    for note in notes:
+        tell("note", note=note)
     with _opened(Path(out)) as folder:
         run = _Batch(rows, asked, folder, tell, deadline)
         run.answer_all()
-        summary = summary_of(run.outcomes(), time.perf_counter() - run.started, folder.path)
+        summary = summary_of(run.outcomes(), time.perf_counter() - run.started, folder.path, tuple(notes))
         write_results(folder, run.outcomes(), summary)
     tell("end", **summary.to_dict())
     return summary

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...storage.batch_folder import BatchDir
+from ..errors import encodable
 from .manifest import Row
 
 _COLUMNS = {
@@ -69,10 +70,10 @@ class RowOutcome:
         proof = answer.get("proof") or {}
         found = {
             "row": self.row.number,
-            "name": self.row.name,
-            "model": self.row.model,
-            "query": self.row.query,
-            "evidence": self.row.shown_evidence(),
+            "name": encodable(self.row.name),
+            "model": encodable(self.row.model),
+            "query": encodable(self.row.query),
+            "evidence": encodable(self.row.shown_evidence()),
             "status": self.record["status"],
             "answer": answer.get("status"),
             "value": _text(answer.get("value")),
@@ -81,7 +82,7 @@ class RowOutcome:
             "upper": _text(proof.get("upper")),
             "seconds": self.record.get("wall_seconds"),
             "reused": self.reused,
-            "message": self.record.get("message"),
+            "message": _text(self.record.get("message")),
             "key": self.key,
         }
         assert list(found) == list(_COLUMNS)
@@ -93,7 +94,7 @@ def _without_key(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+    return None if value is None else encodable(str(value))
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,8 @@ class BatchSummary:
     seconds : float
     out : str
         The folder with the results.
+    notes : tuple of str
+        What of a folder of models is no question, a sentence each.
     """
 
     rows: int
@@ -120,6 +123,7 @@ class BatchSummary:
     reused: int
     seconds: float
     out: str
+    notes: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -130,22 +134,22 @@ class BatchSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types only."""
-        return {**asdict(self), "exit_code": self.exit_code}
+        return {**asdict(self), "notes": list(self.notes), "exit_code": self.exit_code}
 
     def __str__(self) -> str:
         counts = [(self.answered, "answered"), (self.bounded, "between bounds"), (self.refused, "refused")]
         counts += [(self.failed, "failed"), (self.stopped, "stopped, run the batch again")]
         told = ", ".join(f"{count:,} {what}" for count, what in counts if count)
         before = f" ({self.reused:,} by an earlier run)" if self.reused else ""
-        return f"{self.rows:,} rows: {told or 'none'}{before}, {self.seconds:.1f} s; {self.out}/summary.csv"
+        return f"{self.rows:,} rows: {told or 'none'}{before}, {self.seconds:.1f} s; {encodable(self.out)}/summary.csv"
 
 
-def summary_of(outcomes: Sequence[RowOutcome], seconds: float, out: Path) -> BatchSummary:
+def summary_of(outcomes: Sequence[RowOutcome], seconds: float, out: Path, notes: tuple[str, ...] = ()) -> BatchSummary:
     """Count how rows ended."""
     counts = Counter(outcome.record["status"] for outcome in outcomes)
     ends = {name: counts[name] for name in ("answered", "bounded", "refused", "failed", "stopped")}
     reused = sum(outcome.reused for outcome in outcomes)
-    return BatchSummary(len(outcomes), **ends, reused=reused, seconds=round(seconds, 3), out=str(out))
+    return BatchSummary(len(outcomes), **ends, reused=reused, seconds=round(seconds, 3), out=str(out), notes=notes)
 
 
 def write_results(folder: BatchDir, outcomes: Sequence[RowOutcome], summary: BatchSummary) -> None:

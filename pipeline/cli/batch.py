@@ -51,6 +51,8 @@ def batch(manifest: str, out: str, as_json: bool, log: str | None, no_check: boo
             notes.update(dict.fromkeys(f"{facts['model']}: {note}" for note in facts.get("notes", ())))
         if log:
             _log(event, facts)
+        elif event == "note":
+            print_notes([facts["note"]])
         if event == "prices" and not as_json:
             _print_prices(facts["prices"])
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from ..errors import FormatError, shorten
-from .text.source import Source
+from .text.source import Source, beginning, strip_compression
 from .text.unread import unread_by_content, unread_by_name
 
 _BY_SUFFIX = {
@@ -24,6 +25,15 @@ _BY_SUFFIX = {
     ".yaml": "pydcop",
     ".yml": "pydcop",
 }
+# Names of other files too, so that only what they begin with says whether they are models.
+_SHARED = {
+    ".json": re.compile(r"\s*\{(?s:.*?)[\"']?(?:variables|functions)[\"']?\s*:"),
+    ".yaml": re.compile(r"(?s:.*?)^(?:domains|variables)[ \t]*:", re.MULTILINE),
+    ".xml": re.compile(r"\s*<(?s:.*<)?(?:BIF|smile|instance)[\s>]"),
+}
+_SHARED[".yml"] = _SHARED[".yaml"]
+#: How files of models are called, packed or not.
+MODEL_SUFFIXES = frozenset([*_BY_SUFFIX, ".xml", ".xmlbif"])
 _KNOWN = "a .wcsp, .cfn, .uai, .LG, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
 # What no file of another format begins with.
 _SURE = (
@@ -60,6 +70,15 @@ _SHOWN = {
 # JSON is YAML.
 _ALIKE = {("pydcop", "cfn")}
 _HEAD_BYTES = 1 << 16
+
+
+def is_model(path: Path) -> bool:
+    """Whether a file is called as models are, and where other files are too, begins as they do."""
+    suffix = Path(strip_compression(path.name)).suffix.lower()
+    if suffix not in _SHARED:
+        return suffix in MODEL_SUFFIXES
+    begins = beginning(path, _HEAD_BYTES)
+    return begins is None or _SHARED[suffix].match(begins) is not None
 
 
 def detect_format(source: Source) -> str:

@@ -8,6 +8,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -131,6 +132,18 @@ def read_source(path: str | os.PathLike[str], memory: int) -> Source:
         del data[: len(_BOM)]
     encoding = "utf-8" if _is_utf8(data) else "latin-1"
     return Source(shown, strip_compression(Path(shown).name), data, encoding, allowance)
+
+
+def beginning(path: Path, size: int) -> str | None:
+    """Return the first bytes of a file, decompressed, as text; None if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            start = file.peek(len(_XZ_MAGIC))
+            opener = gzip.open if start.startswith(_GZIP_MAGIC) else lzma.open if start.startswith(_XZ_MAGIC) else None
+            with nullcontext(file) if opener is None else opener(file) as plain:
+                return plain.read(size).decode(errors="replace")
+    except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError):
+        return None
 
 
 def strip_compression(name: str) -> str:
