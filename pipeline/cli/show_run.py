@@ -19,7 +19,7 @@ from ...storage import ledger
 from ...storage.files import file_bytes
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
-from ..errors import IncompatibleRunError, format_bytes, logarithm, printable
+from ..errors import IncompatibleRunError, encodable, format_bytes, logarithm, printable
 from ..examples import examples
 from ..models.dcop import Dcop, model_of
 from ..models.model import Model
@@ -158,7 +158,7 @@ def show(shown: RenderableType, **how: Any) -> None:
     console = Console(markup=False, emoji=False)
     with console.capture() as capture:
         console.print(shown, **how)
-    click.echo(capture.get(), nl=False)
+    click.echo(encodable(capture.get()), nl=False)
 
 
 def table(title: str, *columns: str) -> Table:

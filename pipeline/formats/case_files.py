@@ -90,7 +90,7 @@ def case_writer(path: str | PathLike[str], model: Model) -> Iterator[Write]:
 @contextmanager
 def _text(path: str | PathLike[str], partial: Path, model: Model) -> Iterator[Write]:
     with writing(path):
-        file = partial.open("w", newline="", encoding="utf-8")
+        file = partial.open("w", newline="", encoding="utf-8", errors="backslashreplace")
     try:
         yield _checked(_TEXT[Path(path).suffix.lower()](file, model), path)
     finally:
