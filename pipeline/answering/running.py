@@ -111,7 +111,7 @@ def _in_directory(
         _check_memory(prepared)
         if plan is not None and plan.spill is not None:
             check_space(folder, plan, used_bytes(folder))
-        kept = partial(_keep_plan, rundir, question)
+        kept = partial(keep_plan, rundir, question)
         with timed_steps() as spent, _refused_again(prepared):
             found = in_slices(prepared, lambda once: answered(once, progress, folder, []), kept)
         rundir.write_result({**found.to_dict(), "steps": told_steps(spent)})
@@ -160,11 +160,12 @@ def planned_in(rundir: RunDir, question: Question, options: Options, patient: bo
     prepared = prepare(question, Resources(options), stored and stored["plan"], patient=patient)
     plan = prepared.plan
     if stored is None or (stored["plan"] is None and plan is not None):
-        _keep_plan(rundir, question, prepared)
+        keep_plan(rundir, question, prepared)
     return prepared
 
 
-def _keep_plan(rundir: RunDir, question: Question, prepared: Prepared) -> None:
+def keep_plan(rundir: RunDir, question: Question, prepared: Prepared) -> None:
+    """Keep the plan of a question in its run directory, which runs by it from then on."""
     from ..budget.stored_plans import plan_record
 
     record = plan_record(prepared.plan, prepared.memory_bytes) if prepared.plan else None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -22,42 +22,35 @@ from ..errors import BucketflowError, IncompatibleRunError, StoppedError
 from ..machine.resources import Resources
 from ..options import Options, Where
 from ..runs.pools import DaskPools
-from .answering import OVERHEAD_SECONDS, Price, PricedRow, answered, priced
+from .answering import answered
 from .deadline import Deadline, earliest
 from .manifest import Row, read_manifest
+from .pricing import PricedRow, Pricing
 from .summary import BatchSummary, RowOutcome, summary_of, write_results
 
 # Which questions are asked together, and in which order: those of one model in packs, the longest first.
 
+# Reading and planning a small question, and putting its answer together.
+_OVERHEAD_SECONDS = 0.01
 # Seconds of a pack: enough that handing it over does not count, little enough that all workers end together.
 _LEAST_SECONDS, _MOST_SECONDS = 0.25, 4.0
 _PACKS_PER_WORKER = 8
 
 
-def levels(asked: Iterable[PricedRow], limit: float = inf) -> Iterator[list[PricedRow]]:
-    """Yield the questions of each priority, the highest first; those that would take longer than a limit by themselves.
-
-    In what time there is they would be stopped, and keep others from being answered.
-    """
-
-    def level(a: PricedRow) -> tuple[int, bool]:
-        return -a.row.priority, a.price.seconds > limit
-
-    for _, alike in groupby(sorted(asked, key=level), key=level):
-        yield list(alike)
-
-
 def large_ones(asked: Iterable[PricedRow]) -> list[PricedRow]:
-    """Return the questions that are worth all workers, the longest first."""
-    return sorted((a for a in asked if a.price.kind == "large"), key=lambda a: -a.price.seconds)
+    """Return the questions that are worth all workers: those that are partly done first, then the shortest."""
+    large = (a for a in asked if a.price.kind == "large")
+    return sorted(large, key=lambda a: (a.stops == 0 or a.price.pieces == 1, a.price.seconds))
 
 
 def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
-    """Pack small questions by model, each in the time of its share; those between bounds are alone. Longest first."""
+    """Pack small questions by model, each in the time of its share; those between bounds are alone. Longest first, and
+    of those that may take any time the ones that were stopped before last.
+    """
     small = [a for a in asked if a.price.kind == "small"]
     whole = sum(map(_seconds, small))
     limit = min(max(whole / (_PACKS_PER_WORKER * width), _LEAST_SECONDS), _MOST_SECONDS)
-    made = [[a] for a in asked if a.price.kind == "alone"]
+    made = [[a] for a in sorted(asked, key=lambda a: a.stops) if a.price.kind == "alone"]
 
     def alike(a: PricedRow) -> tuple[Any, ...]:
         return a.row.model, a.row.query, str(a.row.settings)
@@ -68,7 +61,7 @@ def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
 
 
 def _seconds(asked: PricedRow) -> float:
-    return asked.price.seconds + OVERHEAD_SECONDS
+    return asked.price.seconds + _OVERHEAD_SECONDS
 
 
 def _filled(group: Sequence[PricedRow], limit: float) -> list[list[PricedRow]]:
@@ -83,6 +76,9 @@ def _filled(group: Sequence[PricedRow], limit: float) -> list[list[PricedRow]]:
         room -= _seconds(asked)
     return made
 
+
+# Where the time is limited, prices may take this part of what is left before something is answered.
+_PRICING_PART = 4
 
 Tell = Callable[..., None]
 """Called with the name of an event and its facts."""
@@ -218,9 +214,15 @@ class _Batch:
             if key and _stands(known.get(key), row, self.options):
                 before[key] = known[key]
             elif key and (key not in todo or todo[key].row.priority < row.priority):
-                todo[key] = PricedRow(row, key)
+                todo[key] = self._asked_again(row, key, known.get(key) or {})
         self._before, self._asked = before, {key: asked.row for key, asked in todo.items()}
         return list(todo.values())
+
+    def _asked_again(self, row: Row, key: str, before: Mapping[str, Any]) -> PricedRow:
+        """A row to be answered; one that was stopped before may have as much time again."""
+        stops = before.get("stops", 0) if before.get("status") == "stopped" else 0
+        left = None if self.deadline.left == math.inf else self.deadline.left
+        return PricedRow(row, key, stops=stops, slot=max(before["wall_seconds"], 0.01) if stops else left)
 
     def _key(self, row: Row) -> str:
         if not row.problem:
@@ -249,13 +251,41 @@ class _Batch:
                 raise StoppedError(f"{error}; run the batch again") from None
 
     def _answer(self, pool: Pool, todo: list[PricedRow]) -> None:
+        """Answer those of the highest priority first, of these last what would not end in the time that is left."""
         options = self._task_options(pool)
-        asked = self._priced(pool, todo, options)
-        for level in levels(asked, self.deadline.left):
-            for one in large_ones(level):
-                self._keep(answered([one], self._wide_options(pool)))
-            for found in self._packed(pool, packs(level, pool.width), options):
-                self._keep(found)
+        pricing = Pricing(self.folder, options, not isinstance(pool, DaskPool), self.tell)
+        ordered = sorted(todo, key=lambda a: (-a.row.priority, a.stops, a.row.model, a.row.number))
+        for _, level in groupby(ordered, key=lambda a: a.row.priority):
+            waiting, long = list(level), list[PricedRow]()
+            while waiting:
+                asked, waiting = pricing.some(pool, waiting, self.deadline.left / _PRICING_PART)
+                self._told(asked, len(waiting))
+                left = self.deadline.left
+                long += [a for a in asked if a.price.seconds > left]
+                self._ask(pool, [a for a in asked if a.price.seconds <= left], options)
+            self._ask(pool, long, options)
+
+    def _told(self, asked: list[PricedRow], waiting: int) -> None:
+        """Tell prices, and keep what is refused or wrong."""
+        asked = sorted(asked, key=lambda a: a.row.number)
+        self.tell("prices", prices=[(a.row, a.price) for a in asked], waiting=waiting)
+        wrong = [a for a in asked if a.price.kind == "wrong"]
+        self._keep([{"key": a.key, **a.price.refusal(), "query": a.row.query, "wall_seconds": 0.0} for a in wrong])
+
+    def _ask(self, pool: Pool, asked: list[PricedRow], options: Options) -> None:
+        """Answer large questions and packs; packs first where the time is limited, which answers more."""
+        steps = [self._ask_large, self._ask_packed]
+        for step in steps if self.deadline.left == math.inf else reversed(steps):
+            step(pool, asked, options)
+
+    def _ask_large(self, pool: Pool, asked: list[PricedRow], _: Options) -> None:
+        for one in large_ones(asked):
+            self.tell("asking", rows=[one.row])
+            self._keep(answered([one], self._wide_options(pool)))
+
+    def _ask_packed(self, pool: Pool, asked: list[PricedRow], options: Options) -> None:
+        for found in self._packed(pool, packs(asked, pool.width), options):
+            self._keep(found)
 
     def _task_options(self, pool: Pool) -> Options:
         """Options of a question that one worker answers: local ones share this machine's memory and cores."""
@@ -272,28 +302,11 @@ class _Batch:
         client = pool.client if isinstance(pool, DaskPool) else None
         return replace(self.options, workers=None, scheduler=None, client=client)
 
-    def _priced(self, pool: Pool, todo: list[PricedRow], options: Options) -> list[PricedRow]:
-        """Price all questions, model by model, and set aside those that are refused or wrong."""
-        ordered = sorted(todo, key=lambda a: (a.row.model, a.row.number))
-        groups = [list(group) for _, group in groupby(ordered, key=lambda a: a.row.model)]
-        calls = [([a.row for a in group], options) for group in groups]
-        asked, prices = [], pool.stream(priced, calls)
-        for group, found in zip(groups, prices, strict=True):
-            asked += [self._with_price(a, price) for a, price in zip(group, found, strict=True)]
-        asked.sort(key=lambda a: a.row.number)
-        self.tell("prices", prices=[(a.row, a.price) for a in asked])
-        wrong = [a for a in asked if a.price.kind == "wrong"]
-        self._keep([{"key": a.key, **a.price.refusal(), "query": a.row.query, "wall_seconds": 0.0} for a in wrong])
-        return [a for a in asked if a.price.kind != "wrong"]
-
-    def _with_price(self, asked: PricedRow, price: Price) -> PricedRow:
-        folder = str(self.folder.run_folder(asked.key).absolute()) if price.kind in ("large", "alone") else None
-        return replace(asked, price=price, folder=folder)
-
     def _packed(self, pool: Pool, made: list[list[PricedRow]], options: Options) -> Iterator[list[dict[str, Any]]]:
         """Answer packs on all workers; a pack whose task failed is a failure of each of its rows."""
 
         def call(number: int) -> tuple[Any, ...]:
+            self.tell("asking", rows=[a.row for a in made[number]])
             return answered, made[number], options
 
         nodes = {k: Node(set(), call, -k) for k in range(len(made))}
@@ -316,7 +329,8 @@ class _Batch:
             }
             if notes := record.get("answer", {}).get("notes"):
                 facts |= {"model": self._asked[record["key"]].model, "notes": notes}
-            self.tell("row", key=record["key"], status=record["status"], **facts)
+            row = self._asked[record["key"]]
+            self.tell("row", key=record["key"], row=row.number, name=row.name, status=record["status"], **facts)
             if record["status"] == "stopped":
                 raise StoppedError(record["message"])
             self.folder.drop_run(record["key"])

@@ -6,16 +6,18 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ...storage.batch_folder import BatchDir
-from ..errors import encodable
+from ..errors import encodable, printable
 from .manifest import Row
 
+# Rows without an answer that are named, and how much is said of each.
+_NAMED, _LONGEST = 20, 300
 _COLUMNS = {
     "row": int,
     "name": str,
@@ -112,6 +114,8 @@ class BatchSummary:
         The folder with the results.
     notes : tuple of str
         What of a folder of models is no question, a sentence each.
+    unanswered : tuple of str
+        Which rows failed or were refused, and why; the first of them.
     """
 
     rows: int
@@ -124,6 +128,7 @@ class BatchSummary:
     seconds: float
     out: str
     notes: tuple[str, ...] = ()
+    unanswered: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -134,7 +139,8 @@ class BatchSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types only."""
-        return {**asdict(self), "notes": list(self.notes), "exit_code": self.exit_code}
+        told = {"notes": list(self.notes), "unanswered": list(self.unanswered)}
+        return {**asdict(self), **told, "exit_code": self.exit_code}
 
     def __str__(self) -> str:
         counts = [(self.answered, "answered"), (self.bounded, "between bounds"), (self.refused, "refused")]
@@ -148,8 +154,21 @@ def summary_of(outcomes: Sequence[RowOutcome], seconds: float, out: Path, notes:
     """Count how rows ended."""
     counts = Counter(outcome.record["status"] for outcome in outcomes)
     ends = {name: counts[name] for name in ("answered", "bounded", "refused", "failed", "stopped")}
-    reused = sum(outcome.reused for outcome in outcomes)
-    return BatchSummary(len(outcomes), **ends, reused=reused, seconds=round(seconds, 3), out=str(out), notes=notes)
+    ends["reused"] = sum(outcome.reused for outcome in outcomes)
+    left = tuple(_unanswered(outcomes))
+    return BatchSummary(len(outcomes), **ends, seconds=round(seconds, 3), out=str(out), notes=notes, unanswered=left)
+
+
+def _unanswered(outcomes: Sequence[RowOutcome]) -> Iterator[str]:
+    """Say which rows failed or were refused, one line each; how many more where there are many."""
+    left = [outcome for outcome in outcomes if outcome.record["status"] in ("failed", "refused")]
+    for outcome in left[:_NAMED]:
+        row, record = outcome.row, outcome.record
+        called = "" if row.name == str(row.number) else f" ({printable(row.name)})"
+        why = printable(record.get("message") or "", _LONGEST).removeprefix(f"row {row.number}, ")
+        yield f"row {row.number}{called} {'failed' if record['status'] == 'failed' else 'was refused'}: {why}"
+    if len(left) > _NAMED:
+        yield f"{len(left) - _NAMED} more rows failed or were refused"
 
 
 def write_results(folder: BatchDir, outcomes: Sequence[RowOutcome], summary: BatchSummary) -> None:

@@ -13,13 +13,15 @@ from .ending import guarded
 from .options import Grouped, json_option, no_check_option, on_cluster, print_notes, scheduler_option, workers_option
 
 if TYPE_CHECKING:
-    from ..batches.answering import Price
     from ..batches.manifest import Row
+    from ..batches.pricing import Price
 
 
 # Lines of the price table, one for all rows alike.
 _SHOWN = 20
 _COLUMNS = ("model", "query", "how", "rows", "memory", "disk", "predicted")
+# Events that are drawn on a terminal, and not told otherwise.
+_DRAWN = ("pricing", "asking")
 
 
 @click.command("batch", cls=Grouped)
@@ -43,21 +45,27 @@ def batch(manifest: str, out: str, as_json: bool, log: str | None, no_check: boo
     Exit codes: 0 all answered, 3 some refused because of a budget, 1 some failed, 4 stopped: run it again.
     """
     from ..batches.batch import batch as answered
+    from .progress import rows_bar
 
     notes: dict[str, None] = {}
 
-    def tell(event: str, **facts: Any) -> None:
-        if event == "row" and not log:
-            notes.update(dict.fromkeys(f"{facts['model']}: {note}" for note in facts.get("notes", ())))
-        if log:
-            _log(event, facts)
-        elif event == "note":
-            print_notes([facts["note"]])
-        if event == "prices" and not as_json:
-            _print_prices(facts["prices"])
+    with rows_bar(hidden=as_json or log is not None) as draw:
 
-    summary = answered(manifest, out, tell=tell, check=not no_check, **options)
+        def tell(event: str, **facts: Any) -> None:
+            if log:
+                _log(event, facts)
+            elif event == "row":
+                notes.update(dict.fromkeys(f"{facts['model']}: {note}" for note in facts.get("notes", ())))
+            elif event == "note":
+                print_notes([facts["note"]])
+            draw(event, facts)
+            if event == "prices" and not as_json:
+                _print_prices(facts["prices"], facts["waiting"])
+
+        summary = answered(manifest, out, tell=tell, check=not no_check, **options)
     print_notes(notes)
+    for line in () if log else summary.unanswered:
+        click.echo(f"bucketflow: {line}", err=True)
     click.echo(json.dumps(summary.to_dict()) if as_json else str(summary))
     sys.exit(summary.exit_code)
 
@@ -66,16 +74,19 @@ def _log(event: str, facts: dict[str, Any]) -> None:
     """Write a line of JSON to standard error."""
     from datetime import UTC, datetime
 
+    if event in _DRAWN:
+        return
     if event == "prices":
         prices = [price for _, price in facts["prices"]]
         finite = [price.seconds for price in prices if price.seconds < float("inf")]
-        facts = {"kinds": Counter(price.kind for price in prices), "predicted_seconds": round(sum(finite), 3)}
+        kinds = Counter(price.kind for price in prices)
+        facts = {"kinds": kinds, "predicted_seconds": round(sum(finite), 3), "waiting": facts["waiting"]}
     line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
     click.echo(json.dumps(line), err=True)
 
 
-def _print_prices(prices: list[tuple[Row, Price]]) -> None:
-    """Print what the questions cost: the most expensive ones, and how many others there are."""
+def _print_prices(prices: list[tuple[Row, Price]], waiting: int) -> None:
+    """Print what the questions cost: the most expensive ones, and how many others there are, some not priced yet."""
     from ..errors import format_bytes, printable
     from .show_run import fitted, show
 
@@ -87,10 +98,11 @@ def _print_prices(prices: list[tuple[Row, Price]]) -> None:
         seconds = "open" if price.seconds == float("inf") else f"{price.seconds * count:.3g} s"
         figures = [format_bytes(price.peak_bytes), format_bytes(price.disk_bytes) if price.disk_bytes else "", seconds]
         rows.append([printable(model.rpartition("/")[2], 30), query, how[price.kind], f"{count:,}", *figures])
-    show(fitted(_title(prices, len(alike)), _COLUMNS, rows, spare=("disk", "memory", "query"), figures=_COLUMNS[3:]))
+    title = _title(prices, len(alike), waiting)
+    show(fitted(title, _COLUMNS, rows, spare=("disk", "memory", "query"), figures=_COLUMNS[3:]))
 
 
-def _title(prices: list[tuple[Row, Price]], lines: int) -> str:
+def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
     kinds = Counter(price.kind for _, price in prices)
     refused = sum(price.status == "refused" for _, price in prices)
     whole = sum(price.seconds for _, price in prices if price.seconds < float("inf"))
@@ -98,6 +110,7 @@ def _title(prices: list[tuple[Row, Price]], lines: int) -> str:
     told += [f"{kinds['alone']:,} between bounds"] if kinds["alone"] else []
     told += [f"{refused:,} refused"] if refused else []
     told += [f"{kinds['wrong'] - refused:,} wrong"] if kinds["wrong"] > refused else []
+    told += [f"{waiting:,} to be priced later"] if waiting else []
     more = f"; the {_SHOWN} largest" if lines > _SHOWN else ""
     return ", ".join(told) + more
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...tasks.compiler.working_time import told_of_compiling
-from ..errors import shown_number
+from ..errors import printable, shown_number
 from ..results.bounds import Number, relative_gap
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from ..answering.watching import Watch
+    from ..batches.manifest import Row
 
 # A bar for less than this would only flicker.
 _PATIENCE = 0.5
@@ -138,6 +139,45 @@ def _bar(status: Status) -> Iterator[Callable[[int, int], None]]:
             yield report
     finally:
         bar.stop()
+
+
+@contextmanager
+def rows_bar(hidden: bool) -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
+    """Yield a callback (what happens in a batch, its facts) that draws on a terminal how many rows are done."""
+    if hidden or not sys.stderr.isatty():
+        yield lambda event, facts: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=None)
+
+    def draw(event: str, facts: Mapping[str, Any]) -> None:
+        if event == "begin":
+            bar.update(task, total=facts["asked"])
+        elif event == "prices":  # a table is printed next
+            bar.stop()
+        elif event in ("pricing", "asking"):
+            rows = facts["rows"] if event == "asking" else [facts["row"]]
+            bar.update(task, description=_rows_text(event, rows))
+            bar.start()
+        elif event == "row" and "key" in facts:
+            bar.advance(task)
+
+    try:
+        yield draw
+    finally:
+        bar.stop()
+
+
+def _rows_text(event: str, rows: Sequence[Row]) -> str:
+    """Return what is done with which rows: names of lists are numbers where they say nothing else."""
+    first = rows[0]
+    named = f"row {first.number}" + (f" ({printable(first.name, 30)})" if first.name != str(first.number) else "")
+    others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return f"{event} {named}{others}"
 
 
 def bounds_text(lower: Number | None, upper: Number | None, way: str) -> str:
