@@ -101,10 +101,9 @@ def check_elements(root: Element, draft: Draft) -> None:
 
 def _look(element: Element, draft: Draft) -> None:
     tag = element.tag
+    if not element.attributes.keys() <= _KNOWN[tag]:
+        _note_attributes(element, draft)
     kind = _KINDS[tag]
-    for name in element.attributes:
-        if name not in _KNOWN[tag] and ":" not in name and name != "xmlns":
-            draft.note(element.line, f"the attribute {shorten(name)!r} of <{tag}>", "is not read")
     for name, child in kind.counts.items():
         if name in element.attributes:
             check_count(element, name, sum(each.tag == child for each in element.children), draft)
@@ -117,6 +116,13 @@ def _look(element: Element, draft: Draft) -> None:
             raise draft.fail(each.line, f"<{tag}> as text", f"the element <{shorten(each.tag)}>, which is not read")
         elif each.tag not in _IGNORED[tag]:
             draft.note(each.line, f"the element <{shorten(each.tag)}> in <{tag}>", "is not read")
+
+
+def _note_attributes(element: Element, draft: Draft) -> None:
+    """Note attributes that are none of the format's; those of schemas are in other name spaces."""
+    for name in element.attributes:
+        if name not in _KNOWN[element.tag] and ":" not in name and name != "xmlns":
+            draft.note(element.line, f"the attribute {shorten(name)!r} of <{element.tag}>", "is not read")
 
 
 def check_count(element: Element, name: str, count: int, draft: Draft) -> None:
