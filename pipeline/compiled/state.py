@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -62,9 +61,9 @@ def one_at_a_time(
 class CompiledState:
     """A model with its tree, plan and messages, one question at a time.
 
-    An exception, Ctrl-C for one, may leave the tables half changed. So they count as unsound from before a change until
-    all of it is done, and unsound tables are forgotten before they are used again (:meth:`_tables_under`); whatever
-    else changes is replaced whole.
+    An exception, Ctrl-C for one, may leave the tables half changed. So they count as unsound from before a change
+    (:meth:`_tables_under`) until all of it is done, which nothing reaches that was raised; and unsound tables are
+    forgotten before they are used again. Whatever else changes is replaced whole.
 
     Attributes
     ----------
@@ -181,16 +180,17 @@ class CompiledState:
         """Return the messages that are up to date, leaves not among them; they may change with the next question."""
         if self._tables is None:
             return {}
-        with self._tables_under(self.findings) as tables:
-            return tables.current()
+        found = self._tables_under(self.findings).current()
+        self._sound = True
+        return found
 
     @one_at_a_time
     def restore(self, findings: Mapping[int, Array], tables: Mapping[int, Scaled]) -> None:
         """Enter findings with messages that were computed under them."""
         self.findings = dict(findings)
         if self._tables is not None:
-            with self._tables_under(self.findings) as kept:
-                kept.restore(tables)
+            self._tables_under(self.findings).restore(tables)
+            self._sound = True
 
     @one_at_a_time
     def shared_tables(self, findings: Mapping[int, Array]) -> dict[int, Scaled] | None:
@@ -198,10 +198,11 @@ class CompiledState:
         plan = self.plan
         if plan is None or self._tables is None:
             return None
-        with self._tables_under(findings) as tables:
-            made = [step.node for step in plan.steps]
-            tables.refresh(made, plan.kept_threads)
-            return tables.copies((*self._base, *made))
+        tables, made = self._tables_under(findings), [step.node for step in plan.steps]
+        tables.refresh(made, plan.kept_threads)
+        found = tables.copies((*self._base, *made))
+        self._sound = True
+        return found
 
     @one_at_a_time
     def asked_alone(
@@ -212,16 +213,14 @@ class CompiledState:
         vectors = {v: finding_vector(model, v, f) for v, f in cases.findings(case).items()}
         return self._marginals([model.names[v] for v in variables], {**findings, **vectors})
 
-    @contextmanager
-    def _tables_under(self, findings: Mapping[int, Array]) -> Iterator[KeptTables]:
-        """Give the tables to a change, with some findings in their leaves."""
+    def _tables_under(self, findings: Mapping[int, Array]) -> KeptTables:
+        """Return the tables for a change, with some findings in their leaves; unsound until the caller is done."""
         assert self._tables is not None
         sound, self._sound = self._sound, False
         if not sound:
             self._forget_tables()
         self._enter(findings)
-        yield self._tables
-        self._sound = True  # nothing that was raised comes here
+        return self._tables
 
     def _keep_tables(self, compiled: bool) -> None:
         """Keep new tables, in compiled loops or as NumPy goes."""
@@ -246,17 +245,17 @@ class CompiledState:
             if on_device is not None:
                 return on_device
             check_memory(plan, default_memory_bytes())
-        threads = plan.kept_threads
-        with self._tables_under(findings) as tables:
-            tables.refresh(plan.tree.roots, threads)
-            total = self._partition.total([tables.table(r) for r in plan.tree.roots])
-            if total == -math.inf:
-                return Beliefs(None, {})
+        tables, threads = self._tables_under(findings), plan.kept_threads
+        tables.refresh(plan.tree.roots, threads)
+        total = self._partition.total([tables.table(r) for r in plan.tree.roots])
+        found: dict[Target, Array] = {}
+        if total != -math.inf:
             nodes = tuple([plan.results[target] for target in targets])
             tables.refresh(nodes, threads)
             found = self._read(dict(zip(targets, nodes, strict=True)))
             self._change_pace()
-        return Beliefs(skeleton.fixed + total, found)
+        self._sound = True
+        return Beliefs(None if total == -math.inf else skeleton.fixed + total, found)
 
     def _read(self, nodes: Mapping[Target, int]) -> dict[Target, Array]:
         """Normalise and shape the tables of some targets."""
