@@ -1,4 +1,4 @@
-"""How long compiling loops took of an answer: once for each installation, and part of no phase."""
+"""What an answer says of compiling loops: how long it took, once for each installation, and what could not be used."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from ..tasks.compiler.working_time import compiling_seconds
+from ..tasks.compiler.numba_parts import said_so_far
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -17,17 +18,21 @@ _NAME = "compile"
 
 
 def counts_compiling(answer: Callable[P, A]) -> Callable[P, A]:
-    """Let the ``seconds`` of what a function returns say how many of them went into compiling, where some did."""
+    """Let the ``seconds`` of what a function returns say how many of them went into compiling, where some did.
+
+    Its ``notes`` say where the compiler is one whose inner parts are not known.
+    """
 
     @wraps(answer)
     def counted(*args: P.args, **kwargs: P.kwargs) -> A:
         start, before = time.perf_counter(), compiling_seconds()
         found: Any = answer(*args, **kwargs)
         compiling = compiling_seconds() - before
-        if compiling <= 0.0:
-            return found  # type: ignore[no-any-return]
-        seconds = apart(found.seconds, compiling, time.perf_counter() - start)
-        return replace(found, seconds=seconds)  # type: ignore[no-any-return]
+        if compiling > 0.0:
+            found = replace(found, seconds=apart(found.seconds, compiling, time.perf_counter() - start))
+        if (said := said_so_far()) and said not in getattr(found, "notes", (said,)):
+            found = replace(found, notes=(*found.notes, said))
+        return found  # type: ignore[no-any-return]
 
     return counted
 

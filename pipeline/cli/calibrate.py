@@ -49,6 +49,7 @@ def warm() -> None:
 
 
 def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
+    from ...tasks.compiler.numba_parts import unknown_numba
     from ..api.bound import bound
     from ..api.solve import solve
 
@@ -66,8 +67,9 @@ def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "sums on diagrams", _sums
     yield "counts by search", _counts
     yield "mini-buckets", partial(bound, _grid("markov"), query="partition", z=3)
-    yield "compiled models", _compiled
-    yield "threads", _threads
+    if not unknown_numba():
+        yield "compiled models", _compiled
+        yield "threads", _threads
 
 
 def _modules() -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes, peak_rss_bytes
 from ...tasks.incremental.kept_tables import Incremental, KeptTables, loops_are_loaded
+from ...tasks.compiler.numba_parts import unknown_numba
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, weighted
 from ..answering.question import Names, asked_of, is_every
 from ..machine.resources import Resources
@@ -308,7 +309,7 @@ def _again(kind: type[State], skeleton: Skeleton, options: Options, findings: Ma
 
 def kept_tables(plan: Plan, leaves: Mapping[int, Scaled], compiled: bool) -> KeptTables:
     """Keep all tables of a plan, in compiled loops or as NumPy goes."""
-    if compiled:
+    if compiled and not unknown_numba():
         from ...tasks.incremental.packed import Packed
 
         algebra = QuickSumProduct(plan.tree.dims, True)

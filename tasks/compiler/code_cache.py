@@ -21,9 +21,10 @@ from pathlib import Path
 
 from ...storage.files import cache_folder
 from ...storage.trust import UntrustedError, check_entry, check_folder, read_trusted
+from .numba_parts import unknown_numba
 
 _PACKAGE = Path(__file__).parents[2]
-_COMPILER = "machine_code"
+_COMPILER = Path(__file__).with_name("jit.py")
 _IMPORT = re.compile(r"^from (\.+)([\w.]*) import \(?([\w, ]*)", re.MULTILINE)
 
 
@@ -145,7 +146,7 @@ def sources_of(source: Path) -> set[Path]:
     """Return a module and all modules of the package that it imports, but for the compiler's own."""
     found, waiting = {source}, [source]
     while waiting:
-        fresh = {path for path in _imported(waiting.pop()) if path.stem != _COMPILER} - found
+        fresh = {path for path in _imported(waiting.pop()) if path != _COMPILER} - found
         found |= fresh
         waiting += fresh
     return found
@@ -231,4 +232,5 @@ def compiler_pays(cells: int) -> bool:
     """
     if cells < _WARM_CELLS:
         return False
-    return _PATIENCE.ends(cells / _CELLS_PER_SECOND, ahead=_LOADING if "numba" in sys.modules else 0.0)
+    ahead = _LOADING if "numba" in sys.modules else 0.0
+    return _PATIENCE.ends(cells / _CELLS_PER_SECOND, ahead=ahead) and not unknown_numba()
