@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 import bucketflow
 from bucketflow.cluster.version import DISTRIBUTION
@@ -173,6 +174,31 @@ def test_the_version_is_written_once() -> None:
     assert bucketflow.__version__ == importlib.import_module("bucketflow.cluster.version").__version__
     written = [path for path in modules() if f'"{bucketflow.__version__}"' in path.read_text()]
     assert written == [ROOT / "cluster" / "version.py"]
+
+
+def test_the_changelog_the_citation_and_the_version_agree() -> None:
+    """What was released last is cited; what is worked on comes after it."""
+    released = re.findall(
+        r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    numbers = [tuple(map(int, version.split("."))) for version in released]
+    assert numbers == sorted(numbers, reverse=True)
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == released[0]
+    ours, _, development = bucketflow.__version__.partition(".dev")
+    assert tuple(map(int, ours.split("."))) > numbers[0] if development else ours == released[0]
+
+
+def test_settings_for_others_are_yaml_and_name_what_is_there() -> None:
+    files = [*sorted((ROOT / ".github").rglob("*.yml")), ROOT / ".pre-commit-config.yaml"]
+    assert len(files) >= 5
+    for path in files:
+        assert yaml.safe_load(path.read_text())
+    matrix = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["check"]
+    assert matrix["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
+    assert [step["run"] for step in matrix["steps"] if "run" in step] == [".ci/run"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == ">=3.11,<3.14"
 
 
 def test_no_text_names_a_file_that_is_gone() -> None:

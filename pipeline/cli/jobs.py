@@ -193,7 +193,11 @@ def _watch(job: Job) -> None:
             shown.append(line)
             click.echo(f"\r\033[K{line}" if terminal else line, nl=not terminal)
 
-    record = job.wait(seen=look)
+    try:
+        record = job.wait(seen=look)
+    except KeyboardInterrupt:
+        click.echo(nl=terminal)  # what follows stands on a line of its own
+        raise
     if terminal or record.message:
         click.echo(f"\n{record.message}" if terminal and record.message else record.message)
     sys.exit(0 if record.state == "finished" else record.exit_code)

@@ -32,7 +32,7 @@ _ALL: Final = ~np.uint64(0)
 
 
 class Host:
-    """Operations; see :class:`.rows.Side`."""
+    """Operations; see :class:`.operations.Side`."""
 
     arrays: Any = np
 
