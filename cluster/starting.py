@@ -50,8 +50,7 @@ def starting(what: str) -> Iterator[None]:
     ClusterError
         If a process did not start, whatever the reason.
     """
-    if _is_imported_again():
-        _end_here()
+    verify_first_import()
     with tempfile.NamedTemporaryFile(prefix="bucketflow-start-") as told:
         os.environ[_TOLD] = told.name
         try:
@@ -66,13 +65,19 @@ def starting(what: str) -> Iterator[None]:
             os.environ.pop(_TOLD, None)
 
 
-def _is_imported_again() -> bool:
-    """Whether this process is still importing the script of the one that started it; Python asks the same."""
-    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
+def verify_first_import() -> None:
+    """Go no further where a process only imports the script of the one that started it, which asks for workers.
+
+    Raises
+    ------
+    ClusterError
+        If the process is not one of ours; ours leave a note, and end without a word.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # Python itself asks that
+        _end_here()
 
 
 def _end_here() -> NoReturn:
-    """Tell the process that started this one, and end without a word; if it is not ours, say what is wrong here."""
     script = str(getattr(sys.modules.get("__mp_main__"), "__file__", None) or "the script")
     path = os.environ.get(_TOLD)
     if path is None:

@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict, get_args
 
-from .errors import ModelError
+from .errors import BucketflowError, ModelError
 from .models.checks import integer
 from .models.query import Fit, Representation, TreeKind
 from .proofs.outcome import Method as Method
@@ -60,6 +60,8 @@ class Options:
             raise ModelError(f"scheduler is {self.scheduler!r}; it must be an address like tcp://host:8786")
         if self.gpus is not None and self.workers:
             raise ModelError("every GPU has one worker; leave out workers, or gpus")
+        if self.workers and not self.remote:
+            _verify_first_import()
         if not isinstance(self.gpus, str | None):
             object.__setattr__(self, "gpus", integer(self.gpus, "gpus", None))
         for name in ("memory", "disk", "gpu_memory"):
@@ -122,6 +124,17 @@ class ProofOptions:
         """
         if self.limited or self.method not in ("auto", "dense", "diagram", "search"):
             raise ModelError(f"upper_bound, time, gap and the method rows are for the optimum, not for the {query}")
+
+
+def _verify_first_import() -> None:
+    """Let no worker ask what the script that it has to import asks, for workers of its own."""
+    from ..cluster.address import ClusterError
+    from ..cluster.starting import verify_first_import
+
+    try:
+        verify_first_import()
+    except ClusterError as error:
+        raise BucketflowError(str(error)) from None
 
 
 def checked_number(name: str, value: Any, what: str) -> int | float | None:

@@ -106,6 +106,8 @@ class _Opening:
         """Close it where it was opened, as Dask's clients want to be; one that is being opened is waited for."""
         with self._thread:
             self._thread.submit(self._opened.close).result()
+        if (error := self._pool.exception()) is not None:
+            _LOG.warning("workers did not help: %s", error)
 
 
 @dataclass

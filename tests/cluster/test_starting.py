@@ -18,6 +18,7 @@ import psutil
 import pytest
 import yaml
 
+import bucketflow
 from bucketflow.cluster import gpus
 from bucketflow.cluster.address import ClusterError
 from bucketflow.cluster.connect import local_client
@@ -239,3 +240,19 @@ def test_failures_in_the_background_are_kept_and_not_printed(caplog: pytest.LogC
     assert failures == ["no room", "it failed"]
     assert caplog.text == ""
     assert (logger.propagate, list(logger.handlers)) == before
+
+
+def test_a_script_that_is_imported_again_asks_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small its question is; a process of the user's own hears why."""
+    import multiprocessing
+
+    model = bucketflow.load("satellite")
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(bucketflow.BucketflowError, match="write what it does under if __name__"):
+        bucketflow.solve(model, workers=2)
+    assert bucketflow.solve(model).value == 49
+    monkeypatch.setattr("os._exit", lambda code: (_ for _ in ()).throw(SystemExit(code)))
+    monkeypatch.setenv("BUCKETFLOW_STARTING", str(tmp_path / "told"))
+    with pytest.raises(SystemExit):
+        bucketflow.solve(model, workers=2)
+    assert (tmp_path / "told").read_text()
