@@ -123,7 +123,7 @@ def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
 @click.option("-o", "--out", required=True, metavar="FILE.html", help="The page; it needs no network.")
 @guarded
 def report(source: str, out: str) -> None:
-    """Write a page about a run directory, a job, a batch, or an answer that --json printed."""
+    """Write a page about a run directory, a job, a batch, or what a command printed with --json."""
     from ..report.report import report as written
 
     written(source, out)

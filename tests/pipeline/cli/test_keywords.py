@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Unpack, get_type_hints
@@ -42,7 +43,7 @@ def test_bounds_take_some_of_them() -> None:
 )
 def test_public_functions_say_which_keywords_they_take(function: Callable[..., Any], keywords: type) -> None:
     assert function.__annotations__["options"] == f"Unpack[{keywords.__name__}]"
-    assert function.__globals__[keywords.__name__] is keywords
+    assert inspect.unwrap(function).__globals__[keywords.__name__] is keywords
     assert function.__globals__["Unpack"] is Unpack
 
 
