@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from ..tasks.compiler.working_time import compiling_seconds
 from ..tasks.compiler.numba_parts import said_so_far
+from ..tasks.compiler.working_time import compiling_seconds
 
 P = ParamSpec("P")
 A = TypeVar("A")

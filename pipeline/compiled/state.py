@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes, peak_rss_bytes
-from ...tasks.incremental.kept_tables import Incremental, KeptTables, loops_are_loaded
 from ...tasks.compiler.numba_parts import unknown_numba
+from ...tasks.incremental.kept_tables import Incremental, KeptTables, loops_are_loaded
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, weighted
 from ..answering.question import Names, asked_of, is_every
 from ..machine.resources import Resources
