@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ...cluster.memory import peak_rss_bytes
 from ...storage.files import file_bytes, free_bytes
 from ...storage.run_folder import MESSAGES
+from ...tasks.compiler.compile_limits import NotCompiledError, compiled_until
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ...tasks.sweeps.device_sweep import LEAST_CELLS
 from ..answering.cut_offs import OUTWARD, optimum_bounds
@@ -186,10 +188,11 @@ def bound(
         return _finished(Bounds(network.query, "infeasible"), start, start)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
     ladder = _Ladder(_question(network, fixed, _means(resources, network)), resources, start + seconds)
-    order = ladder.order()
-    planned = perf_counter()
-    with bounds_directory(resources.asked.folder, model, query, hard):
-        rounds = tuple(ladder.climb(order, z))
+    with compiled_until(seconds):
+        order = ladder.order()
+        planned = perf_counter()
+        with bounds_directory(resources.asked.folder, model, query, hard):
+            rounds = tuple(ladder.climb(order, z))
     return _finished(replace(ladder.question.found(), rounds=rounds), start, planned)
 
 
@@ -245,7 +248,8 @@ class _Ladder:
         if partition(network.dims, network.scopes, quick, Size()).cells <= _EASY_CELLS:
             return quick
         if isinstance(self.question, _Optimum):
-            self.question.prepare(self._is_late)
+            with suppress(NotCompiledError):
+                self.question.prepare(self._is_late)
         return depth_first_order(self.question.dims, self.question.scopes, seed=asked.seed)
 
     def climb(self, order: tuple[int, ...], z: int | None) -> Iterator[BoundRound]:
@@ -264,7 +268,10 @@ class _Ladder:
             if place is None or (cells and self._would_be_late(split.cells * seconds_a_cell + place.seconds)):
                 return
             start, first = perf_counter(), not cells
-            if not self.question.improve(split, place.keep, None if first else self._is_late, place.spilling):
+            try:
+                if not self.question.improve(split, place.keep, None if first else self._is_late, place.spilling):
+                    return
+            except NotCompiledError:
                 return
             seconds = perf_counter() - start
             cells, seconds_a_cell = split.cells, min(seconds_a_cell, seconds / split.cells)
