@@ -62,6 +62,12 @@ def solved(
     """
     if question.query != "optimum":
         effort.refuse_for(question.query)
+    return question.told(_solved(question, options, effort, progress, watch))
+
+
+def _solved(
+    question: Question, options: Options, effort: ProofOptions, progress: Progress | None, watch: Watch | None
+) -> Result:
     started = time.perf_counter()
     # nothing is compiled that would not be ready in the time that is given
     with nullcontext() if effort.time is None else compiled_until(effort.time):
@@ -314,7 +320,7 @@ class Task:
             return self._dressed(self.known.outcome())
         found = self._told_apart(progress) or self._dressed(self.known.outcome())
         note = None if found.status != "bounded" or (found.proof and found.proof.close) else self._why_open()
-        return found if note is None else replace(found, notes=(note,))
+        return found if note is None else replace(found, notes=(*found.notes, note))
 
     def _told_apart(self, progress: Progress | None) -> Result | None:
         """Sweep every cell where units hide whether anything is allowed; None where they do not, or no sweep fits."""
@@ -448,6 +454,7 @@ class Task:
             found.assignment,
             seconds={"plan": 0.0, "run": elapsed, "decode": 0.0},
             peak_rss_bytes=peak_rss_bytes(),
+            notes=self.question.model.notes,
             proof=proof,
         )
 

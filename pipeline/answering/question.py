@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from ...cluster.version import __version__
 from ..errors import ModelError
 from ..formats.read import load_evidence
+from ..models.certainty import check_log10
 from ..models.findings import likelihood, named_findings
 from ..models.model import Function, Model, checked_model
 from ..models.query import QUERIES
 from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..preprocessing.wide_tables import with_links
 from ..queries.asked import BeliefRequest, local_targets
+from ..results.proof import A, noted
 from ..trees.tree import Target
 
 # Before functions of so many cells are made dense, rows are thought of.
@@ -101,6 +103,18 @@ class Question:
     def is_large(self) -> bool:
         """Whether functions have so many cells that rows are thought of before they are made dense."""
         return self.reduced[0].cells >= LARGE_CELLS
+
+    def told(self, found: A) -> A:
+        """Return an answer with the notes of the model.
+
+        Raises
+        ------
+        InternalError
+            If evidence of a Bayesian network is more than certain.
+        """
+        log10 = getattr(found, "log10_evidence", None)
+        check_log10(self.model, getattr(found, "log10", None) if log10 is None else log10, self.soft.values())
+        return noted(found, self.model.notes)
 
     def identity(self) -> dict[str, Any]:
         """Return what must be the same for a run to be continued."""

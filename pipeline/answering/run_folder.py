@@ -171,7 +171,7 @@ def kept(question: Question, options: Options, effort: ProofOptions, find: Calla
             before = answered_before(known, question.model, None, 0.0)
             if is_confirmed(before, question.model, question.hard):
                 return before
-        found = find()
+        found = question.told(find())
         rundir.write_result(found.to_dict())
         return found
 

@@ -107,7 +107,7 @@ def _in_directory(
             known = rundir.read_result()
             before = known and answered_before(known, question.model, plan, prepared.seconds)
             if before and is_confirmed(before, question.model, question.hard):
-                return before
+                return question.told(before)
         _check_memory(prepared)
         if plan is not None and plan.spill is not None:
             check_space(folder, plan, used_bytes(folder))
@@ -181,7 +181,8 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Path | None,
         found = replace(found, rows_work=work_of(prepared, run.room))
     spent = time.perf_counter() - start - found.seconds.get("decode", 0.0)
     seconds = {"plan": prepared.seconds, "run": spent, **found.seconds}
-    return replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))
+    found = replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))
+    return prepared.question.told(found)
 
 
 def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:

@@ -26,6 +26,7 @@ from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
 from ..minibuckets.partition import Size, partition
 from ..minibuckets.rounds import Means, OptimumBounds, SumBounds
+from ..models.certainty import check_log10
 from ..models.checks import integer
 from ..models.model import Model
 from ..options import Bounding, Options, checked_number
@@ -34,6 +35,7 @@ from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import search_tree
 from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
 from ..results.bounds import BoundRound, Bounds, Number
+from ..results.proof import noted
 from ..trees.tree import elimination_order
 
 if TYPE_CHECKING:
@@ -185,7 +187,7 @@ def bound(
     network = reduce_model(model, query, hard)  # type: ignore[arg-type]
     fixed = fixed_value(network)
     if fixed is None:
-        return _finished(Bounds(network.query, "infeasible"), start, start)
+        return _finished(Bounds(network.query, "infeasible"), model, start, start)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
     ladder = _Ladder(_question(network, fixed, _means(resources, network)), resources, start + seconds)
     with compiled_until(seconds):
@@ -193,7 +195,7 @@ def bound(
         planned = perf_counter()
         with bounds_directory(resources.asked.folder, model, query, hard):
             rounds = tuple(ladder.climb(order, z))
-    return _finished(replace(ladder.question.found(), rounds=rounds), start, planned)
+    return _finished(replace(ladder.question.found(), rounds=rounds), model, start, planned)
 
 
 def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
@@ -225,9 +227,11 @@ def _question(network: Network, fixed: float | int, means: Means) -> _Optimum | 
     return _Optimum(network, fixed, means) if network.query == "optimum" else _Sum(network, fixed, means)
 
 
-def _finished(bounds: Bounds, start: float, planned: float) -> Bounds:
+def _finished(bounds: Bounds, model: Model, start: float, planned: float) -> Bounds:
+    if bounds.query == "partition" and bounds.lower is not None:
+        check_log10(model, float(bounds.lower))
     seconds = {"plan": planned - start, "run": perf_counter() - planned}
-    return replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+    return noted(replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes()), model.notes)
 
 
 @dataclass

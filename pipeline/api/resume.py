@@ -11,8 +11,10 @@ from ...storage.run_folder import stored_plan
 from ...storage.spec import StorageError
 from ..answering.optimum import solved
 from ..answering.question import Question, question_of
+from ..answering.run_folder import fingerprint
 from ..answering.running import answer
-from ..errors import IncompatibleRunError
+from ..errors import FormatError, IncompatibleRunError
+from ..models.model import Model
 from ..models.query import QUERIES
 from ..options import Options, ProofOptions, Where
 from ..results.posteriors import Marginals
@@ -68,4 +70,20 @@ def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:
     evidence = {**found["evidence"], **found.get("likelihoods", {})}
     asked = {"query_vars": found["variables"], "joint": found["joints"]} if "variables" in found else {}
     families = found.get("families", False)
-    return stored, question_of(load(stored["source"]), found["query"], evidence, **asked, families=families)
+    return stored, question_of(_model(stored), found["query"], evidence, **asked, families=families)
+
+
+def _model(stored: dict[str, Any]) -> Model:
+    """Read the model of a run again: as it is, where it was read so when the run began."""
+    source, wanted = stored["source"], stored["identity"]["model"]
+    try:
+        model = load(source)
+        if model.kind != "bayes" or fingerprint(model) == wanted:
+            return model
+    except FormatError:
+        model = load(source, check=False)
+        if fingerprint(model) != wanted:
+            raise
+        return model
+    unchecked = load(source, check=False)
+    return unchecked if fingerprint(unchecked) == wanted else model

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..plans.plan import Plan
 
 
-def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model:
+def load(path: str | PathLike[str], *, memory: int | str | None = None, check: bool = True) -> Model:
     """Read a model file, or an example by its name; the format follows from content and name.
 
     Parameters
@@ -39,23 +39,20 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model
         ``"satellite"``.
     memory : int or str, optional
         What reading may take, in bytes or as ``"4GB"``; most of the free memory by default.
+    check : bool, optional
+        Whether a Bayesian network has to be one: a distribution of each variable, rows that sum to 1, no cycle. False
+        takes the tables as they are, and answers are for their product.
 
     Raises
     ------
     FormatError
-        If the file is missing or malformed.
+        If the file is missing or malformed, or holds no Bayesian network though its format says so.
     BudgetError
         If reading it takes more than ``memory``.
     """
-    return load_noted(path, memory)[0]
-
-
-def load_noted(path: str | PathLike[str], memory: int | str | None = None) -> tuple[Model, tuple[str, ...]]:
-    """Read a model as :func:`load` does; return with it what its answers leave out, in sentences."""
     path = file_or_example(path)
-    found = load_any(path, None if memory is None else parse_size(memory))
-    notes = found.notes if isinstance(found, Dcop) else ()
-    return replace(model_of(found), source=os.path.abspath(path)), notes
+    found = load_any(path, None if memory is None else parse_size(memory), check=check)
+    return replace(model_of(found), source=os.path.abspath(path))
 
 
 def load_dcop(

@@ -124,7 +124,7 @@ class PricedRow:
 def priced(rows: Sequence[Row], options: Options) -> list[Price]:
     """Return what rows about one model cost, one price a row."""
     try:
-        model = _model(rows[0].model, options)
+        model = _model(rows[0], options)
     except BucketflowError as error:
         return [_wrong(error)] * len(rows)
     found: dict[tuple[Any, ...], Price | None] = {}
@@ -188,21 +188,25 @@ _models: RecentValues[Model] = RecentValues(_KEPT_BYTES)
 _compiled: RecentValues[Compiled] = RecentValues(_KEPT_BYTES)
 
 
-def _model(path: str, options: Options) -> Model:
-    """Return a model, read again where its file was touched."""
+def _model(row: Row, options: Options) -> Model:
+    """Return the model of a row, read again where its file was touched."""
     return _models.get(
-        (path, hash_of(path)), lambda: load(path, memory=options.memory), lambda model: int(model.nbytes)
+        _key(row), lambda: load(row.model, memory=options.memory, check=row.check), lambda model: int(model.nbytes)
     )
 
 
-def _compiled_model(path: str, options: Options) -> Compiled:
+def _key(row: Row) -> tuple[str, str, bool]:
+    return row.model, hash_of(row.model), row.check
+
+
+def _compiled_model(row: Row, options: Options) -> Compiled:
     def compiled() -> Compiled:
-        return compile_model(replace(_model(path, options), evidence={}), memory=options.memory, threads=1)
+        return compile_model(replace(_model(row, options), evidence={}), memory=options.memory, threads=1)
 
     def size(found: Compiled) -> int:
         return int(found.model.nbytes) + (found.plan.peak_bytes if found.plan else 0)
 
-    return _compiled.get((path, hash_of(path)), compiled, size)
+    return _compiled.get(_key(row), compiled, size)
 
 
 def _question(model: Model, row: Row) -> Question:
@@ -236,9 +240,9 @@ def _compiled_for(pack: Sequence[PricedRow], options: Options) -> Compiled | Non
     """Compile the model of a pack that asks for its marginals or its partition function several times."""
     wanted = [asked.row for asked in pack if asked.row.query in _COMPILED and asked.price.kind == "small"]
     try:
-        if len(wanted) < _COMPILED_ROWS or _model(wanted[0].model, options).kind == "cost":
+        if len(wanted) < _COMPILED_ROWS or _model(wanted[0], options).kind == "cost":
             return None
-        return _compiled_model(wanted[0].model, options)
+        return _compiled_model(wanted[0], options)
     except BucketflowError:  # all messages together do not fit
         return None
 
@@ -270,7 +274,7 @@ def _record(found: Result | Marginals, row: Row, seconds: float) -> dict[str, An
 
 def _found(asked: PricedRow, options: Options, compiled: Compiled | None) -> Result | Marginals:
     row, price = asked.row, asked.price
-    model = _model(row.model, options)
+    model = _model(row, options)
     evidence = _evidence(model, row)
     if compiled is not None and row.query in _COMPILED and price.kind == "small":
         return _asked_again(compiled, row.query, evidence)
@@ -294,5 +298,5 @@ def _asked_again(compiled: Compiled, query: str, evidence: Mapping[str, Any] | N
     log10 = compiled.partition()
     seconds = {"run": time.perf_counter() - start}
     if log10 == -math.inf:
-        return Result("partition", "infeasible", seconds=seconds)
-    return Result("partition", "ok", log10=log10, plan=compiled.plan, seconds=seconds)
+        return Result("partition", "infeasible", seconds=seconds, notes=model.notes)
+    return Result("partition", "ok", log10=log10, plan=compiled.plan, seconds=seconds, notes=model.notes)

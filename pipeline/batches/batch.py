@@ -99,6 +99,7 @@ def batch(
     query: str = "optimum",
     max_time: float | None = None,
     stop_at: str | None = None,
+    check: bool = True,
     tell: Tell = _ignore,
     **options: Unpack[Where],
 ) -> BatchSummary:
@@ -120,6 +121,8 @@ def batch(
         Seconds after which it stops, so that it can be run again.
     stop_at : str, optional
         The time of day, ``HH:MM``, at which it does.
+    check : bool, optional
+        Whether Bayesian networks have to be some; see :func:`bucketflow.load`.
     tell : callable, optional
         Called with the name of an event and facts: ``begin``, ``prices``, ``row``, ``end``.
     **options
@@ -135,6 +138,7 @@ def batch(
     """
     deadline = Deadline(earliest(max_time, stop_at))
     rows, asked = read_manifest(manifest, query), Options(**options)
+    rows = rows if check else [replace(row, check=False) for row in rows]
     with _opened(Path(out)) as folder:
         run = _Batch(rows, asked, folder, tell, deadline)
         run.answer_all()
@@ -302,7 +306,11 @@ class _Batch:
                 record["within"] = str(self._asked[record["key"]].memory or self.options.memory)
             self.folder.append(record)
             self._found[record["key"]] = record
-            facts = {name: record[name] for name in ("message", "exit_code", "wall_seconds") if name in record}
+            facts: dict[str, Any] = {
+                name: record[name] for name in ("message", "exit_code", "wall_seconds") if name in record
+            }
+            if notes := record.get("answer", {}).get("notes"):
+                facts |= {"model": self._asked[record["key"]].model, "notes": notes}
             self.tell("row", key=record["key"], status=record["status"], **facts)
             if record["status"] == "stopped":
                 raise StoppedError(record["message"])

@@ -45,6 +45,8 @@ class Row:
         Higher ones are answered first.
     problem : str
         What is wrong with the row itself; it is not asked then.
+    check : bool
+        Whether a Bayesian network has to be one.
     """
 
     number: int
@@ -57,6 +59,7 @@ class Row:
     time: float | None = None
     priority: int = 0
     problem: str = ""
+    check: bool = True
 
     @property
     def settings(self) -> tuple[str, str | None, float | None, float | None]:
@@ -81,6 +84,7 @@ class Row:
         if isinstance(evidence, str) and isfile(evidence):
             evidence = hash_of(evidence)
         asked = [__version__, hash_of(self.model), self.query, evidence, self.memory, self.order_time, self.time]
+        asked += [] if self.check else ["unchecked"]
         return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
     def wrong(self, problem: str) -> Row:

@@ -34,6 +34,10 @@ _COLUMNS = {
 }
 
 
+# Of a row, what results leave out.
+_NOT_SHOWN = ("number", "problem", "check")
+
+
 @dataclass(frozen=True)
 class RowOutcome:
     """A row and what became of it.
@@ -56,7 +60,7 @@ class RowOutcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line of the results."""
-        row = {name: value for name, value in asdict(self.row).items() if name not in ("number", "problem") and value}
+        row = {name: value for name, value in asdict(self.row).items() if name not in _NOT_SHOWN and value}
         return {"row": self.row.number, **row, "key": self.key, "reused": self.reused, **_without_key(self.record)}
 
     def cells(self) -> dict[str, Any]:

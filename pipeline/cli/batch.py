@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded
-from .options import Grouped, json_option, on_cluster, scheduler_option, workers_option
+from .options import Grouped, json_option, no_check_option, on_cluster, print_notes, scheduler_option, workers_option
 
 if TYPE_CHECKING:
     from ..batches.answering import Price
@@ -32,24 +32,30 @@ _COLUMNS = ("model", "query", "how", "rows", "memory", "disk", "predicted")
 @click.option("--gpus", metavar="all|N", help="Run large steps on GPUs.")
 @click.option("--max-time", type=click.FloatRange(min=0), metavar="S", help="Stop after so many seconds.")
 @click.option("--stop-at", metavar="HH:MM", help="Stop at this time of day.")
+@no_check_option
 @click.option("--log", "log", type=click.Choice(["json"]), help="Tell what happens on standard error.")
 @json_option
 @guarded
 @on_cluster
-def batch(manifest: str, out: str, as_json: bool, log: str | None, **options: Any) -> None:
+def batch(manifest: str, out: str, as_json: bool, log: str | None, no_check: bool, **options: Any) -> None:
     """Answer the questions in MANIFEST: .csv, .jsonl or .yaml with a column `model`, or a folder of models.
 
     Exit codes: 0 all answered, 3 some refused because of a budget, 1 some failed, 4 stopped: run it again.
     """
     from ..batches.batch import batch as answered
 
+    notes: dict[str, None] = {}
+
     def tell(event: str, **facts: Any) -> None:
+        if event == "row" and not log:
+            notes.update(dict.fromkeys(f"{facts['model']}: {note}" for note in facts.get("notes", ())))
         if log:
             _log(event, facts)
         if event == "prices" and not as_json:
             _print_prices(facts["prices"])
 
-    summary = answered(manifest, out, tell=tell, **options)
+    summary = answered(manifest, out, tell=tell, check=not no_check, **options)
+    print_notes(notes)
     click.echo(json.dumps(summary.to_dict()) if as_json else str(summary))
     sys.exit(summary.exit_code)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded
-from .options import Grouped, json_option, scheduler_option
+from .options import Grouped, json_option, print_notes, scheduler_option
 
 if TYPE_CHECKING:
     from ..results.dpop_result import DpopResult
@@ -61,10 +61,11 @@ def dpop(file: str, agents: str | None, as_json: bool, **options: Any) -> None:
     with status_line(as_json, "passing messages"):
         found = solve(problem, **options)
     found = replace(found, seconds={"read": read_seconds, **found.seconds})
+    print_notes(found.notes)
     if as_json:
         click.echo(found.to_json())
     else:
-        _print(found)
+        _print(replace(found, notes=()))
 
 
 def _print(found: DpopResult) -> None:

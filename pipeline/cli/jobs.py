@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded
-from .options import Grouped, keywords_of, load, names, planning_all, proving, prune
+from .options import Grouped, keywords_of, load, names, planning_all, print_answer, print_notes, proving, prune
 
 if TYPE_CHECKING:
     from ..jobs.job import Job
@@ -40,7 +40,7 @@ def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
 
     if options["workers"]:
         raise click.UsageError("a job runs on the workers of --scheduler; --most-workers limits how many")
-    model, _ = load(file, options["memory"])
+    model, _ = load(file, options)
     query, evidence, rest = keywords_of(model, options)
     variables, joint = names(rest.pop("query_vars")), [names(group) for group in rest.pop("joint")]
     effort = ProofOptions(prune=not no_prune, **{name: rest.pop(name) for name in _PROVING})
@@ -201,7 +201,11 @@ def _print_result(job: Job, wait: bool, as_json: bool) -> None:
             sys.exit(_UNANSWERED)
     job.finished()
     answer = job.answer()
-    click.echo(json.dumps(answer) if as_json else repr(job.result()))
+    if as_json:
+        print_notes(answer.get("notes", ()))
+        click.echo(json.dumps(answer))
+    else:
+        print_answer(job.result(), as_json)
     proof = answer.get("proof")
     if proof and not _is_close(proof):
         sys.exit(_UNANSWERED)

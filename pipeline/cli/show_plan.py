@@ -33,7 +33,10 @@ def plan_json(found: Outlook) -> str:
     ``prepared`` what preparation leaves of an optimum that is not quick, with the plan of that.
     """
     prepared, left = found.whole, found.remainder
+    notes = found.question.model.notes
     shown: dict[str, Any] = {"query": found.question.query, "method": found.effort.method, "plan": None}
+    if notes:
+        shown["notes"] = list(notes)
     if found.unswept:
         shown["unswept"] = found.unswept
     elif prepared is None:

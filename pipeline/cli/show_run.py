@@ -21,7 +21,7 @@ from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
 from ..errors import IncompatibleRunError, format_bytes, logarithm, printable
 from ..examples import examples
-from ..models.dcop import Dcop
+from ..models.dcop import Dcop, model_of
 from ..models.model import Model
 from ..preprocessing.preprocess import absorb, components
 
@@ -44,7 +44,7 @@ def facts_of(problem: Model | Dcop) -> dict[str, Any]:
     most = max(owned, default=0)
     largest = problem.agents[owned.index(most)].name if owned else None
     return {
-        **model_facts(problem.model),
+        **model_facts(model_of(problem)),
         "agents": len(owned),
         "largest_agent": largest,
         "largest_agent_variables": most,
@@ -71,12 +71,13 @@ def model_facts(model: Model) -> dict[str, Any]:
         "unused_variables": len(model.dims) - len(used),
         "top": model.top,
         "evidence": len(model.evidence),
+        **({"notes": list(model.notes)} if model.notes else {}),
     }
 
 
 def print_facts(facts: dict[str, Any]) -> None:
-    """Print labelled facts, leaving out what does not apply."""
-    shown = {label: value for label, value in facts.items() if value is not None and value != ""}
+    """Print labelled facts, leaving out what does not apply; notes are printed by themselves."""
+    shown = {label: value for label, value in facts.items() if value is not None and value != "" and label != "notes"}
     print_rows((k.replace("_", " "), f"{v:,}" if isinstance(v, int) else str(v)) for k, v in shown.items())
 
 

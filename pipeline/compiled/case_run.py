@@ -16,6 +16,7 @@ from ..api.marginals import in_memory
 from ..errors import ModelError
 from ..machine.resources import Resources
 from ..models.cases import CaseMarginals, Cases
+from ..models.certainty import check_log10
 from ..models.findings import case_likelihoods
 from ..options import Where
 from ..queries.expansion import expanded, loose_log
@@ -25,6 +26,9 @@ from .case_program import BatchProgram, BlockAnswer, Observation, batch_program,
 from .state import CompiledState
 
 Array = NDArray[Any]
+
+# Likelihoods are by case and state, states by case.
+_SOFT_AXES = 2
 
 
 def answer_cases(
@@ -119,6 +123,8 @@ class _Runner:
             logs[case] = found.log10_evidence
             for v in self.variables:
                 tables[v][case] = found.get(self.model.names[v], 0.0)
+        soft = [column for column in block.columns.values() if column.ndim == _SOFT_AXES]
+        check_log10(self.model, float(logs.max(initial=-math.inf)), [*self.compiled.findings.values(), *soft])
         return CaseMarginals(self.model, {self.model.names[v]: t for v, t in tables.items()}, logs)
 
     def _constants(self, block: Cases) -> Array:

@@ -136,6 +136,7 @@ def _model_facts(model: Model) -> dict[str, Any]:
         "dims": model.dims,
         "states": model.states,
         "name": model.name,
+        "notes": model.notes,
         "evidence": sorted(model.evidence.items()),
         "functions": [
             [f.scope, f.values.shape, None if f.rows is None else f.rows.shape, float(f.default), f.child]
@@ -161,6 +162,7 @@ def _model_from(facts: Mapping[str, Any], values: Array, rows: Array) -> Model:
         tuple(functions),
         name=facts["name"],
         evidence={int(v): int(s) for v, s in facts["evidence"]},
+        notes=tuple(facts.get("notes", ())),
     )
 
 

@@ -17,6 +17,7 @@ from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, weighted
 from ..answering.question import Names, asked_of, is_every
 from ..machine.resources import Resources
 from ..models.cases import Cases
+from ..models.certainty import check_log10
 from ..models.findings import Finding, finding_vector, findings_of, same_finding, variable_index
 from ..models.model import Model
 from ..options import Options
@@ -111,8 +112,15 @@ class CompiledState:
             targets = local_targets(skeleton.network, asked)
         beliefs = self._beliefs(targets)
         found = dressed(self.model, skeleton.network, self._partition, asked, beliefs, self.findings)
+        check_log10(self.model, found.log10_evidence, self.findings.values())
         seconds = {"run": time.perf_counter() - start}
-        return replace(found, plan=skeleton.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+        return replace(
+            found,
+            plan=skeleton.plan,
+            seconds=seconds,
+            peak_rss_bytes=peak_rss_bytes(),
+            notes=self.model.notes,
+        )
 
     def partition(self) -> float:
         """Return log10 of the probability of the findings; -inf if they are impossible."""
@@ -121,6 +129,7 @@ class CompiledState:
             self.model, network, self._partition, BeliefRequest((), (), ()), self._beliefs([]), self.findings
         )
         assert found.log10_evidence is not None
+        check_log10(self.model, found.log10_evidence, self.findings.values())
         return found.log10_evidence
 
     def current_tables(self) -> dict[int, Scaled]:

@@ -13,7 +13,7 @@ from ..examples import file_or_example
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
 from .evidence import read_evidence
-from .registry import detect_format
+from .registry import detect_format, refuse_unread
 from .text.source import Source, read_source
 
 __all__ = ["load", "load_any", "load_dcop", "load_evidence"]
@@ -41,12 +41,15 @@ def load(
     path: str | os.PathLike[str],
     evidence_path: str | os.PathLike[str] | None = None,
     memory: int | None = None,
+    *,
+    check: bool = True,
 ) -> Model:
     """Read a model, and evidence on it if a second file is given, within ``memory`` bytes.
 
     The format follows from the name (``.wcsp .cfn .uai .erg .bif .bifxml .xdsl .net .cnf .wcnf .yaml``, also with
     ``.gz`` or ``.xz``), or else from the content. Of a distributed problem it is the model without its agents.
-    Evidence files beside the model are never read on their own.
+    Evidence files beside the model are never read on their own. A Bayesian network is checked, unless ``check`` is
+    False.
 
     Raises
     ------
@@ -55,7 +58,7 @@ def load(
     BudgetError
         If reading takes more than ``memory``, by default most of what is free.
     """
-    model = model_of(load_any(path, memory))
+    model = model_of(load_any(path, memory, check=check))
     return model if evidence_path is None else replace(model, evidence=load_evidence(evidence_path, model))
 
 
@@ -83,9 +86,11 @@ def load_dcop(
     return with_agents(found)
 
 
-def load_any(path: str | os.PathLike[str], memory: int | None = None) -> Model | Dcop:
+def load_any(path: str | os.PathLike[str], memory: int | None = None, *, check: bool = True) -> Model | Dcop:
     """Read a model as :func:`load` does, with its agents where the format has some."""
+    refuse_unread(path)
     source = read_source(path, default_memory_bytes() if memory is None else memory)
+    source = source if check else replace(source, checked=False)
     try:
         found = _reader(detect_format(source))(source)
     except MemoryError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 from ..errors import FormatError, shorten
-from .text.source import Source
+from .text.source import Source, strip_compression
 
 _BY_SUFFIX = {
     ".wcsp": "wcsp",
@@ -25,7 +27,13 @@ _BY_SUFFIX = {
 _KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
 # Kinds of files that are not read, by name.
 _UNREAD = {
-    ".dsl": "a GeNIe .dsl file (GeNIe saves .xdsl as well)",
+    ".dsl": "a GeNIe .dsl file (GeNIe saves .xdsl as well, pyAgrum .bif and .bifxml)",
+    ".jgum": "a pyAgrum .jgum file (pyAgrum saves .bif and .bifxml as well)",
+    ".bgum": "a pyAgrum .bgum file (pyAgrum saves .bif and .bifxml as well)",
+    ".o3prm": "a relational model of pyAgrum (ground it, and save .bif or .bifxml)",
+    ".dne": "a Netica .dne file (export it as .bif or .xdsl, with GeNIe for example)",
+    ".dnet": "a Netica .dnet file (export it as .bif or .xdsl, with GeNIe for example)",
+    ".neta": "a Netica .neta file (export it as .bif or .xdsl, with GeNIe for example)",
     ".opb": "a pseudo-Boolean problem",
     ".lp": "a linear program",
     ".mps": "a linear program",
@@ -47,8 +55,26 @@ _BY_CONTENT = (
     (re.compile(r"\s*\d+[ \t]*\r?\n\s*\d"), "erg"),
     (re.compile(r"\s*\S+(?:\s+\d+){4}"), "wcsp"),
 )
-_UNREAD_BY_CONTENT = ((re.compile(r"\s*<(?s:.*<)?instance\s[^>]*XCSP3"), "a constraint problem of XCSP3"),)
+_UNREAD_BY_CONTENT = (
+    (re.compile(r"\s*<(?s:.*<)?instance\s[^>]*XCSP3"), "a constraint problem of XCSP3"),
+    (re.compile(r"\s*\{\s*\"type\"\s*:\s*\"BN\""), _UNREAD[".jgum"]),
+    (re.compile(r"\s*net\s+\w+\s*\{(?:\s|//[^\n]*)*(?:HEADER|CREATION|NUMSAMPLES|node\s)"), _UNREAD[".dsl"]),
+    (re.compile(r"(?:\s|//[^\n]*)*bnet\s"), _UNREAD[".dne"]),
+)
 _HEAD_BYTES = 1 << 16
+
+
+def refuse_unread(path: str | os.PathLike[str]) -> None:
+    """Refuse a file that is not read, by its name alone: some are no text.
+
+    Raises
+    ------
+    FormatError
+        Naming what it is.
+    """
+    what = _UNREAD.get(Path(strip_compression(os.fspath(path))).suffix.lower())
+    if what is not None and os.path.isfile(path):
+        raise FormatError(os.fspath(path), None, _KNOWN, f"{what}, which is not read")
 
 
 def detect_format(source: Source) -> str:
@@ -66,8 +92,7 @@ def detect_format(source: Source) -> str:
     if source.suffix in _BY_SUFFIX:
         return _BY_SUFFIX[source.suffix]
     head = source.head(_HEAD_BYTES)
-    unread = [_UNREAD.get(source.suffix), *(what for pattern, what in _UNREAD_BY_CONTENT if pattern.match(head))]
-    for what in filter(None, unread):
+    for what in [what for pattern, what in _UNREAD_BY_CONTENT if pattern.match(head)]:
         raise FormatError(source.path, None, _KNOWN, f"{what}, which is not read")
     for pattern, name in _BY_CONTENT:
         if pattern.match(head):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError, format_bytes, format_count
 from ..models.model import Function, Kind, Model
+from .networks import Refuse, checked_product
 from .text.source import BLOCK_COMMENT, MAX_TEXT_BYTES, Source
 from .text.tables import cell_count, full_table, take_function, take_variables
 from .text.tokens import MAX_DOMAIN, Tokens, WordStream
@@ -20,6 +21,8 @@ from .text.tokens import MAX_DOMAIN, Tokens, WordStream
 # pyAgrum writes comments behind a number sign: the variable's name after a scope of a Bayesian network, whose
 # tables it lists with the first parent fastest, not slowest as the format has it.
 _AGRUM = re.compile(rb"^[0-9][0-9 ]*   # \S", re.MULTILINE)
+# pgmpy writes tables with the first variable of the scope fastest, and nothing else beside the numbers.
+_PGMPY = re.compile(rb"BAYES\n\d+\n\d+(?: \d+)*\n\d+\n(?:\d+(?: \d+)+\n)+\n\d+\n")
 _COMMENT = re.compile(rb"/\*.*?(?:\*/|\Z)|#[^\n]*", re.DOTALL)
 _KINDS: dict[str, Kind] = {"MARKOV": "markov", "BAYES": "bayes"}
 
@@ -30,8 +33,9 @@ def read_uai(source: Source) -> Model:
     Raises
     ------
     FormatError
-        If the file is malformed.
+        If the file is malformed, or a ``BAYES`` file no Bayesian network.
     """
+    reversed_rows = _PGMPY.match(source.data) is not None
     agrum = b"#" in source.data and _AGRUM.search(source.data) is not None
     tokens = WordStream(source.blank(_COMMENT))
     kind = _KINDS.get(tokens.peek(0).upper())
@@ -48,13 +52,22 @@ def read_uai(source: Source) -> Model:
         if agrum and kind == "bayes" and len(scopes[-1]) > 2:
             raise tokens.fail(at, "tables with the first parent slowest", "one of pyAgrum's; let it save .bif or .net")
         at += 1 + len(scopes[-1])
-    functions = []
+    functions, places = [], []
     for scope in scopes:
         child = scope[-1] if kind == "bayes" and scope else None
         functions.append(read_table(tokens, at, scope, dims, child))
+        places.append(at)
         at += 1 + cell_count(scope, dims)
     check_end(tokens, at)
-    return potential_model(kind, dims, functions, source.stem)
+    model = potential_model(kind, dims, functions, source.stem)
+    if kind != "bayes" or not source.checked:
+        return model
+    return checked_product(model, refusal(tokens, places), backwards=reversed_rows)
+
+
+def refusal(tokens: Tokens, places: list[int]) -> Refuse:
+    """Return what makes the error at a table, or at the end where one is missing."""
+    return lambda f, *what: tokens.fail(len(tokens) if f is None else places[f], *what)
 
 
 def read_domains(tokens: Tokens, at: int, n_vars: int) -> tuple[int, ...]:
@@ -113,7 +126,7 @@ def read_erg(source: Source) -> Model:
     Raises
     ------
     FormatError
-        If the file is malformed.
+        If the file is malformed or no Bayesian network.
     """
     tokens = WordStream(source.blank(BLOCK_COMMENT))
     n_vars = tokens.integer(0, "the number of variables", 0, len(tokens))
@@ -126,12 +139,13 @@ def read_erg(source: Source) -> Model:
             raise tokens.fail(at, f"parents of variable {variable}", "the variable itself")
         at += 1 + len(parents)
         scopes.append([*parents, variable])
-    functions = []
+    functions, places = [], []
     for variable, scope in enumerate(scopes):
+        places.append(at)
         functions.append(read_table(tokens, at, scope, dims, variable))
         at += 1 + cell_count(scope, dims)
-    model = potential_model("bayes", dims, functions, source.stem)
-    return _named(tokens, at, model)
+    model = _named(tokens, at, potential_model("bayes", dims, functions, source.stem))
+    return checked_product(model, refusal(tokens, places)) if source.checked else model
 
 
 def _named(tokens: WordStream, at: int, model: Model) -> Model:

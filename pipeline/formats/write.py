@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedWriter
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from ..errors import ModelError, writing
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
+from ..models.networks import network_fault
 from .cfn import cfn_lines
 from .dcop.pydcop import pydcop_lines
 from .dcop.pydcop_agents import is_told, owner_lines
@@ -136,7 +137,8 @@ def _plain(problem: Model | Dcop, suffix: str, path: str | os.PathLike[str]) -> 
     if isinstance(problem, Dcop):
         lost += lost_of_agents(problem)
     if suffix == ".uai":
-        return _WrittenFile(uai_lines(model), [*_lost(model), *lost])
+        model, changed = _readable(model)
+        return _WrittenFile(uai_lines(model), [*_lost(model), *lost, *changed])
     if suffix == ".cfn":
         lines, names, notes = cfn_lines(model)
         return _WrittenFile(lines, [*notes, *lost], names)
@@ -144,6 +146,18 @@ def _plain(problem: Model | Dcop, suffix: str, path: str | os.PathLike[str]) -> 
         raise ModelError(f"cannot write {os.fspath(path)}: models are written as .uai, .wcsp, .cfn, .xml or .yaml")
     lines, notes = wcsp_lines(model)
     return _WrittenFile(lines, [*_lost(model), *lost, *notes], tuple(f"x{v}" for v in range(len(model.names))))
+
+
+def _readable(model: Model) -> tuple[Model, tuple[str, ...]]:
+    """Return potentials in place of distributions that are no Bayesian network, which would not be read again."""
+    if model.kind != "bayes":
+        return model, ()
+    fault = network_fault(model.functions, model.names, model.dims, model.states)
+    if fault is None:
+        return model, ()
+    functions = tuple(function.changed(child=None) for function in model.functions)
+    note = f"tables are written as potentials (MARKOV), as they are no Bayesian network: {fault.found}"
+    return replace(model, kind="markov", functions=functions), (note,)
 
 
 def _lost(model: Model) -> Iterator[str]:

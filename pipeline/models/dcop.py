@@ -109,11 +109,10 @@ class Dcop:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What answers leave out, in sentences."""
+        """What answers leave out, in sentences: the model's, and of the agents'."""
         count = sum(level > 0 for level in self.noise.values())
-        return (
-            (f"answers are for costs without the random noise of {count} variable{'s' * (count > 1)}",) if count else ()
-        )
+        noise = f"answers are for costs without the random noise of {count} variable{'s' * (count > 1)}"
+        return (*self.model.notes, noise) if count else self.model.notes
 
     @cached_property
     def owned(self) -> tuple[tuple[int, ...], ...]:
@@ -150,8 +149,11 @@ def with_agents(problem: Model | Dcop) -> Dcop:
 
 
 def model_of(problem: Model | Dcop) -> Model:
-    """Return a model, or that of a distributed problem."""
-    return problem.model if isinstance(problem, Dcop) else problem
+    """Return a model, or that of a distributed problem with all of its notes."""
+    if isinstance(problem, Model):
+        return problem
+    model, notes = problem.model, problem.notes
+    return model if notes == model.notes else replace(model, notes=notes)
 
 
 def owned_by(problem: Model | Dcop, variables: Mapping[str, Sequence[str]]) -> Dcop:

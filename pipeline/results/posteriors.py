@@ -156,7 +156,7 @@ class Marginals(Mapping[str, Array]):
 
     def __repr__(self) -> str:
         if self.status == "infeasible":
-            return "impossible evidence: there are no marginals"
+            return "\n".join(["impossible evidence: there are no marginals", *self._note_lines()])
         lines = (
             [f"log10 {logarithm(self.log10_evidence)}"] if self.log10_evidence is not None else [f"cost {self.value}"]
         )
@@ -168,9 +168,12 @@ class Marginals(Mapping[str, Array]):
             lines += [", ".join(map(printable, names)), *_bars(self._combinations(names), table.ravel())]
             if table.size > _SHOWN:
                 lines.append(f"  … and {table.size - _SHOWN} more combinations")
-        lines += [f"note: {text}" for text in self.notes]
+        lines += self._note_lines()
         lines += [f"by rows: {self.rows_work.text}"] if self.rows_work else []
         return "\n".join(lines)
+
+    def _note_lines(self) -> list[str]:
+        return [f"note: {text}" for text in self.notes]
 
     def _printable_labels(self, name: str) -> list[str]:
         return [printable(label, _LABEL) for label in self.labels(name)]

@@ -62,13 +62,17 @@ class Allowance:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The text of one file as bytes, its path as the user named it, and its name without folder and compression."""
+    """The text of one file as bytes, its path as the user named it, and its name without folder and compression.
+
+    Whether it holds a Bayesian network is to be ``checked``, unless it is to be taken as it is.
+    """
 
     path: str
     name: str
     data: bytearray
     encoding: str
     allowance: Allowance
+    checked: bool = True
 
     @property
     def text(self) -> str:

@@ -56,8 +56,7 @@ def full_table(
     Large tables of mostly zeros are kept by rows. A scope that NumPy has too few axes for is an error of the token at
     index ``at``.
     """
-    limit = _axes_limit(scope)
-    if len(scope) > limit:
+    if len(scope) > _MAX_DIAGONAL_AXES and len(scope) > (limit := _axes_limit(scope)):
         raise tokens.fail(at, f"a full table over at most {limit} variables", f"{len(scope)} variables")
     function = dense_function(scope, values.reshape([dims[v] for v in scope]), child=child)
     return compact(function) if values.dtype.kind == "f" else function

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
+from functools import cached_property
 from itertools import islice
 from typing import TypeVar
 
@@ -20,6 +22,7 @@ MAX_DOMAIN = 2**31 - 1
 _INT64 = np.iinfo(np.int64)
 # A short string and its place in a list.
 _TOKEN_BYTES = 64
+_FEW_NUMBERS = 16
 N = TypeVar("N", int, float, Decimal)
 
 
@@ -83,6 +86,21 @@ class Tokens:
         except ValueError:
             raise self.fail(len(self.items), f"{token!r}") from None
 
+    def between(self, first: int, last: int) -> str:
+        """Return the text between two tokens."""
+        starts, ends = self._places
+        return self.text[ends[first] : starts[last]]
+
+    @cached_property
+    def _places(self) -> tuple[array[int], array[int]]:
+        """Where each token starts and ends."""
+        self.allowance.take(16 * len(self), "the places of its words")
+        starts, ends = array("q"), array("q")
+        for found in self._pattern.finditer(self.text):
+            starts.append(found.start())
+            ends.append(found.end())
+        return starts, ends
+
     def integer(self, at: int, what: str, low: int = 0, high: int | None = None) -> int:
         """Return the token at an index as an integer within bounds."""
         token = self.peek(at)
@@ -125,10 +143,14 @@ class Tokens:
     def probabilities(self, part: list[str], place: Callable[[int], int]) -> NDArray[np.float64]:
         """Return number tokens as float64; ``place`` turns a position in ``part`` into a token index."""
         what = "a finite number of at least 0"
-        values = np.array(self.converted(part, float, what, place), dtype=np.float64)
-        good = (values >= 0.0) & (values < math.inf)
-        if not good.all():
-            raise self.fail(place(int(np.flatnonzero(~good)[0])), what)
+        numbers = self.converted(part, float, what, place)
+        values = np.array(numbers, dtype=np.float64)
+        if len(numbers) <= _FEW_NUMBERS:  # sooner than arrays are looked through
+            good = all(0.0 <= number < math.inf for number in numbers)
+        else:
+            good = bool(values.min() >= 0.0 and values.max() < math.inf)
+        if not good:
+            raise self.fail(place(int(np.flatnonzero(~((values >= 0.0) & (values < math.inf)))[0])), what)
         return values
 
     def converted(

@@ -397,7 +397,7 @@ def test_every_command_reads_them_and_convert_writes_them(tmp_path: Path) -> Non
 def test_info_names_who_owns_most(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(YAML)
     told = CliRunner().invoke(main, ["info", str(tmp_path / "p.yaml"), "--json"])
-    facts = json.loads(told.output)
+    facts = json.loads(told.stdout)
     assert (facts["agents"], facts["largest_agent"], facts["largest_agent_variables"]) == (2, "blind", 2)
     assert re.search(r"largest agent +blind", CliRunner().invoke(main, ["info", str(tmp_path / "p.yaml")]).output)
     assert "agents" not in json.loads(CliRunner().invoke(main, ["info", "satellite", "--json"]).output)

@@ -20,6 +20,8 @@ from bucketflow.pipeline.formats.write import save
 from bucketflow.pipeline.models.model import FORBIDDEN, Model
 
 Read = Callable[[str, str], Model]
+ONE = "one distribution of each variable"
+HINT = " (to read it as it is: --no-check, or check=False)"
 
 
 @pytest.fixture
@@ -285,18 +287,27 @@ def test_cfn_errors(read: Read, text: str, line: int | None, expected: str, foun
     check_error(read, text, "bad.cfn", line, expected, found)
 
 
-UAI = "{kind}\n3\n2 3 1\n3\n1 0\n2 0 1\n0\n\n2\n 0.25 0.75\n\n6\n .1 .2 .7\n 0 1e-3 0.999\n1 2.5\n"
+BAYES = "BAYES\n3\n2 3 1\n3\n1 0\n2 0 1\n1 2\n\n2\n 0.25 0.75\n\n6\n .1 .2 .7\n 0 1e-3 0.999\n1 1\n"
+UAI = "MARKOV\n3\n2 3 1\n3\n1 0\n2 0 1\n0\n\n2\n 0.25 0.75\n\n6\n .1 .2 .7\n 0 1e-3 0.999\n1 2.5\n"
 
 
-@pytest.mark.parametrize("kind", ["MARKOV", "BAYES"])
-def test_uai(read: Read, kind: str) -> None:
-    model = read(UAI.format(kind=kind), "a.uai")
-    assert model.kind == kind.lower()
-    assert model.dims == (2, 3, 1)
-    assert model.functions[1].at((1, 1)) == 1e-3
-    assert model.functions[2].at(()) == 2.5
-    children = [f.child for f in model.functions]
-    assert children == ([0, 1, None] if kind == "BAYES" else [None] * 3)
+def test_uai(read: Read) -> None:
+    potentials, network = read(UAI, "a.uai"), read(BAYES, "a.uai")
+    for model in (potentials, network):
+        assert model.dims == (2, 3, 1)
+        assert model.functions[1].at((1, 1)) == 1e-3
+    assert (potentials.kind, network.kind) == ("markov", "bayes")
+    assert potentials.functions[2].at(()) == 2.5
+    assert [f.child for f in network.functions] == [0, 1, 2]
+    assert [f.child for f in potentials.functions] == [None] * 3
+    check_error(
+        read,
+        UAI.replace("MARKOV", "BAYES"),
+        "a.uai",
+        15,
+        "distributions of one variable each, the last of its scope",
+        f"a function without variables{HINT}",
+    )
 
 
 @pytest.mark.parametrize(
@@ -413,13 +424,13 @@ BAD_BIF = [
     ("discrete[2]", "discrete[3]", 10, "3 states", "2 states"),
     ("{no,table}", "{no,no}", 10, "different states", "a state named twice"),
     ("discrete[2]", "continuous", 10, "'discrete' (the only type that is read)", "'continuous'"),
-    ("( Stable ) {", "( Sex ) { ", 15, "one probability block for each variable", "'probability'"),
+    ("( Stable ) {", "( Sex ) { ", 15, ONE, f"two of 'Sex', and none of 'Stable'{HINT}"),
     (
         "probability ( Stable ) { default 0.5, 0.5; }",
         "",
         14,
-        "a probability block for 'Stable'",
-        "the end of the file",
+        ONE,
+        f"none of 'Stable'{HINT}",
     ),
     ("probability ( Stable", "potential ( Stable", 15, "a variable or probability block", "'potential'"),
     ("0.5, 0.5; }", "0.5, 0.5; ", 15, "'}'", "the end of the file"),
@@ -457,7 +468,8 @@ def test_hugin(read: Read) -> None:
     assert c.at((0, 1, 2)) == 0.4
     assert c.at((1, 0, 0)) == 1.0
     assert a.values.tolist() == [0.4, 0.6]
-    assert b.values.tolist() == [1.0, 1.0]
+    assert b.values.tolist() == [0.5, 0.5]
+    assert model.notes[-1] == "potentials without data are uniform: B"
     assert same(model, read(NET, "nameless"))
     inside = "class K { inputs = (); " + NET.replace('net { name = "a % in a string"; node_size = (80 40); }', "") + "}"
     assert same(model, read(inside, "a.net"))
@@ -494,7 +506,7 @@ def test_hugin(read: Read) -> None:
         ("0.25 0.25", "0.25 -1", 7, "a finite number of at least 0", "'-1'"),
         ("C | A B", "C | A D", 3, "a declared node", "'D'"),
         ("C | A B", "C A | B", 3, "one child, then '|' and its parents", "'A'"),
-        ("potential ( B", "potential ( A", 13, "one potential for each node", "'potential'"),
+        ("potential ( B", "potential ( A", 13, ONE, f"two of 'A', and none of 'B'{HINT}"),
         ("node C { states", "node C { stages", 11, "a node with states", "'C'"),
     ],
 )
@@ -516,7 +528,7 @@ def test_hugin_errors(read: Read, old: str, new: str, line: int, expected: str, 
     ],
 )
 def test_evidence(read: Read, tmp_path: Path, text: str, expected: dict[int, int]) -> None:
-    model = read(UAI.format(kind="BAYES"), "a.uai")
+    model = read(BAYES, "a.uai")
     path = tmp_path / "a.uai.evid"
     path.write_text(text)
     assert load_evidence(path, model) == expected
@@ -543,7 +555,7 @@ def test_evidence_by_name(read: Read, tmp_path: Path) -> None:
     ],
 )
 def test_evidence_errors(read: Read, tmp_path: Path, text: str, line: int, expected: str) -> None:
-    model = read(UAI.format(kind="BAYES"), "a.uai")
+    model = read(BAYES, "a.uai")
     path = tmp_path / "bad.evid"
     path.write_text(text)
     with pytest.raises(FormatError) as caught:
@@ -592,7 +604,7 @@ def test_unknown_content(read: Read) -> None:
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
 @pytest.mark.parametrize(
     ("text", "name"),
-    [(WCSP, "a.wcsp"), (UAI.format(kind="MARKOV"), "a.uai"), (UAI.format(kind="BAYES"), "b.uai")],
+    [(WCSP, "a.wcsp"), (UAI, "a.uai"), (BAYES, "b.uai")],
 )
 def test_round_trip(read: Read, tmp_path: Path, text: str, name: str, suffix: str) -> None:
     model = read(text, name)
@@ -609,7 +621,7 @@ def test_bif_to_uai_keeps_the_child_last(read: Read, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written(read: Read, tmp_path: Path) -> None:
-    cost, potential = read(WCSP, "a.wcsp"), read(UAI.format(kind="MARKOV"), "a.uai")
+    cost, potential = read(WCSP, "a.wcsp"), read(UAI, "a.uai")
     apart = Model.build("cost", {"a": 2}, [("a", [-(2**61), 2**62 - 1])])
     for model, name, reason in [
         (cost, "b.uai", "write .wcsp"),

@@ -112,8 +112,8 @@ def test_xmlbif(read: Read) -> None:
         (
             "<DEFINITION><FOR>out</FOR><TABLE>0.25 0.75</TABLE></DEFINITION>",
             "",
-            None,
-            "a distribution of every variable",
+            3,
+            "one distribution of each variable, found none of 'out'",
         ),
     ],
 )
