@@ -62,26 +62,15 @@ def solved(
     """
     if question.query != "optimum":
         effort.refuse_for(question.query)
-    return question.told(_solved(question, options, effort, progress, watch))
+    # nothing is compiled that would not be ready in the time that is given
+    with nullcontext() if effort.time is None else compiled_until(effort.time):
+        return question.told(_solved(question, options, effort, progress, watch))
 
 
 def _solved(
     question: Question, options: Options, effort: ProofOptions, progress: Progress | None, watch: Watch | None
 ) -> Result:
     started = time.perf_counter()
-    # nothing is compiled that would not be ready in the time that is given
-    with nullcontext() if effort.time is None else compiled_until(effort.time):
-        return _solved(question, options, effort, started, progress, watch)
-
-
-def _solved(
-    question: Question,
-    options: Options,
-    effort: ProofOptions,
-    started: float,
-    progress: Progress | None,
-    watch: Watch | None,
-) -> Result:
     by_rows = _by_rows(question, options, effort)
     if by_rows is not None:
         return by_rows

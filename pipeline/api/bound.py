@@ -22,7 +22,7 @@ from ..answering.question import Evidence, observed
 from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
 from ..cost_networks.cost_network import States
-from ..errors import BudgetError, ModelError, format_bytes
+from ..errors import BudgetError, ModelError, checks_keywords, format_bytes
 from ..machine.resources import Resources
 from ..minibuckets.partition import Size, partition
 from ..minibuckets.rounds import Means, OptimumBounds, SumBounds
@@ -137,6 +137,7 @@ _EASY_CELLS = 1 << 22
 _OPTIMISM = 1.5
 
 
+@checks_keywords
 @counts_compiling
 def bound(
     model: Model,
