@@ -18,7 +18,7 @@ from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ...tasks.sweeps.device_sweep import LEAST_CELLS
 from ..answering.cut_offs import OUTWARD, optimum_bounds
 from ..answering.prepared import local_order
-from ..answering.question import Evidence, observed
+from ..answering.question import Evidence, Question, split_evidence
 from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
 from ..cost_networks.cost_network import States
@@ -184,8 +184,8 @@ def bound(
     start = perf_counter()
     resources = Resources(Options(**options))
     _check(model, query, z, time)
-    hard = observed(model, evidence)
-    network = reduce_model(model, query, hard)  # type: ignore[arg-type]
+    asked = Question(model, query, *split_evidence(model, evidence))
+    network = reduce_model(asked.weighted, query, asked.hard)  # type: ignore[arg-type]
     fixed = fixed_value(network)
     if fixed is None:
         return _finished(Bounds(network.query, "infeasible"), model, start, start)
@@ -194,7 +194,7 @@ def bound(
     with compiled_until(seconds):
         order = ladder.order()
         planned = perf_counter()
-        with bounds_directory(resources.asked.folder, model, query, hard):
+        with bounds_directory(resources.asked.folder, asked):
             rounds = tuple(ladder.climb(order, z))
     return _finished(replace(ladder.question.found(), rounds=rounds), model, start, planned)
 

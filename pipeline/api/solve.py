@@ -139,8 +139,9 @@ def solve(
         Minimum cost or most probable explanation with an assignment; log10 of the partition function or of
         the probability of the evidence; the exact number of possible assignments.
     evidence : mapping, path or None
-        Variable name → state label or index, or an evidence file. Indices count from 0; a text that is a label
-        means that label, even if it looks like a number. Files without names (``.uai``, ``.wcsp``) have variables
+        Variable name → state label or index, or → one likelihood a state (soft evidence: the optimum and the
+        partition function are then of the product with these); or an evidence file. Indices count from 0; a text
+        that is a label means that label, even if it looks like a number. Files without names (``.uai``, ``.wcsp``) have variables
         ``x0``, ``x1``, …
     progress : callable, optional
         Called with (bytes done, bytes planned).
