@@ -35,21 +35,50 @@ def local_client(workers: int) -> Iterator[Any]:
     """
     from distributed import Client, LocalCluster
 
+    def cluster() -> Any:
+        return LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=0,
+            dashboard_address=None,
+            scheduler_kwargs=NO_DASHBOARD,
+            silence_logs=logging.CRITICAL,
+        )
+
+    with started(cluster, f"{workers} worker processes") as opened, Client(opened) as client:
+        yield client
+
+
+@contextmanager
+def started(cluster: Callable[[], Any], what: str) -> Iterator[Any]:
+    """Start a cluster of processes of this machine, a second time where one of them dies meanwhile; stop it at the end.
+
+    Parameters
+    ----------
+    cluster : callable
+        Starts the processes.
+    what : str
+        They, in words.
+
+    Raises
+    ------
+    ClusterError
+        If one dies again.
+    """
     with ExitStack() as opened:
-        with starting(f"{workers} worker processes"), children_ignore_interrupts():
-            cluster = opened.enter_context(
-                LocalCluster(
-                    n_workers=workers,
-                    threads_per_worker=1,
-                    processes=True,
-                    memory_limit=0,
-                    dashboard_address=None,
-                    scheduler_kwargs=NO_DASHBOARD,
-                    silence_logs=logging.CRITICAL,
-                )
-            )
-        without_web_server(cluster)
-        yield opened.enter_context(Client(cluster))
+        with starting(what), children_ignore_interrupts():
+            try:
+                found = cluster()
+            except _NOT_STARTED:  # a process may die of what is over in a moment
+                found = cluster()
+            opened.enter_context(found)
+        without_web_server(found)
+        yield found
+
+
+# What Dask raises where a process that it started is gone.
+_NOT_STARTED = (RuntimeError, OSError, TimeoutError)
 
 
 # A scheduler that listens answers within this.

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from .connect import ClusterError
+from .connect import ClusterError, started
 from .dask_pool import DaskPool, itself
-from .starting import children_ignore_interrupts, starting
 from .version import install_hint
-from .web_servers import NO_DASHBOARD, without_web_server
+from .web_servers import NO_DASHBOARD
 
 # GPUs of this machine: how many there are, what memory they have free, and a local cluster with one process each.
 
@@ -103,11 +103,8 @@ def gpu_client(count: int) -> Iterator[Any]:
         for number, name in enumerate(visible_gpus()[:count])
     }
     scheduler = {"cls": Scheduler, "options": {**NO_DASHBOARD, "host": _HOST, "port": 0}}
-    with ExitStack() as opened:
-        with starting(f"{count} processes for GPUs"), children_ignore_interrupts():
-            cluster = opened.enter_context(SpecCluster(workers=workers, scheduler=scheduler, silence_logs=50))
-        without_web_server(cluster)
-        client = opened.enter_context(Client(cluster))
+    cluster = partial(SpecCluster, workers=workers, scheduler=scheduler, silence_logs=50)
+    with started(cluster, f"{count} processes for GPUs") as opened, Client(opened) as client:
         client.wait_for_workers(count)
         yield client
 

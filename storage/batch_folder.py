@@ -10,7 +10,7 @@ from typing import Any
 
 from .files import PARTIAL, opened, write_all, written_whole
 from .ledger import ends_a_line, read_lines, to_line
-from .run_folder import FolderKind, locked_folder
+from .run_folder import FORMAT, FolderKind, check_format, locked_folder
 from .spec import disk_full
 
 _ANSWERS, _RUNS = "answers.jsonl", "runs"
@@ -48,9 +48,18 @@ class BatchDir:
         self._lock.close()
 
     def answers(self) -> dict[str, dict[str, Any]]:
-        """Return the latest answer of every key; damaged lines are ignored."""
-        lines = read_lines(self.path / _ANSWERS)
-        return {str(line["key"]): line for line in lines if line is not None and "key" in line}
+        """Return the latest answer of every key; damaged lines are ignored.
+
+        Raises
+        ------
+        OtherFormatError
+        """
+        found = {}
+        for line in read_lines(self.path / _ANSWERS):
+            if line is not None and "key" in line:
+                check_format(self.path / _ANSWERS, line.pop("format", 1))
+                found[str(line["key"])] = line
+        return found
 
     def append(self, answer: dict[str, Any]) -> None:
         """Keep an answer, forced to disk unless that was done a moment ago.
@@ -60,7 +69,7 @@ class BatchDir:
         DiskFullError
             If no space is left.
         """
-        line = to_line(answer)
+        line = to_line({**answer, "format": FORMAT})
         try:
             write_all(self._file, memoryview(line if ends_a_line(self._file) else b"\n" + line))
             if time.monotonic() - self._synced >= _SYNC_SECONDS:

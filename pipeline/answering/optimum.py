@@ -19,6 +19,7 @@ from ..cost_networks.cost_network import CostNetwork, States, Units, cost_networ
 from ..errors import BudgetError, InternalError
 from ..machine.resources import Resources
 from ..options import Options, ProofOptions
+from ..orders.depth_first import sweep_cells
 from ..preprocessing.preprocess import Network, fixed_value, full_states
 from ..proofs.outcome import Outcome
 from ..results.bounds import Bounds, Number, relative_gap
@@ -26,7 +27,7 @@ from ..results.proof import Proof
 from ..results.result import Result
 from .cut_offs import cut_off, is_as_good, optimum_bounds, within
 from .question import Question, question_of
-from .strategy import COPIES, is_swept, soon_swept_cells, sweep_cells
+from .strategy import COPIES, is_swept, soon_swept_cells
 from .watching import History, Point, Watch, Watcher
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.version import __version__
 from ..errors import ModelError
 from ..formats.read import load_evidence
 from ..models.certainty import check_log10
 from ..models.findings import likelihood, named_findings
 from ..models.model import Function, Model, checked_model
 from ..models.query import QUERIES
+from ..orders.depth_first import sweep_cells
 from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..preprocessing.wide_tables import with_links
 from ..queries.asked import BeliefRequest, local_targets
@@ -27,6 +27,8 @@ from ..trees.tree import Target
 
 # Before functions of so many cells are made dense, rows are thought of.
 LARGE_CELLS = 1 << 22
+# Chains of small functions may stand for functions of more cells, where a sweep takes more than so many in all.
+_WIDE_CELLS, _QUICK_CELLS = 1 << 12, 1 << 16
 
 Array = NDArray[Any]
 Evidence = str | PathLike[str] | Mapping[str, Any] | None
@@ -48,9 +50,9 @@ def fingerprint(model: Model) -> str:
 
 
 def identity(model: Model, query: str, evidence: Mapping[int, int]) -> dict[str, Any]:
-    """Return what must be the same for a run to be continued."""
+    """Return what must be the same for a run to be continued, in any version that reads its format."""
     observed = {model.names[v]: int(s) for v, s in sorted(evidence.items())}
-    return {"version": __version__, "model": fingerprint(model), "query": query, "evidence": observed}
+    return {"model": fingerprint(model), "query": query, "evidence": observed}
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Question:
     def __post_init__(self) -> None:
         if self.query not in QUERIES:
             raise ModelError(f"unknown query {self.query!r}; one of {', '.join(QUERIES)}")
+        check_projection(self.model, self.query)
         cost = self.model.kind == "cost"
         if cost and (why := QUERIES[self.query].not_of_costs):
             raise ModelError(why)
@@ -100,6 +103,19 @@ class Question:
         network = reduce_model(self.weighted, query, self.hard, self.asked.involved)
         targets = local_targets(network, self.asked)
         return (with_joints(network, targets) if network.feasible else network), tuple(targets)
+
+    @cached_property
+    def chained(self) -> Question:
+        """The question for tables: of a model where chains of small functions stand for very wide ones.
+
+        The question itself where there are none, where joints of whole functions are asked for, or where sweeping all
+        cells of these functions takes less.
+        """
+        model = self.model if self.asked and self.asked.families else with_links(self.model, _WIDE_CELLS)
+        if model is self.model:
+            return self
+        chained = replace(self, model=model)
+        return chained if has_fewer_cells(chained.reduced[0], self.reduced[0]) else self
 
     @property
     def is_large(self) -> bool:
@@ -134,6 +150,23 @@ class Question:
         }
 
 
+def check_projection(model: Model, query: str) -> None:
+    """Refuse sums and counts over all variables of a model whose file asks for those over some.
+
+    Raises
+    ------
+    ModelError
+        Naming where the file says so.
+    """
+    if model.projection is None or QUERIES[query].swept == "optimum":
+        return
+    raise ModelError(
+        f"{model.projection.told} asks for sums over assignments of {len(model.projection.variables)} of "
+        f"{len(model.names)} variables alone, and the {query} would be over all; projected counting is not there: take "
+        "that out of the file if all are meant"
+    )
+
+
 def question_of(
     model: Model,
     query: str,
@@ -155,15 +188,19 @@ def question_of(
         return Question(model, query, hard, soft, asked_of(model, query_vars, joint, families))
     if not is_every(query_vars) or [*joint] or families:
         raise ModelError(f"variables, joints and families are asked of marginals, not of the {query}")
-    if query == "optimum":
-        model = with_links(model)
-    return Question(model, query, hard, soft)
+    return Question(with_links(model) if query == "optimum" else model, query, hard, soft)
 
 
 def with_likelihoods(model: Model, soft: Mapping[int, Array]) -> Model:
     """Return a model with one more function for each variable of soft evidence (Pearl 1988, virtual evidence)."""
     functions = (*model.functions, *(Function((v,), weights) for v, weights in soft.items()))
     return replace(model, functions=functions) if soft else model
+
+
+def has_fewer_cells(chained: Network, whole: Network) -> bool:
+    """Whether a network where chains stand for wide functions takes fewer cells to sweep."""
+    cells = sweep_cells(whole, 0)
+    return cells > _QUICK_CELLS and sweep_cells(chained, 0) < cells
 
 
 def observed(model: Model, evidence: Evidence) -> dict[int, int]:

@@ -65,9 +65,10 @@ def before_all_cells(question: Question, resources: Resources, seconds: float) -
     asked = resources.asked
     if asked.representation != "auto" or asked.fit != "auto" or asked.folder:
         return None
-    if resources.distributed or not (question.reduced[0].feasible and question.is_large):
+    small = question.chained
+    if resources.distributed or not (small.reduced[0].feasible and small.is_large):
         return None
-    found, cells = unplanned(question, resources), question.reduced[0].cells
+    found, cells = unplanned(question, resources), small.reduced[0].cells
     rows = leaf_rows(found.network)
     if sum(rows) * _CELLS_OF_A_ROW > cells:
         return None

@@ -9,8 +9,7 @@ from ...cluster.memory import default_memory_bytes
 from ..cost_networks.cost_network import cost_network
 from ..machine.resources import Resources
 from ..options import Options, ProofOptions, parse_size
-from ..orders.depth_first import bucket_cells
-from ..orders.min_fill import min_fill_order
+from ..orders.depth_first import sweep_cells
 from ..preprocessing.preprocess import Network, fixed_value
 from .question import Question
 
@@ -83,12 +82,6 @@ def stored_plan(options: Options) -> bool:
     with opened(options.folder) as rundir:
         stored = rundir.read_plan()
     return stored is not None and stored["plan"] is not None
-
-
-def sweep_cells(network: Network, seed: int) -> float:
-    """Return how many cells the buckets of one greedy order have: about what a sweep takes."""
-    dims, scopes = network.dims, network.scopes
-    return bucket_cells(dims, scopes, min_fill_order(dims, scopes, seed))
 
 
 def _least_bytes(network: Network) -> int:

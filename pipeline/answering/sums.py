@@ -84,6 +84,8 @@ def summed(question: Question, options: Options, effort: ProofOptions, progress:
         return _swept(question, options, progress, patient=effort.method != "dense")
     task = _Task(question, options, network, time.perf_counter())
     if effort.method == "diagram":
+        small = question.chained
+        task = replace(task, question=small, network=small.reduced[0])
         return kept(question, options, effort, task.forced)
     if effort.method == "search":
         return kept(question, options, effort, task.searched)

@@ -18,7 +18,7 @@ from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ...tasks.sweeps.device_sweep import LEAST_CELLS
 from ..answering.cut_offs import OUTWARD, optimum_bounds
 from ..answering.prepared import local_order
-from ..answering.question import Evidence, Question, split_evidence
+from ..answering.question import Evidence, Question, check_projection, split_evidence, with_likelihoods
 from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
 from ..cost_networks.cost_network import States
@@ -34,6 +34,7 @@ from ..orders.depth_first import depth_first_order, rearranged
 from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import search_tree
 from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
+from ..preprocessing.wide_tables import with_links
 from ..results.bounds import BoundRound, Bounds, Number
 from ..results.proof import noted
 from ..trees.tree import elimination_order
@@ -185,7 +186,7 @@ def bound(
     resources = Resources(Options(**options))
     _check(model, query, z, time)
     asked = Question(model, query, *split_evidence(model, evidence))
-    network = reduce_model(asked.weighted, query, asked.hard)  # type: ignore[arg-type]
+    network = reduce_model(with_likelihoods(with_links(model), asked.soft), query, asked.hard)  # type: ignore[arg-type]
     fixed = fixed_value(network)
     if fixed is None:
         return _finished(Bounds(network.query, "infeasible"), model, start, start)
@@ -204,6 +205,7 @@ def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
         raise ModelError(f"no bounds on the query {query!r}; one of optimum, partition")
     if query == "partition" and model.kind == "cost":
         raise ModelError("a cost network has no partition function; ask for its optimum")
+    check_projection(model, query)
     if z is not None and integer(z, "z", None) < 1:
         raise ModelError(f"z is {z}; a mini-bucket has at least 1 variable")
     checked_number("time", time, "a number of seconds")

@@ -141,8 +141,8 @@ def solve(
     evidence : mapping, path or None
         Variable name → state label or index, or → one likelihood a state (soft evidence: the optimum and the
         partition function are then of the product with these); or an evidence file. Indices count from 0; a text
-        that is a label means that label, even if it looks like a number. Files without names (``.uai``, ``.wcsp``) have variables
-        ``x0``, ``x1``, …
+        that is a label means that label, even if it looks like a number. Files without names (``.uai``, ``.wcsp``)
+        have variables ``x0``, ``x1``, …
     progress : callable, optional
         Called with (bytes done, bytes planned).
     on_bounds : callable, optional

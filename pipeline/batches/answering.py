@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any, Generic, Literal, TypeVar
 
 from ...cluster.memory import default_memory_bytes
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 
 class RecentValues(Generic[T]):
-    """Values by key; those that were not used for longest go first.
+    """Values by key, which threads share; those that were not used for longest go first.
 
     Parameters
     ----------
@@ -45,16 +46,21 @@ class RecentValues(Generic[T]):
     def __init__(self, limit_bytes: int):
         self._limit_bytes = limit_bytes
         self._values: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
         """Return the value of a key, made now if it is not there."""
-        if key not in self._values:
+        with self._lock:
+            found = self._values.get(key)
+        if found is None:
             made = make()
-            self._values[key] = made, size(made)
-        self._values.move_to_end(key)
-        while len(self._values) > 1 and sum(nbytes for _, nbytes in self._values.values()) > self._limit_bytes:
-            self._values.popitem(last=False)
-        return self._values[key][0]
+            found = made, size(made)
+        with self._lock:
+            found = self._values.setdefault(key, found)  # another thread may have made it meanwhile
+            self._values.move_to_end(key)
+            while len(self._values) > 1 and sum(nbytes for _, nbytes in self._values.values()) > self._limit_bytes:
+                self._values.popitem(last=False)
+        return found[0]
 
 
 Kind = Literal["small", "large", "alone", "wrong"]
@@ -257,7 +263,8 @@ def _answered_one(asked: PricedRow, options: Options, compiled: Compiled | None)
     except BucketflowError as error:
         record = _wrong(error).refusal()
     except MemoryError:
-        record = _wrong(BudgetError("out of memory; give a smaller memory, so that the plan fits")).refusal()
+        refusal = _wrong(BudgetError("out of memory; give a smaller memory, so that the plan fits")).refusal()
+        record = {**refusal, "within": None}  # not for what it was allowed: it may be answered another time
     except Exception as error:
         record = {"status": "failed", "message": f"{type(error).__name__}: {error}", "exit_code": 1}
     return {"key": asked.key, **record, "wall_seconds": round(time.perf_counter() - start, 6), "query": row.query}
@@ -288,14 +295,15 @@ def _found(asked: PricedRow, options: Options, compiled: Compiled | None) -> Res
 
 
 def _asked_again(compiled: Compiled, query: str, evidence: Mapping[str, Any] | None) -> Result | Marginals:
-    """Ask a compiled model, under other evidence than before."""
+    """Ask a compiled model, which threads share, under other evidence than before."""
     model, start = compiled.model, time.perf_counter()
     if evidence is None:
         evidence = {model.names[v]: state for v, state in model.evidence.items()}
-    compiled.set_evidence(evidence)
-    if query == "marginals":
-        return compiled.marginals()
-    log10 = compiled.partition()
+    with compiled.lock:
+        compiled.set_evidence(evidence)
+        if query == "marginals":
+            return compiled.marginals()
+        log10 = compiled.partition()
     seconds = {"run": time.perf_counter() - start}
     if log10 == -math.inf:
         return Result("partition", "infeasible", seconds=seconds, notes=model.notes)

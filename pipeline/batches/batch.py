@@ -17,7 +17,7 @@ from ...cluster.dask_pool import DaskPool
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, Pool, SerialPool
 from ...storage.batch_folder import BatchDir
-from ...storage.spec import StorageError
+from ...storage.spec import OtherFormatError, StorageError
 from ..errors import BucketflowError, IncompatibleRunError, StoppedError, checks_keywords
 from ..machine.resources import Resources
 from ..options import Options, Where
@@ -106,8 +106,8 @@ def batch(
 ) -> BatchSummary:
     """Answer a list of questions, each once, whatever happens in between.
 
-    A row is known by the bytes of its model, its evidence, its options and our version. Rows that were answered in the
-    same folder before are not asked again.
+    A row is known by the bytes of its model, its evidence and its options. Rows that were answered in the same folder
+    before are not asked again.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def batch(
     FormatError
         If the list cannot be read.
     IncompatibleRunError
-        If the folder is something else, or the batch is running.
+        If the folder is something else or of another format, or the batch is running.
     """
     deadline = Deadline(earliest(max_time, stop_at))
     rows, asked = read_manifest(manifest, query), Options(**options)
@@ -158,6 +158,8 @@ def _opened(path: Path) -> Iterator[BatchDir]:
         raise IncompatibleRunError(str(error)) from None
     try:
         yield folder
+    except OtherFormatError as error:
+        raise IncompatibleRunError(str(error)) from None
     except StorageError as error:
         raise StoppedError(f"{error}; answers so far are kept: free some space and run the batch again") from None
     finally:
@@ -304,7 +306,7 @@ class _Batch:
         """Keep answers, and stop where one was stopped."""
         for record in records:
             if record["status"] == "refused":
-                record["within"] = str(self._asked[record["key"]].memory or self.options.memory)
+                record.setdefault("within", str(self._asked[record["key"]].memory or self.options.memory))
             self.folder.append(record)
             self._found[record["key"]] = record
             facts: dict[str, Any] = {

@@ -15,7 +15,6 @@ from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...cluster.version import __version__
 from ..errors import FormatError, ModelError, shorten
 from ..examples import file_or_example
 from ..models.query import QUERIES
@@ -73,7 +72,7 @@ class Row:
         return self.evidence if isinstance(self.evidence, str) else json.dumps(self.evidence)
 
     def key(self) -> str:
-        """Return a hash of all that the answer depends on: bytes of the model, evidence, options, our version.
+        """Return a hash of all that the answer depends on: bytes of the model, evidence, options.
 
         Raises
         ------
@@ -83,7 +82,7 @@ class Row:
         evidence = self.evidence
         if isinstance(evidence, str) and isfile(evidence):
             evidence = hash_of(evidence)
-        asked = [__version__, hash_of(self.model), self.query, evidence, self.memory, self.order_time, self.time]
+        asked = [hash_of(self.model), self.query, evidence, self.memory, self.order_time, self.time]
         asked += [] if self.check else ["unchecked"]
         return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from ..errors import IncompatibleRunError
@@ -30,6 +31,7 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
         "stored_bytes": [plan.stored_bytes, plan.most_stored_bytes],
         "peak_bytes": plan.peak_bytes,
         "seconds": plan.predicted_seconds,
+        "structure": structure(plan),
     }
     if spill is None:
         slices = {"table": plan.slices_name, "boxes": plan.groups, "peak_bytes": plan.peak_bytes}
@@ -47,14 +49,30 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
     }
 
 
+def structure(plan: Plan) -> str:
+    """Return a hash of what the tables of a plan are, and of the order of their axes: of what receipts stand for."""
+    steps = [(step.node, step.inputs, step.input_axes, step.axes) for step in plan.steps]
+    return sha256(repr((plan.dims, plan.sliced, plan.layouts, steps)).encode()).hexdigest()
+
+
 def stored_plan(problem: Problem, options: PlanOptions, rates: Rates, record: Mapping[str, Any]) -> Plan:
     """Make the plan of a record again, whatever is allowed now.
 
     Raises
     ------
     IncompatibleRunError
-        If its tree is not one of this problem's functions.
+        If its tree is not one of this problem's functions, or other tables are made of it now.
     """
+    plan = _made_again(problem, options, rates, record)
+    if structure(plan) != record["structure"]:
+        raise IncompatibleRunError(
+            "this version of bucketflow makes other tables of the stored plan: go on with the version that made it, or "
+            "use another --workdir"
+        )
+    return plan
+
+
+def _made_again(problem: Problem, options: PlanOptions, rates: Rates, record: Mapping[str, Any]) -> Plan:
     children = _checked_children(problem, record["children"])
     again = replace(options, memory_bytes=record["memory_bytes"], by_rows=record.get("rows", False))
     tree = Tree(problem.dims, problem.scopes, children)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import BucketflowError
 from .ending import guarded
 from .options import json_option
 
@@ -32,10 +33,14 @@ def warm() -> None:
     """Compile all loops for this machine ahead, for images and workers.
 
     Modules are compiled too, where they are. The code of loops is kept in the folder $BUCKETFLOW_CACHE, by default in
-    the user's cache directory.
+    the user's cache directory; folders that others may write to are not used.
     """
-    from ...tasks.compiler.code_cache import impatient
+    from ...tasks.compiler.code_cache import code_home, impatient
 
+    try:
+        click.echo(f"keeping machine code in {code_home()}")
+    except OSError as error:
+        raise BucketflowError(f"there is no folder to keep machine code in: {error}") from None
     with impatient():
         for name, job in _jobs():
             start = time.process_time()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import IncompatibleRunError
 from .ending import guarded
 from .options import Grouped, keywords_of, load, names, planning_all, print_answer, print_notes, proving, prune
 
@@ -68,7 +69,12 @@ def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
     """List the jobs in a folder of run directories, or of a scheduler."""
     from ..jobs.job import jobs as found
 
-    facts = [job.facts for job in found(place, scheduler=scheduler)]
+    facts = []
+    for job in found(place, scheduler=scheduler):
+        try:
+            facts.append(job.facts)
+        except IncompatibleRunError as error:  # the others are shown all the same
+            click.echo(f"bucketflow: {error}", err=True)
     if as_json:
         click.echo(json.dumps([fact.to_dict() for fact in facts]))
     elif facts:

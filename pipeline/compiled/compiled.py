@@ -14,7 +14,7 @@ from ..models.cases import CaseMarginals, Cases, cases_of, joined, no_cases
 from ..models.model import Model
 from ..options import Keywords, Where
 from .case_run import answer_cases
-from .state import CompiledState
+from .state import CompiledState, one_at_a_time
 from .structure import skeleton_of
 
 
@@ -51,7 +51,7 @@ def compile_model(
 
 
 class Compiled(CompiledState):
-    """A model with its tree, plan and messages; see :func:`bucketflow.compile`."""
+    """A model with its tree, plan and messages; see :func:`bucketflow.compile`. Threads that share it take turns."""
 
     @checks_keywords
     def marginals_batch(self, cases: Any, query_vars: Names = "all", **options: Unpack[Where]) -> CaseMarginals:
@@ -76,8 +76,9 @@ class Compiled(CompiledState):
         asked = asked_of(self.model, query_vars, (), False)
         if not found.count:
             return iter([no_cases(self.model, asked.variables)])
-        return answer_cases(self, found, asked.variables, **options)
+        return answer_cases(self, self.findings, found, asked.variables, **options)
 
+    @one_at_a_time
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model with its tree, findings and messages to an ``.npz`` file.
 

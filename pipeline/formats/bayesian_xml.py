@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import FormatError, shorten
 from ..models.function import compact
 from ..models.model import Function, Model
-from .networks import Properties, checked
+from .network_checks import Properties, checked
 from .text.source import Source
 from .text.tables import MAX_AXES, cell_count
 from .text.xml import Element, root_element

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import shorten
 from ..models.model import Function, Model
-from .networks import Properties, checked, is_rounded, listed
+from .network_checks import Properties, checked, is_rounded, listed
 from .text.source import Source
 from .text.tables import full_table
 from .text.tokens import Tokens
@@ -21,7 +21,7 @@ from .text.tokens import Tokens
 _TOKEN = re.compile(r'"[^"\n]*"|[(){}\[\];|]|[^\s(){}\[\];|,"]+|"')
 # A float in a list, and in the table that is made of it.
 _NUMBER_BYTES = 48
-_COMMENT = re.compile(rb'("[^"\n]*")|/\*.*?(?:\*/|\Z)|(?<!:)//[^\n]*', re.DOTALL)
+_COMMENT = re.compile(rb'("[^"\n]*")|/\*.*?(?:\*/|\Z)|//(?<!://)[^\n]*', re.DOTALL)
 _CELL = re.compile(r'(?:"[^"\n]*"|[^,"])+')
 # A `default` row may stand for this many entries, or else for three times as many as are written out.
 _FREE_DEFAULT_CELLS = 1024
@@ -244,7 +244,9 @@ def read_bif(source: Source) -> Model:
         If the file is malformed or no Bayesian network, has compact distributions (``property function``), or a
         ``table`` for a variable with parents whose rows sum to 1 in both orders that programs have, or in none.
     """
-    tokens = Tokens(source.blank(_COMMENT), _TOKEN, _NUMBER_BYTES)
+    if b"//" in source.data or b"/*" in source.data:
+        source.blank(_COMMENT)
+    tokens = Tokens(source, _TOKEN, _NUMBER_BYTES)
     reader = _BifReader(tokens)
     blocks: list[int] = []
     name, at = "", 0

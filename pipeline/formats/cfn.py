@@ -6,6 +6,10 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..models.model import FORBIDDEN, Function, Model
@@ -85,7 +89,19 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int]:
 def _function(table: CfnTable, costs: StoredCosts, reader: Reader) -> Function:
     if table.rows is None:
         return full_table(table.scope, reader.dims, costs.values, reader.tokens, table.at)
-    return tuple_table(table.scope, reader.dims, table.rows, costs.values, costs.default or 0)
+    function = tuple_table(table.scope, reader.dims, table.rows, costs.values, costs.default or 0)
+    if len(function.scope) == len(table.scope) and _lists_twice(table.rows, function):
+        raise reader.tokens.fail(table.at, "each tuple once", "one of them twice")
+    return function
+
+
+def _lists_twice(rows: NDArray[np.integer[Any]], function: Function) -> bool:
+    """Whether some rows are equal, of which a function has one."""
+    if function.rows is not None:
+        return len(function.rows) < len(rows)
+    listed = np.zeros(function.values.shape, dtype=bool)
+    listed[tuple(rows.T)] = True
+    return int(np.count_nonzero(listed)) < len(rows)
 
 
 def _stored(table: CfnTable, decimals: int, maximize: bool) -> StoredCosts:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ..errors import FormatError
 from ..models.model import Model
 from .text.source import BLOCK_COMMENT, Source
 from .text.tokens import WordStream
+from .text.unread import beside_a_model
 
 
 def read_evidence(source: Source, model: Model) -> dict[int, int]:
@@ -19,6 +21,8 @@ def read_evidence(source: Source, model: Model) -> dict[int, int]:
     FormatError
         If the file is malformed, or names a variable or state that the model does not have.
     """
+    if what := beside_a_model(source.suffix):
+        raise FormatError(source.path, None, "an evidence file", what)
     tokens = WordStream(source.blank(BLOCK_COMMENT))
     if not len(tokens):
         return {}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import FormatError, shorten
 from ..models.model import Function, Model
-from .networks import checked, listed, passed_over
+from .network_checks import checked, listed, passed_over
 from .text.source import Source
 from .text.tables import cell_count, full_table
 from .text.tokens import Tokens
@@ -111,7 +111,7 @@ class _HuginReader:
         name, end = tokens.items[at], tokens.find(";", at)
         if name == "inputs" and end > at + 4:
             raise tokens.fail(at, "a network", "a class with inputs, which is a part of one")
-        if name not in _READ:
+        if name not in _READ and name not in self.passed:
             self.passed["HR_*" if name.startswith("HR_") else name] = None
         return name, end
 
@@ -200,7 +200,9 @@ def read_hugin(source: Source) -> Model:
         If the file is malformed or no Bayesian network, or has continuous, utility, decision or function nodes,
         several classes, or tables given by expressions.
     """
-    tokens = Tokens(source.blank(_COMMENT), _TOKEN, _NUMBER_BYTES)
+    if b"%" in source.data:
+        source.blank(_COMMENT)
+    tokens = Tokens(source, _TOKEN, _NUMBER_BYTES)
     reader = _HuginReader(tokens)
     if tokens.peek(0) not in ("net", "class"):
         raise tokens.fail(0, "'net' or 'class'")

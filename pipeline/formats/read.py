@@ -13,7 +13,7 @@ from ..examples import file_or_example
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
 from .evidence import read_evidence
-from .registry import detect_format, refuse_unread
+from .registry import detect_format
 from .text.source import Source, read_source
 
 __all__ = ["load", "load_any", "load_dcop", "load_evidence"]
@@ -31,7 +31,7 @@ _READERS = {
     "xmlbif": ("bayesian_xml", "read_xmlbif"),
     "xdsl": ("bayesian_xml", "read_xdsl"),
     "net": ("hugin", "read_hugin"),
-    "dimacs": ("dimacs", "read_dimacs"),
+    "dimacs": ("dimacs.reader", "read_dimacs"),
     "xcsp": ("dcop.xcsp", "read_xcsp"),
     "pydcop": ("dcop.pydcop", "read_pydcop"),
 }
@@ -46,15 +46,15 @@ def load(
 ) -> Model:
     """Read a model, and evidence on it if a second file is given, within ``memory`` bytes.
 
-    The format follows from the name (``.wcsp .cfn .uai .erg .bif .bifxml .xdsl .net .cnf .wcnf .yaml``, also with
-    ``.gz`` or ``.xz``), or else from the content. Of a distributed problem it is the model without its agents.
-    Evidence files beside the model are never read on their own. A Bayesian network is checked, unless ``check`` is
-    False.
+    The format follows from the name (``.wcsp .cfn .uai .LG .erg .bif .bifxml .xdsl .net .cnf .wcnf .yaml``, also with
+    ``.gz`` or ``.xz``), which the content must not contradict, or else from the content. Of a distributed problem it is
+    the model without its agents. Evidence files beside the model are never read on their own. A Bayesian network is
+    checked, unless ``check`` is False.
 
     Raises
     ------
     FormatError
-        If a file cannot be read, is malformed, or is of no known format.
+        If a file cannot be read, is malformed, is of no known format, or its name and content contradict each other.
     BudgetError
         If reading takes more than ``memory``, by default most of what is free.
     """
@@ -88,7 +88,6 @@ def load_dcop(
 
 def load_any(path: str | os.PathLike[str], memory: int | None = None, *, check: bool = True) -> Model | Dcop:
     """Read a model as :func:`load` does, with its agents where the format has some."""
-    refuse_unread(path)
     source = read_source(path, default_memory_bytes() if memory is None else memory)
     source = source if check else replace(source, checked=False)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import ModelError, checks_keywords, writing
+from ..models.bayesian_networks import network_fault
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
-from ..models.networks import network_fault
 from .cfn import cfn_lines
 from .dcop.pydcop import pydcop_lines
 from .dcop.pydcop_agents import is_told, owner_lines
@@ -42,24 +42,16 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     if os.path.exists(target) and not os.path.isfile(target):
         yield target
         return
-    with writing(path):
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
-        os.close(handle)
-    partial = Path(name)
+    partial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}")
     try:
+        with writing(path):
+            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         yield partial
         with writing(path):
-            partial.chmod(0o666 & ~_umask())
             partial.replace(target)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 # Bytes that are written together.
@@ -129,12 +121,12 @@ def _distributed(model: Model | Dcop, suffix: str) -> _WrittenFile:
         raise ModelError(f"the model has no variables; {suffix} holds problems with some")
     highest_costs(dcop.model, suffix)
     lines, notes = xcsp_lines(dcop) if suffix == ".xml" else pydcop_lines(dcop)
-    return _WrittenFile(lines, [*notes, *_lost_evidence(dcop.model)])
+    return _WrittenFile(lines, [*notes, *_lost_questions(dcop.model)])
 
 
 def _plain(problem: Model | Dcop, suffix: str, path: str | os.PathLike[str]) -> _WrittenFile:
     model = model_of(problem)
-    lost = list(_lost_evidence(model))
+    lost = list(_lost_questions(model))
     if isinstance(problem, Dcop):
         lost += lost_of_agents(problem)
     if suffix == ".uai":
@@ -169,6 +161,8 @@ def _lost(model: Model) -> Iterator[str]:
         yield "labels of states are not kept: states are numbered from 0 in the model's order"
 
 
-def _lost_evidence(model: Model) -> Iterator[str]:
+def _lost_questions(model: Model) -> Iterator[str]:
     if model.evidence:
         yield f"the model's evidence on {len(model.evidence)} variables is not kept"
+    if model.projection:
+        yield f"that assignments of {len(model.projection.variables)} variables alone are counted is not kept"

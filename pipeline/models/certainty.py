@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InternalError
+from .bayesian_networks import network_fault, row_sums
 from .model import Model
-from .networks import network_fault, row_sums
 
 # So much may rounding add to a logarithm.
 _ROUNDED_LOG10 = 1e-9

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ModelError, checks_keywords, shorten
+from .bayesian_networks import check_network
 from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named
 from .checks import Kind as Kind
 from .function import FORBIDDEN as FORBIDDEN
@@ -20,7 +21,7 @@ from .function import Function as Function
 from .function import Scopes, least_costs
 from .function import dense_function as dense_function
 from .function import row_function as row_function
-from .networks import check_network
+from .projection import Projection
 
 # Fewer functions are evaluated one by one.
 _FEW_FUNCTIONS = 32
@@ -100,6 +101,8 @@ class Model:
         How many variables, the last ones, are not the model's own and follow from the others.
     notes : tuple of str
         What its file says that answers do not show, a sentence each; every answer repeats them.
+    projection : Projection, optional
+        Variables of which alone assignments are counted; None for all.
     """
 
     kind: Kind
@@ -115,6 +118,7 @@ class Model:
     evidence: Mapping[int, int] = field(default_factory=dict)
     hidden: int = 0
     notes: tuple[str, ...] = ()
+    projection: Projection | None = None
 
     def __post_init__(self) -> None:
         kind = kind_named(self.kind)

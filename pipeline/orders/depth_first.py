@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from ...tasks.compiler.code_cache import Patience
 from ...tasks.compiler.compile_limits import NotCompiledError
+from ..preprocessing.preprocess import Network
 from .min_fill import MAX_WORK, min_fill_order
 
 #: Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
@@ -79,3 +80,9 @@ def bucket_cells(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Se
     _, contexts = bucket_parents(len(dims), scopes, order)
     bits = [math.log2(dims[v]) + sum(math.log2(dims[u]) for u in context) for v, context in enumerate(contexts)]
     return math.fsum(2.0 ** min(b, 1000.0) for b in bits)
+
+
+def sweep_cells(network: Network, seed: int) -> float:
+    """Return how many cells the buckets of one greedy order have: about what a sweep takes."""
+    dims, scopes = network.dims, network.scopes
+    return bucket_cells(dims, scopes, min_fill_order(dims, scopes, seed))

@@ -254,7 +254,7 @@ def _question_rows(stored: dict[str, Any]) -> list[tuple[str, str]]:
     same = stored["identity"]
     evidence = ", ".join(f"{name}={state}" for name, state in same["evidence"].items())
     rows = [("model", stored["source"] or "in memory"), ("query", same["query"]), ("evidence", evidence or "none")]
-    return [*rows, ("bucketflow", same["version"]), ("hash of the model", same["model"])]
+    return [*rows, ("bucketflow", stored["bucketflow"]), ("hash of the model", same["model"])]
 
 
 def _plan_sections(folder: Path, stored: dict[str, Any], history: TaskHistory, found: dict[str, Any]) -> Sections:

@@ -27,7 +27,7 @@ from numba.core.runtime import nrt
 
 from ...storage.files import write_whole
 from . import signals
-from .code_cache import code_folders, sources_digest
+from .code_cache import code_folders, code_roots, read_code, sources_digest
 from .compile_limits import SECONDS_PER_BYTE, NotCompiledError, is_limited, may_compile
 from .signals import uninterrupted
 from .working_time import count_compiling, say_compiling
@@ -94,7 +94,7 @@ class _Kept(_Cache):
     @property
     def cache_path(self) -> str:
         """Where files are written."""
-        return str(code_folders(self._file)[0])
+        return str(code_roots()[0])
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """Return what was compiled for these types, None if it was not."""
@@ -102,7 +102,7 @@ class _Kept(_Cache):
         name = self._file_name(signature, target_context.codegen())
         for folder in code_folders(self._file):
             with suppress(OSError, EOFError, ValueError, pickle.UnpicklingError), uninterrupted:
-                code = (folder / name).read_bytes()
+                code = read_code(folder / name)
                 if sha256(code[32:]).digest() == code[:32]:
                     return _loaded(target_context, *_CodeReader(io.BytesIO(code[32:])).load())
         _check_time(self._function)

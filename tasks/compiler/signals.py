@@ -79,14 +79,21 @@ class Uninterrupted:
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            self._depth += 1
-            if self._depth == 1:
-                self._hold()
+            depth = self._depth
+            try:
+                if not depth:
+                    self._hold()
+                self._depth = depth + 1
+            except BaseException:  # of a signal that was not held yet
+                self._depth = depth
+                if not depth:
+                    self._release()
+                raise
 
     def __exit__(self, *_: object) -> None:
         if threading.current_thread() is threading.main_thread():
             self._depth -= 1
-            if self._depth == 0:
+            if not self._depth:
                 self._release()
 
     def _hold(self) -> None:
@@ -102,11 +109,21 @@ class Uninterrupted:
         self._came.append(number)
 
     def _release(self) -> None:
-        for number in list(self._handlers):
-            signal.signal(number, self._handlers.pop(number))
+        """Give all signals back, also if the handler of one raises as soon as it is back, and raise those that came."""
+        try:
+            self._give_back()
+        except BaseException:
+            self._give_back()
+            self._came = []
+            raise
         came, self._came = self._came, []
         for number in came:
             signal.raise_signal(number)
+
+    def _give_back(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}
 
 
 uninterrupted = Uninterrupted()

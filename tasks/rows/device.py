@@ -27,7 +27,7 @@ _SMALL_TABLE, _TABLE_CELLS_A_ROW = 1 << 16, 4
 
 
 class DeviceSide:
-    """Operations; see :class:`.operations.Side`."""
+    """Operations; see :class:`.rows.Side`."""
 
     @property
     def arrays(self) -> Any:

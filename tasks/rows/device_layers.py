@@ -1,4 +1,4 @@
-"""Layers of rows on a GPU: the operations of :mod:`.layers` on arrays of CuPy, with the same results bit for bit."""
+"""Layers of rows on a GPU: the operations of :mod:`.rows` on arrays of CuPy, with the same results bit for bit."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _narrowed(keys: Any, layer: Layer, word: int) -> Any:
 def next_rows(
     rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int | None = None
 ) -> tuple[Rows, Any, float]:
-    """Go on to the next layer like :func:`.layers.next_rows`, on the device; `space` is a :func:`device_space`."""
+    """Go on to the next layer like :func:`.rows.next_rows`, on the device; `space` is a :func:`device_space`."""
     with large_blocks():
         return _next_rows(rows, layer, upper, most, space, most if spare is None else spare)
 

@@ -32,7 +32,7 @@ _ALL: Final = ~np.uint64(0)
 
 
 class Host:
-    """Operations; see :class:`.operations.Side`."""
+    """Operations; see :class:`.rows.Side`."""
 
     arrays: Any = np
 

@@ -92,7 +92,7 @@ class Layer:
 
     @property
     def least_room(self) -> int:
-        """Rows that what :func:`next_rows` writes to must at least have room for beyond those it keeps."""
+        """Rows that what :func:`.rows.next_rows` writes to must at least have room for beyond those it keeps."""
         return (self.block_rows + 1) * self.d + 1
 
 
@@ -120,7 +120,7 @@ def lowered(layer: Layer) -> tuple[Words, list[tuple[LayerTable, int, int, int]]
 
 
 def next_rows_numpy(rows: Rows, layer: Layer, upper: float, most: int) -> tuple[Rows, Origin, float]:
-    """Go on to the next layer; see :func:`next_rows_numpy`."""
+    """Go on to the next layer; see :func:`.rows.next_rows`."""
     sums = _sums(rows, layer).reshape(-1)
     origin = np.flatnonzero(sums < upper)
     keys, costs = _keys(rows.keys, layer, origin), sums[origin]

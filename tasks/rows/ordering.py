@@ -57,7 +57,7 @@ def order_holds(keys: Keys, target: Keys) -> bool:
 
 
 class Disorder(NamedTuple):
-    """Bits by which rows must be sorted; see :meth:`.operations.Side.gathered`."""
+    """Bits by which rows must be sorted; see :meth:`.rows.Side.gathered`."""
 
     group: Words
     mask: Words

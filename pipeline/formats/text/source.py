@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from ...errors import BudgetError, FormatError, format_bytes, shorten
+from .unread import packed_or_binary
 
 MAX_TEXT_BYTES = 4 << 30
 _CHUNK_BYTES = 1 << 20
@@ -113,7 +114,7 @@ def read_source(path: str | os.PathLike[str], memory: int) -> Source:
     Raises
     ------
     FormatError
-        If the file cannot be read, is damaged, holds NUL bytes, or is larger than ``MAX_TEXT_BYTES``
+        If the file cannot be read, is damaged, is an archive, holds NUL bytes, or is larger than ``MAX_TEXT_BYTES``
         once decompressed.
     BudgetError
         If its text alone takes more than ``memory`` bytes.
@@ -121,6 +122,8 @@ def read_source(path: str | os.PathLike[str], memory: int) -> Source:
     shown = os.fspath(path)
     allowance = Allowance(shown, memory)
     data = _read(shown, allowance)
+    if what := packed_or_binary(data, strip_compression(Path(shown).name)):
+        raise FormatError(shown, None, "a file of text, plain, .gz or .xz", what)
     nul = data.find(b"\x00")
     if nul >= 0:
         raise FormatError(shown, data.count(b"\n", 0, nul) + 1, "text", "a NUL byte")

@@ -33,7 +33,12 @@ def take_variables(tokens: Tokens, count: int) -> None:
 
 def take_function(tokens: Tokens, arity: int) -> None:
     """Count the memory of one more function, without its values."""
-    tokens.allowance.take(_FUNCTION_BYTES + arity * _SCOPE_BYTES, "its functions")
+    take_functions(tokens, 1, arity)
+
+
+def take_functions(tokens: Tokens, count: int, arities: int) -> None:
+    """Count the memory of some more functions, over so many variables together, without their values."""
+    tokens.allowance.take(count * _FUNCTION_BYTES + arities * _SCOPE_BYTES, "its functions")
 
 
 def take_rows(tokens: Tokens, count: int, scope: Sequence[int], dims: Sequence[int]) -> None:

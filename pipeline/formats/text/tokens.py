@@ -133,24 +133,30 @@ class Tokens:
                 values[at - start : at - start + len(part)] = clipped
         return values
 
-    def table(self, start: int, stop: int) -> NDArray[np.float64]:
-        """Return the tokens of a range, which exist, as probabilities, float64."""
-        values = np.empty(stop - start)
+    def table(self, start: int, stop: int, logs: bool = False) -> NDArray[np.float64]:
+        """Return the tokens of a range, which exist, as probabilities or logarithms, float64."""
+        values, numbers = np.empty(stop - start), self.logarithms if logs else self.probabilities
         for at, part in self.parts(start, stop):
-            values[at - start : at - start + len(part)] = self.probabilities(part, at.__add__)
+            values[at - start : at - start + len(part)] = numbers(part, at.__add__)
         return values
 
     def probabilities(self, part: list[str], place: Callable[[int], int]) -> NDArray[np.float64]:
         """Return number tokens as float64; ``place`` turns a position in ``part`` into a token index."""
-        what = "a finite number of at least 0"
+        return self._floats(part, place, "a finite number of at least 0", 0.0)
+
+    def logarithms(self, part: list[str], place: Callable[[int], int]) -> NDArray[np.float64]:
+        """Return number tokens as float64, of which minus infinity is one; ``place`` is as before."""
+        return self._floats(part, place, "a natural logarithm, finite or -inf", -math.inf)
+
+    def _floats(self, part: list[str], place: Callable[[int], int], what: str, least: float) -> NDArray[np.float64]:
         numbers = self.converted(part, float, what, place)
         values = np.array(numbers, dtype=np.float64)
         if len(numbers) <= _FEW_NUMBERS:  # sooner than arrays are looked through
-            good = all(0.0 <= number < math.inf for number in numbers)
+            good = all(least <= number < math.inf for number in numbers)
         else:
-            good = bool(values.min() >= 0.0 and values.max() < math.inf)
+            good = bool(values.min() >= least and values.max() < math.inf)
         if not good:
-            raise self.fail(place(int(np.flatnonzero(~((values >= 0.0) & (values < math.inf)))[0])), what)
+            raise self.fail(place(int(np.flatnonzero(~((values >= least) & (values < math.inf)))[0])), what)
         return values
 
     def converted(

@@ -137,14 +137,15 @@ def test_shared_functions_share_memory(read: Read, reuse: str, name: str) -> Non
     rows = "\n".join(f"{k // 50} {k % 50} {(7 * k) % 11}" for k in range(2500))
     heads = {
         "a.wcsp": f"s 2 50 501 99\n50 50\n-2 0 1 0 2500\n{rows}\n",
-        "a.cfn": f"{{variables: {{a: 50 b: 50}} functions: {{f: {{scope: [a b] costs: [{costs}]}}\n",
+        "a.cfn": "{variables: {a: 50 b: 50} functions: {\n",
     }
-    model = read(heads[name] + reuse * 500 + ("}}" if name == "a.cfn" else ""), name)
-    assert [f.scope for f in model.functions] == [(0, 1)] + [(1, 0)] * 500
+    end = f"f: {{scope: [a b] costs: [{costs}]}}\n}}}}" if name == "a.cfn" else ""
+    model = read(heads[name] + reuse * 500 + end, name)
+    assert sorted(f.scope for f in model.functions) == [(0, 1)] + [(1, 0)] * 500
     assert {id(f.values) for f in model.functions} == {id(model.functions[0].values)}
 
 
-KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
+KNOWN = "a .wcsp, .cfn, .uai, .LG, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
 
 BAD_WCSP = [
     ("", None, KNOWN, "an empty file"),
@@ -157,7 +158,12 @@ BAD_WCSP = [
     ("p 1 2 1 9\n2\n1 0 0 1\n1 5x\n", 4, "a tuple and its cost", "'5x'"),
     ("p 1 2 1 9\n2\n1 0 0 1\n1 -5\n", 4, "a cost of at least 0", "'-5'"),
     ("p 1 2 1 9\n2\n1 0 0 2\n1 5\n", 4, "a tuple and its cost", "the end of the file"),
-    ("p 1 2 1 9\n2\n1 0 0 -1\n", 3, "the number of tuples from 0 to 10", "'-1'"),
+    (
+        "p 1 2 1 9\n2\n1 0 0 -1\n",
+        3,
+        "a number of tuples, or one of 0 shared functions before this one",
+        "'-1'",
+    ),
     ("p 1 2 1 9\n2\n1 0 0 1\n1 5\n7\n", 5, "the end of the file after 1 functions", "'7'"),
     (
         "p 2 2 1 9\n2 2\n2 0 1 -1 salldiff var 9\n",
@@ -194,8 +200,8 @@ CFN = """{ problem: { "name": "mix", mustbe: "<12.5" }
   functions: {
     f: { scope: ["a" b], costs: [0, 1.25, inf, 3, -2, 30] }
     { scope: [], costs: [0.5] }
-    g: { "scope": [2, "a"], "defaultcost": 1, "costs": ["y", blue, 2.0, 0, 0, 1e-1] }
     h: { scope: [c a] costs: g }
+    g: { "scope": [2, "a"], "defaultcost": 1, "costs": ["y", blue, 2.0, 0, 0, 1e-1] }
   } // the end
 }
 """
@@ -267,9 +273,9 @@ BAD_CFN = [
     (HEAD + "f: {scope: [a] defaultcost: 0\n costs: [0 1 1]}", 4, "tuples of 1 states and a cost", "3 items"),
     (HEAD + "f: {scope: [a]}", 3, "a function with scope and costs", "'scope'"),
     (
-        HEAD + "f: {scope: [a] costs: g}",
-        3,
-        "a list of costs or the name of a function before this one",
+        HEAD + "g: {scope: [a] costs: [1 2]}\nf: {scope: [a] costs: g}}}",
+        4,
+        "a list of costs, or the name of a function with one that comes later in the file",
         "'g'",
     ),
     ("{variables: {a: -5}}", 1, "a domain", "-5, an interval, which is not read"),
@@ -316,7 +322,12 @@ def test_uai(read: Read) -> None:
         ("NOISE\n1\n2\n0\n", 1, "MARKOV or BAYES", "'NOISE'"),
         ("MARKOV\n1\n2\n1\n1 0\n3\n1 1 1\n", 6, "the number of table entries, from 2 to 2", "'3'"),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1\n", 7, "2 table entries", "the end of the file"),
-        ("MARKOV\n1\n2\n1\n1 0\n2\n1 -1\n", 7, "a finite number of at least 0", "'-1'"),
+        (
+            "MARKOV\n1\n2\n1\n1 0\n2\n1 -1\n",
+            7,
+            "a finite number of at least 0",
+            "'-1': name a file of natural logarithms .LG",
+        ),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1 nan\n", 7, "a finite number of at least 0", "'nan'"),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1e999 1\n", 7, "a finite number of at least 0", "'1e999'"),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1 ?\n", 7, "a finite number of at least 0", "'?'"),

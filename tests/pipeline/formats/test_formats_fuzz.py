@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.errors import BudgetError, FormatError, ModelError
 from bucketflow.pipeline.formats.read import load, load_evidence
-from bucketflow.pipeline.models.networks import network_fault
+from bucketflow.pipeline.models.bayesian_networks import network_fault
 
 from .written import ODD, WRONG, file_of, network
 
@@ -24,7 +24,7 @@ EXAMPLES = int(os.environ.get("BUCKETFLOW_FUZZ", "300"))
 SAMPLES = {
     "a.wcsp": "p 3 3 4 10\n2 3 2\n2 0 1 1 2\n0 0 4\n1 2 99\n-1 2 0 1\n1 3\n1 0 0 -1\n0 2 0\n",
     "a.cfn": '{problem: {name: "p", mustbe: "<12.5"} variables: {a: [u v], b: 3} functions: {f: {scope: [a b]'
-    ' costs: [0 1.5 -2 inf 3 4]} g: {scope: ["b"] defaultcost: 1 costs: [0 2 1 3]} {scope: [1] costs: g}}}',
+    ' costs: [0 1.5 -2 inf 3 4]} {scope: [1] costs: g} g: {scope: ["b"] defaultcost: 1 costs: [0 2 1 3]}}}',
     "a.uai": "BAYES\n2\n2 3\n2\n1 0\n2 0 1\n2\n .5 .5\n6\n .1 .2 .7 1 0 0\n",
     "a.erg": "2\n2 2\n0\n1 0\n/* Probabilities */\n2\n.5 .5\n4\n.1 .9 1 0\nA\nB\n",
     "a.bif": "network n { property p = 1; }\nvariable A { type discrete [ 2 ] { x, y }; }\n"
@@ -244,3 +244,88 @@ def test_networks_are_read_right_or_refused(folder: Path, kind: str, seed: int) 
         labels = [model.states[model.index[name]] for name in names]
         assert labels == [tuple(states) for states in made.labels]
         assert whole.sum() == pytest.approx(1, abs=1e-5)
+
+
+# Clauses, costs and logarithms, with what their files may say beside them.
+CLAUSES = {
+    "a.cnf": "c t wmc\nc p weight 1 1/4 0\nc p weight -1 .75 0\nc p show 1 2 0\n"
+    "p cnf 3 3\n1 -2 0\n-1 2 3 0\n3 0\n%\n0\n",
+    "b.cnf": "c ind 1 2 3 0\np cnf 3 2\nw 1 0.25\nw 2 -1\n1 2 0\n-1 3 0\n",
+    "c.cnf": "c weights .5 .5 1 1 .25 1\nc MUST MULTIPLY BY 2\np cnf 3 2\n1 2 0 -1\n3 0\n",
+    "a.wcnf": "c a\np wcnf 3 4 20\n20 1 -2 0\n3 -1 2 -3 0\n8 -3 2 0\n5 1 3 0\n",
+    "b.wcnf": "h 1 2 0\nc since 2022\n3 -1 0\n2.5 -2 0\n.5 1 -2 0\n",
+    "b.wcsp": "p 4 2 3 10\n2 2 2 2\n-4 0 1 2 3 2 1\n1 1 1 1 1\n4 3 2 1 0 0 -1\n1 0 0 1\n1 99\n",
+    "b.cfn": '{"problem": {"name": "p", "mustbe": ">-9.5"}, "variables": [["u", "v"], 3], "functions": {'
+    '"f": {"scope": [0], "costs": "g"}, "g": {"scope": [0], "costs": [1, 2.5]},'
+    ' "h": {"scope": [0, 1], "defaultcost": 1, "costs": [u, 2, 3]}}}',
+    "a.LG": "MARKOV\n2\n2 2\n2\n1 0\n2 0 1\n2\n-1 0\n4\n900 -inf 2000 1999\n",
+}
+SAID = (
+    *("c", "p", "w", "h", "x", "%", "0", "cnf", "wcnf", "ind", "show", "weight", "weights", "max", "t", "pmc"),
+    *("1/0", "-1", "2.5", "costs"),
+)
+FUZZED = int(os.environ.get("BUCKETFLOW_FUZZ", "300"))
+
+
+def checked(folder: Path, name: str, data: bytes) -> None:
+    """Read a file and evaluate what it holds, or be told in one sentence what is wrong with it."""
+    path, said = folder / name, ""
+    path.write_bytes(data)
+    try:
+        model = load(path)
+    except (BudgetError, FormatError, ModelError) as error:
+        said = str(error)
+    if said:
+        assert "\n" not in said
+        return
+    assert all(isinstance(note, str) and note for note in model.notes)
+    if model.projection is not None:
+        assert set(model.projection.variables) < set(range(len(model.dims)))
+    for states in ([0] * len(model.dims), [d - 1 for d in model.dims]):
+        value = model.cost(states) if model.kind == "cost" else model.log10_value(states)
+        assert value is None or value == value
+
+
+@pytest.mark.parametrize("name", sorted(CLAUSES))
+def test_clauses_are_good(folder: Path, name: str) -> None:
+    path = folder / name
+    path.write_text(CLAUSES[name])
+    assert len(load(path).dims) >= 2
+
+
+@settings(max_examples=FUZZED, deadline=None)
+@given(
+    name=st.sampled_from(sorted(CLAUSES)),
+    seed=st.integers(0, 10**6),
+    edits=st.lists(st.sampled_from((*ABSURD, *SAID)), min_size=1, max_size=4),
+    nameless=st.booleans(),
+    cut=st.one_of(st.just(1.0), st.floats(0, 1)),
+)
+def test_clauses(folder: Path, name: str, seed: int, edits: list[str], nameless: bool, cut: float) -> None:
+    rng = random.Random(seed)
+    words = CLAUSES[name].replace("\n", " \n ").split(" ")
+    for edit in edits:
+        place, kind = rng.randrange(len(words)), rng.random()
+        if kind < 0.3:
+            words.insert(place, edit)
+        elif kind < 0.5:
+            del words[place]
+        elif kind < 0.7:
+            words[place] = words[rng.randrange(len(words))]
+        else:
+            words[place] = edit
+        words = words or [edit]
+    data = " ".join(words).encode()
+    checked(folder, "nameless" if nameless else name, data[: int(cut * len(data))])
+
+
+@settings(max_examples=FUZZED // 3, deadline=None)
+@given(
+    name=st.sampled_from(sorted(CLAUSES)),
+    edits=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4),
+)
+def test_bytes_of_clauses(folder: Path, name: str, edits: list[tuple[float, int]]) -> None:
+    data = bytearray(CLAUSES[name].encode())
+    for where, value in edits:
+        data[int(where * (len(data) - 1))] = value
+    checked(folder, name, bytes(data))

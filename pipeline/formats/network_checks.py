@@ -10,9 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import FormatError, printable
-from ..models.function import compact, joined
-from ..models.model import Function, Model
-from ..models.networks import (
+from ..models.bayesian_networks import (
     EVEN,
     MOST_ROUNDED,
     Fault,
@@ -25,6 +23,8 @@ from ..models.networks import (
     row_sums,
     spread_of,
 )
+from ..models.function import compact, joined
+from ..models.model import Function, Model
 
 Refuse = Callable[[int | None, str, str], FormatError]
 """Makes the error at a function, or where one is missing, of what is expected and what is found."""
@@ -195,9 +195,12 @@ class Properties:
 
 def passed_over(what: Iterable[str]) -> tuple[str, ...]:
     """Return the note about what a file says that no answer depends on, if there is something."""
-    shown = [printable(each, 30) for each in dict.fromkeys(what)]
-    more = f", and {len(shown) - _NAMED} more" if len(shown) > _NAMED else ""
-    return (f"passed over, as no answer depends on it: {', '.join(shown[:_NAMED])}{more}",) if shown else ()
+    names = [*dict.fromkeys(what)]
+    if not names:
+        return ()
+    shown = ", ".join(printable(name, 30) for name in names[:_NAMED])
+    more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (f"passed over, as no answer depends on it: {shown}{more}",)
 
 
 def listed(names: Sequence[str]) -> str:
