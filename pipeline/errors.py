@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
+from inspect import unwrap
 from math import log2
 from os import PathLike
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # Text as a terminal and a message may show it: what comes from files and users, numbers, and sizes in words.
 
@@ -124,6 +131,10 @@ class ModelError(BucketflowError):
     """A model, evidence or query that contradicts itself (an unknown variable, a state out of range)."""
 
 
+class KeywordError(ModelError, TypeError):
+    """A keyword that a public function does not have."""
+
+
 class BudgetError(BucketflowError):
     """A plan that does not fit its budget; raised before anything runs, with both numbers."""
 
@@ -144,6 +155,41 @@ class InternalError(BucketflowError):
     """An answer that failed its own check: a bug, never presented as an answer."""
 
     exit_code = 1
+
+
+def checks_keywords(function: Callable[P, T], name: str = "") -> Callable[P, T]:
+    """Let a public function refuse a keyword that it does not have, and name the one that was meant.
+
+    Parameters
+    ----------
+    function : callable
+        Without keywords of any name, or with those of a typed dictionary, ``**options: Unpack[Keywords]``.
+    name : str, optional
+        What users call it, where that is another name.
+    """
+    inner: Any = unwrap(function)
+    code, unpacked = inner.__code__, inner.__annotations__.get("options", "")
+    known = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]} - {"self", "cls"}
+    if unpacked.startswith("Unpack["):
+        known |= {*inner.__globals__[unpacked.removeprefix("Unpack[").removesuffix("]")].__annotations__}
+    called = name or inner.__name__
+
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not kwargs.keys() <= known:
+            raise refuse(kwargs)
+        return function(*args, **kwargs)
+
+    def refuse(kwargs: Mapping[str, object]) -> KeywordError:
+        from difflib import get_close_matches
+
+        wrong = next(word for word in kwargs if word not in known)
+        near = get_close_matches(wrong, sorted(known), n=1)
+        meant = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+        return KeywordError(f"{called}() got an unexpected keyword {wrong!r}; {meant}")
+
+    # annotations are looked up where the function is written
+    made: Any = FunctionType(checked.__code__, inner.__globals__, inner.__name__, None, checked.__closure__)
+    return wraps(function)(made)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 from ...cluster.memory import peak_rss_bytes
 from ...cluster.pool import Pool
 from ..compiling import counts_compiling
-from ..errors import InternalError, ModelError
+from ..errors import InternalError, ModelError, checks_keywords
 from ..machine.resources import Resources
 from ..models.dcop import Dcop, with_agents
 from ..models.model import Model
@@ -23,6 +23,7 @@ from .pseudo_tree import pseudo_parents
 from .solving import AgentOptions, Planned, Ran, plan_dcop, run_dcop
 
 
+@checks_keywords
 @counts_compiling
 def dpop(
     problem: Dcop | Model,

@@ -42,7 +42,7 @@ class SearchedSum:
     def formula(self) -> Formula | None:
         """The model as clauses; None where these are too many, or their weights too far from 1."""
         try:
-            return formula_of(self.network, self.question.model)
+            return formula_of(self.network, self.question.weighted)
         except UnfitError:
             return None
 
@@ -57,7 +57,7 @@ class SearchedSum:
 
     @cached_property
     def _unsuited(self) -> bool:
-        return has_mixed_tables(self.network, self.question.model)
+        return has_mixed_tables(self.network, self.question.weighted)
 
     def forced(self) -> Result:
         """Answer, whatever it takes but memory.

@@ -6,12 +6,13 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...cluster.memory import peak_rss_bytes
+from ...tasks.compiler.compile_limits import NotCompiledError, compiled_until
 from ...tasks.cpu.threads import return_freed_pages, return_large_blocks
 from ..compiling import counts_compiling
 from ..cost_networks.cost_network import CostNetwork, States, Units, cost_network, model_of
@@ -62,7 +63,9 @@ def solved(
     """
     if question.query != "optimum":
         effort.refuse_for(question.query)
-    return question.told(_solved(question, options, effort, progress, watch))
+    # nothing is compiled that would not be ready in the time that is given
+    with nullcontext() if effort.time is None else compiled_until(effort.time):
+        return question.told(_solved(question, options, effort, progress, watch))
 
 
 def _solved(
@@ -218,7 +221,7 @@ class Task:
         resources = Resources(replace(self.resources.asked, order_time=seconds, representation="dense"))
         try:
             prepared = prepare(question_of(model_of(network, upper), "optimum"), resources)
-        except BudgetError:
+        except (BudgetError, NotCompiledError):
             return None
         elimination = _Elimination(network, prepared, self.enough, self.helpers)
         return elimination if elimination.seconds <= self.left else None
@@ -330,6 +333,12 @@ class Task:
 
     def _why_open(self) -> str | None:
         """Why bounds did not close; None where the time was over."""
+        if self.known.uncompiled:
+            provers = ", ".join(self.known.uncompiled)
+            return (
+                f"loops of {provers} are not compiled yet and would not have been in the time; "
+                "`bucketflow warm` compiles all of them, once"
+            )
         if self.known.done:
             return f"bounds count such large costs in units of {self.units.unit}; {_EXACT}"
         if self.effort.time is not None:

@@ -31,7 +31,8 @@ LARGE_CELLS = 1 << 22
 _WIDE_CELLS, _QUICK_CELLS = 1 << 12, 1 << 16
 
 Array = NDArray[Any]
-Evidence = str | PathLike[str] | Mapping[str, str | int] | None
+Evidence = str | PathLike[str] | Mapping[str, Any] | None
+"""A file, or by name of a variable a state's label or index, or one likelihood a state."""
 Findings = Any
 Names = Sequence[str] | str
 
@@ -80,25 +81,26 @@ class Question:
         if self.query not in QUERIES:
             raise ModelError(f"unknown query {self.query!r}; one of {', '.join(QUERIES)}")
         check_projection(self.model, self.query)
-        if self.model.kind != "cost":
-            return
-        if why := QUERIES[self.query].not_of_costs:
+        cost = self.model.kind == "cost"
+        if cost and (why := QUERIES[self.query].not_of_costs):
             raise ModelError(why)
-        if self.soft:
-            raise ModelError("a cost network takes no likelihoods; observe a state instead")
+        if self.soft and (cost or QUERIES[self.query].swept == "count"):
+            (v, weights), what = next(iter(self.soft.items())), "cost network" if cost else "count"
+            wrong = f"{self.model.names[v]!r} has no state {weights.tolist()}"
+            raise ModelError(f"a {what} takes no likelihoods, and {wrong}; observe a state instead")
+
+    @cached_property
+    def weighted(self) -> Model:
+        """The model with its soft evidence."""
+        return with_likelihoods(self.model, self.soft)
 
     @cached_property
     def reduced(self) -> tuple[Network, tuple[Target, ...] | None]:
-        """What preprocessing leaves to eliminate, and the sets of its variables that are read from tables.
-
-        Soft evidence is one more function for each of its variables (Pearl 1988, virtual evidence).
-        """
-        functions = (*self.model.functions, *(Function((v,), weights) for v, weights in self.soft.items()))
-        model = replace(self.model, functions=functions) if self.soft else self.model
+        """What preprocessing leaves to eliminate, and the sets of its variables that are read from tables."""
         query = QUERIES[self.query].swept
         if self.asked is None:
-            return reduce_model(model, query, self.hard), None
-        network = reduce_model(model, query, self.hard, self.asked.involved)
+            return reduce_model(self.weighted, query, self.hard), None
+        network = reduce_model(self.weighted, query, self.hard, self.asked.involved)
         targets = local_targets(network, self.asked)
         return (with_joints(network, targets) if network.feasible else network), tuple(targets)
 
@@ -136,11 +138,12 @@ class Question:
         """Return what must be the same for a run to be continued."""
         names, asked = self.model.names, self.asked
         same = identity(self.model, self.query, self.hard)
+        likelihoods = {names[v]: weights.tolist() for v, weights in sorted(self.soft.items())}
         if asked is None:
-            return same
+            return {**same, "evidence": {**same["evidence"], **likelihoods}}
         return {
             **same,
-            "likelihoods": {names[v]: weights.tolist() for v, weights in sorted(self.soft.items())},
+            "likelihoods": likelihoods,
             "variables": [names[v] for v in asked.variables],
             "joints": [[names[v] for v in group] for group in asked.joints],
             "families": bool(asked.families),
@@ -172,7 +175,7 @@ def question_of(
     joint: Iterable[Names] = (),
     families: bool = False,
 ) -> Question:
-    """Read evidence and names; only marginals are asked of some of the variables, and take likelihoods.
+    """Read evidence and names; only marginals are asked of some of the variables.
 
     Raises
     ------
@@ -180,13 +183,18 @@ def question_of(
         If they, or the query, do not fit the model.
     """
     checked_model(model)
+    hard, soft = split_evidence(model, evidence)
     if query in QUERIES and QUERIES[query].both_ways:
-        hard, soft = split_evidence(model, evidence)
         return Question(model, query, hard, soft, asked_of(model, query_vars, joint, families))
     if not is_every(query_vars) or [*joint] or families:
         raise ModelError(f"variables, joints and families are asked of marginals, not of the {query}")
-    hard = observed(model, evidence)
-    return Question(with_links(model) if query == "optimum" else model, query, hard)
+    return Question(with_links(model) if query == "optimum" else model, query, hard, soft)
+
+
+def with_likelihoods(model: Model, soft: Mapping[int, Array]) -> Model:
+    """Return a model with one more function for each variable of soft evidence (Pearl 1988, virtual evidence)."""
+    functions = (*model.functions, *(Function((v,), weights) for v, weights in soft.items()))
+    return replace(model, functions=functions) if soft else model
 
 
 def has_fewer_cells(chained: Network, whole: Network) -> bool:

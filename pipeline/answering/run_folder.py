@@ -16,12 +16,11 @@ from ...storage.scratch import scratch_folder
 from ...storage.spec import DiskFullError, StorageError
 from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, IncompatibleRunError, StoppedError, format_bytes
-from ..models.model import Model
 from ..options import Options, ProofOptions
 from ..plans.plan import Plan
 from ..results.result import Result
 from ..results.stored import answered_before, is_confirmed
-from .question import Question, identity
+from .question import Question
 
 if TYPE_CHECKING:
     from ..proofs.provers.layer_files import Finished, RowFiles
@@ -169,7 +168,7 @@ def kept(question: Question, options: Options, effort: ProofOptions, find: Calla
         known = rundir.read_result()
         if known is not None:
             before = answered_before(known, question.model, None, 0.0)
-            if is_confirmed(before, question.model, question.hard):
+            if is_confirmed(before, question.weighted, question.hard):
                 return before
         found = question.told(find())
         rundir.write_result(found.to_dict())
@@ -199,7 +198,7 @@ def finished_layers(folder: Path, files: Callable[[], RowFiles]) -> Finished | N
 
 
 @contextmanager
-def bounds_directory(folder: Path | None, model: Model, query: str, hard: dict[int, int]) -> Iterator[None]:
+def bounds_directory(folder: Path | None, question: Question) -> Iterator[None]:
     """Use a run directory for bounds on one question, if there is one.
 
     Raises
@@ -213,9 +212,10 @@ def bounds_directory(folder: Path | None, model: Model, query: str, hard: dict[i
         yield
         return
     with opened(folder) as rundir:
-        wanted, stored = {**identity(model, query, hard), "query": f"bounds on the {query}"}, rundir.read_plan()
+        wanted = {**question.identity(), "query": f"bounds on the {question.query}"}
+        stored = rundir.read_plan()
         if stored is None:
-            rundir.write_plan({"identity": wanted, "source": model.source, "plan": None})
+            rundir.write_plan({"identity": wanted, "source": question.model.source, "plan": None})
         else:
             check_identity(folder, stored, wanted)
         try:
@@ -255,7 +255,7 @@ class Kept:
         if known is None:
             return None
         before = answered_before(known, question.model, None, 0.0)
-        return before if is_confirmed(before, question.model, question.hard) else None
+        return before if is_confirmed(before, question.weighted, question.hard) else None
 
     def bounds(self) -> Mapping[str, Any] | None:
         """Return what was known when the last search ended."""

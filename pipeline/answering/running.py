@@ -106,7 +106,7 @@ def _in_directory(
         if question.asked is None and (plan is None or plan.spill is None):
             known = rundir.read_result()
             before = known and answered_before(known, question.model, plan, prepared.seconds)
-            if before and is_confirmed(before, question.model, question.hard):
+            if before and is_confirmed(before, question.weighted, question.hard):
                 return question.told(before)
         _check_memory(prepared)
         if plan is not None and plan.spill is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -12,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ...cluster.memory import peak_rss_bytes
 from ...storage.files import file_bytes, free_bytes
 from ...storage.run_folder import MESSAGES
+from ...tasks.compiler.compile_limits import NotCompiledError, compiled_until
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ...tasks.sweeps.device_sweep import LEAST_CELLS
 from ..answering.cut_offs import OUTWARD, optimum_bounds
 from ..answering.prepared import local_order
-from ..answering.question import Evidence, check_projection, observed
+from ..answering.question import Evidence, Question, check_projection, split_evidence, with_likelihoods
 from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
 from ..cost_networks.cost_network import States
-from ..errors import BudgetError, ModelError, format_bytes
+from ..errors import BudgetError, ModelError, checks_keywords, format_bytes
 from ..machine.resources import Resources
 from ..minibuckets.partition import Size, partition
 from ..minibuckets.rounds import Means, OptimumBounds, SumBounds
@@ -136,6 +138,7 @@ _EASY_CELLS = 1 << 22
 _OPTIMISM = 1.5
 
 
+@checks_keywords
 @counts_compiling
 def bound(
     model: Model,
@@ -182,17 +185,18 @@ def bound(
     start = perf_counter()
     resources = Resources(Options(**options))
     _check(model, query, z, time)
-    hard = observed(model, evidence)
-    network = reduce_model(with_links(model), query, hard)  # type: ignore[arg-type]
+    asked = Question(model, query, *split_evidence(model, evidence))
+    network = reduce_model(with_likelihoods(with_links(model), asked.soft), query, asked.hard)  # type: ignore[arg-type]
     fixed = fixed_value(network)
     if fixed is None:
         return _finished(Bounds(network.query, "infeasible"), model, start, start)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
     ladder = _Ladder(_question(network, fixed, _means(resources, network)), resources, start + seconds)
-    order = ladder.order()
-    planned = perf_counter()
-    with bounds_directory(resources.asked.folder, model, query, hard):
-        rounds = tuple(ladder.climb(order, z))
+    with compiled_until(seconds):
+        order = ladder.order()
+        planned = perf_counter()
+        with bounds_directory(resources.asked.folder, asked):
+            rounds = tuple(ladder.climb(order, z))
     return _finished(replace(ladder.question.found(), rounds=rounds), model, start, planned)
 
 
@@ -251,7 +255,8 @@ class _Ladder:
         if partition(network.dims, network.scopes, quick, Size()).cells <= _EASY_CELLS:
             return quick
         if isinstance(self.question, _Optimum):
-            self.question.prepare(self._is_late)
+            with suppress(NotCompiledError):
+                self.question.prepare(self._is_late)
         return depth_first_order(self.question.dims, self.question.scopes, seed=asked.seed)
 
     def climb(self, order: tuple[int, ...], z: int | None) -> Iterator[BoundRound]:
@@ -270,7 +275,10 @@ class _Ladder:
             if place is None or (cells and self._would_be_late(split.cells * seconds_a_cell + place.seconds)):
                 return
             start, first = perf_counter(), not cells
-            if not self.question.improve(split, place.keep, None if first else self._is_late, place.spilling):
+            try:
+                if not self.question.improve(split, place.keep, None if first else self._is_late, place.spilling):
+                    return
+            except NotCompiledError:
                 return
             seconds = perf_counter() - start
             cells, seconds_a_cell = split.cells, min(seconds_a_cell, seconds / split.cells)

@@ -8,12 +8,13 @@ from typing import Unpack
 from ..answering.question import Findings, Names, question_of
 from ..answering.running import answer, answered_by_rows
 from ..compiling import counts_compiling
-from ..errors import ModelError
+from ..errors import ModelError, checks_keywords
 from ..models.model import Model
 from ..options import Keywords, Options
 from ..results.posteriors import Marginals
 
 
+@checks_keywords
 @counts_compiling
 def marginals(
     model: Model,

@@ -12,7 +12,7 @@ from ...storage.spec import StorageError
 from ..answering.optimum import solved
 from ..answering.question import Question, fingerprint, question_of
 from ..answering.running import answer
-from ..errors import FormatError, IncompatibleRunError
+from ..errors import FormatError, IncompatibleRunError, checks_keywords
 from ..models.model import Model
 from ..models.query import QUERIES
 from ..options import Options, ProofOptions, Where
@@ -21,6 +21,7 @@ from ..results.result import Result
 from .solve import load
 
 
+@checks_keywords
 def resume(
     workdir: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None, **options: Unpack[Where]
 ) -> Result | Marginals:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 from ..answering.optimum import solved
 from ..answering.question import Evidence, Findings, Names, question_of
 from ..answering.watching import OnBounds, Watch
-from ..errors import ModelError
+from ..errors import ModelError, checks_keywords
 from ..examples import file_or_example
 from ..formats.read import load_any
 from ..formats.read import load_dcop as load_dcop_file
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..plans.plan import Plan
 
 
+@checks_keywords
 def load(path: str | PathLike[str], *, memory: int | str | None = None, check: bool = True) -> Model:
     """Read a model file, or an example by its name; the format follows from content and name.
 
@@ -55,6 +56,7 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None, check: b
     return replace(model_of(found), source=os.path.abspath(path))
 
 
+@checks_keywords
 def load_dcop(
     path: str | PathLike[str], *, agents: str | PathLike[str] | None = None, memory: int | str | None = None
 ) -> Dcop:
@@ -84,6 +86,7 @@ def load_dcop(
     return replace(found, model=replace(found.model, source=os.path.abspath(path)))
 
 
+@checks_keywords
 def plan(
     model: Model,
     query: str = "optimum",
@@ -112,6 +115,7 @@ def plan(
     return prepare(question, Resources(Options(**options)), rates=machine_rates).plan or empty_plan()
 
 
+@checks_keywords
 def solve(
     model: Model,
     query: str = "optimum",
@@ -135,9 +139,10 @@ def solve(
         Minimum cost or most probable explanation with an assignment; log10 of the partition function or of
         the probability of the evidence; the exact number of possible assignments.
     evidence : mapping, path or None
-        Variable name → state label or index, or an evidence file. Indices count from 0; a text that is a label
-        means that label, even if it looks like a number. Files without names (``.uai``, ``.wcsp``) have variables
-        ``x0``, ``x1``, …
+        Variable name → state label or index, or → one likelihood a state (soft evidence: the optimum and the
+        partition function are then of the product with these); or an evidence file. Indices count from 0; a text
+        that is a label means that label, even if it looks like a number. Files without names (``.uai``, ``.wcsp``)
+        have variables ``x0``, ``x1``, …
     progress : callable, optional
         Called with (bytes done, bytes planned).
     on_bounds : callable, optional

@@ -18,7 +18,7 @@ from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, Pool, SerialPool
 from ...storage.batch_folder import BatchDir
 from ...storage.spec import OtherFormatError, StorageError
-from ..errors import BucketflowError, IncompatibleRunError, StoppedError
+from ..errors import BucketflowError, IncompatibleRunError, StoppedError, checks_keywords
 from ..machine.resources import Resources
 from ..options import Options, Where
 from ..runs.pools import DaskPools
@@ -88,6 +88,7 @@ def _ignore(event: str, **facts: Any) -> None:
     """Tell nobody."""
 
 
+@checks_keywords
 def batch(
     manifest: str | PathLike[str],
     out: str | PathLike[str],

@@ -99,14 +99,15 @@ def _answer_cases(
     import time
 
     from ...cluster.memory import peak_rss_bytes
-    from ..answering.question import observed
+    from ..answering.question import split_evidence
     from ..compiled.compiled import compile_model
     from ..formats.case_files import case_writer, read_cases
     from ..results.proof import plan_figures
 
     start = time.perf_counter()
     compiled = compile_model(model, **options)
-    compiled.set_evidence({model.names[v]: state for v, state in observed(model, evidence).items()})
+    hard, soft = split_evidence(model, evidence)
+    compiled.set_evidence({model.names[v]: finding for v, finding in (hard | soft).items()})
     wanted = names(query_vars)
     count = impossible = 0
     with case_writer(out, model) as write:

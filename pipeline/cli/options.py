@@ -99,7 +99,8 @@ def asking(command: Command) -> Command:
             "--evidence",
             multiple=True,
             metavar="FILE|x=v,…",
-            help="Observed variables: a file, or x=v pairs; may be repeated. v is a label, or else an index from 0.",
+            help="Observed variables: a file, or x=v pairs; may be repeated. v is a label, in quotes where that can be "
+            'read in several ways (x="a,b"), or else an index from 0, or likelihoods of all states: x=[0.2,0.8].',
         ),
         click.option(
             "--memory",

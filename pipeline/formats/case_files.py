@@ -16,6 +16,7 @@ import numpy as np
 from ...cluster.version import install_hint
 from ..errors import FormatError, ModelError, writing
 from ..models.cases import CaseMarginals, Cases, states_of
+from ..models.findings import finding_vector, likelihood
 from ..models.model import Model
 from .write import whole_file
 
@@ -26,6 +27,8 @@ Write = Callable[[CaseMarginals], None]
 
 def read_cases(path: str | PathLike[str], model: Model, chunk_rows: int = _CHUNK_ROWS) -> Iterator[Cases]:
     """Read a CSV file: a header of variable names, then one case a row; empty cells are unobserved.
+
+    A cell is a state, or a list of likelihoods such as ``[0.2 0.8]``.
 
     Raises
     ------
@@ -61,10 +64,25 @@ def _chunks(rows: Any, path: str, model: Model, chunk_rows: int) -> Iterator[Cas
 
 
 def _states(path: str, model: Model, name: str, cells: tuple[str, ...]) -> Any:
+    variable, cells = model.index[name], tuple([cell.strip() for cell in cells])
     try:
-        return states_of(model, model.index[name], [cell.strip() for cell in cells])
+        if any(_is_soft(model, variable, cell) for cell in cells):
+            return np.array([_likelihoods(model, variable, cell) for cell in cells])
+        return states_of(model, variable, cells)
     except ModelError as error:
         raise FormatError(path, None, "states of the model", str(error)) from None
+
+
+def _is_soft(model: Model, variable: int, cell: str) -> bool:
+    """Whether a cell lists likelihoods, such as ``[0.2, 0.8]``, and is no label."""
+    return cell.startswith("[") and cell.endswith("]") and cell not in (model.states[variable] or ())
+
+
+def _likelihoods(model: Model, variable: int, cell: str) -> Any:
+    """Return a likelihood a state for a cell of a column in which some cells list them."""
+    if _is_soft(model, variable, cell):
+        return likelihood(model, variable, cell[1:-1].replace(",", " ").split())
+    return finding_vector(model, variable, cell) if cell else np.ones(model.dims[variable])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import ModelError, writing
+from ..errors import ModelError, checks_keywords, writing
 from ..models.bayesian_networks import network_fault
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
@@ -67,6 +67,7 @@ class _WrittenFile:
     names: tuple[str, ...] = ()
 
 
+@checks_keywords
 def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Write a model as its name says: .uai, .wcsp or .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP); ``.gz``, ``.xz`` too.
 

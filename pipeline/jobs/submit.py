@@ -20,7 +20,7 @@ from ..answering.run_folder import Kept, check_identity, check_space, opened, us
 from ..answering.running import planned_in
 from ..answering.strategy import is_swept
 from ..api.solve import load
-from ..errors import BucketflowError, ModelError
+from ..errors import BucketflowError, ModelError, checks_keywords
 from ..machine.resources import connected
 from ..models.model import Model
 from ..options import Method, Options, ProofOptions, Sharing
@@ -29,6 +29,7 @@ from .job import Job
 from .record import Record, kept_effort, kept_options, write_record
 
 
+@checks_keywords
 def submit(
     model: Model | str | PathLike[str],
     query: str = "optimum",

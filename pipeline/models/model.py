@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ModelError, shorten
+from ..errors import ModelError, checks_keywords, shorten
 from .bayesian_networks import check_network
 from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named
 from .checks import Kind as Kind
@@ -140,6 +140,7 @@ class Model:
             object.__setattr__(self, name, value)
 
     @classmethod
+    @checks_keywords
     def build(
         cls,
         kind: Kind,

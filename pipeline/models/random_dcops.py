@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError
+from ..errors import ModelError, checks_keywords
 from .checks import integer
 from .dcop import Agent, Dcop, one_agent_each
 from .model import FORBIDDEN, Function, Model
@@ -88,6 +88,7 @@ class DcopShape:
         integer(self.seed, "seed")
 
 
+@checks_keywords
 def generate(
     kind: Kind,
     *,

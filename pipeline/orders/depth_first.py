@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ...tasks.compiler.code_cache import Patience
+from ...tasks.compiler.compile_limits import NotCompiledError
 from ..preprocessing.preprocess import Network
 from .min_fill import MAX_WORK, min_fill_order
 
@@ -31,8 +33,9 @@ def depth_first_order(
     if searched or (_PATIENCE.compiled and cells > _LOADED_FROM):
         from .tree_search import search_order
 
-        fewer, found = search_order(dims, scopes, seconds=seconds, seed=seed)
-        first = found if fewer < cells else first
+        with suppress(NotCompiledError):
+            fewer, found = search_order(dims, scopes, seconds=seconds, seed=seed)
+            first = found if fewer < cells else first
     return rearranged(dims, scopes, first)
 
 

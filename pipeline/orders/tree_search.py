@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.compiler.compile_limits import NotCompiledError
 from ..errors import ModelError
 from ..trees.costs import Rates, tree_cost
 from ..trees.tree import Tree, bucket_tree, elimination_order, merged_cliques, sizer_of
@@ -137,10 +139,11 @@ def search_trees(
         budget = longest if seconds is None else seconds
     plain = not isinstance(order, str) or order in ("auto", "min-fill")
     small = not search.best.children or (search.best_seconds <= SMALL_SECONDS and seconds is None and plain)
-    if not small and isinstance(order, str):
-        search.run(order, budget)
-    elif not small and tree == "refined":
-        search.refine_tree(search.best, budget)
+    with suppress(NotCompiledError):  # what is known by then has to do
+        if not small and isinstance(order, str):
+            search.run(order, budget)
+        elif not small and tree == "refined":
+            search.refine_tree(search.best, budget)
     if effort is not None:
         effort.spend(search.spent + FUNCTION_SECONDS * len(scopes))
     return [one for *_, one in search.trees]
@@ -163,9 +166,10 @@ def first_order(
     dims: Sequence[int], scopes: Sequence[Sequence[int]], rule: OrderName, seed: int = 0
 ) -> tuple[int, ...]:
     """Return an order that a heuristic gives at once; min-fill, which "auto" begins with, needs no compiled code."""
-    if rule in ("auto", "min-fill"):
-        return min_fill_order(dims, scopes, seed)
-    return search_order(dims, scopes, seconds=0.0, seed=seed, rule=rule)[1]
+    if rule not in ("auto", "min-fill"):
+        with suppress(NotCompiledError):
+            return search_order(dims, scopes, seconds=0.0, seed=seed, rule=rule)[1]
+    return min_fill_order(dims, scopes, seed)
 
 
 def search_order(

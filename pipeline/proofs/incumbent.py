@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.compiler.working_time import working_seconds
 from ..cost_networks.cost_network import CostNetwork, States
 from ..cost_networks.preparation import Report
@@ -87,6 +88,8 @@ class Incumbent:
         What preparations did.
     tried : dict
         CPU seconds by prover, and those of the preparation.
+    uncompiled : dict
+        Those that were left out, as their loops would not have been compiled in time.
     """
 
     network: CostNetwork
@@ -107,6 +110,7 @@ class Incumbent:
     listeners: list[OnAssignment] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
     tried: dict[str, float] = field(default_factory=dict)
+    uncompiled: dict[str, None] = field(default_factory=dict)
     started: float = field(default_factory=working_seconds)
 
     def __post_init__(self) -> None:
@@ -158,6 +162,15 @@ class Incumbent:
             yield
         finally:
             self.tried[name] = self.tried.get(name, 0.0) + working_seconds() - start
+
+    @contextmanager
+    def if_compiled(self, name: str) -> Iterator[None]:
+        """Leave out what a prover, or the preparation, does with loops that would not be compiled in time."""
+        self.uncompiled.pop(name, None)
+        try:
+            yield
+        except NotCompiledError:
+            self.uncompiled[name] = None
 
     def at_least(self, lower: int) -> int:
         """Return the least total that there can be by a bound, which holds of what is below the cut-off."""

@@ -48,7 +48,7 @@ class Preparing:
         if not known.limits.prune:
             self._settle_trivial()
             return
-        with known.timed("preparation"):
+        with known.timed("preparation"), known.if_compiled("preparation"):
             prepared = prepare(known.small, known.upper, work=work, stop=known.limits.stop)
             known.reports.append(prepared.report)
             self._take(prepared)

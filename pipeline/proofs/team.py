@@ -101,10 +101,13 @@ class Team:
             return False
         known, stop = self.incumbent, self.incumbent.limits.stop
         lower, upper = known.lower, known.upper
-        with known.timed(name):
-            prover = self._member(name)
+        prover, outcome = self._member(name), None
+        with known.timed(name), known.if_compiled(name):
             prover.hopeless = False
             outcome = prover.turn(turn.seconds, lambda: turn.overlong > 0.0 or stop() or self.paused)
+        if name in known.uncompiled:
+            prover.forget()
+            prover.hopeless = True
         overlong = turn.overlong
         self.turns.debt_seconds[name] = max(0.0, overlong)
         if outcome is not None:

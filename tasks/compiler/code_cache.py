@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ...storage.files import cache_folder
 from ...storage.trust import UntrustedError, check_entry, check_folder, read_trusted
+from .compile_limits import may_compile
 from .numba_parts import unknown_numba
 
 _PACKAGE = Path(__file__).parents[2]
@@ -199,8 +200,11 @@ class Patience:
     def ends(self, seconds: float, ahead: float = 0.0) -> bool:
         """Return whether loops should do what takes NumPy so many seconds, and likely more ``ahead``.
 
-        If not, these seconds are spent. Compiling takes too long to be begun for what is only likely.
+        If not, these seconds are spent. Compiling takes too long to be begun for what is only likely, and is not begun
+        where it would not end in the time that is left.
         """
+        if not may_compile(self._compiling) and not is_compiled(self._module, self._function):
+            return False
         if _impatient[0] or f"{_PACKAGE.name}.{self._module}" in sys.modules:
             return True
         self._spent += seconds

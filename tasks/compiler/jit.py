@@ -29,21 +29,15 @@ def njit(**options: Any) -> Callable[[F], F]:
 
     def compiled(function: F) -> F:
         dispatcher: Any = numba.njit(**options)(function)
-        if kept:
-            _keep(dispatcher, function)
+        if not unknown_numba():
+            from .kept_code import Kept, NotKept
+
+            dispatcher._cache = Kept(function) if kept else NotKept(function)
+        elif kept:
+            _keep_plainly(dispatcher, Path(function.__code__.co_filename))
         return cast(F, dispatcher)
 
     return compiled
-
-
-def _keep(dispatcher: Any, function: Callable[..., Any]) -> None:
-    """Keep the machine code of a function in files."""
-    if unknown_numba():
-        _keep_plainly(dispatcher, Path(function.__code__.co_filename))
-        return
-    from .kept_code import Kept
-
-    dispatcher._cache = Kept(function)
 
 
 def _keep_plainly(dispatcher: Any, source: Path) -> None:

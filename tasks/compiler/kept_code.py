@@ -20,23 +20,61 @@ import llvmlite
 import llvmlite.binding as llvm
 import numba
 from numba.core import compiler, environment, serialize
-from numba.core.caching import _Cache
+from numba.core.caching import NullCache, _Cache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.runtime import nrt
 
 from ...storage.files import write_whole
 from . import signals
 from .code_cache import code_folders, code_roots, read_code, sources_digest
+from .compile_limits import SECONDS_PER_BYTE, NotCompiledError, is_limited, may_compile
 from .signals import uninterrupted
 
 #: Names the code that is generated beside that of the functions.
 _GENERATED = sources_digest(Path(signals.__file__))
 
 
+class NotKept(NullCache):
+    """Stands for the machine code of a function that is compiled for others, with whose code it is kept."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        """Return nothing: it is compiled if there is time."""
+        _check_time(self._function)
+
+
+def _check_time(function: Callable[..., Any]) -> None:
+    """Refuse to compile what would not be ready in time.
+
+    Raises
+    ------
+    NotCompiledError
+        If there is an end to the time, and it is too near.
+    """
+    if is_limited() and not may_compile(SECONDS_PER_BYTE * _code_bytes(function)):
+        raise NotCompiledError(function.__qualname__)
+
+
+@cache
+def _code_bytes(function: Callable[..., Any]) -> int:
+    """Count the bytes of the code of a function, and of all compiled functions that it and these call by name."""
+    found, waiting = set[Callable[..., Any]](), [function]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            named: list[Any] = [one.__globals__.get(name) for name in one.__code__.co_names]
+            waiting += [each.py_func for each in named if hasattr(each, "py_func")]
+    return sum(len(each.__code__.co_code) for each in found)
+
+
 class Kept(_Cache):
     """The machine code of one function, a file for each combination of types."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
         self._file = Path(function.__code__.co_filename)
         self._name = function.__qualname__
 
@@ -54,6 +92,7 @@ class Kept(_Cache):
                 code = read_code(folder / name)
                 if sha256(code[32:]).digest() == code[:32]:
                     return _loaded(target_context, *_CodeReader(io.BytesIO(code[32:])).load())
+        _check_time(self._function)
         return None
 
     def save_overload(self, signature: Any, result: Any) -> None:

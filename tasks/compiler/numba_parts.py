@@ -19,7 +19,7 @@ TESTED: Final = (0, 61), (0, 68)
 # What is used, by module.
 _PARTS: Final = {
     "numba.core.base": ("BaseContext.get_dummy_value", "BaseContext.make_tuple", "BaseContext.get_executable"),
-    "numba.core.caching": ("_Cache",),
+    "numba.core.caching": ("NullCache", "_Cache"),
     "numba.core.callconv": ("CPUCallConv.get_function_type", "CPUCallConv.call_function"),
     "numba.core.cgutils": ("get_or_insert_function",),
     "numba.core.codegen": (
