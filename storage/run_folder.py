@@ -16,7 +16,6 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from .files import PARTIAL, opened, read_whole, refuse_links, write_all, written_whole
 from .spec import DamagedError, OtherFormatError, StorageError, disk_full
 
@@ -152,9 +151,9 @@ class RunDir:
         kept = any(os.path.lexists(self.path / name) for name in (_RESULT, _BOUNDS))
         return kept or any(self.path.glob("*/*/*"))
 
-    def write_plan(self, plan: dict[str, Any]) -> None:
-        """Store the plan, whole or not at all, with the version that made it."""
-        write_json(self.path / _PLAN, {**plan, "bucketflow": __version__})
+    def write_plan(self, plan: dict[str, Any], version: str) -> None:
+        """Store the plan, whole or not at all, with the version of the program that made it."""
+        write_json(self.path / _PLAN, {**plan, "bucketflow": version})
 
     def read_result(self) -> dict[str, Any] | None:
         """Return the stored answer, if the run is finished; one that is damaged is as good as none."""

@@ -14,7 +14,7 @@ from ..errors import BudgetError, InternalError
 from ..options import Options
 from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network, fixed_value
-from ..queries.clauses import Formula, UnfitError, formula_of, has_mixed_tables
+from ..queries.formula import Formula, UnfitError, formula_of, has_mixed_tables
 from ..results.proof import SearchWork
 from ..results.result import Result
 from .question import Question

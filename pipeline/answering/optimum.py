@@ -210,7 +210,7 @@ class Task:
     def sweep_cells(self) -> float | None:
         """About what sweeping the whole would take, where that was weighed; its order may take as long as a proof."""
         weighed = self.effort.method == "auto" and not self.effort.limited
-        return sweep_cells(self.network, self.options.seed) if weighed else None
+        return sweep_cells(self.network.dims, self.network.scopes, self.options.seed) if weighed else None
 
     def elimination(self, network: CostNetwork, upper: int | None) -> _Elimination | None:
         """Plan to sweep every cell of a smaller network; None if that does not fit."""

@@ -199,8 +199,8 @@ def with_likelihoods(model: Model, soft: Mapping[int, Array]) -> Model:
 
 def has_fewer_cells(chained: Network, whole: Network) -> bool:
     """Whether a network where chains stand for wide functions takes fewer cells to sweep."""
-    cells = sweep_cells(whole, 0)
-    return cells > _QUICK_CELLS and sweep_cells(chained, 0) < cells
+    cells = sweep_cells(whole.dims, whole.scopes, 0)
+    return cells > _QUICK_CELLS and sweep_cells(chained.dims, chained.scopes, 0) < cells
 
 
 def observed(model: Model, evidence: Evidence) -> dict[int, int]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
+from ...cluster.version import __version__
 from ...storage.files import file_bytes, free_bytes
 from ...storage.run_folder import LAYERS, RunDir
 from ...storage.scratch import scratch_folder
@@ -156,7 +157,7 @@ def keep_question(rundir: RunDir, question: Question, options: Options, effort: 
     if stored is None or stored["plan"] is None:
         asked = {**asdict(effort), "upper_bound": None if effort.upper_bound is None else str(effort.upper_bound)}
         how = {"effort": asked, "memory": options.memory, "seed": options.seed}
-        rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None, **how})
+        rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None, **how}, __version__)
 
 
 def kept(question: Question, options: Options, effort: ProofOptions, find: Callable[[], Result]) -> Result:
@@ -215,7 +216,7 @@ def bounds_directory(folder: Path | None, question: Question) -> Iterator[None]:
         wanted = {**question.identity(), "query": f"bounds on the {question.query}"}
         stored = rundir.read_plan()
         if stored is None:
-            rundir.write_plan({"identity": wanted, "source": question.model.source, "plan": None})
+            rundir.write_plan({"identity": wanted, "source": question.model.source, "plan": None}, __version__)
         else:
             check_identity(folder, stored, wanted)
         try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from ...cluster.dask_pool import DaskPool
 from ...cluster.memory import peak_rss_bytes
 from ...cluster.pool import Pool, SerialPool
+from ...cluster.version import __version__
 from ...storage.run_folder import RunDir
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.sweeps.sweep import timed_steps
@@ -169,7 +170,7 @@ def keep_plan(rundir: RunDir, question: Question, prepared: Prepared) -> None:
     from ..budget.stored_plans import plan_record
 
     record = plan_record(prepared.plan, prepared.memory_bytes) if prepared.plan else None
-    rundir.write_plan({"identity": question.identity(), "source": question.model.source, "plan": record})
+    rundir.write_plan({"identity": question.identity(), "source": question.model.source, "plan": record}, __version__)
 
 
 def answered(prepared: Prepared, progress: Progress | None, folder: Path | None, notes: list[str]) -> Answer:

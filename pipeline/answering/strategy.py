@@ -40,7 +40,7 @@ def is_swept(question: Question, options: Options, effort: ProofOptions) -> bool
         return at_leisure and _rounded(question)
     plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
     quick = min(_QUICK_CELLS, max(most_whole_cells(question, options, _QUICK_CELLS), _QUICK_IN_SLICES))
-    if not plain or stored_plan(options) or sweep_cells(network, options.seed) <= quick:
+    if not plain or stored_plan(options) or sweep_cells(network.dims, network.scopes, options.seed) <= quick:
         return True
     return not tables_fit(question, options) or _rounded(question)
 

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 
 from ...cluster.address import ClusterError
 from ...cluster.connect import verify_shared
+from ...cluster.version import __version__
 from ...storage.job_folder import JobDir
 from ...storage.run_folder import RunDir
 from ..answering.question import Findings, Names, Question, question_of
@@ -148,7 +149,7 @@ def _keep_question(rundir: RunDir, question: Question) -> None:
     if stored is not None:
         check_identity(rundir.path, stored, identity)
     else:
-        rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None})
+        rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None}, __version__)
 
 
 def _verify_seen(client: Any, folder: Path, source: str) -> None:

@@ -8,7 +8,6 @@ from contextlib import suppress
 
 from ...tasks.compiler.code_cache import Patience
 from ...tasks.compiler.compile_limits import NotCompiledError
-from ..preprocessing.preprocess import Network
 from .min_fill import MAX_WORK, min_fill_order
 
 #: Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
@@ -82,7 +81,6 @@ def bucket_cells(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Se
     return math.fsum(2.0 ** min(b, 1000.0) for b in bits)
 
 
-def sweep_cells(network: Network, seed: int) -> float:
+def sweep_cells(dims: Sequence[int], scopes: Sequence[Sequence[int]], seed: int) -> float:
     """Return how many cells the buckets of one greedy order have: about what a sweep takes."""
-    dims, scopes = network.dims, network.scopes
     return bucket_cells(dims, scopes, min_fill_order(dims, scopes, seed))

@@ -135,7 +135,7 @@ def test_arguments_of_deployers_are_kept() -> None:
 
 UNGUARDED = """
 import bucketflow
-from bucketflow.pipeline.api.answering import placement
+from bucketflow.pipeline.answering import placement
 
 placement.TASK_SECONDS = 1e-5
 model = bucketflow.generate("grid", variables=49, domain=4, density=0.3, seed=1).model

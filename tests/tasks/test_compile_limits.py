@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bucketflow.tasks.compiler import code_cache, compile_limits, jit
+from bucketflow.tasks.compiler import code_cache, compile_limits, kept_code
 from bucketflow.tasks.compiler.code_cache import Patience
 from bucketflow.tasks.compiler.compile_limits import NotCompiledError, compiled_until, may_compile
 from bucketflow.tasks.compiler.jit import njit
@@ -39,7 +39,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("BUCKETFLOW_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(code_cache, "_PACKAGE", tmp_path)
-    monkeypatch.setattr(jit, "SECONDS_PER_BYTE", 1.0)
+    monkeypatch.setattr(kept_code, "SECONDS_PER_BYTE", 1.0)
     return tmp_path / "cache"
 
 
@@ -106,13 +106,13 @@ def test_the_end_is_looked_at_between_two_functions(clock: Clock, monkeypatch: p
     namespace: dict[str, Any] = {"first": first, "second": njit(cache=True)(lambda x: x - 1)}
     exec("def both(x):\n    return second(first(x))", namespace)
     whole = sum(len(f.__code__.co_code) for f in (namespace["both"], loop, namespace["second"].py_func))
-    save = jit._Kept.save_overload
+    save = kept_code.Kept.save_overload
 
     def slowly(self: Any, *args: Any) -> None:
         save(self, *args)
         clock.now += whole
 
-    monkeypatch.setattr(jit._Kept, "save_overload", slowly)
+    monkeypatch.setattr(kept_code.Kept, "save_overload", slowly)
     with compiled_until(whole), pytest.raises(NotCompiledError, match="lambda"):
         njit(nogil=True)(namespace["both"])(3)
     assert [len(first.signatures), len(namespace["second"].signatures)] == [1, 0]
@@ -121,7 +121,7 @@ def test_the_end_is_looked_at_between_two_functions(clock: Clock, monkeypatch: p
 
 def test_numpy_goes_on_where_loops_would_come_too_late(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code_cache, "is_compiled", lambda module, function: False)
-    patience = Patience("tasks.rows.loops", "advance", compiling=3.0)
+    patience = Patience("tasks.rows.layer_loops", "advance", compiling=3.0)
     assert patience.ends(4.0)
     with compiled_until(2.0):
         assert not patience.ends(4.0)

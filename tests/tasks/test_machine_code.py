@@ -55,7 +55,7 @@ def test_code_is_found_again(kept: Path) -> None:
 USE = """
 import sys
 import numpy as np
-from bucketflow.tasks.machine_code import njit
+from bucketflow.tasks.compiler.jit import njit
 
 def twice(x):
     return 2 * x
@@ -74,7 +74,7 @@ RAISE = """
 import sys
 import numpy as np
 from numba.core.runtime import rtsys
-from bucketflow.tasks.machine_code import njit
+from bucketflow.tasks.compiler.jit import njit
 
 def upper(x, end):
     if end > len(x):

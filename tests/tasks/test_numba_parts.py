@@ -32,8 +32,7 @@ _ANSWERS = """
 import json, logging
 import numpy as np
 import bucketflow
-from bucketflow.tasks.cpu.compiling import compiler
-from bucketflow.tasks.code_files import impatient
+from bucketflow.tasks.compiler.code_cache import impatient
 
 def grid(kind):
     rng = np.random.default_rng(1)

@@ -22,8 +22,8 @@ from bucketflow.pipeline.batches import answering, pricing
 from bucketflow.pipeline.batches.batch import packs
 from bucketflow.pipeline.batches.deadline import seconds_until
 from bucketflow.pipeline.batches.manifest import Row, read_manifest
-from bucketflow.pipeline.batches.models import Kept
-from bucketflow.pipeline.batches.pricing import Asked, Price
+from bucketflow.pipeline.batches.models import RecentValues
+from bucketflow.pipeline.batches.pricing import Price, PricedRow
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.models.query import QUERIES, VALUES
 from bucketflow.storage.batch_folder import BatchDir
@@ -335,8 +335,8 @@ def test_a_name_that_no_file_can_have_fails_alone(tmp_path: Path) -> None:
 
 
 def test_packs_are_of_one_model_and_the_longest_comes_first() -> None:
-    def asked(number: int, model: str, seconds: float, kind: Any = "small") -> Asked:
-        return Asked(Row(number, "", model), str(number), Price(kind, seconds))
+    def asked(number: int, model: str, seconds: float, kind: Any = "small") -> PricedRow:
+        return PricedRow(Row(number, "", model), str(number), Price(kind, seconds))
 
     made = packs([*(asked(k, "ab"[k % 2], 0.05) for k in range(200)), asked(200, "c", float("inf"), "alone")], 2)
     assert [a.row.number for a in made[0]] == [200]
@@ -346,7 +346,7 @@ def test_packs_are_of_one_model_and_the_longest_comes_first() -> None:
 
 
 def test_what_is_kept_stays_within_its_limit() -> None:
-    kept: Kept[str] = Kept(10)
+    kept: RecentValues[str] = RecentValues(10)
     made: list[str] = []
     for key in "abac":
         kept.get(key, lambda key=key: made.append(key) or key, lambda _: 5)

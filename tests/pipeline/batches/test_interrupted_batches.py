@@ -14,8 +14,9 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline.batches import answering
-from bucketflow.pipeline.batches.answering import Price, PricedRow, RecentValues
 from bucketflow.pipeline.batches.manifest import Row
+from bucketflow.pipeline.batches.models import RecentValues
+from bucketflow.pipeline.batches.pricing import Price, PricedRow
 from bucketflow.pipeline.options import Options
 from tests.interrupting import at_every_line
 from tests.models import grid

@@ -21,7 +21,7 @@ from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.batches import answering, pricing
 from bucketflow.pipeline.batches.batch import large_ones, packs
 from bucketflow.pipeline.batches.manifest import Row
-from bucketflow.pipeline.batches.pricing import Asked, Price, Pricing
+from bucketflow.pipeline.batches.pricing import Price, PricedRow, Pricing
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cli.progress import rows_bar
 from bucketflow.pipeline.options import Options
@@ -173,8 +173,8 @@ def test_bounds_so_far_are_in_the_results(folder: Path, monkeypatch: pytest.Monk
     assert answers(folder / "out")[0]["stops"] == 2
 
 
-def alone(number: int, stops: int, seconds: float = math.inf, kind: Any = "alone", pieces: int = 1) -> Asked:
-    return Asked(Row(number, "", "m"), str(number), Price(kind, seconds, pieces=pieces), stops=stops)
+def alone(number: int, stops: int, seconds: float = math.inf, kind: Any = "alone", pieces: int = 1) -> PricedRow:
+    return PricedRow(Row(number, "", "m"), str(number), Price(kind, seconds, pieces=pieces), stops=stops)
 
 
 def test_rows_that_were_stopped_let_others_go_first() -> None:
@@ -188,10 +188,10 @@ def test_rows_are_priced_for_some_time_and_at_least_one(folder: Path) -> None:
     out = BatchDir(folder / "out")
     rows = [Row(k, str(k), str(folder / f"m{k}.uai"), "partition") for k in range(3)]
     rows += [Row(3 + k, str(3 + k), str(folder / "m0.uai"), "marginals", {"x0": k}) for k in range(3)]
-    waiting = [Asked(row, row.key()) for row in rows]
+    waiting = [PricedRow(row, row.key()) for row in rows]
     told: list[str] = []
     some = Pricing(out, Options(), True, lambda event, **facts: told.append(event))
-    found: list[Asked] = []
+    found: list[PricedRow] = []
     while waiting:
         asked, waiting = some.some(SerialPool(), waiting, 0.0)
         assert asked

@@ -53,7 +53,7 @@ def test_modules_are_compiled_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 # A command line that fails where the compiler was loaded for it.
 _WITHOUT = """
 import sys
-from bucketflow.pipeline.cli.machine import warm
+from bucketflow.pipeline.cli.calibrate import warm
 from bucketflow.pipeline.cli.main import main
 main(sys.argv[1:], standalone_mode=False)
 assert "numba" not in sys.modules

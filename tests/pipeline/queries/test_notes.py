@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import bucketflow
-from bucketflow.pipeline.answering.run_folder import fingerprint
+from bucketflow.pipeline.answering.question import fingerprint
 from bucketflow.pipeline.cli.main import main
 from bucketflow.storage.run_folder import stored_result
 
