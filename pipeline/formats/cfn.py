@@ -17,7 +17,16 @@ from .cfn_grammar import MAX_DECIMALS, TOKEN, CfnTable, Reader, StoredCosts, dec
 from .text.source import Source
 from .text.tables import full_table, tuple_table
 from .text.tokens import Tokens
-from .text.written_words import INFINITE, blocks, cost_text, counted, highest_costs, infinite_cost, kept_names
+from .text.written_words import (
+    INFINITE,
+    WrittenFile,
+    blocks,
+    cost_text,
+    counted,
+    highest_costs,
+    infinite_cost,
+    kept_names,
+)
 
 # A decimal number in a list, and the cost that is made of it.
 _NUMBER_BYTES = 136
@@ -129,7 +138,7 @@ class _File:
     forbidden: str
 
 
-def cfn_lines(model: Model) -> tuple[Iterator[str], tuple[str, ...], list[str]]:
+def cfn_file(model: Model) -> WrittenFile:
     """Return the lines of a file, the names of its variables, and what it does not keep.
 
     Raises
@@ -148,7 +157,7 @@ def cfn_lines(model: Model) -> tuple[Iterator[str], tuple[str, ...], list[str]]:
     if unfit := sum(new is None and not counted(old) for new, old in zip(labels, model.states, strict=True)):
         notes.append(f"values of {unfit} variables are not kept, as some are no plain words: they count from 0")
     top = _top(model)
-    return _lines(_File(model, names, labels, top, _forbidden(model, top))), names, notes
+    return WrittenFile(_lines(_File(model, names, labels, top, _forbidden(model, top))), notes, names)
 
 
 def _is_plain(word: str) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 
 from ...cluster.memory import default_memory_bytes
 from ..errors import BudgetError, format_bytes
@@ -20,21 +19,6 @@ __all__ = ["load", "load_any", "load_dcop", "load_evidence"]
 
 # Every state has a place in a few arrays of integers, whatever is asked.
 _STATE_BYTES = 32
-
-# Module and function by format; only what a file needs is imported.
-_READERS = {
-    "wcsp": ("wcsp", "read_wcsp"),
-    "cfn": ("cfn", "read_cfn"),
-    "uai": ("uai", "read_uai"),
-    "erg": ("uai", "read_erg"),
-    "bif": ("bif", "read_bif"),
-    "xmlbif": ("bayesian_xml", "read_xmlbif"),
-    "xdsl": ("bayesian_xml", "read_xdsl"),
-    "net": ("hugin", "read_hugin"),
-    "dimacs": ("dimacs.reader", "read_dimacs"),
-    "xcsp": ("dcop.xcsp", "read_xcsp"),
-    "pydcop": ("dcop.pydcop", "read_pydcop"),
-}
 
 
 def load(
@@ -91,16 +75,10 @@ def load_any(path: str | os.PathLike[str], memory: int | None = None, *, check: 
     source = read_source(path, default_memory_bytes() if memory is None else memory)
     source = source if check else replace(source, checked=False)
     try:
-        found = _reader(detect_format(source))(source)
+        found = detect_format(source).read(source)
     except MemoryError:
         raise BudgetError(f"{source.path}: reading it takes more memory than this process can get") from None
     _check_states(source, model_of(found))
-    return found
-
-
-def _reader(name: str) -> Callable[[Source], Model | Dcop]:
-    module, function = _READERS[name]
-    found: Callable[[Source], Model | Dcop] = getattr(import_module(f".{module}", __package__), function)
     return found
 
 

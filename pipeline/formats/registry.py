@@ -1,88 +1,203 @@
-"""Which format a file is in: by its name and its content, which must not contradict each other."""
+"""The formats of models: a row for each, and which one a file is in, by its name and its content."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from ..errors import FormatError, shorten
+from ..models.dcop import Dcop
+from ..models.model import Model
 from .text.source import Source, beginning, strip_compression
 from .text.unread import unread_by_content, unread_by_name
+from .text.written_words import WrittenFile
 
-_BY_SUFFIX = {
-    ".wcsp": "wcsp",
-    ".cfn": "cfn",
-    ".json": "cfn",
-    ".uai": "uai",
-    ".lg": "uai",
-    ".erg": "erg",
-    ".bif": "bif",
-    ".bifxml": "xmlbif",
-    ".xdsl": "xdsl",
-    ".net": "net",
-    ".cnf": "dimacs",
-    ".wcnf": "dimacs",
-    ".yaml": "pydcop",
-    ".yml": "pydcop",
-}
-# Names of other files too, so that only what they begin with says whether they are models.
-_SHARED = {
-    ".json": re.compile(r"\s*\{(?s:.*?)[\"']?(?:variables|functions)[\"']?\s*:"),
-    ".yaml": re.compile(r"(?s:.*?)^(?:domains|variables)[ \t]*:", re.MULTILINE),
-    ".xml": re.compile(r"\s*<(?s:.*<)?(?:BIF|smile|instance)[\s>]"),
-}
-_SHARED[".yml"] = _SHARED[".yaml"]
-#: How files of models are called, packed or not.
-MODEL_SUFFIXES = frozenset([*_BY_SUFFIX, ".xml", ".xmlbif"])
-_KNOWN = "a .wcsp, .cfn, .uai, .LG, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
-# What no file of another format begins with.
-_SURE = (
-    (re.compile(r"\s*<(?s:.*<)?BIF[\s>]"), "xmlbif"),
-    (re.compile(r"\s*<(?s:.*<)?smile[\s>]"), "xdsl"),
-    (re.compile(r"\s*<(?s:.*<)?instance[\s>]"), "xcsp"),
-    (re.compile(r"(?:\s|c[^\n]*\n)*+p[ \t]+\w*cnf\+?\s"), "dimacs"),
-    (re.compile(r"\s*\{"), "cfn"),
-    (re.compile(r"\s*(?:MARKOV|BAYES)\b", re.IGNORECASE), "uai"),
-    (re.compile(r"(?:\s|//[^\n]*\n)*+(?:(?:network|variable)\b[^{};\n]*\{|probability\s*\()"), "bif"),
-    (re.compile(r"(?:\s|%[^\n]*\n)*+net\s*\{"), "net"),
+
+@dataclass(frozen=True)
+class Format:
+    """A format of models: how its files are known, read and written.
+
+    Functions are named as ``module:function`` of this folder, and imported when a file needs them.
+
+    Parameters
+    ----------
+    name : str
+        In sentences about files whose name and content contradict each other.
+    reader : str
+        From a :class:`~.text.source.Source` to a model or a distributed problem.
+    suffixes : tuple of str
+        Of its files and of no others.
+    shared : tuple of str
+        Of its files, and of those of other formats or of other kinds. Where several formats share one, content decides.
+    signature : str
+        Pattern for the beginning of files that no file of another format has; empty if there is none.
+    beginnings : tuple of str
+        Weaker patterns, for files whose name says nothing. All first ones are tried before all second ones.
+    model : str
+        Pattern that tells models from other files of the shared suffixes; the signature if it is empty.
+    writer : str
+        From a model, or a distributed problem where agents are kept, to a
+        :class:`~.text.written_words.WrittenFile`; empty if the format is not written.
+    keeps : frozenset of {"names", "agents"}
+        What a written file has of a problem, beside its functions.
+    """
+
+    name: str
+    reader: str
+    suffixes: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    signature: str = ""
+    beginnings: tuple[str, ...] = ()
+    model: str = ""
+    writer: str = ""
+    keeps: frozenset[str] = frozenset()
+
+    def read(self, source: Source) -> Model | Dcop:
+        """Read a model, or a distributed problem."""
+        found: Model | Dcop = _function(self.reader)(source)
+        return found
+
+    def write(self, problem: Model | Dcop) -> WrittenFile:
+        """Return what a file is to hold."""
+        written: WrittenFile = _function(self.writer)(problem)
+        return written
+
+    def has_signature(self, head: str) -> bool:
+        """Whether a file begins as only files of this format do."""
+        return self.signature != "" and _begins(self.signature, head)
+
+    def is_likely(self, head: str, tier: int) -> bool:
+        """Whether a file begins as files of this format do, by its pattern of a tier."""
+        return tier < len(self.beginnings) and _begins(self.beginnings[tier], head)
+
+
+def _function(place: str) -> Callable[..., Any]:
+    module, function = place.split(":")
+    found: Callable[..., Any] = getattr(import_module(f".{module}", __package__), function)
+    return found
+
+
+def _begins(pattern: str, head: str) -> bool:
+    return re.compile(pattern, re.MULTILINE).match(head) is not None
+
+
+#: All formats, in the order in which weak patterns are tried: a new one needs its row, its reader, and its elements in
+#: ``tests/pipeline/formats/test_elements.py``.
+FORMATS = (
+    Format(
+        "JSON, as a .cfn is",
+        "cfn:read_cfn",
+        suffixes=(".cfn",),
+        shared=(".json",),
+        signature=r"\s*\{",
+        model=r"\s*\{(?s:.*?)[\"']?(?:variables|functions)[\"']?\s*:",
+        writer="cfn:cfn_file",
+        keeps=frozenset({"names"}),
+    ),
+    Format(
+        "a model of the UAI format (.uai)",
+        "uai:read_uai",
+        suffixes=(".uai", ".LG"),
+        signature=r"\s*(?i:MARKOV|BAYES)\b",
+        writer="uai:uai_file",
+    ),
+    Format(
+        "a network of the interchange format (.bif)",
+        "bif:read_bif",
+        suffixes=(".bif",),
+        signature=r"(?:\s|//[^\n]*\n)*+(?:(?:network|variable)\b[^{};\n]*\{|probability\s*\()",
+        beginnings=(r"(?:\s|//[^\n]*\n)*+(?:network|variable|probability)\b",),
+    ),
+    Format(
+        "XMLBIF (.bifxml)",
+        "bayesian_xml:read_xmlbif",
+        suffixes=(".bifxml", ".xmlbif"),
+        shared=(".xml",),
+        signature=r"\s*<(?s:.*<)?BIF[\s>]",
+    ),
+    Format(
+        "a GeNIe network (.xdsl)",
+        "bayesian_xml:read_xdsl",
+        suffixes=(".xdsl",),
+        shared=(".xml",),
+        signature=r"\s*<(?s:.*<)?smile[\s>]",
+    ),
+    Format(
+        "a Hugin network (.net)",
+        "hugin:read_hugin",
+        suffixes=(".net",),
+        signature=r"(?:\s|%[^\n]*\n)*+net\s*\{",
+        beginnings=(r"(?:\s|%[^\n]*\n)*+(?:net\s*\{|class\s+\w)",),
+    ),
+    Format(
+        "DIMACS clauses (.cnf or .wcnf)",
+        "dimacs.reader:read_dimacs",
+        suffixes=(".cnf", ".wcnf"),
+        signature=r"(?:\s|c[^\n]*\n)*+p[ \t]+\w*cnf\+?\s",
+        beginnings=(r"(?:\s|c[^\n]*\n)*+h(?:[ \t]+-?\d+)*[ \t]+0[ \t]*\r?\n",),
+    ),
+    Format(
+        "XCSP (.xml)",
+        "dcop.xcsp:read_xcsp",
+        shared=(".xml",),
+        signature=r"\s*<(?s:.*<)?instance[\s>]",
+        writer="dcop.xcsp:xcsp_file",
+        keeps=frozenset({"names", "agents"}),
+    ),
+    Format(
+        "a problem of pyDCOP (.yaml)",
+        "dcop.pydcop:read_pydcop",
+        shared=(".yaml", ".yml"),
+        beginnings=(r"(?s:.*?)^(?:domains|variables)[ \t]*:",),
+        model=r"(?s:.*?)^(?:domains|variables)[ \t]*:",
+        writer="dcop.pydcop:pydcop_file",
+        keeps=frozenset({"names", "agents"}),
+    ),
+    Format(
+        "a cost network (.wcsp)",
+        "wcsp:read_wcsp",
+        suffixes=(".wcsp",),
+        beginnings=(r"\s*\S+(?:[ \t]+\d+){4}\s*\n", r"\s*\S+(?:\s+\d+){4}"),
+        writer="wcsp:wcsp_file",
+    ),
+    Format(
+        "a Markov network without a header (.erg)",
+        "uai:read_erg",
+        suffixes=(".erg",),
+        beginnings=(r"\s*\d+[ \t]*\r?\n\s*\d",),
+    ),
 )
-# Tried in this order on the beginning of a file whose name says nothing.
-_LIKELY = (
-    *_SURE,
-    (re.compile(r"(?:\s|c[^\n]*\n)*+h(?:[ \t]+-?\d+)*[ \t]+0[ \t]*\r?\n"), "dimacs"),
-    (re.compile(r"(?:\s|//[^\n]*\n)*+(?:network|variable|probability)\b"), "bif"),
-    (re.compile(r"(?:\s|%[^\n]*\n)*+(?:net\s*\{|class\s+\w)"), "net"),
-    (re.compile(r"(?s:.*?)^(?:domains|variables)[ \t]*:", re.MULTILINE), "pydcop"),
-    (re.compile(r"\s*\S+(?:[ \t]+\d+){4}\s*\n"), "wcsp"),
-    (re.compile(r"\s*\d+[ \t]*\r?\n\s*\d"), "erg"),
-    (re.compile(r"\s*\S+(?:\s+\d+){4}"), "wcsp"),
-)
-_SHOWN = {
-    "xmlbif": "XMLBIF (.bifxml)",
-    "xdsl": "a GeNIe network (.xdsl)",
-    "xcsp": "XCSP (.xml)",
-    "dimacs": "DIMACS clauses (.cnf or .wcnf)",
-    "cfn": "JSON, as a .cfn is",
-    "uai": "a model of the UAI format (.uai)",
-    "bif": "a network of the interchange format (.bif)",
-    "net": "a Hugin network (.net)",
-}
-# JSON is YAML.
-_ALIKE = {("pydcop", "cfn")}
+_SUFFIXES = tuple(dict.fromkeys(suffix for form in FORMATS for suffix in (*form.suffixes, *form.shared)))
+_NAMED = tuple(suffix for suffix in _SUFFIXES if suffix not in (".json", ".xmlbif", ".yml"))
+_KNOWN = f"a {', '.join(_NAMED[:-1])} or {_NAMED[-1]} model"
+#: How files of models are called, in lower case, packed or not.
+MODEL_SUFFIXES = frozenset(map(str.lower, _SUFFIXES))
+# Names of formats of which one may be called as the other: JSON is YAML.
+_ALIKE = {("a problem of pyDCOP (.yaml)", "JSON, as a .cfn is")}
 _HEAD_BYTES = 1 << 16
+
+
+def _called(suffix: str) -> tuple[Format, ...]:
+    """Return the formats whose files may have a suffix, in lower case."""
+    return tuple(form for form in FORMATS if suffix in map(str.lower, (*form.suffixes, *form.shared)))
 
 
 def is_model(path: Path) -> bool:
     """Whether a file is called as models are, and where other files are too, begins as they do."""
     suffix = Path(strip_compression(path.name)).suffix.lower()
-    if suffix not in _SHARED:
-        return suffix in MODEL_SUFFIXES
+    forms = _called(suffix)
+    if not any(suffix in form.shared for form in forms):
+        return bool(forms)
     begins = beginning(path, _HEAD_BYTES)
-    return begins is None or _SHARED[suffix].match(begins) is not None
+    return begins is None or any(_begins(form.model or form.signature, begins) for form in forms)
 
 
-def detect_format(source: Source) -> str:
-    """Return the name of a source's format, a key of the table of readers.
+def detect_format(source: Source) -> Format:
+    """Return the format of a source.
 
     Raises
     ------
@@ -92,22 +207,32 @@ def detect_format(source: Source) -> str:
     """
     if re.search(rb"[^ \t\n\r\f\v]", source.data) is None:
         raise FormatError(source.path, None, _KNOWN, "an empty file")
-    head, named = source.head(_HEAD_BYTES), _BY_SUFFIX.get(source.suffix)
+    head, forms = source.head(_HEAD_BYTES), _called(source.suffix)
+    named = forms[0] if len(forms) == 1 else None
     if what := unread_by_name(source.suffix) or unread_by_content(head, named is not None):
         raise FormatError(source.path, None, _KNOWN, what)
     if named is None:
         return _by_content(source, head)
-    found = next((name for pattern, name in _SURE if pattern.match(head)), named)
-    if found != named and (named, found) not in _ALIKE:
+    if named.is_likely(head, 0):  # a .wcsp may have any name on its first line
+        return named
+    found = next((form for form in FORMATS if form.has_signature(head)), named)
+    if found is not named and (named.name, found.name) not in _ALIKE:
         expected = f"what the name {source.suffix} says"
-        raise FormatError(source.path, None, expected, f"{_SHOWN[found]}: name the file as what it is")
+        raise FormatError(source.path, None, expected, f"{found.name}: name the file as what it is")
     return named
 
 
-def _by_content(source: Source, head: str) -> str:
-    for pattern, name in _LIKELY:
-        if pattern.match(head):
-            return name
+def _by_content(source: Source, head: str) -> Format:
+    tiers = range(max(len(form.beginnings) for form in FORMATS))
+    likely = (form for tier in tiers for form in FORMATS if form.is_likely(head, tier))
+    found = next((form for form in FORMATS if form.has_signature(head)), None) or next(likely, None)
+    if found is not None:
+        return found
     root = re.match(r"\s*(?:<[?!](?s:.*?)>\s*)*<(\w[\w:.-]*)", head)
     begins = f"XML of <{shorten(root[1])}>" if root else f"a file that begins {shorten(head.lstrip())!r}"
     raise FormatError(source.path, None, _KNOWN, begins)
+
+
+def written_format(suffix: str) -> Format | None:
+    """Return the format in which files with a suffix, in lower case, are written; None if none is."""
+    return next((form for form in _called(suffix) if form.writer), None)

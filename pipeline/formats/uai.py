@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError, ModelError, format_bytes, format_count
+from ..models.bayesian_networks import network_fault
 from ..models.model import Function, Kind, Model
 from .logarithms import exponentials, factors, holds_logarithms
 from .network_checks import Refuse, checked_product
 from .text.source import BLOCK_COMMENT, MAX_TEXT_BYTES, Source
 from .text.tables import cell_count, full_table, take_function, take_variables
 from .text.tokens import MAX_DOMAIN, Tokens, WordStream
+from .text.written_words import WrittenFile
 
 # pyAgrum writes comments behind a number sign: the variable's name after a scope of a Bayesian network, whose
 # tables it lists with the first parent fastest, not slowest as the format has it.
@@ -224,16 +226,33 @@ def _words(tokens: WordStream, start: int, stop: int) -> tuple[str, ...]:
 _LEAST_ENTRY_BYTES = 4
 
 
-def uai_lines(model: Model) -> Iterator[str]:
-    """Give the lines of a file.
+def uai_file(model: Model) -> WrittenFile:
+    """Return the lines of a file, and what is not as in the model.
 
     Raises
     ------
     ModelError
-        If the model holds costs, or a table would be too long.
+        If the model holds costs, or, where lines are made, a table would be too long.
     """
     if model.kind == "cost":
         raise ModelError("a cost model cannot be written as .uai, which holds probabilities; write .wcsp or .cfn")
+    readable, notes = _readable(model)
+    return WrittenFile(_lines(readable), notes)
+
+
+def _readable(model: Model) -> tuple[Model, tuple[str, ...]]:
+    """Return potentials in place of distributions that are no Bayesian network, which would not be read again."""
+    if model.kind != "bayes":
+        return model, ()
+    fault = network_fault(model.functions, model.names, model.dims, model.states)
+    if fault is None:
+        return model, ()
+    functions = tuple(function.changed(child=None) for function in model.functions)
+    note = f"tables are written as potentials (MARKOV), as they are no Bayesian network: {fault.found}"
+    return replace(model, kind="markov", functions=functions), (note,)
+
+
+def _lines(model: Model) -> Iterator[str]:
     functions = [_child_last(f) if model.kind == "bayes" else f for f in model.functions]
     yield "BAYES" if model.kind == "bayes" else "MARKOV"
     yield str(len(model.dims))

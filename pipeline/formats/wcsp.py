@@ -17,7 +17,7 @@ from ..models.model import FORBIDDEN, Function, Model
 from .text.source import Source
 from .text.tables import first_bad_state, take_function, take_rows, take_variables, tuple_table
 from .text.tokens import MAX_DOMAIN, Tokens, WordStream
-from .text.written_words import blocks
+from .text.written_words import WrittenFile, blocks
 
 _SHARED_WHOLE = 3
 
@@ -196,7 +196,7 @@ def _domain_error(tokens: Tokens, at: int, size: int) -> FormatError:
 _LONGEST_NAME = 1000
 
 
-def wcsp_lines(model: Model) -> tuple[Iterator[str], list[str]]:
+def wcsp_file(model: Model) -> WrittenFile:
     """Return the lines of a file, and how its totals differ from the model's.
 
     Raises
@@ -205,7 +205,8 @@ def wcsp_lines(model: Model) -> tuple[Iterator[str], list[str]]:
         If the model has no costs, or costs that are too far from each other.
     """
     stored = _shifted(model)
-    return _lines(stored.model), list(_shift_notes(model, stored))
+    names = tuple(f"x{v}" for v in range(len(model.names)))
+    return WrittenFile(_lines(stored.model), list(_shift_notes(model, stored)), names)
 
 
 @dataclass(frozen=True)

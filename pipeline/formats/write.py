@@ -8,23 +8,18 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import BufferedWriter
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import ModelError, checks_keywords, writing
-from ..models.bayesian_networks import network_fault
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
-from .cfn import cfn_lines
-from .dcop.pydcop import pydcop_lines
 from .dcop.pydcop_agents import is_told, owner_lines
-from .dcop.xcsp import xcsp_lines
+from .registry import Format, written_format
 from .text.source import strip_compression
-from .text.written_words import counted, highest_costs, lost_of_agents
-from .uai import uai_lines
-from .wcsp import wcsp_lines
+from .text.written_words import WrittenFile, counted, lost_of_agents
 
 # Files that appear whole or not at all.
 
@@ -58,15 +53,6 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 _BUFFER_BYTES = 1 << 18
 
 
-@dataclass(frozen=True)
-class _WrittenFile:
-    """The lines of a file, what it does not keep, and how its variables are named where it has no agents."""
-
-    lines: Iterable[str]
-    notes: list[str]
-    names: tuple[str, ...] = ()
-
-
 @checks_keywords
 def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Write a model as its name says: .uai, .wcsp or .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP); ``.gz``, ``.xz`` too.
@@ -84,7 +70,10 @@ def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
     """
     target = Path(path)
     suffix = Path(strip_compression(target.name)).suffix.lower()
-    written = _distributed(model, suffix) if suffix in (".xml", ".yaml", ".yml") else _plain(model, suffix, path)
+    form = written_format(suffix)
+    if form is None:
+        raise ModelError(f"cannot write {os.fspath(path)}: models are written as .uai, .wcsp, .cfn, .xml or .yaml")
+    written = _written(model, form, suffix)
     files, notes = {target: written.lines}, [*written.notes]
     if isinstance(model, Dcop) and written.names and not is_told(model, written.names):
         beside = target.with_name(f"{Path(strip_compression(target.name)).stem}.agents.yaml")
@@ -115,42 +104,19 @@ def _compressed(plain: BinaryIO, suffix: str) -> AbstractContextManager[Any]:
     return lzma.open(plain, "wb") if suffix == ".xz" else nullcontext(plain)
 
 
-def _distributed(model: Model | Dcop, suffix: str) -> _WrittenFile:
-    dcop = with_agents(model)
-    if not dcop.model.names:
-        raise ModelError(f"the model has no variables; {suffix} holds problems with some")
-    highest_costs(dcop.model, suffix)
-    lines, notes = xcsp_lines(dcop) if suffix == ".xml" else pydcop_lines(dcop)
-    return _WrittenFile(lines, [*notes, *_lost_questions(dcop.model)])
-
-
-def _plain(problem: Model | Dcop, suffix: str, path: str | os.PathLike[str]) -> _WrittenFile:
+def _written(problem: Model | Dcop, form: Format, suffix: str) -> WrittenFile:
+    """Return what a file is to hold, with all that it does not keep."""
+    if "agents" in form.keeps:
+        dcop = with_agents(problem)
+        if not dcop.model.names:
+            raise ModelError(f"the model has no variables; {suffix} holds problems with some")
+        written = form.write(dcop)
+        return replace(written, notes=(*written.notes, *_lost_questions(dcop.model)))
     model = model_of(problem)
-    lost = list(_lost_questions(model))
-    if isinstance(problem, Dcop):
-        lost += lost_of_agents(problem)
-    if suffix == ".uai":
-        model, changed = _readable(model)
-        return _WrittenFile(uai_lines(model), [*_lost(model), *lost, *changed])
-    if suffix == ".cfn":
-        lines, names, notes = cfn_lines(model)
-        return _WrittenFile(lines, [*notes, *lost], names)
-    if suffix != ".wcsp":
-        raise ModelError(f"cannot write {os.fspath(path)}: models are written as .uai, .wcsp, .cfn, .xml or .yaml")
-    lines, notes = wcsp_lines(model)
-    return _WrittenFile(lines, [*_lost(model), *lost, *notes], tuple(f"x{v}" for v in range(len(model.names))))
-
-
-def _readable(model: Model) -> tuple[Model, tuple[str, ...]]:
-    """Return potentials in place of distributions that are no Bayesian network, which would not be read again."""
-    if model.kind != "bayes":
-        return model, ()
-    fault = network_fault(model.functions, model.names, model.dims, model.states)
-    if fault is None:
-        return model, ()
-    functions = tuple(function.changed(child=None) for function in model.functions)
-    note = f"tables are written as potentials (MARKOV), as they are no Bayesian network: {fault.found}"
-    return replace(model, kind="markov", functions=functions), (note,)
+    written = form.write(model)
+    lost = () if "names" in form.keeps else tuple(_lost(model))
+    agents = lost_of_agents(problem) if isinstance(problem, Dcop) else ()
+    return replace(written, notes=(*lost, *written.notes, *_lost_questions(model), *agents))
 
 
 def _lost(model: Model) -> Iterator[str]:

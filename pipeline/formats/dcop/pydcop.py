@@ -17,7 +17,7 @@ from ...models.dcop import Dcop, External, amount_fault
 from ..cfn_grammar import Number
 from ..text.source import Source
 from ..text.tables import cell_count
-from ..text.written_words import WrittenWords, cost_text, lost_top, words_of
+from ..text.written_words import WrittenFile, WrittenWords, cost_text, highest_costs, lost_top, words_of
 from ..text.written_words import listed as listed_entries
 from ..text.yaml import YamlNode, number_of, read_tree, shown, yaml_quoted, yaml_word
 from .draft import Draft, Given
@@ -270,18 +270,20 @@ _LONGEST_KEY = 128
 _WRITTEN_RANGE = re.compile(r".*\.\..*")
 
 
-def pydcop_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
+def pydcop_file(dcop: Dcop) -> WrittenFile:
     """Return the lines of a file, and what it does not keep.
 
     Raises
     ------
     ModelError
-        If what agents cost cannot be written.
+        If what agents cost cannot be written, or costs are infinite to the format.
     """
+    highest_costs(dcop.model, ".yaml")
     words = words_of(dcop, _is_plain, _is_key)
     renamed, lost = _hosted(dcop, words)
     externals, clash = _externals(dcop, words)
-    return list(_lines(renamed, words, externals)), (*words.notes, *lost_top(dcop.model), *lost, *clash)
+    notes = (*words.notes, *lost_top(dcop.model), *lost, *clash)
+    return WrittenFile(list(_lines(renamed, words, externals)), notes)
 
 
 def _externals(dcop: Dcop, words: WrittenWords) -> tuple[tuple[External, ...], tuple[str, ...]]:

@@ -19,8 +19,10 @@ from ..text.source import Source
 from ..text.tables import cell_count
 from ..text.written_words import (
     ListedFunction,
+    WrittenFile,
     WrittenWords,
     cost_text,
+    highest_costs,
     infinite_cost,
     listed,
     lost_of_agents,
@@ -306,11 +308,18 @@ _WORD = re.compile(r"[^\s|:<>&.]+(?:\.[^\s|:<>&.]+)*")
 _WRITTEN_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
-def xcsp_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
-    """Return the lines of a file, and what it does not keep."""
+def xcsp_file(dcop: Dcop) -> WrittenFile:
+    """Return the lines of a file, and what it does not keep.
+
+    Raises
+    ------
+    ModelError
+        If costs are infinite to the format.
+    """
+    highest_costs(dcop.model, ".xml")
     words = words_of(dcop, _is_plain)
     lost = lost_top(dcop.model) if _top(dcop.model) is None else ()
-    return list(_lines(dcop, words)), (*words.notes, *lost, *lost_of_agents(dcop))
+    return WrittenFile(list(_lines(dcop, words)), (*words.notes, *lost, *lost_of_agents(dcop)))
 
 
 def _top(model: Model) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
@@ -24,6 +24,24 @@ Plain = Callable[[str], bool]
 
 # Entries of a function that are Python's own numbers at the same time.
 _ENTRIES = 1 << 14
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """What a format makes of a problem.
+
+    Parameters
+    ----------
+    lines : iterable of str
+    notes : sequence of str
+        What is not as in the problem, in sentences.
+    names : tuple of str
+        How variables are called in the file, where agents go into another one.
+    """
+
+    lines: Iterable[str]
+    notes: Sequence[str] = ()
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

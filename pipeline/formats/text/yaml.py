@@ -51,10 +51,21 @@ YAML_1_1 = Dialect()
 
 @dataclass(frozen=True, eq=False)
 class YamlNode:
-    """A scalar, a list of parts, or a dictionary from scalars to parts; ``line`` is where it begins."""
+    """A scalar, a list of parts, or a dictionary from scalars to parts.
+
+    Parameters
+    ----------
+    line : int
+        Where it begins.
+    value : Any
+    size, depth : int
+        How many parts it is made of, each as often as it is meant, and how deep they are inside each other.
+    """
 
     line: int
     value: Any
+    size: int = 1
+    depth: int = 0
 
 
 @dataclass
@@ -65,6 +76,8 @@ class _Open:
     keyed: bool
     anchor: str | None = None
     parts: list[YamlNode] = field(default_factory=list)
+    size: int = 1
+    depth: int = 0
 
 
 class _Merge(str):
@@ -95,7 +108,6 @@ class _TreeBuilder:
         self.resolver, self.constructor = _resolver(yaml, dialect), yaml.constructor.SafeConstructor()
         self.open = [_Open(1, False)]
         self.anchors: dict[str, YamlNode] = {}
-        self.measures: dict[int, tuple[int, int]] = {}
         self.aliased = 0
 
     def root(self) -> YamlNode:
@@ -137,22 +149,10 @@ class _TreeBuilder:
 
     def _mean_again(self, line: int, part: YamlNode) -> None:
         """Count what an alias stands for."""
-        size, depth = self._measure(part)
-        self.aliased += size
+        self.aliased += part.size
         if self.aliased > _MAX_ALIASED:
             raise self._fail(line, f"aliases that stand for at most {_MAX_ALIASED:,} values in all", "more")
-        self._check_depth(line, depth)
-
-    def _measure(self, part: YamlNode) -> tuple[int, int]:
-        """Return of how many parts a complete one is made, each as often as it is meant, and how deep they nest."""
-        if not isinstance(part.value, list | dict):
-            return 1, 0
-        if id(part) not in self.measures:
-            inside = part.value if isinstance(part.value, list) else part.value.values()
-            found = [self._measure(each) for each in inside]
-            depth = 1 + max((depth for _, depth in found), default=0)
-            self.measures[id(part)] = 1 + len(found) + sum(size for size, _ in found), depth
-        return self.measures[id(part)]
+        self._check_depth(line, part.depth)
 
     def _check_depth(self, line: int, inside: int = 0) -> None:
         if len(self.open) + inside > _MAX_DEPTH:
@@ -167,7 +167,7 @@ class _TreeBuilder:
     def _end(self) -> None:
         done = self.open.pop()
         value = self._dictionary(done) if done.keyed else done.parts
-        self._add(YamlNode(done.line, value), done.anchor)
+        self._add(YamlNode(done.line, value, done.size, done.depth + 1), done.anchor)
 
     def _dictionary(self, done: _Open) -> dict[Any, YamlNode]:
         found: dict[Any, YamlNode] = {}
@@ -201,7 +201,11 @@ class _TreeBuilder:
 
     def _add(self, part: YamlNode, anchor: str | None = None) -> None:
         self.source.allowance.take(_PART_BYTES, "its YAML")
-        self.open[-1].parts.append(part)
+        into = self.open[-1]
+        into.parts.append(part)
+        into.size += part.size
+        if part.depth > into.depth:
+            into.depth = part.depth
         if anchor is not None:
             self.anchors[anchor] = part
 

@@ -507,7 +507,9 @@ def test_published_problems(data: Path) -> None:
     assert len(answered) >= 30
     for row in answered:
         dcop = bucketflow.load_dcop(data / row["path"])
-        value = published_answer(row)
+        besides = sum(f.at(()) for f in dcop.model.functions if not f.scope)  # the manifest leaves it out
+        answer = published_answer(row)
+        value = None if answer is None else answer + besides
         found = dpop(dcop, order="planned")
         assert found.value == value, row["path"]
         if found.metrics.width <= 4:

@@ -145,7 +145,7 @@ def test_shared_functions_share_memory(read: Read, reuse: str, name: str) -> Non
     assert {id(f.values) for f in model.functions} == {id(model.functions[0].values)}
 
 
-KNOWN = "a .wcsp, .cfn, .uai, .LG, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
+KNOWN = "a .cfn, .uai, .LG, .bif, .bifxml, .xml, .xdsl, .net, .cnf, .wcnf, .yaml, .wcsp or .erg model"
 
 BAD_WCSP = [
     ("", None, KNOWN, "an empty file"),

@@ -238,3 +238,10 @@ def test_models_are_not_paths(tmp_path: Path, read: Callable[[str], object]) -> 
 
 def test_every_suffix_that_is_read_is_free() -> None:
     assert [suffix for suffix in OTHERS if unread_by_name(f".{suffix.lower()}")] == []
+
+
+@pytest.mark.parametrize("name", ["{", "MARKOV", "net{", "variable{"])
+def test_a_cost_network_may_be_called_like_another_format(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.wcsp"
+    path.write_text(f"{name} 2 2 1 9\n2 2\n2 0 1 3 1\n0 0 1\n")
+    assert load(path).dims == (2, 2)
