@@ -198,7 +198,7 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     first.write_plan({"a": 1}, "0.1")
     first.close()
     second = RunDir(tmp_path / "run")
-    assert second.read_plan() == {"a": 1}
+    assert second.read_plan() == {"a": 1, "bucketflow": "0.1"}
     second.close()
 
 

@@ -43,7 +43,7 @@ def decorator(node: ast.expr) -> str:
     return ast.unparse(node.func if isinstance(node, ast.Call) else node)
 
 
-@pytest.mark.parametrize("name", ["cpu.streaming", "cpu.product"])
+@pytest.mark.parametrize("name", ["cpu.stream_loops", "cpu.product"])
 def test_code_is_found_by_all_that_kernels_inline(name: str) -> None:
     module = importlib.import_module(f"bucketflow.tasks.{name}")
     assert module.__file__ is not None
@@ -53,7 +53,7 @@ def test_code_is_found_by_all_that_kernels_inline(name: str) -> None:
     assert expected <= sources_of(source)
 
 
-@pytest.mark.parametrize("name", ["packed_loops", "join_loops", "stage_loops", "crew_loops"])
+@pytest.mark.parametrize("name", ["packed_loops", "message_loops", "stage_loops"])
 def test_code_of_packed_loops_is_found_by_all_that_they_inline(name: str) -> None:
     path = Path(packed_loops.__file__).resolve().with_stem(name)
     assert inlined(path)

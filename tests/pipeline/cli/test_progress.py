@@ -15,7 +15,7 @@ from bucketflow.pipeline.api import marginals as marginals_module
 from bucketflow.pipeline.cli import progress
 from bucketflow.pipeline.compiling import apart, counts_compiling
 from bucketflow.pipeline.results.result import Result
-from bucketflow.tasks.compiler import jit
+from bucketflow.tasks.compiler import jit, working_time
 from bucketflow.tasks.compiler.working_time import compiling_seconds, say_compiling, told_of_compiling
 
 
@@ -57,7 +57,7 @@ def test_planning_is_a_phase_and_compiling_is_told(monkeypatch: pytest.MonkeyPat
         say_compiling(True)
         report(3, 4)
     assert progress.COMPILING in since(terminal)
-    assert not jit._listeners
+    assert not working_time._listeners
 
 
 def test_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         say_compiling(True)
         status.say("something")
         assert bar is None
-        assert not jit._listeners
+        assert not working_time._listeners
     assert output.getvalue() == ""
 
 
@@ -103,7 +103,7 @@ def compile_meanwhile(function: Any) -> Any:
     """The function, in which compiling takes a day."""
 
     def slow(*args: Any, **kwargs: Any) -> Any:
-        jit.count_compiling(0.0, 86_400.0)
+        working_time.count_compiling(0.0, 86_400.0)
         return function(*args, **kwargs)
 
     return slow
