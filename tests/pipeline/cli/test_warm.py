@@ -21,7 +21,7 @@ from bucketflow.tasks.compiler.code_cache import is_compiled
 
 ROOT = Path(bucketflow.__file__).parent
 #: Loops for many rows, which small questions do not need.
-LATER = {f"tasks.rows.{name}" for name in ("loops", "sort_loops", "product_loops")}
+LATER = {f"tasks.rows.{name}" for name in ("layer_loops", "sort_loops", "join_loops")}
 
 
 def kept() -> Iterator[tuple[str, str]]:
