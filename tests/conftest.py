@@ -14,6 +14,17 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("ci")
 
+_SLOW = Path(__file__).with_name("slow.txt")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what ``slow.txt`` lists, a test or a whole file in a line."""
+    listed = set(_SLOW.read_text().split())
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if name in listed or name.partition("::")[0] in listed:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def same_on_every_machine() -> None:
