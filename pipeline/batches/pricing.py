@@ -152,6 +152,8 @@ def _order(prepared: Prepared) -> tuple[str, ...]:
         return ()
     network = prepared.network
     names = network.model.names
+    if network.model.hidden:  # variables of chains that stand for wide functions, which orders cannot name
+        return ()
     first = [network.variables[v] for v in elimination_order(prepared.plan.tree)]
     rest = sorted(set(range(len(names))) - set(first))
     return tuple(names[v] for v in (*rest, *first))

@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..models.model import FORBIDDEN, Function, Model
-from .cfn_grammar import MAX_DECIMALS, TOKEN, CfnTable, Reader, StoredCosts, decimal_places, scaled
+from .cfn_grammar import (
+    MAX_DECIMALS,
+    READ_AS_INFINITE,
+    TOKEN,
+    CfnTable,
+    Reader,
+    StoredCosts,
+    are_read_as_infinite,
+    decimal_places,
+    scaled,
+)
 from .text.source import Source
 from .text.tables import full_table, tuple_table
 from .text.tokens import Tokens
@@ -49,7 +59,7 @@ def read_cfn(source: Source) -> Model:
     tokens = Tokens(source, TOKEN, _NUMBER_BYTES)
     reader = Reader(tokens)
     reader.sections()
-    functions, top, decimals = _functions(reader)
+    functions, top, decimals, notes = _functions(reader)
     return Model(
         kind="cost",
         names=tuple(reader.names),
@@ -60,24 +70,26 @@ def read_cfn(source: Source) -> Model:
         decimals=decimals,
         maximize=reader.maximize,
         name=reader.name or source.stem,
+        notes=notes,
     )
 
 
-def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int]:
-    """Return the functions in stored costs, the top and the number of decimals."""
+def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int, tuple[str, ...]]:
+    """Return the functions in stored costs, the top, the number of decimals, and notes."""
     tokens = reader.tokens
     bounds = [] if reader.bound is None else [reader.bound]
     defaults = [table.default for table in reader.tables if table.default is not None]
     decimals = max(decimal_places(part) for part in (bounds, defaults, *(t.costs for t in reader.tables)))
     if decimals > MAX_DECIMALS:
         raise tokens.fail(0, f"at most {MAX_DECIMALS} decimals", f"{decimals} decimals")
-    at = 0
+    at, infinite = 0, False
     known: dict[int, StoredCosts] = {}  # by identity: a shared function is one list of costs
     try:
         for table in reader.tables:
             at = table.at
             if id(table.costs) not in known:
-                known[id(table.costs)] = _stored(table, decimals, reader.maximize)
+                stored = known[id(table.costs)] = _stored(table, decimals, reader.maximize)
+                infinite = infinite or _has_infinite(table, stored, reader)
         bound = int(scaled(bounds, decimals, reader.maximize)[0]) if bounds else None
     except ValueError as error:
         raise tokens.fail(at, str(error), "others") from None
@@ -92,7 +104,16 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int]:
             functions.append(_function(table, costs, reader))
         if distinct:
             built[id(costs)] = functions[-1]
-    return tuple(functions), None if bound == FORBIDDEN else bound, decimals
+    notes = (f"costs of 10^18 and more {READ_AS_INFINITE}",) if infinite else ()
+    return tuple(functions), None if bound == FORBIDDEN else bound, decimals, notes
+
+
+def _has_infinite(table: CfnTable, stored: StoredCosts, reader: Reader) -> bool:
+    bound, maximize = reader.bound, reader.maximize
+    default = () if table.default is None or stored.default is None else (table.default,)
+    return are_read_as_infinite(table.costs, stored.values, bound, maximize) or are_read_as_infinite(
+        default, np.array([stored.default or 0]), bound, maximize
+    )
 
 
 def _function(table: CfnTable, costs: StoredCosts, reader: Reader) -> Function:

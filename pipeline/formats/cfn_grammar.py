@@ -87,6 +87,22 @@ def scaled(numbers: Sequence[Number], decimals: int, maximize: bool) -> NDArray[
     return np.array([_stored(number, decimals, sign) for number in numbers], dtype=np.int64)
 
 
+#: What a model notes where :func:`are_read_as_infinite`.
+READ_AS_INFINITE = "are read as infinite, as in other programs: give costs in a smaller unit if they are not"
+
+
+def are_read_as_infinite(
+    numbers: Sequence[Number], stored: NDArray[np.int64], bound: Number | None, maximize: bool
+) -> bool:
+    """Whether finite numbers of 10^18 and more stand for infinity that are not forbidden by a bound anyway."""
+
+    def allowed(number: Decimal) -> bool:
+        large = number.is_finite() and number.adjusted() >= _INFINITE_EXPONENT
+        return large and (bound is None or (number > bound if maximize else number < bound))
+
+    return bool((stored == FORBIDDEN).any()) and any(allowed(Decimal(number)) for number in numbers)
+
+
 def scaled_array(costs: NDArray[np.int64], decimals: int, maximize: bool) -> NDArray[np.int64]:
     """Return integers, ``FORBIDDEN`` among them, as stored costs.
 

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from ...errors import FormatError, ModelError, format_count, shorten
 from ...models.dcop import Agent, Dcop, External
 from ...models.model import FORBIDDEN, Function, Model, dense_function
-from ..cfn_grammar import MAX_DECIMALS, Number, decimal_places, scaled, scaled_array
+from ..cfn_grammar import (
+    MAX_DECIMALS,
+    READ_AS_INFINITE,
+    Number,
+    are_read_as_infinite,
+    decimal_places,
+    scaled,
+    scaled_array,
+)
 from ..text.source import Source
 from ..text.tables import MAX_AXES, cell_count, tuple_table
 
@@ -199,6 +207,8 @@ class Draft:
             costs = scaled_array(given.costs, decimals, self.maximize)
         else:
             costs = scaled(given.costs, decimals, self.maximize)
+            if are_read_as_infinite(given.costs, costs, self.top, self.maximize):
+                self.note(given.line, "costs of 10^18 and more", READ_AS_INFINITE)
         if given.rows is None:
             return dense_function(given.scope, costs.reshape([len(self.labels[v]) for v in given.scope]))
         default = int(scaled([given.default], decimals, self.maximize)[0])

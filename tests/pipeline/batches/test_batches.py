@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -131,3 +132,13 @@ def test_refusals() -> None:
     with pytest.raises(bucketflow.ModelError, match="different lengths"):
         compiled.marginals_batch({"x0": [1], "x1": [1, 0]})
     assert len(compiled.marginals_batch([]).log10_evidence) == 0
+
+
+def test_rows_about_a_wide_clause_share_no_order(tmp_path: Path) -> None:
+    """The chains that stand for it have variables that no order can name."""
+    clause = " ".join(map(str, range(1, 71)))
+    (tmp_path / "wide.cnf").write_text(f"p cnf 70 2\n{clause} 0\n-1 -70 0\n")
+    rows = [f"wide.cnf,{query}" for query in ("optimum", "count", "partition")]
+    (tmp_path / "list.csv").write_text("\n".join(["model,query", *rows]))
+    found = bucketflow.batch(tmp_path / "list.csv", tmp_path / "out")
+    assert (found.answered, found.exit_code) == (3, 0)

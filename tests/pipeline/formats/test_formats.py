@@ -14,6 +14,7 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline.errors import FormatError, ModelError
+from bucketflow.pipeline.formats.cfn_grammar import READ_AS_INFINITE
 from bucketflow.pipeline.formats.read import load, load_evidence
 from bucketflow.pipeline.formats.text import source
 from bucketflow.pipeline.formats.write import save
@@ -645,3 +646,17 @@ def test_what_cannot_be_written(read: Read, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=reason):
             save(model, tmp_path / name)
         assert not (tmp_path / name).exists()
+
+
+def test_costs_that_are_read_as_infinite_are_noted(read: Read) -> None:
+    text = "{{problem: {{name: p{}}}, variables: {{a: 2}}, functions: {{f: {{scope: [a], costs: [{}, 3]}}}}}}"
+    noted = read(text.format("", 2**60), "a.cfn").notes
+    assert noted == (f"costs of 10^18 and more {READ_AS_INFINITE}",)
+    for bound, cost in ((", mustbe: <1000", 2**60), ("", "inf"), ("", 10**18 - 1)):
+        assert read(text.format(bound, cost), "a.cfn").notes == ()
+    yaml = (
+        "name: t\nobjective: min\ndomains: {d: {values: [0, 1]}}\nvariables: {x: {domain: d}}\nconstraints:\n"
+        "  c: {type: extensional, variables: x, values: {%s: 0, 4: 1}}\nagents: [a]\n"
+    )
+    assert read(yaml % 2**60, "a.yaml").notes == (f"costs of 10^18 and more (line 6) {READ_AS_INFINITE}",)
+    assert read(yaml % ".inf", "a.yaml").notes == ()
