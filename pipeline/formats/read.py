@@ -24,7 +24,7 @@ _STATE_BYTES = 32
 # Module and function by format; only what a file needs is imported.
 _READERS = {
     "wcsp": ("wcsp", "read_wcsp"),
-    "read": ("cfn", "read_cfn"),
+    "cfn": ("cfn", "read_cfn"),
     "uai": ("uai", "read_uai"),
     "erg": ("uai", "read_erg"),
     "bif": ("bif", "read_bif"),
