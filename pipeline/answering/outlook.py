@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cost_networks.cost_network import model_of
@@ -17,10 +17,11 @@ from ..options import Effort, Options
 from ..plans.plan import Plan
 from ..results.bounds import Bounds
 from ..results.proof import plain_number, plan_figures
+from .door import strategy_before
+from .engines.offers import Strategy
 from .optimum import Task
 from .prepared import Prepared, prepare
 from .question import Question, question_of
-from .strategy import is_swept
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,15 @@ class Outlook:
         Why no plan fits; else empty.
     remainder : Remainder or None
         None where nothing is prepared.
+    strategy : Strategy
+        The engines that may answer, as ``solve`` asks them.
     """
 
     question: Question
     whole: Prepared | None
     refused: str
     remainder: Remainder | None
+    strategy: Strategy
 
 
 def outlook(question: Question, options: Options, prune: bool) -> Outlook:
@@ -97,10 +101,11 @@ def outlook(question: Question, options: Options, prune: bool) -> Outlook:
         whole = prepare(question, Resources(options), rates=machine_rates)
     except BudgetError as error:
         refused = error
-    left = _remainder(question, options) if prune and not is_swept(question, options, Effort()) else None
+    strategy = strategy_before(question, replace(options, workdir=None), whole, str(refused))
+    left = _remainder(question, options) if prune and "bounds" in strategy.engines else None
     if refused is not None and (left is None or left.refused):
         raise refused if left is None else BudgetError(f"{refused}; {_hint(left)}") from None
-    return Outlook(question, whole, "" if refused is None else str(refused), left)
+    return Outlook(question, whole, "" if refused is None else str(refused), left, strategy)
 
 
 def _hint(left: Remainder) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Unpack
 
+from ..answering.door import solved
 from ..answering.question import Findings, Names, question_of
-from ..answering.running import answer, answered_by_rows
 from ..errors import ModelError
 from ..models.model import Model
 from ..options import Keywords, Options
@@ -64,9 +64,7 @@ def marginals(
     chosen = Options(**options)
     query = "max-marginals" if maximum else "marginals"
     question = question_of(model, query, evidence, query_vars, joint, families)
-    found = answered_by_rows(question, chosen)
-    if found is None:
-        found = answer(question, chosen, progress)
+    found = solved(question, chosen, progress=progress)
     assert isinstance(found, Marginals)
     return found
 

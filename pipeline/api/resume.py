@@ -9,9 +9,8 @@ from typing import Any, Unpack
 
 from ...storage.run_folder import stored_plan
 from ...storage.spec import StorageError
-from ..answering.optimum import solved
+from ..answering.door import solved
 from ..answering.question import Question, question_of
-from ..answering.running import answer
 from ..errors import IncompatibleRunError
 from ..models.query import QUERIES
 from ..options import Effort, Options, Where
@@ -43,7 +42,7 @@ def resume(
         return solved(
             question, Options(workdir=workdir, seed=stored["seed"], **where), Effort(**stored["effort"]), progress
         )
-    return answer(question, Options(workdir=workdir, **options), progress)
+    return solved(question, Options(workdir=workdir, **options), progress=progress)
 
 
 def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from ...cluster.memory import default_memory_bytes
-from ..answering.optimum import solved
+from ..answering.door import is_bounded, solved
 from ..answering.prepared import Prepared, prepare
 from ..answering.question import Question, question_of
-from ..answering.running import answer
-from ..answering.strategy import is_swept
 from ..api.solve import load
 from ..compiled.compiled import Compiled, compile_model
 from ..errors import BucketflowError, BudgetError, StoppedError
@@ -146,7 +144,7 @@ def _shared_price(model: Model, row: Row, options: Options) -> Price | None:
     query = "optimum" if row.query == "partition" and model.kind != "cost" else row.query  # nothing is barren
     try:
         question = question_of(replace(model, evidence={}), query)
-        if not is_swept(question, _options(row, options), _effort(row)):
+        if is_bounded(question, _options(row, options), _effort(row)):
             return None
         prepared = prepare(question, Resources(_options(row, options)))
     except BucketflowError:
@@ -174,7 +172,7 @@ def _price(prepared: Prepared, kind: Kind) -> Price:
 def _own_price(model: Model, row: Row, options: Options) -> Price:
     try:
         question = _question(model, row)
-        if question.asked is None and not is_swept(question, _options(row, options), _effort(row)):
+        if is_bounded(question, _options(row, options), _effort(row)):
             return Price("alone", float("inf") if row.time is None else row.time)
         prepared = prepare(question, Resources(_options(row, options)))
     except BucketflowError as error:
@@ -278,9 +276,7 @@ def _found(asked: Asked, options: Options, compiled: Compiled | None) -> Result 
     if price.order and asked.folder is None:
         chosen = replace(chosen, order=price.order, order_time=None)
     question = question_of(model, row.query, evidence)
-    if question.asked is not None:
-        return answer(question, chosen, None)
-    return solved(question, chosen, _effort(row), None)
+    return solved(question, chosen, _effort(row))
 
 
 def _asked_again(compiled: Compiled, query: str, evidence: Mapping[str, Any] | None) -> Result | Marginals:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ...tasks.compiler.jit import working_seconds
+from ...tasks.compiler.work_clock import working_seconds
 from ..cost_networks.cost_network import CostNetwork, States
 from ..cost_networks.preparation import WORK, Prepared, Report, prepare
 from ..orders.depth_first import bucket_cells, depth_first_order

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...tasks.compiler.code_cache import is_compiled
-from ...tasks.compiler.jit import working_seconds
+from ...tasks.compiler.work_clock import working_seconds
 from .outcome import Method
 from .provers.neighbourhood_search import is_wide
 

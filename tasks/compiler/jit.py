@@ -29,23 +29,7 @@ from ...storage.files import write_whole
 from . import signals
 from .code_cache import code_folders, sources_digest
 from .signals import uninterrupted
-
-# CPU seconds that were spent on work, and not on compiling the loops that do it.
-#
-# Pure: whoever only plans need not import a compiler for it.
-
-_compiling = [0.0]
-
-
-def working_seconds() -> float:
-    """Return the CPU seconds of this process without those that compiling took."""
-    return time.process_time() - _compiling[0]
-
-
-def count_compiling(seconds: float) -> None:
-    """Enter CPU seconds that went into compiling."""
-    _compiling[0] += seconds
-
+from .work_clock import count_compiling
 
 F = TypeVar("F", bound=Callable[..., Any])
 

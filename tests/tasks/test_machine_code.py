@@ -12,7 +12,8 @@ import pytest
 
 from bucketflow.storage.files import cache_folder, write_whole
 from bucketflow.tasks.compiler import code_cache
-from bucketflow.tasks.compiler.jit import njit, working_seconds
+from bucketflow.tasks.compiler.jit import njit
+from bucketflow.tasks.compiler.work_clock import working_seconds
 
 
 def twice(x: Any) -> Any:
@@ -50,7 +51,7 @@ def test_code_is_found_again(kept: Path) -> None:
 USE = """
 import sys
 import numpy as np
-from bucketflow.tasks.machine_code import njit
+from bucketflow.tasks.compiler.jit import njit
 
 def twice(x):
     return 2 * x
@@ -69,7 +70,7 @@ RAISE = """
 import sys
 import numpy as np
 from numba.core.runtime import rtsys
-from bucketflow.tasks.machine_code import njit
+from bucketflow.tasks.compiler.jit import njit
 
 def upper(x, end):
     if end > len(x):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ....tasks.compiler.jit import working_seconds
+from ....tasks.compiler.work_clock import working_seconds
 from ....tasks.diagrams.min_plus import NOTHING, NoRoomError
 from ...cost_networks.cost_network import CostNetwork, States
 from ..limits import OnBounds

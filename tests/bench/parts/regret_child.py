@@ -18,6 +18,9 @@ from bucketflow.pipeline.errors import BucketflowError
 from bucketflow.pipeline.orders.depth_first import bucket_cells
 from bucketflow.pipeline.orders.min_fill import min_fill_order
 
+#: CPU seconds after the limit until the kernel ends the process for good.
+_DYING_SECONDS = 10
+
 
 def main() -> None:
     """Answer, and say what it took."""
@@ -28,7 +31,7 @@ def main() -> None:
     else:
         cpu, wall = time.process_time(), time.perf_counter()
         if (limit := asked.get("cpu_limit")) is not None:
-            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(cpu + limit),) * 2)
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(cpu + limit), math.ceil(cpu + limit) + _DYING_SECONDS))
         found = _answer(model, asked)
         found |= {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
     print(json.dumps(found))
