@@ -49,7 +49,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "count": ("dense", "diagram", "search"),
     "marginals": (),
 }
-#: A sweep of more cells, in the order that is found at once, is not waited for.
+#: A sweep of more cells, of the tree that a short search finds, is not waited for.
 _MOST_CELLS = 2.0**44
 #: Shorter times are one: starting, loading and the clock are in them.
 _LEAST_SECONDS = 0.1
@@ -73,7 +73,7 @@ class Asked:
     evidence : str or None
         A file.
     way : str
-        ``default``, a method, or ``size`` for the cells of a greedy order.
+        ``default``, a method, or ``size`` for the cells of a tree that is found in a second.
     options : mapping
     """
 

@@ -77,8 +77,8 @@ class StrategyPolicy:
     table_cell_seconds : float
         Making a cell of a leaf table out of rows.
     race_from_seconds : float
-        A sweep beside the host's engines begins where it is predicted to take so long at least; before that a thread
-        is not worth it.
+        A sweep on a device that is predicted to take less runs at once, alone: beside others that take turns in the
+        same interpreter it takes up to twice as long (or_chain_107, 2^39.5 cells of buckets: 2.8 s, raced 4.6).
     race_most_seconds : float
         Of an optimum a longer sweep on a device is left to the portfolio, which uses the device for rows meanwhile.
     lengths : mapping of str to TurnLengths
@@ -105,7 +105,7 @@ class StrategyPolicy:
     most_planning_seconds: float = 8.0
     device_start_seconds: float = 1.0
     table_cell_seconds: float = 2e-8
-    race_from_seconds: float = 0.5
+    race_from_seconds: float = 3.0
     race_most_seconds: float = 60.0
     lengths: Mapping[str, TurnLengths] = field(default_factory=lambda: _LENGTHS)
 

@@ -134,15 +134,17 @@ class TurnAccount:
         """Return how a sweep on another device goes on beside the engines of the host, if it may."""
         price, policy, name = cheapest.price, self.policy, cheapest.offer.engine
         beside = [each for each in others if each.offer.lengths.part == 0.0 and not each.offer.after]
-        if self.racing or price.device == "host" or not beside or any(map(self._comes_before, others)):
+        if self.racing or price.device == "host":
+            return None
+        if price.certainty in ("searched", "planned") and price.seconds < policy.race_from_seconds:
+            return self._finish(cheapest)
+        if not beside or any(map(self._comes_before, others)):
             return None
         if any(each.offer.at_once for each in beside) and price.seconds > policy.race_most_seconds:
             hoped = price.certainty == "rough" and price.seconds <= policy.most_saved * policy.race_most_seconds
             return Move("price", name, 0.0, "as it may be short enough for a race", "searched") if hoped else None
         if price.certainty != "planned":
             return Move("price", name, 0.0, f"as its price is {price.certainty}", "planned")
-        if price.seconds < policy.race_from_seconds:
-            return self._finish(cheapest)
         return Move("race", name, inf, f"on {price.device}, beside this machine's cores")
 
     def _comes_before(self, standing: _Standing) -> bool:
