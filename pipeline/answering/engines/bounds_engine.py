@@ -21,7 +21,6 @@ class BoundsEngine:
 
     asking: Asking
     sweep: SweepEngine
-    task: Task | None = None
 
     def bid(self) -> Bid:
         """Return whether there is memory for tables, and whether bounds can be exact."""
@@ -48,7 +47,7 @@ class BoundsEngine:
         options = asking.options if stop is bool else asking.on_host().options
         if stop is not bool:
             options = replace(options, memory=asking.resources.host_bytes - asking.reserved_bytes)
-        task = self.task = Task.of(asking.question, options, asking.effort, asking.started, folder, asking.policy)
+        task = Task.of(asking.question, options, asking.effort, asking.started, folder, asking.policy)
         task.stop = stop
         with resumable(None if folder is None else folder.path):
             found = task.watched(asking.watch).kept_result()
@@ -62,10 +61,5 @@ class BoundsEngine:
                 "with --time to get the best in a given time"
             )
         self.sweep.in_folder = False
-        return Unfinished(f"unproved: {task.known}", hopeless=True)
-
-    def refusal(self, refused: BudgetError) -> BudgetError:
-        """Add to a refusal what is known."""
-        if self.task is None:
-            return refused
-        return BudgetError(f"{refused}; {self.task.known}; run with --time to get the best in a given time")
+        advice = f"{task.known}; run with --time to get the best in a given time"
+        return Unfinished(f"unproved: {task.known}", hopeless=True, advice=advice)

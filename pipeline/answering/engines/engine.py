@@ -25,11 +25,14 @@ class Unfinished:
         Whether more turns are of no use.
     note : str
         What the caller should know of it.
+    advice : str
+        What a refusal adds, where no other engine answers either.
     """
 
     why: str
     hopeless: bool = False
     note: str = ""
+    advice: str = ""
 
 
 class Engine(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -21,9 +22,15 @@ class Racer:
     ----------
     work : callable
         Runs until it has an answer, or what it is given says that another engine was through first.
+
+    Attributes
+    ----------
+    seconds : float
+        CPU seconds of its thread, once it ended.
     """
 
     work: Callable[[Stop], Answer | Unfinished]
+    seconds: float = 0.0
     ended: threading.Event = field(default_factory=threading.Event)
     _told: threading.Event = field(default_factory=threading.Event)
     _outcome: Answer | Unfinished | None = None
@@ -39,6 +46,7 @@ class Racer:
         except BaseException as error:  # raised again where the outcome is asked for
             self._error = error
         finally:
+            self.seconds = time.thread_time()
             self.ended.set()
 
     def outcome(self) -> Answer | Unfinished:

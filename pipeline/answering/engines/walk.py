@@ -45,7 +45,9 @@ class _Walk:
     stack: ExitStack
     tried: list[Tried] = field(default_factory=list)
     refusals: dict[str, BudgetError] = field(default_factory=dict)
+    advice: list[str] = field(default_factory=list)
     racer: Racer | None = None
+    raced: Move | None = None
 
     def run(self) -> Answer:
         account = TurnAccount.of(self.strategy)
@@ -94,8 +96,9 @@ class _Walk:
 
     def _enter(self, account: TurnAccount, move: Move, seconds: float, found: Answer | Unfinished) -> None:
         ended = found.why if isinstance(found, Unfinished) else "answered"
-        if isinstance(found, Unfinished) and found.note:
-            self.notes.append(found.note)
+        if isinstance(found, Unfinished):
+            self.asking.notes += filter(None, [found.note])
+            self.advice += filter(None, [found.advice])
         account.enter(move, seconds, ended if isinstance(found, Unfinished) and found.hopeless else "")
         self.tried.append(Tried(move.engine, round(seconds, 6), ended))
         _LOG.info("turn %d: %s; ended after %.3g s: %s", len(self.tried), move, seconds, ended)
@@ -123,27 +126,25 @@ class _Walk:
         engine = self.engines[move.engine]
         _LOG.info("%s", move)
         self.racer = Racer(lambda stop: engine.run(move.seconds, stop))
-        self.racer_move, self.race_start = move, working_seconds()
+        self.raced = move
         self.stack.callback(self.racer.close)
 
     def _ended_race(self, account: TurnAccount) -> Answer | Unfinished:
         """Take what the thread found."""
         assert self.racer is not None
-        racer, self.racer, account.racing, self.asking.reserved_bytes = self.racer, None, False, 0
+        assert self.raced is not None
+        racer, move = self.racer, self.raced
+        self.racer, account.racing, self.asking.reserved_bytes = None, False, 0
         try:
             found = racer.outcome()
         except BudgetError as error:
-            self.refusals[self.racer_move.engine] = error
+            self.refusals[move.engine] = error
             found = Unfinished(f"refused: {error}", hopeless=True)
-        self._enter(account, self.racer_move, working_seconds() - self.race_start, found)
+        self._enter(account, move, racer.seconds, found)
         return found
 
     def _refusal(self) -> BudgetError:
-        """Return why nobody answered."""
+        """Return why nobody answered: what refused the sweep, if anything did, and what others found out."""
         refused = {**{name: BudgetError(why) for name, why in self.strategy.refused.items()}, **self.refusals}
         error = refused.get(SWEEP) or next(iter(reversed(refused.values())), BudgetError("no engine answers this"))
-        for offer in self.strategy.offers:
-            engine = self.engines[offer.engine]
-            if hasattr(engine, "refusal"):
-                error = engine.refusal(error)
-        return error
+        return BudgetError("; ".join((str(error), *self.advice))) if self.advice else error
