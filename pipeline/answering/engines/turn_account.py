@@ -123,7 +123,7 @@ class TurnAccount:
                 return Move("price", each.offer.engine, 0.0, "as it has to be planned anyway", "planned")
         able = [(each, seconds) for each in others if (seconds := self._length(each)) > 0.0]
         if cheapest is not None and not self.racing and self._priced_better(cheapest, bool(able)):
-            aim: Certainty = "searched" if self._hoped(cheapest) and able else "planned"
+            aim: Certainty = "searched" if cheapest.price.certainty == "rough" and able else "planned"
             return Move("price", cheapest.offer.engine, 0.0, f"as its price is {cheapest.price.certainty}", aim)
         if able:
             each, seconds = min(able, key=lambda one: one[0].turns)

@@ -175,6 +175,22 @@ def test_turns_double_and_alternate() -> None:
     assert more.engine in ("search", "diagrams")
 
 
+def test_prices_become_better_once_as_much_was_spent() -> None:
+    """A plan of an hour's sweep takes eight seconds, which nobody spends before a quarter of one on the others."""
+    account = TurnAccount.of(strategy("count", Wishes(), diagrams=UNKNOWN, sweep=rough(5000.0)))
+    spent, seen = 0.0, []
+    while (move := account.next()) is not None and move.kind != "finish":
+        if move.kind == "price":
+            seen.append((move.aim, spent))
+            account.reprice(SWEEP, EnginePrice(5000.0, certainty=move.aim))
+        else:
+            spent += move.seconds
+            account.enter(move, move.seconds)
+    assert [aim for aim, _ in seen] == ["searched", "planned"]
+    assert 0 < seen[0][1] < seen[1][1]
+    assert seen[1][1] >= POLICY.planning_seconds(5000.0)
+
+
 def test_what_is_hopeless_has_no_other_turn() -> None:
     account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(40.0)))
     move = account.next()
