@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from ..errors import BudgetError
 from ..options import Effort, Options
 from ..results.result import Result
 from .cut_offs import within
@@ -49,7 +50,12 @@ def solved(
         engines = EnginesOf(asking)
         strategy = strategy_for(asking, engines)
         _LOG.info("strategy:\n%s", strategy)
-        found = walk(strategy, engines, asking)
+        try:
+            found = walk(strategy, engines, asking)
+        except BudgetError:
+            if folder is not None and asking.wishes.about_sweeps:
+                folder.keep_question(options, effort)  # to be asked the same again
+            raise
         _keep(found, folder, engines)
     if not isinstance(found, Result):
         return found
